@@ -1,0 +1,306 @@
+"""The feature spec: the one contract between preparation and training, for every model.
+
+A YAML file beside the data says which features there are (`feature_spec`), which file stores them
+(`source_spec`), what a model uses them for (`channel_spec`) and anything else (`metadata`).
+`docs/data_format.md` describes the format. Needs yaml and NumPy only, never TensorFlow.
+"""
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from dataloading import spec_rules, spec_yaml
+from dataloading.spec_rules import Chunk
+
+__all__ = [
+    "CATEGORICAL_CHANNEL",
+    "LABEL_CHANNEL",
+    "NUMERICAL_CHANNEL",
+    "TEST",
+    "TRAIN",
+    "VALIDATION",
+    "Chunk",
+    "FeatureSpec",
+]
+
+NUMERICAL_CHANNEL = "numerical"
+CATEGORICAL_CHANNEL = "categorical"
+LABEL_CHANNEL = "label"
+TRAIN = "train"
+VALIDATION = "validation"
+TEST = "test"
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """A data set's description. Every instance is valid: the constructor checks the structure.
+
+    feature_spec: feature name -> keys (`dtype`, and optionally `cardinality`, `hotness`, `alpha`,
+        `dimensions`).
+    source_spec: mapping name (train, validation, ...) -> chunks.
+    channel_spec: channel name -> feature names, in the order in which the model gets them.
+    metadata: anything; plain YAML values.
+    base_directory: the folder that file names are relative to.
+    origin: how error messages call this spec, usually the YAML file.
+
+    Raises:
+        ValueError: a rule of the format is broken; the message names the file, the section, the
+            feature, what was found and what is allowed.
+    """
+
+    feature_spec: dict[str, dict]
+    source_spec: dict[str, tuple[Chunk, ...]]
+    channel_spec: dict[str, tuple[str, ...]]
+    metadata: dict = field(default_factory=dict)
+    base_directory: Path = field(default=Path("."), compare=False)
+    origin: str = field(default="feature spec", compare=False)
+
+    def __post_init__(self):
+        origin = self.origin
+        features = spec_rules.features_section(self.feature_spec, origin)
+        sources = spec_rules.sources_section(self.source_spec, features, origin)
+        channels = spec_rules.channels_section(self.channel_spec, features, origin)
+        metadata = {} if self.metadata is None else self.metadata
+        if not isinstance(metadata, dict):
+            raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; allowed: a mapping")
+        metadata = spec_rules.plain_value(metadata, f"{origin}: metadata")
+        for name, value in (
+            ("feature_spec", features),
+            ("source_spec", sources),
+            ("channel_spec", channels),
+            ("metadata", metadata),
+            ("base_directory", Path(self.base_directory)),
+        ):
+            object.__setattr__(self, name, value)
+        self._check_ids(channels.get(CATEGORICAL_CHANNEL, ()), CATEGORICAL_CHANNEL)
+
+    @classmethod
+    def from_yaml(cls, path) -> "FeatureSpec":
+        """Reads and checks a YAML file; file names in it are relative to its folder."""
+        path = Path(path)
+        return cls.from_dict(spec_yaml.read_mapping(path), path.parent, origin=str(path))
+
+    @classmethod
+    def from_dict(cls, content: dict, base_directory, origin: str = "feature spec"):
+        """The same from the mapping that such a file holds."""
+        spec_rules.check_sections(content, origin)
+        return cls(**content, base_directory=Path(base_directory), origin=origin)
+
+    def to_dict(self) -> dict:
+        """The mapping that a YAML file of this spec holds: plain dicts, lists and scalars."""
+        return {
+            "feature_spec": {name: dict(keys) for name, keys in self.feature_spec.items()},
+            "source_spec": {
+                mapping: [
+                    {"type": c.type, "features": list(c.features), "files": list(c.files)}
+                    for c in chunks
+                ]
+                for mapping, chunks in self.source_spec.items()
+            },
+            "channel_spec": {name: list(names) for name, names in self.channel_spec.items()},
+            "metadata": spec_rules.plain_value(self.metadata, f"{self.origin}: metadata"),
+        }
+
+    def to_yaml(self, path) -> None:
+        """Writes the spec in one step; `from_yaml` gives an equal spec back.
+
+        File names are written as they are: put the file into the folder they are relative to.
+        """
+        spec_yaml.write_mapping(Path(path), self.to_dict())
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the content, the same for the same sections wherever the files lie."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, default=str)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    # Features
+
+    def dtype(self, feature: str) -> np.dtype:
+        """The feature's dtype as stored."""
+        return np.dtype(self._feature(feature)["dtype"])
+
+    def cardinality(self, feature: str) -> int:
+        """The number of different ids, which are 0 to cardinality - 1."""
+        keys = self._feature(feature)
+        if "cardinality" not in keys:
+            raise ValueError(
+                f"{self.origin}: feature_spec: feature '{feature}': cardinality is missing; "
+                "allowed: the number of different ids, 1 or more"
+            )
+        return keys["cardinality"]
+
+    def hotness(self, feature: str) -> int:
+        """Values per row: `hotness`, else the product of `dimensions`, else 1."""
+        keys = self._feature(feature)
+        return keys.get("hotness", math.prod(keys.get("dimensions", ())))
+
+    def _feature(self, feature: str) -> dict:
+        if feature not in self.feature_spec:
+            raise ValueError(
+                f"{self.origin}: feature_spec: there is no feature '{feature}'; there are "
+                f"{spec_rules.listing(self.feature_spec)}"
+                + spec_rules.suggestion(feature, self.feature_spec)
+            )
+        return self.feature_spec[feature]
+
+    # Channels
+
+    def channel(self, name: str) -> tuple[str, ...]:
+        """The features of a channel, in order."""
+        if name not in self.channel_spec:
+            raise ValueError(
+                f"{self.origin}: channel_spec: there is no channel '{name}'; there are "
+                f"{spec_rules.listing(self.channel_spec)}"
+                + spec_rules.suggestion(name, self.channel_spec)
+            )
+        return self.channel_spec[name]
+
+    def cardinalities(self, channel: str) -> list[int]:
+        """The cardinality of each feature of a channel."""
+        return [self.cardinality(feature) for feature in self.channel(channel)]
+
+    def hotnesses(self, channel: str) -> list[int]:
+        """The hotness of each feature of a channel."""
+        return [self.hotness(feature) for feature in self.channel(channel)]
+
+    def _check_ids(self, features, channel: str) -> None:
+        for feature in features:
+            if "cardinality" not in self.feature_spec[feature]:
+                raise ValueError(
+                    f"{self.origin}: feature_spec: feature '{feature}': cardinality is missing; "
+                    f"the features of channel '{channel}' are ids and need one, 1 or more"
+                )
+
+    def require(
+        self,
+        model_name: str,
+        channels: tuple[str, ...] = (),
+        mappings: tuple[str, ...] = (),
+        chunk_types: tuple[str, ...] = (),
+        id_channels: tuple[str, ...] = (CATEGORICAL_CHANNEL,),
+    ) -> None:
+        """Checks that a model can use this data set.
+
+        Args:
+            model_name: for the messages, e.g. `DLRM`.
+            channels: must be there and share no feature; `label` must have exactly one feature of
+                one value per row.
+            mappings: must be there.
+            chunk_types: what the model reads; every chunk of `mappings` (of all mappings where
+                none are named) must have one of these types. Empty: any.
+            id_channels: those of `channels` whose features are ids and need a cardinality.
+
+        Raises:
+            ValueError: something is missing or of the wrong kind.
+        """
+        channel_of = {}
+        for channel in channels:
+            if channel not in self.channel_spec:
+                raise ValueError(
+                    f"{self.origin}: channel_spec: {model_name} needs the channel '{channel}'; "
+                    f"there are {spec_rules.listing(self.channel_spec)}"
+                    + spec_rules.suggestion(channel, self.channel_spec)
+                )
+            for feature in self.channel_spec[channel]:
+                if feature in channel_of:
+                    raise ValueError(
+                        f"{self.origin}: channel_spec: feature '{feature}' is in the channels "
+                        f"'{channel_of[feature]}' and '{channel}'; {model_name} allows one of them"
+                    )
+                channel_of[feature] = channel
+            if channel in id_channels:
+                self._check_ids(self.channel_spec[channel], channel)
+        if LABEL_CHANNEL in channels:
+            self._check_one_label(model_name)
+        for mapping in mappings:
+            self._check_mapping(mapping, f"{model_name} needs")
+        for mapping in mappings or self.source_spec:
+            for index, chunk in enumerate(self.source_spec[mapping]):
+                if chunk_types and chunk.type not in chunk_types:
+                    raise ValueError(
+                        f"{self.origin}: source_spec: mapping '{mapping}': chunk {index}: type "
+                        f"'{chunk.type}'; {model_name} reads {', '.join(chunk_types)}"
+                    )
+
+    def _check_one_label(self, model_name: str) -> None:
+        labels = self.channel_spec[LABEL_CHANNEL]
+        if len(labels) != 1 or self.hotness(labels[0]) != 1:
+            raise ValueError(
+                f"{self.origin}: channel_spec: channel '{LABEL_CHANNEL}': {len(labels)} features "
+                f"({spec_rules.listing(labels)}) of {[self.hotness(name) for name in labels]} "
+                f"values per row; {model_name} needs one feature of one value"
+            )
+
+    # Files
+
+    def validate_files(self, mapping: str | None = None) -> None:
+        """Checks the files of a mapping, of all mappings where none is named.
+
+        Every file must be there; split_binary files must hold whole rows and the chunks of a
+        mapping equally many.
+        """
+        if mapping is None:
+            for name in self.source_spec:
+                self.validate_files(name)
+            return
+        self._check_mapping(mapping, "asked for")
+        rows = {}
+        for index, chunk in enumerate(self.source_spec[mapping]):
+            sizes = self._file_sizes(mapping, index)
+            if chunk.type == "split_binary":
+                rows[index] = sum(sizes) // self.row_bytes(chunk)
+        for index, count in rows.items():
+            first = next(iter(rows))
+            if count != rows[first]:
+                chunks = self.source_spec[mapping]
+                raise ValueError(
+                    f"{self.origin}: source_spec: mapping '{mapping}': chunk {first} "
+                    f"({spec_rules.listing(chunks[first].files)}) has {rows[first]} rows and chunk "
+                    f"{index} ({spec_rules.listing(chunks[index].files)}) has {count}; allowed: "
+                    "equally many in all chunks of a mapping"
+                )
+
+    def num_rows(self, mapping: str) -> int:
+        """Rows of a mapping of split_binary chunks, from the file sizes, which are checked."""
+        self.validate_files(mapping)
+        for index, chunk in enumerate(self.source_spec[mapping]):
+            if chunk.type == "split_binary":
+                return sum(self._file_sizes(mapping, index)) // self.row_bytes(chunk)
+        raise ValueError(
+            f"{self.origin}: source_spec: mapping '{mapping}': rows can be counted in split_binary "
+            f"chunks only, here all are {self.source_spec[mapping][0].type}"
+        )
+
+    def row_bytes(self, chunk: Chunk) -> int:
+        """Bytes of one row of a split_binary chunk."""
+        return sum(self.hotness(name) * self.dtype(name).itemsize for name in chunk.features)
+
+    def _check_mapping(self, mapping: str, who: str) -> None:
+        if mapping not in self.source_spec:
+            raise ValueError(
+                f"{self.origin}: source_spec: {who} the mapping '{mapping}'; there are "
+                f"{spec_rules.listing(self.source_spec)}"
+                + spec_rules.suggestion(mapping, self.source_spec)
+            )
+
+    def _file_sizes(self, mapping: str, index: int) -> list[int]:
+        chunk = self.source_spec[mapping][index]
+        where = f"{self.origin}: source_spec: mapping '{mapping}': chunk {index}"
+        sizes = []
+        for file in chunk.files:
+            path = self.base_directory / file
+            if not path.is_file():
+                found = "is not a file" if path.exists() else "is not there"
+                raise ValueError(f"{where}: file '{file}' {found} ({path})")
+            sizes.append(os.stat(path).st_size)
+            if chunk.type == "split_binary" and sizes[-1] % self.row_bytes(chunk):
+                raise ValueError(
+                    f"{where}: file '{file}' has {sizes[-1]} bytes, not a whole number of rows of "
+                    f"{self.row_bytes(chunk)} bytes (features {spec_rules.listing(chunk.features)})"
+                )
+        return sizes

@@ -1,0 +1,204 @@
+"""Split binaries through `tf.data`, a whole batch at a time: no Python per row."""
+
+import bisect
+from typing import NamedTuple
+
+import numpy as np
+
+from dataloading.feature_spec import (
+    CATEGORICAL_CHANNEL,
+    LABEL_CHANNEL,
+    NUMERICAL_CHANNEL,
+    Chunk,
+    FeatureSpec,
+)
+from dataloading.row_dataset import Columns, RowDataset
+from dataloading.row_order import BlockShuffle, FileOrder
+
+
+class RawBinaryDataset(RowDataset):
+    """The rows of one mapping of split_binary chunks.
+
+    Without `shuffle` the rows come in file order. With it the order is new in each epoch and a
+    function of (seed, epoch) alone: blocks of `block_rows` neighbouring rows are permuted, then
+    the rows within windows of `window_rows`. Data of up to one window (524,288 rows) is shuffled
+    fully. The files are mapped into memory, not loaded: what stays in memory is page cache.
+
+    Every batch is checked: ids must lie in [0, cardinality) and labels in [0, 1]. A row that does
+    not ends the iteration with `tf.errors.InvalidArgumentError`, whose message names the feature,
+    the file, the row and the way out.
+
+    Args:
+        spec: with the channels `numerical`, `categorical` (each may be empty) and `label`.
+        mapping: e.g. `train`.
+        batch_size, rank, world_size, prefetch_batches, parallel_reads: see `RowDataset`.
+        block_rows: rows that are neighbours on the disk and read together while shuffling.
+        window_rows: a multiple of `block_rows`; larger mixes better and needs more page cache.
+
+    Raises:
+        ValueError: the spec lacks something, a file is missing or not whole, there are no rows, or
+            an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        spec: FeatureSpec,
+        mapping: str,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        prefetch_batches: int = 2,
+        parallel_reads: int = 2,
+        block_rows: int = 8192,
+        window_rows: int = 524_288,
+    ):
+        spec.require(
+            "the split_binary loader",
+            channels=(NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL),
+            mappings=(mapping,),
+            chunk_types=("split_binary",),
+        )
+        num_rows = spec.num_rows(mapping)
+        if num_rows == 0:
+            raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
+        self._chunks = [_StoredChunk(spec, chunk) for chunk in spec.source_spec[mapping]]
+        stored = {
+            c.feature: c for index, chunk in enumerate(self._chunks) for c in chunk.columns(index)
+        }
+        self._numerical = _side_by_side([stored[f] for f in spec.channel(NUMERICAL_CHANNEL)])
+        self._categorical = [stored[f] for f in spec.channel(CATEGORICAL_CHANNEL)]
+        self._cardinalities = spec.cardinalities(CATEGORICAL_CHANNEL)
+        self._label = stored[spec.channel(LABEL_CHANNEL)[0]]
+        self._used = {c.chunk for c in (*self._numerical, *self._categorical, self._label)}
+        self._origin = f"{spec.origin}: mapping '{mapping}'"
+        if shuffle:
+            self._order = BlockShuffle(num_rows, seed, block_rows, window_rows)
+        else:
+            self._order = FileOrder()
+        super().__init__(
+            num_rows,
+            batch_size,
+            Columns(
+                numerical=tuple(column.kind() for column in self._numerical),
+                categorical=tuple(column.kind() for column in self._categorical),
+                label=self._label.dtype,
+            ),
+            rank=rank,
+            world_size=world_size,
+            prefetch_batches=prefetch_batches,
+            parallel_reads=parallel_reads,
+        )
+
+    def _read(self, epoch: int, start: int, stop: int) -> list[np.ndarray]:
+        rows = self._order.rows(epoch, start, stop)
+        chunks = [
+            chunk.read(rows) if index in self._used else None
+            for index, chunk in enumerate(self._chunks)
+        ]
+        arrays = [column.of(chunks) for column in self._numerical]
+        for column, cardinality in zip(self._categorical, self._cardinalities, strict=True):
+            ids = column.of(chunks)
+            # One pass: seen as unsigned, negative ids are the largest.
+            if ids.size and int(ids.view(f"u{ids.itemsize}").max()) >= cardinality:
+                raise ValueError(
+                    self._message(column, rows, ids, (ids < 0) | (ids >= cardinality))
+                    + f"; ids lie in [0, {cardinality}). Raise the feature's cardinality in the "
+                    "feature spec, or give such values a known id (say 0) when preparing the data"
+                )
+            arrays.append(ids)
+        labels = self._label.of(chunks)
+        if labels.size and not (labels.min() >= 0 and labels.max() <= 1):
+            raise ValueError(
+                self._message(self._label, rows, labels, ~((labels >= 0) & (labels <= 1)))
+                + "; labels lie in [0, 1] (bool is a byte of 0 or 1). Prepare the file anew"
+            )
+        arrays.append(labels)
+        return arrays
+
+    def _message(self, column, rows, values, bad) -> str:
+        """Where the first bad value is."""
+        first = np.flatnonzero(bad.any(axis=1))[0]
+        row = int(rows.start + first if isinstance(rows, slice) else rows[first])
+        file, row_in_file = self._chunks[column.chunk].locate(row)
+        return (
+            f"{self._origin}: feature '{column.feature}': found {values[first][bad[first]][0]} in "
+            f"row {row} (row {row_in_file} of file '{file}', both counted from 0)"
+        )
+
+
+class _Column(NamedTuple):
+    """The values `begin` to `end - 1` of each row of a chunk: one feature, or neighbouring ones."""
+
+    feature: str
+    chunk: int
+    dtype: np.dtype
+    begin: int
+    end: int
+
+    def kind(self) -> tuple[np.dtype, int]:
+        return self.dtype, self.end - self.begin
+
+    def of(self, chunks: list[np.ndarray]) -> np.ndarray:
+        return chunks[self.chunk][:, self.begin : self.end]
+
+
+class _StoredChunk:
+    """The files of a chunk, mapped into memory, as one array [rows, values per row]."""
+
+    def __init__(self, spec: FeatureSpec, chunk: Chunk):
+        stored = spec.dtype(chunk.features[0])
+        # A stored bool is a byte; NumPy and TensorFlow trust that it is 0 or 1, we look.
+        self._dtype = np.dtype("u1") if stored.kind == "b" else stored.newbyteorder("<")
+        self._hotnesses = {feature: spec.hotness(feature) for feature in chunk.features}
+        self._values = sum(self._hotnesses.values())
+        self._parts, self._first_rows, self._files = [], [0], []
+        for file in chunk.files:
+            path = spec.base_directory / file
+            if path.stat().st_size:  # an empty file cannot be mapped
+                part = np.memmap(path, self._dtype, "r").reshape(-1, self._values)
+                self._parts.append(part.view(np.ndarray))
+                self._first_rows.append(self._first_rows[-1] + len(part))
+                self._files.append(file)
+
+    def columns(self, index: int) -> list[_Column]:
+        """One per feature, for the chunk at `index`."""
+        columns, begin = [], 0
+        for feature, hotness in self._hotnesses.items():
+            columns.append(_Column(feature, index, self._dtype, begin, begin + hotness))
+            begin += hotness
+        return columns
+
+    def read(self, rows) -> np.ndarray:
+        """A copy of the rows of a slice or of an int64 array."""
+        if len(self._parts) == 1:
+            part = self._parts[0]
+            return part[rows].copy() if isinstance(rows, slice) else part.take(rows, axis=0)
+        if isinstance(rows, slice):
+            rows = np.arange(rows.start, rows.stop)
+        values = np.empty((len(rows), self._values), self._dtype)
+        part_of_row = np.searchsorted(self._first_rows, rows, side="right") - 1
+        for index in np.unique(part_of_row):
+            chosen = np.flatnonzero(part_of_row == index)
+            in_part = rows[chosen] - self._first_rows[index]
+            values[chosen] = self._parts[index].take(in_part, axis=0)
+        return values
+
+    def locate(self, row: int) -> tuple[str, int]:
+        """The file that holds a row, and the row's number in it."""
+        part = bisect.bisect_right(self._first_rows, row) - 1
+        return self._files[part], row - self._first_rows[part]
+
+
+def _side_by_side(columns: list[_Column]) -> list[_Column]:
+    """Joins columns that follow each other in their chunk, so that they are copied at once."""
+    joined = []
+    for column in columns:
+        last = joined[-1] if joined else None
+        if last and (last.chunk, last.end) == (column.chunk, column.begin):
+            joined[-1] = last._replace(end=column.end)
+        else:
+            joined.append(column)
+    return joined

@@ -1,0 +1,88 @@
+"""Which rows make up which batch: order of an epoch, and the share of a rank. NumPy only."""
+
+import functools
+
+import numpy as np
+
+
+class FileOrder:
+    """Rows as they are stored, in every epoch."""
+
+    def rows(self, epoch: int, start: int, stop: int) -> slice:
+        """The rows at the positions `start` to `stop - 1` of an epoch."""
+        return slice(start, stop)
+
+
+class BlockShuffle:
+    """A new order in each epoch that needs neither all rows in memory nor random single reads.
+
+    Blocks of `block_rows` neighbouring rows are permuted; then the rows within each window of
+    `window_rows` (that many permuted blocks side by side) are permuted. The order is a function of
+    (seed, epoch) alone: batch size and start do not change it. Up to `window_rows` rows are
+    shuffled fully; of larger data a window mixes `window_rows / block_rows` blocks from anywhere.
+    Memory: 8 bytes a row of the windows in use, at most three of them.
+    """
+
+    def __init__(self, num_rows: int, seed: int, block_rows: int, window_rows: int):
+        for name, value in (("block_rows", block_rows), ("window_rows", window_rows)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}; allowed: 1 or more")
+        if window_rows % block_rows:
+            raise ValueError(
+                f"window_rows {window_rows} is not a multiple of block_rows {block_rows}; a "
+                "window is a whole number of blocks"
+            )
+        if seed < 0:
+            raise ValueError(f"seed is {seed}; allowed: 0 or more")
+        self._num_rows = num_rows
+        self._seed = seed
+        self._block_rows = block_rows
+        self._window_rows = window_rows
+        self._num_blocks = -(-num_rows // block_rows)
+        self._blocks = functools.lru_cache(maxsize=2)(self._permute_blocks)
+        self._window = functools.lru_cache(maxsize=3)(self._permute_window)
+
+    def rows(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """The rows (int64) at the positions `start` to `stop - 1` of an epoch."""
+        pieces = []
+        position = start
+        while position < stop:
+            window = position // self._window_rows
+            if position >= self._begin(epoch, window + 1):
+                window += 1
+            begin = self._begin(epoch, window)
+            pieces.append(self._window(epoch, window)[position - begin : stop - begin])
+            position += len(pieces[-1])
+        return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+
+    def _begin(self, epoch: int, window: int) -> int:
+        """The position of a window's first row: the data's short last block shifts later ones."""
+        blocks = self._blocks(epoch)
+        short_position = int(np.argmax(blocks)) * self._block_rows
+        shift = self._num_blocks * self._block_rows - self._num_rows
+        begin = window * self._window_rows
+        return begin - shift if begin > short_position else begin
+
+    def _permute_blocks(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self._seed, epoch, 0]).permutation(self._num_blocks)
+
+    def _permute_window(self, epoch: int, window: int) -> np.ndarray:
+        per_window = self._window_rows // self._block_rows
+        blocks = self._blocks(epoch)[window * per_window : (window + 1) * per_window]
+        rows = (blocks[:, None] * self._block_rows + np.arange(self._block_rows)).ravel()
+        rows = rows[rows < self._num_rows]
+        np.random.default_rng([self._seed, epoch, 1, window]).shuffle(rows)
+        return rows
+
+
+def share_of_rank(num_rows: int, rank: int, world_size: int) -> tuple[int, int, int]:
+    """A rank's contiguous share of a global batch of `num_rows` rows.
+
+    Returns:
+        (first row, row after the last one, length after padding). Shares differ by at most one
+        row; the length after padding is the same on all ranks.
+    """
+    base, longer = divmod(num_rows, world_size)
+    begin = rank * base + min(rank, longer)
+    end = begin + base + (1 if rank < longer else 0)
+    return begin, end, base + (1 if longer else 0)

@@ -1,0 +1,329 @@
+"""The rules of the feature spec format, section by section. Pure functions, no TensorFlow.
+
+Each function takes what YAML gave, returns it in normal form, or raises one `ValueError` that says
+`<file>: <section>: <whose>: <what was found>; <what is allowed>`.
+"""
+
+import datetime
+import difflib
+import math
+import posixpath
+from dataclasses import dataclass
+
+import numpy as np
+
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+CHUNK_TYPES = ("split_binary", "csv", "tfrecord")
+SECTIONS = ("feature_spec", "source_spec", "channel_spec", "metadata")
+FEATURE_KEYS = ("dtype", "cardinality", "hotness", "alpha", "dimensions")
+CHUNK_KEYS = ("type", "features", "files")
+# PyTorch's short names; accepted behind `torch.` only.
+_TORCH_NAMES = {
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "short": "int16",
+    "int": "int32",
+    "long": "int64",
+}
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Features that are stored together.
+
+    type: one of `CHUNK_TYPES`.
+    features: names in the order in which a row stores them.
+    files: paths relative to the folder of the YAML file; the rows of the first come first.
+    """
+
+    type: str
+    features: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def suggestion(name, known) -> str:
+    """`; did you mean 'x'?` where one of `known` is close to `name`, else nothing."""
+    close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def listing(names) -> str:
+    """The names in one line, the first ten of many."""
+    names = [str(name) for name in names]
+    more = f", ... ({len(names)} in all)" if len(names) > 10 else ""
+    return (", ".join(names[:10]) + more) or "none"
+
+
+def check_sections(raw: dict, origin: str) -> None:
+    """Every section is known; all but `metadata` are there."""
+    if not isinstance(raw, dict):
+        raise ValueError(f"{origin}: found {raw!r:.100}; allowed: a mapping of {SECTIONS}")
+    for name in raw:
+        if name not in SECTIONS:
+            raise ValueError(
+                f"{origin}: unknown section {name!r}; allowed: {', '.join(SECTIONS)}"
+                + suggestion(name, SECTIONS)
+            )
+    for name in SECTIONS[:-1]:
+        if name not in raw:
+            raise ValueError(
+                f"{origin}: section {name} is missing; needed: {', '.join(SECTIONS[:-1])}"
+            )
+
+
+def features_section(raw, origin: str) -> dict[str, dict]:
+    """`feature_spec`: feature name -> {dtype, cardinality, ...}, dtypes without `torch.`."""
+    where = f"{origin}: feature_spec"
+    _check_mapping(raw, where, "feature name: {dtype: ..., ...}")
+    features = {}
+    for name, keys in raw.items():
+        _check_name(name, where, "feature")
+        features[name] = _feature(keys, f"{where}: feature '{name}'")
+    return features
+
+
+def _feature(raw, where: str) -> dict:
+    _check_mapping(raw, where, "{dtype: ..., ...}", may_be_empty=True)
+    for key in raw:
+        if key not in FEATURE_KEYS:
+            raise ValueError(
+                f"{where}: unknown key {key!r}; allowed: {', '.join(FEATURE_KEYS)}"
+                + suggestion(key, FEATURE_KEYS)
+            )
+    if "dtype" not in raw:
+        raise ValueError(f"{where}: dtype is missing; allowed: {', '.join(DTYPES)}")
+    feature = {"dtype": normal_dtype(raw["dtype"], where)}
+    if "cardinality" in raw:
+        feature["cardinality"] = _positive_int(raw["cardinality"], where, "cardinality")
+        _check_dtype_holds(feature["dtype"], feature["cardinality"], where)
+    if "hotness" in raw:
+        feature["hotness"] = _positive_int(raw["hotness"], where, "hotness")
+    if "alpha" in raw:
+        feature["alpha"] = _alpha(raw["alpha"], where)
+    if "dimensions" in raw:
+        sizes = raw["dimensions"]
+        if not isinstance(sizes, list | tuple):
+            raise ValueError(f"{where}: dimensions is {sizes!r}; allowed: a list of positive ints")
+        feature["dimensions"] = [
+            _positive_int(size, where, "a size in dimensions") for size in sizes
+        ]
+        if "hotness" in feature and feature["hotness"] != math.prod(feature["dimensions"]):
+            raise ValueError(
+                f"{where}: hotness {feature['hotness']} and dimensions {feature['dimensions']} "
+                "disagree; hotness is the product of the dimensions, give one of them"
+            )
+    return feature
+
+
+def normal_dtype(raw, where: str) -> str:
+    """The NumPy name of a dtype, e.g. `int8` for `torch.int8`."""
+    name = raw
+    if isinstance(raw, str) and raw.startswith("torch."):
+        name = _TORCH_NAMES.get(raw[len("torch.") :], raw[len("torch.") :])
+    if name not in DTYPES:
+        raise ValueError(
+            f"{where}: unknown dtype {raw!r}; allowed: {', '.join(DTYPES)}, each also with the "
+            "prefix 'torch.'" + suggestion(name, DTYPES)
+        )
+    return name
+
+
+def _check_dtype_holds(dtype: str, cardinality: int, where: str) -> None:
+    if dtype == "bool":
+        largest = 1
+    elif np.issubdtype(dtype, np.integer):
+        largest = int(np.iinfo(dtype).max)
+    else:
+        raise ValueError(
+            f"{where}: dtype {dtype} with a cardinality; a feature with a cardinality holds ids, "
+            "its dtype must be an integer"
+        )
+    if cardinality - 1 > largest:
+        fitting = [
+            d for d in ("int8", "int16", "int32", "int64") if cardinality - 1 <= np.iinfo(d).max
+        ]
+        raise ValueError(
+            f"{where}: dtype {dtype} holds ids up to {largest}, cardinality {cardinality} needs "
+            f"ids up to {cardinality - 1}; allowed: {', '.join(fitting) or 'no dtype'}"
+        )
+
+
+def sources_section(raw, features: dict, origin: str) -> dict[str, tuple[Chunk, ...]]:
+    """`source_spec`: mapping name -> chunks; each feature in exactly one chunk of each mapping."""
+    where = f"{origin}: source_spec"
+    _check_mapping(raw, where, "mapping name: [chunk, ...]")
+    sources = {}
+    for mapping, chunks in raw.items():
+        _check_name(mapping, where, "mapping")
+        here = f"{where}: mapping '{mapping}'"
+        _check_list(chunks, here, "chunks")
+        sources[mapping] = tuple(
+            _chunk(chunk, features, f"{here}: chunk {index}") for index, chunk in enumerate(chunks)
+        )
+        _check_each_once(sources[mapping], features, here)
+    return sources
+
+
+def _chunk(raw, features: dict, where: str) -> Chunk:
+    if isinstance(raw, Chunk):
+        raw = {"type": raw.type, "features": raw.features, "files": raw.files}
+    _check_mapping(raw, where, "{type: ..., features: [...], files: [...]}", may_be_empty=True)
+    for key in raw:
+        if key not in CHUNK_KEYS:
+            raise ValueError(
+                f"{where}: unknown key {key!r}; allowed: {', '.join(CHUNK_KEYS)}"
+                + suggestion(key, CHUNK_KEYS)
+            )
+    for key in CHUNK_KEYS:
+        if key not in raw:
+            raise ValueError(f"{where}: {key} is missing; needed: {', '.join(CHUNK_KEYS)}")
+    if raw["type"] not in CHUNK_TYPES:
+        raise ValueError(
+            f"{where}: unknown type {raw['type']!r}; allowed: {', '.join(CHUNK_TYPES)}"
+            + suggestion(raw["type"], CHUNK_TYPES)
+        )
+    _check_list(raw["features"], where, "features")
+    _check_list(raw["files"], where, "files")
+    for name in raw["features"]:
+        _check_known(name, features, where)
+    if raw["type"] == "split_binary":
+        dtypes = {name: features[name]["dtype"] for name in raw["features"]}
+        first = raw["features"][0]
+        for name, dtype in dtypes.items():
+            if dtype != dtypes[first]:
+                raise ValueError(
+                    f"{where}: feature '{name}' is {dtype} and feature '{first}' is "
+                    f"{dtypes[first]}; a split_binary chunk has one dtype, use one chunk per dtype"
+                )
+    files = tuple(_relative_file(file, where) for file in raw["files"])
+    return Chunk(raw["type"], tuple(raw["features"]), files)
+
+
+def _relative_file(file, where: str) -> str:
+    if not isinstance(file, str) or not file.strip() or "\0" in file:
+        raise ValueError(f"{where}: file {file!r}; allowed: a path relative to the YAML file")
+    if posixpath.isabs(file):
+        raise ValueError(
+            f"{where}: file '{file}' is an absolute path; allowed: paths relative to the YAML "
+            "file, inside its folder"
+        )
+    if posixpath.normpath(file).split("/")[0] == "..":
+        raise ValueError(
+            f"{where}: file '{file}' leaves the data set's folder; allowed: paths inside the "
+            "folder of the YAML file (a symbolic link inside it may point elsewhere)"
+        )
+    return file
+
+
+def _check_each_once(chunks: tuple[Chunk, ...], features: dict, where: str) -> None:
+    chunk_of, chunk_of_file = {}, {}
+    for index, chunk in enumerate(chunks):
+        for name in chunk.features:
+            if name in chunk_of:
+                raise ValueError(
+                    f"{where}: feature '{name}' is in chunk {chunk_of[name]} and again in chunk "
+                    f"{index}; allowed: exactly one chunk of a mapping"
+                )
+            chunk_of[name] = index
+        for file in map(posixpath.normpath, chunk.files):
+            if file in chunk_of_file:
+                raise ValueError(
+                    f"{where}: file '{file}' is in chunk {chunk_of_file[file]} and again in chunk "
+                    f"{index}; allowed: a file once per mapping"
+                )
+            chunk_of_file[file] = index
+    for name in features:
+        if name not in chunk_of:
+            raise ValueError(
+                f"{where}: feature '{name}' is in no chunk; allowed: exactly one chunk of a "
+                "mapping (remove it from feature_spec if it is not stored)"
+            )
+
+
+def channels_section(raw, features: dict, origin: str) -> dict[str, tuple[str, ...]]:
+    """`channel_spec`: channel name -> feature names, each once; a channel may be empty."""
+    where = f"{origin}: channel_spec"
+    _check_mapping(raw, where, "channel name: [feature, ...]")
+    channels = {}
+    for channel, names in raw.items():
+        _check_name(channel, where, "channel")
+        here = f"{where}: channel '{channel}'"
+        _check_list(names, here, "features", may_be_empty=True)
+        seen = set()
+        for name in names:
+            _check_known(name, features, here)
+            if name in seen:
+                raise ValueError(f"{here}: feature '{name}' is there twice; allowed: once")
+            seen.add(name)
+        channels[channel] = tuple(names)
+    return channels
+
+
+def plain_value(value, where: str, depth: int = 0):
+    """A copy made of dicts, lists and scalars that YAML can write; NumPy scalars and tuples too."""
+    if depth > 50:
+        raise ValueError(f"{where}: nested more than 50 levels deep (or in itself)")
+    if isinstance(value, dict):
+        return {
+            plain_value(key, where, depth + 1): plain_value(item, where, depth + 1)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [plain_value(item, where, depth + 1) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str | datetime.date):
+        return value
+    raise ValueError(
+        f"{where}: {value!r:.100} is a {type(value).__name__}; allowed: numbers, strings, "
+        "lists and mappings"
+    )
+
+
+def _check_known(name, features: dict, where: str) -> None:
+    if not isinstance(name, str) or name not in features:
+        raise ValueError(
+            f"{where}: unknown feature {name!r}; allowed: the names in feature_spec, "
+            f"{listing(features)}" + suggestion(name, features)
+        )
+
+
+def _check_mapping(raw, where: str, form: str, may_be_empty: bool = False) -> None:
+    if not isinstance(raw, dict) or not (raw or may_be_empty):
+        raise ValueError(f"{where}: {_found(raw)}; allowed: a mapping of {form}")
+
+
+def _check_list(raw, where: str, what: str, may_be_empty: bool = False) -> None:
+    if not isinstance(raw, list | tuple) or not (raw or may_be_empty):
+        raise ValueError(f"{where}: {what}: {_found(raw)}; allowed: a list")
+
+
+def _found(raw) -> str:
+    if raw is None or raw in ({}, [], ()):
+        return "nothing there"
+    return f"found {raw!r:.100} ({type(raw).__name__})"
+
+
+def _check_name(name, where: str, what: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(
+            f"{where}: {what} name {name!r} is a {type(name).__name__}; allowed: a string (YAML "
+            "reads words such as yes, no, on and numbers otherwise: quote them)"
+        )
+
+
+def _positive_int(raw, where: str, what: str) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int | np.integer) or raw < 1:
+        raise ValueError(f"{where}: {what} is {raw!r}; allowed: a positive whole number")
+    return int(raw)
+
+
+def _alpha(raw, where: str) -> float:
+    if (
+        isinstance(raw, bool)
+        or not isinstance(raw, int | float | np.number)
+        or not (raw >= 0 and math.isfinite(raw))
+    ):
+        raise ValueError(f"{where}: alpha is {raw!r}; allowed: a number of 0 or more")
+    return float(raw)

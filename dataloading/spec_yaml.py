@@ -1,0 +1,83 @@
+"""YAML as a feature spec needs it: strict when read, atomic when written. No TensorFlow here."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import yaml
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """The safe loader, except that a key that occurs twice in a mapping is an error."""
+
+    def construct_mapping(self, node, deep=False):
+        if isinstance(node, yaml.MappingNode):
+            first_line = {}
+            for key_node, _ in node.value:
+                if not isinstance(key_node, yaml.ScalarNode) or key_node.value == "<<":
+                    continue
+                line = key_node.start_mark.line + 1
+                if key_node.value in first_line:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"the key '{key_node.value}' is there twice (lines "
+                        f"{first_line[key_node.value]} and {line}); remove one",
+                    )
+                first_line[key_node.value] = line
+        return super().construct_mapping(node, deep)
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """The safe dumper without `&id001` aliases and with list items indented below their key."""
+
+    def ignore_aliases(self, data):
+        return True
+
+    def increase_indent(self, flow=False, indentless=False):
+        return super().increase_indent(flow, False)
+
+
+def read_mapping(path: Path) -> dict:
+    """The mapping that a YAML file holds.
+
+    Raises:
+        ValueError: the file is missing, a folder, empty, not text, not YAML, has a key twice, or
+            holds something else than a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path}: is a folder; name the YAML file in it") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is not YAML: not UTF-8 text ({error.reason})") from None
+    try:
+        content = yaml.load(text, Loader=_StrictLoader)
+    except RecursionError:
+        raise ValueError(f"{path}: is not YAML that can be read: nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        raise ValueError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        raise ValueError(f"{path}: is empty; a feature spec is a mapping of sections")
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: holds a {type(content).__name__}, not a mapping of sections")
+    return content
+
+
+def write_mapping(path: Path, content: dict) -> None:
+    """Writes `content` under `path` in one step: readers see the old file or the whole new one."""
+    text = yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes the file private to its owner; a data set is read by others too.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

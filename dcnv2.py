@@ -1,0 +1,28 @@
+"""DCNv2, the deep and cross network with low-rank cross layers (Wang et al., 2021).
+
+python dcnv2.py --dataset_path DIR --save_checkpoint_path CHECKPOINT
+python dcnv2.py --dataset_path DIR --restore_checkpoint_path CHECKPOINT --mode eval
+"""
+
+import sys
+from collections.abc import Sequence
+
+import main as loop
+from dlrm import build
+
+# What differs from DLRM: the interaction, and Adam's settings in place of SGD's.
+DEFAULTS = {
+    "interaction": "cross",
+    "optimizer": "adam",
+    "learning_rate": 0.0001,
+    "warmup_steps": 100,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the recipe; returns the exit code."""
+    return loop.run("dcnv2", build, __doc__, DEFAULTS, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""DLRM, the deep learning recommendation model (Naumov et al., 2019).
+
+python dlrm.py --dataset_path DIR --save_checkpoint_path CHECKPOINT
+python dlrm.py --dataset_path DIR --restore_checkpoint_path CHECKPOINT --mode eval
+"""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+import main as loop
+from config import Config, parse_embedding_dims
+from dataloading import feature_spec as fs
+
+
+def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> loop.Recipe:
+    """The ranking model, its rows, loss, optimizers and evaluator."""
+    from nn.evaluator import ClickEvaluator
+    from nn.losses import binary_cross_entropy
+    from nn.model import RankingConfig, RankingModel
+
+    spec, train, valid = open_rows(config, spec, world)
+    features = spec.channel(fs.CATEGORICAL_CHANNEL)
+    dims = parse_embedding_dims(config.model.embedding_dim, len(features))
+    model = RankingModel(
+        RankingConfig(
+            feature_names=features,
+            cardinalities=tuple(spec.cardinalities(fs.CATEGORICAL_CHANNEL)),
+            embedding_dims=dims,
+            num_numerical=sum(spec.hotnesses(fs.NUMERICAL_CHANNEL)),
+            bottom_mlp_dims=config.model.bottom_mlp_dims,
+            top_mlp_dims=config.model.top_mlp_dims,
+            interaction=config.model.interaction,
+            num_cross_layers=config.model.num_cross_layers,
+            cross_layer_projection_dim=config.model.cross_layer_projection_dim,
+        ),
+        seed=config.run.seed,
+        dtype=device.policy,
+        embedding_trainable=config.model.embedding_trainable,
+        embedding_zeros=config.model.embedding_zeros_initializer,
+    )
+
+    def loss(model, batch):
+        return binary_cross_entropy(batch.labels, model(batch.inputs), batch.weights), {}
+
+    return loop.Recipe(
+        model=model,
+        train=train,
+        valid=valid,
+        loss=loss,
+        groups=loop.optimizer_groups(
+            config.optimizer, model.dense_variables, model.table_variables
+        ),
+        evaluator=ClickEvaluator(model, valid, config.run.auc_thresholds),
+        model_flags={
+            **dataclasses.asdict(config.model),
+            "embedding_dim": ",".join(map(str, dims)) or config.model.embedding_dim,
+        },
+        facts={
+            "rows": f"{train.num_rows if train else 0} + {valid.num_rows}",
+            "tables": len(features),
+            "parameters": sum(int(v.shape.num_elements()) for v in model.variables),
+        },
+    )
+
+
+def open_rows(config: Config, spec: fs.FeatureSpec | None, world):
+    """(feature spec, training rows or None, rows to evaluate on) that the flags ask for."""
+    data, run = config.data, config.run
+    share = {
+        "rank": world.rank,
+        "world_size": world.size,
+        "prefetch_batches": data.prefetch_batches,
+    }
+    train = None
+    if data.dataset_type == "synthetic":
+        from dataloading.synthetic import SyntheticDataset, synthetic_spec
+
+        if not data.synthetic_dataset_use_feature_spec:
+            hotness = data.synthetic_dataset_hotness
+            spec = synthetic_spec(
+                data.synthetic_dataset_cardinalities,
+                hotness[0] if len(hotness) == 1 else hotness,
+                data.synthetic_dataset_alpha,
+                data.synthetic_dataset_num_numerical_features,
+            )
+
+        def generated(split: str, batch_size: int, num_batches: int):
+            return SyntheticDataset(
+                spec, split, batch_size, num_batches=num_batches, seed=run.seed, **share
+            )
+
+        if run.mode == "train":
+            batches = data.synthetic_dataset_train_batches
+            train = generated(fs.TRAIN, run.batch_size, batches)
+        batches = data.synthetic_dataset_valid_batches
+        return spec, train, generated(fs.VALIDATION, run.valid_batch_size, batches)
+
+    from dataloading.raw_binary import RawBinaryDataset
+
+    if run.mode == "train":
+        train = RawBinaryDataset(
+            spec,
+            fs.TRAIN,
+            run.batch_size,
+            shuffle=data.shuffle,
+            seed=run.seed,
+            window_rows=data.shuffle_window_rows,
+            **share,
+        )
+    mapping = evaluation_mapping(data.eval_mapping, run.mode, spec)
+    return spec, train, RawBinaryDataset(spec, mapping, run.valid_batch_size, **share)
+
+
+def evaluation_mapping(wanted: str, mode: str, spec: fs.FeatureSpec) -> str:
+    """What `--eval_mapping auto` means: never the test rows while there are validation rows."""
+    if wanted != "auto":
+        return wanted
+    first, second = fs.VALIDATION, fs.TEST
+    if mode != "train":
+        first, second = second, first
+    return first if first in spec.source_spec else second
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the recipe; returns the exit code."""
+    return loop.run("dlrm", build, __doc__, argv=argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""How features meet: DLRM's dot interaction and DCNv2's low-rank cross layers."""
+
+import numpy as np
+import tensorflow as tf
+
+from nn.keras import keras
+from nn.mlp import dense
+from runtime.device import derive_seed
+
+# The width of the result is padded to a multiple of this, so that the matrix products of the next
+# layer keep to the tile sizes of tensor cores and vector units.
+WIDTH_MULTIPLE = 8
+
+
+def padded_width(width: int) -> int:
+    """`width` rounded up to a multiple of `WIDTH_MULTIPLE`."""
+    return -(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+
+
+def _triangle_indices(num_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where each pair stands in the flat Gram matrix, and each Gram entry in the list of pairs.
+
+    Entries on the diagonal stand for no pair and point one past the last.
+    """
+    rows, columns = np.tril_indices(num_features, k=-1)
+    num_pairs = len(rows)
+    of_gram = np.full((num_features, num_features), num_pairs, np.int32)
+    of_gram[rows, columns] = of_gram[columns, rows] = np.arange(num_pairs)
+    return (rows * num_features + columns).astype(np.int32), of_gram.reshape(-1)
+
+
+@tf.custom_gradient
+def pairwise_dots(features: tf.Tensor):
+    """Dot products of all pairs of features of a row: the strictly lower triangle of X X^T.
+
+    Its gradient is dX = (G + G^T) X where G holds the pairs' gradients in the lower triangle. Both
+    the triangle and its gradient are picked with one gather, where TensorFlow's own gradient would
+    scatter.
+
+    Args:
+      features: [batch, num_features, dim].
+
+    Returns:
+      [batch, num_features * (num_features - 1) / 2], row by row: (1,0), (2,0), (2,1), (3,0), ...
+    """
+    num_features = features.shape[1]
+    of_pair, of_gram = _triangle_indices(num_features)
+    gram = tf.matmul(features, features, transpose_b=True)
+    gram = tf.reshape(gram, [-1, num_features * num_features])
+    pairs = tf.gather(gram, of_pair, axis=1)
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        padded = tf.pad(upstream, [[0, 0], [0, 1]])
+        symmetric = tf.gather(padded, of_gram, axis=1)
+        symmetric = tf.reshape(symmetric, [-1, num_features, num_features])
+        return tf.matmul(symmetric, features)
+
+    return pairs, gradient
+
+
+class DotInteraction(keras.layers.Layer):
+    """Pairwise dot products of the features beside the bottom MLP's output (Naumov et al., 2019).
+
+        y = [bottom, x_1 . x_0, x_2 . x_0, x_2 . x_1, ..., 0, ...]
+
+    Zeros pad the width to a multiple of 8.
+    """
+
+    def call(self, embeddings: tf.Tensor, bottom: tf.Tensor | None) -> tf.Tensor:
+        """Combines the features of a row.
+
+        Args:
+          embeddings: [batch, num_tables, dim].
+          bottom: [batch, dim], the bottom MLP's output; None in a model without numericals.
+
+        Returns:
+          [batch, width], width = dim + num_features (num_features - 1) / 2 rounded up to a multiple
+          of 8, where num_features = num_tables + 1; without `bottom` the first summand and the
+          extra feature are missing.
+        """
+        if bottom is None:
+            parts = [pairwise_dots(embeddings)]
+        else:
+            features = tf.concat([bottom[:, tf.newaxis, :], embeddings], axis=1)
+            parts = [bottom, pairwise_dots(features)]
+        width = sum(part.shape[1] for part in parts)
+        padding = padded_width(width) - width
+        if padding:
+            rows = tf.shape(embeddings)[0]
+            parts.append(tf.zeros([rows, padding], embeddings.dtype))
+        return tf.concat(parts, axis=1)
+
+
+class CrossNetwork(keras.layers.Layer):
+    """DCNv2's stack of low-rank cross layers (Wang et al., 2021, equation 2).
+
+        x_{l+1} = x_0 * (V_l (U_l x_l) + b_l) + x_l
+
+    `*` is elementwise, U_l is [rank, width], V_l is [width, rank].
+
+    Args:
+      num_layers: number of cross layers.
+      projection_dim: the rank. Around width / 4 loses little accuracy (section 7 of the paper);
+        from width / 2 upwards the factorisation saves no work.
+      seed: seed of the initial weights.
+      dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self, num_layers: int, projection_dim: int, *, seed: int, name: str, dtype: str = "float32"
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.num_layers = num_layers
+        self.projection_dim = projection_dim
+        self.seed = seed
+
+    def build(self, input_shape):
+        width = int(input_shape[-1])
+        seed = derive_seed(self.seed, self.name)
+        policy = self.dtype_policy
+        self.down = [
+            dense(self.projection_dim, seed, f"down_{i}", use_bias=False, dtype=policy)
+            for i in range(self.num_layers)
+        ]
+        self.up = [dense(width, seed, f"up_{i}", dtype=policy) for i in range(self.num_layers)]
+        super().build(input_shape)
+
+    def call(self, x0: tf.Tensor) -> tf.Tensor:
+        """[batch, width] -> [batch, width]."""
+        x = x0
+        for down, up in zip(self.down, self.up, strict=True):
+            x = x0 * up(down(x)) + x
+        return x

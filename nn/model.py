@@ -1,0 +1,173 @@
+"""The ranking model of both recipes: DLRM, and DCNv2 with cross layers in place of dot products."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import tensorflow as tf
+
+from nn.embedding.layer import EmbeddingCollection, TableConfig
+from nn.interaction import CrossNetwork, DotInteraction
+from nn.keras import keras
+from nn.mlp import MLP
+from runtime.checkpoint import VariableWeight, Weight
+
+
+@dataclass(frozen=True)
+class RankingConfig:
+    """Shape of a ranking model.
+
+    Attributes:
+      feature_names: names of the categorical features, one table each.
+      cardinalities: rows of each table.
+      embedding_dims: columns of each table; all equal, and equal to the last bottom layer, for dot
+        interaction.
+      num_numerical: numerical features; with 0 there is no bottom MLP.
+      bottom_mlp_dims: layer sizes of the bottom MLP.
+      top_mlp_dims: layer sizes of the top MLP; the last one is 1.
+      interaction: "dot_tensorflow" or "cross".
+      num_cross_layers: cross layers ("cross").
+      cross_layer_projection_dim: rank of the cross layers ("cross").
+
+    Raises:
+      ValueError: sizes that do not fit together.
+    """
+
+    feature_names: tuple[str, ...]
+    cardinalities: tuple[int, ...]
+    embedding_dims: tuple[int, ...]
+    num_numerical: int
+    bottom_mlp_dims: tuple[int, ...]
+    top_mlp_dims: tuple[int, ...]
+    interaction: str = "dot_tensorflow"
+    num_cross_layers: int = 3
+    cross_layer_projection_dim: int = 512
+
+    def __post_init__(self):
+        if not self.feature_names and not self.num_numerical:
+            raise ValueError("the data set has neither numerical nor categorical features")
+        if self.num_numerical and not self.bottom_mlp_dims:
+            raise ValueError(
+                "--bottom_mlp_dims is empty, but the data set has "
+                f"{self.num_numerical} numerical features"
+            )
+        if self.interaction == "cross":
+            return
+        dims = set(self.embedding_dims)
+        if len(dims) > 1:
+            raise ValueError(
+                "--interaction dot_tensorflow multiplies embeddings with each other and needs one "
+                f"--embedding_dim for all tables, got {sorted(dims)}: give one integer, or use "
+                "--interaction cross"
+            )
+        if dims and self.num_numerical and self.bottom_mlp_dims[-1] not in dims:
+            raise ValueError(
+                f"--bottom_mlp_dims ends with {self.bottom_mlp_dims[-1]}, but --embedding_dim is "
+                f"{dims.pop()}: the dot interaction needs both to be equal"
+            )
+
+
+class RankingModel(keras.Model):
+    """Bottom MLP, embeddings, interaction, top MLP.
+
+    Args:
+      config: sizes.
+      seed: seed of the initial weights.
+      dtype: Keras dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
+      embedding_trainable: whether tables get gradients.
+      embedding_zeros: start tables at zero.
+    """
+
+    def __init__(
+        self,
+        config: RankingConfig,
+        *,
+        seed: int = 0,
+        dtype: str = "float32",
+        embedding_trainable: bool = True,
+        embedding_zeros: bool = False,
+    ):
+        super().__init__(name="ranking_model", dtype=dtype)
+        self.config = config
+        tables = [
+            TableConfig(name, rows, dim)
+            for name, rows, dim in zip(
+                config.feature_names, config.cardinalities, config.embedding_dims, strict=True
+            )
+        ]
+        self.embedding = EmbeddingCollection(
+            tables,
+            seed=seed,
+            zeros=embedding_zeros,
+            trainable=embedding_trainable,
+            dtype=dtype,
+        )
+        self.bottom_mlp = (
+            MLP(config.bottom_mlp_dims, seed=seed, name="bottom_mlp", dtype=dtype)
+            if config.num_numerical
+            else None
+        )
+        if config.interaction == "cross":
+            self.interaction = CrossNetwork(
+                config.num_cross_layers,
+                config.cross_layer_projection_dim,
+                seed=seed,
+                name="cross",
+                dtype=dtype,
+            )
+        else:
+            self.interaction = DotInteraction(name="dot", dtype=dtype)
+        self.top_mlp = MLP(
+            config.top_mlp_dims, seed=seed, name="top_mlp", linear_output=True, dtype=dtype
+        )
+        self._make_weights()
+
+    def _make_weights(self) -> None:
+        """Runs one row, so that every weight exists before the first step."""
+        ids = tuple(tf.zeros([1, 1], tf.int32) for _ in self.config.feature_names)
+        self((tf.zeros([1, self.config.num_numerical]), ids))
+
+    def call(self, inputs: Sequence) -> tf.Tensor:
+        """Scores rows.
+
+        Args:
+          inputs: (numerical [batch, num_numerical] float, ids: one [batch, hotness] integer tensor
+            a categorical feature).
+
+        Returns:
+          Logits of a click, [batch, 1] float32.
+        """
+        numerical, ids = inputs
+        bottom = None
+        if self.bottom_mlp is not None:
+            bottom = self.bottom_mlp(tf.cast(numerical, self.compute_dtype))
+        if not self.config.feature_names:
+            crossed = bottom
+        elif self.config.interaction == "cross":
+            embeddings = self.embedding(ids)
+            parts = [embeddings] if bottom is None else [bottom, embeddings]
+            crossed = self.interaction(tf.concat(parts, axis=1))
+        else:
+            dim = self.config.embedding_dims[0]
+            embeddings = tf.reshape(self.embedding(ids), [-1, len(ids), dim])
+            crossed = self.interaction(embeddings, bottom)
+        return tf.cast(self.top_mlp(crossed), tf.float32)
+
+    @property
+    def table_variables(self) -> list[tf.Variable]:
+        """The variables that hold embedding tables and are trained."""
+        return list(self.embedding.trainable_variables)
+
+    @property
+    def dense_variables(self) -> list[tf.Variable]:
+        """All other trained variables."""
+        tables = {v.ref() for v in self.embedding.variables}
+        return [v for v in self.trainable_variables if v.ref() not in tables]
+
+    def weights_to_save(self) -> list[Weight]:
+        """Every weight by name: whole tables under `sparse/`, all others under `dense/`."""
+        dense = [
+            VariableWeight("dense/" + v.name.removeprefix(f"{self.name}/").split(":")[0], v)
+            for v in self.dense_variables
+        ]
+        tables = self.embedding.table_weights()
+        return dense + [replace(table, name=f"sparse/{table.name}") for table in tables]

@@ -1,0 +1,226 @@
+"""Optimizers for dense weights and for embedding tables.
+
+Each has a dense and a sparse update. The sparse one touches only the rows that occur in the batch
+(`Adam` excepted, whose definition decays the moments of every row) and reads and writes tables by
+gather and scatter only, so that no step costs a pass over a table.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from nn.embedding.gradient import sum_duplicates
+
+Gradient = tf.Tensor | tf.IndexedSlices
+
+
+class Optimizer(tf.Module):
+    """Moves variables along their gradients.
+
+    Args:
+      variables: float32 variables to move.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable]):
+        super().__init__(name=type(self).__name__)
+        self.variables_to_move = list(variables)
+
+    def slots(self, kind: str, initial: float = 0.0, by_row: bool = False) -> list[tf.Variable]:
+        """One state variable a variable: of its shape, or [rows] with `by_row`."""
+        return [
+            tf.Variable(
+                tf.fill(v.shape[:1] if by_row else v.shape, tf.constant(initial, tf.float32)),
+                trainable=False,
+                name=f"{v.name.split(':')[0]}/{kind}",
+            )
+            for v in self.variables_to_move
+        ]
+
+    def apply(self, gradients: Sequence[Gradient | None], learning_rate: tf.Tensor) -> None:
+        """Applies one gradient a variable, in the order of `variables_to_move`.
+
+        Args:
+          gradients: tensors of the variables' shapes, `tf.IndexedSlices` with rows to change
+            (duplicates are summed), or None for a variable that the loss did not depend on.
+          learning_rate: float32 scalar.
+        """
+        self.begin_step()
+        for i, (variable, gradient) in enumerate(
+            zip(self.variables_to_move, gradients, strict=True)
+        ):
+            if isinstance(gradient, tf.IndexedSlices):
+                self.apply_sparse(i, variable, gradient, learning_rate)
+            elif gradient is not None:
+                self.apply_dense(i, variable, gradient, learning_rate)
+
+    def begin_step(self) -> None:
+        """Called once a step, before the variables move."""
+
+    def apply_dense(self, i, variable, gradient, learning_rate) -> None:
+        """Moves variable number i along a dense gradient."""
+        raise NotImplementedError
+
+    def apply_sparse(self, i, variable, gradient, learning_rate) -> None:
+        """Moves the rows of variable number i that `gradient` (tf.IndexedSlices) names."""
+        raise NotImplementedError
+
+
+class SGD(Optimizer):
+    """w -= lr * g. Linear in g, so duplicate rows need no summing first."""
+
+    def apply_dense(self, i, variable, gradient, learning_rate):
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=variable.handle, alpha=learning_rate, delta=gradient
+        )
+
+    def apply_sparse(self, i, variable, gradient, learning_rate):
+        variable.scatter_sub(tf.IndexedSlices(learning_rate * gradient.values, gradient.indices))
+
+
+class Adagrad(Optimizer):
+    """a += g^2; w -= lr * g / (sqrt(a) + epsilon)  (Duchi et al., 2011)."""
+
+    def __init__(self, variables, initial_accumulator: float = 0.1, epsilon: float = 1e-7):
+        super().__init__(variables)
+        self.epsilon = epsilon
+        self.accumulators = self.slots("accumulator", initial_accumulator)
+
+    def apply_dense(self, i, variable, gradient, learning_rate):
+        tf.raw_ops.ResourceApplyAdagradV2(
+            var=variable.handle,
+            accum=self.accumulators[i].handle,
+            lr=learning_rate,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
+
+    def apply_sparse(self, i, variable, gradient, learning_rate):
+        gradient = sum_duplicates(gradient)
+        rows, g = gradient.indices, gradient.values
+        total = tf.gather(self.accumulators[i], rows) + tf.square(g)
+        self.accumulators[i].scatter_update(tf.IndexedSlices(total, rows))
+        step = learning_rate * g / (tf.sqrt(total) + self.epsilon)
+        variable.scatter_sub(tf.IndexedSlices(step, rows))
+
+
+class RowWiseAdagrad(Optimizer):
+    """Adagrad with one accumulator a row: a_r += mean(g_r^2); w_r -= lr * g_r / (sqrt(a_r) + eps).
+
+    A table's state is 1 / dim of its size (Gupta et al., "Training Recommender Systems at Scale",
+    2020). For tables: a dense gradient is an error.
+    """
+
+    def __init__(self, variables, initial_accumulator: float = 0.1, epsilon: float = 1e-7):
+        super().__init__(variables)
+        self.epsilon = epsilon
+        self.accumulators = self.slots("row_accumulator", initial_accumulator, by_row=True)
+
+    def apply_dense(self, i, variable, gradient, learning_rate):
+        raise ValueError(
+            f"row-wise Adagrad is for embedding tables, but {variable.name} has a dense gradient: "
+            "use adagrad for dense weights"
+        )
+
+    def apply_sparse(self, i, variable, gradient, learning_rate):
+        gradient = sum_duplicates(gradient)
+        rows, g = gradient.indices, gradient.values
+        total = tf.gather(self.accumulators[i], rows) + tf.reduce_mean(tf.square(g), axis=1)
+        self.accumulators[i].scatter_update(tf.IndexedSlices(total, rows))
+        step = learning_rate * g / (tf.sqrt(total) + self.epsilon)[:, tf.newaxis]
+        variable.scatter_sub(tf.IndexedSlices(step, rows))
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, 2015, the reordered form at the end of section 2).
+
+        m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+        w -= lr sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon)
+
+    With a sparse gradient the rows that do not occur have g = 0: their moments decay and they move
+    on, so that a step costs a pass over the table. `LazyAdam` leaves them alone.
+    """
+
+    def __init__(self, variables, beta1=0.9, beta2=0.999, epsilon=1e-7):
+        super().__init__(variables)
+        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+        self.first = self.slots("first_moment")
+        self.second = self.slots("second_moment")
+        self.beta1_power = tf.Variable(1.0, trainable=False, name="beta1_power")
+        self.beta2_power = tf.Variable(1.0, trainable=False, name="beta2_power")
+
+    def begin_step(self):
+        self.beta1_power.assign(self.beta1_power * self.beta1)
+        self.beta2_power.assign(self.beta2_power * self.beta2)
+
+    def corrected(self, learning_rate):
+        """The learning rate with both bias corrections in it."""
+        return learning_rate * tf.sqrt(1.0 - self.beta2_power) / (1.0 - self.beta1_power)
+
+    def apply_dense(self, i, variable, gradient, learning_rate):
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self.first[i].handle,
+            v=self.second[i].handle,
+            beta1_power=self.beta1_power,
+            beta2_power=self.beta2_power,
+            lr=learning_rate,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
+
+    def apply_sparse(self, i, variable, gradient, learning_rate):
+        gradient = sum_duplicates(gradient)
+        rows, g = gradient.indices, gradient.values
+        first, second = self.first[i], self.second[i]
+        first.assign(first * self.beta1)
+        first.scatter_add(tf.IndexedSlices((1 - self.beta1) * g, rows))
+        second.assign(second * self.beta2)
+        second.scatter_add(tf.IndexedSlices((1 - self.beta2) * tf.square(g), rows))
+        variable.assign_sub(
+            self.corrected(learning_rate) * first / (tf.sqrt(second) + self.epsilon)
+        )
+
+
+class LazyAdam(Adam):
+    """Adam that leaves rows alone which do not occur in the batch; t counts all steps."""
+
+    def apply_sparse(self, i, variable, gradient, learning_rate):
+        gradient = sum_duplicates(gradient)
+        rows, g = gradient.indices, gradient.values
+        first = self.beta1 * tf.gather(self.first[i], rows) + (1 - self.beta1) * g
+        second = self.beta2 * tf.gather(self.second[i], rows) + (1 - self.beta2) * tf.square(g)
+        self.first[i].scatter_update(tf.IndexedSlices(first, rows))
+        self.second[i].scatter_update(tf.IndexedSlices(second, rows))
+        step = self.corrected(learning_rate) * first / (tf.sqrt(second) + self.epsilon)
+        variable.scatter_sub(tf.IndexedSlices(step, rows))
+
+
+# What --embedding_optimizer auto means for each --optimizer.
+SPARSE_COUNTERPART = {"sgd": "sgd", "adagrad": "adagrad", "adam": "lazy_adam"}
+
+
+def create(
+    name: str,
+    variables: Sequence[tf.Variable],
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-7,
+    initial_accumulator: float = 0.1,
+) -> Optimizer:
+    """Makes the optimizer of a flag's name. Raises ValueError for an unknown name."""
+    adagrad = {"initial_accumulator": initial_accumulator, "epsilon": epsilon}
+    adam = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+    kinds = {
+        "sgd": (SGD, {}),
+        "adagrad": (Adagrad, adagrad),
+        "rowwise_adagrad": (RowWiseAdagrad, adagrad),
+        "adam": (Adam, adam),
+        "lazy_adam": (LazyAdam, adam),
+    }
+    if name not in kinds:
+        raise ValueError(f"unknown optimizer {name!r}: choose one of {', '.join(kinds)}")
+    kind, options = kinds[name]
+    return kind(variables, **options)

@@ -1,0 +1,125 @@
+"""One training step: batch, forward, backward, weight update."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from nn.optimizers import Optimizer
+
+
+class OptimizerGroup(NamedTuple):
+    """An optimizer and the learning rate of each step that it follows."""
+
+    optimizer: Optimizer
+    learning_rate: Callable[[tf.Tensor], tf.Tensor]
+
+
+class Progress(NamedTuple):
+    """What happened since the last look.
+
+    Attributes:
+      step: steps done in all.
+      loss: mean loss of the steps since the last look; NaN if there were none.
+      first_bad_step: number (from 1) of the first step with a non-finite loss, 0 if there is none.
+      skipped_steps: steps in all whose gradients overflowed under loss scaling; not applied.
+      learning_rate: that of the last step.
+    """
+
+    step: int
+    loss: float
+    first_bad_step: int
+    skipped_steps: int
+    learning_rate: float
+
+
+class Trainer:
+    """Trains a model, one compiled step at a time, without waiting for the device.
+
+    A step takes its batch from the iterator inside the graph. Loss, step count and faults are
+    accumulated in variables on the device; only `progress()` reads them, and only it waits.
+
+    Args:
+      model: the model.
+      loss: `loss(model, batch) -> (scalar, {name: value})`.
+      groups: optimizers and their schedules; together they move all trained variables.
+      loss_scale: factor on the loss for float16. Above 1, gradients are checked, and a step with a
+        non-finite one is skipped and counted.
+    """
+
+    def __init__(
+        self,
+        model,
+        loss: Callable,
+        groups: Sequence[OptimizerGroup],
+        loss_scale: float = 1.0,
+    ):
+        self.model = model
+        self.loss = loss
+        self.groups = list(groups)
+        self.loss_scale = loss_scale
+        self._variables = [v for g in self.groups for v in g.optimizer.variables_to_move]
+        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+        self._loss_sum = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self._first_bad_step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._skipped_steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._seen_steps = 0
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def train_step(self, iterator) -> None:
+        """Trains on the iterator's next batch."""
+        batch = iterator.get_next()
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self._variables)
+            loss, _ = self.loss(self.model, batch)
+            scaled = loss * self.loss_scale if self.loss_scale != 1.0 else loss
+        gradients = tape.gradient(scaled, self._variables)
+        self._record(loss)
+        if self.loss_scale == 1.0:
+            self._apply(gradients)
+        else:
+            gradients = [_scaled(g, 1.0 / self.loss_scale) for g in gradients]
+            finite = tf.reduce_all([_is_finite(g) for g in gradients if g is not None])
+            self._skipped_steps.assign_add(tf.cast(tf.logical_not(finite), tf.int64))
+            tf.cond(finite, lambda: self._apply(gradients), lambda: None)
+        self.step.assign_add(1)
+
+    def _record(self, loss: tf.Tensor) -> None:
+        bad = tf.logical_not(tf.math.is_finite(loss))
+        first = tf.logical_and(bad, tf.equal(self._first_bad_step, 0))
+        self._first_bad_step.assign(tf.where(first, self.step + 1, self._first_bad_step))
+        self._loss_sum.assign_add(tf.cast(loss, tf.float64))
+
+    def _apply(self, gradients) -> None:
+        position = 0
+        for optimizer, learning_rate in self.groups:
+            count = len(optimizer.variables_to_move)
+            optimizer.apply(gradients[position : position + count], learning_rate(self.step))
+            position += count
+
+    def progress(self) -> Progress:
+        """Waits for the device and tells what happened since the last call."""
+        step = int(self.step.numpy())
+        loss_sum = float(self._loss_sum.numpy())
+        self._loss_sum.assign(0.0)
+        steps = step - self._seen_steps
+        self._seen_steps = step
+        rate = self.groups[0].learning_rate(tf.maximum(self.step - 1, 0)) if self.groups else 0.0
+        return Progress(
+            step=step,
+            loss=loss_sum / steps if steps else float("nan"),
+            first_bad_step=int(self._first_bad_step.numpy()),
+            skipped_steps=int(self._skipped_steps.numpy()),
+            learning_rate=float(rate),
+        )
+
+
+def _scaled(gradient, factor: float):
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return None if gradient is None else gradient * factor
+
+
+def _is_finite(gradient) -> tf.Tensor:
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    return tf.reduce_all(tf.math.is_finite(values))

@@ -1,0 +1,102 @@
+"""Where the model computes: GPU or CPU, threads, XLA, precision."""
+
+import hashlib
+import os
+import random
+from dataclasses import dataclass
+
+import config as configuration
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the run computes on.
+
+    Attributes:
+      kind: "GPU" or "CPU".
+      compute_dtype: dtype of activations: "float32", or with --amp "float16" (GPU) and
+        "bfloat16" (CPU). Weights are float32 always.
+      loss_scale: factor on the loss before the backward pass; 1.0 unless compute_dtype is float16,
+        whose smallest normal number 6e-5 would lose small gradients (Micikevicius et al., 2018).
+    """
+
+    kind: str
+    compute_dtype: str
+    loss_scale: float
+
+    @property
+    def policy(self) -> str:
+        """Name of the Keras dtype policy: float32 weights, `compute_dtype` activations."""
+        return "float32" if self.compute_dtype == "float32" else f"mixed_{self.compute_dtype}"
+
+
+def set_up(run: configuration.RunConfig, local_rank: int = 0) -> Device:
+    """Configures TensorFlow for this process; must run before TensorFlow touches a device.
+
+    Raises:
+      ValueError: TensorFlow is initialised already, so that the settings would be ignored.
+    """
+    if run.xla:
+        # "Lite": only what XLA can fuse. Matrix products stay with the vendor's library, which
+        # also is several times faster than XLA for bfloat16 on a CPU.
+        os.environ["TF_XLA_FLAGS"] = " ".join(
+            [
+                os.environ.get("TF_XLA_FLAGS", ""),
+                "--tf_xla_auto_jit=fusible",
+                "--tf_xla_cpu_global_jit",
+            ]
+        ).strip()
+    import tensorflow as tf
+
+    try:
+        if run.inter_op_parallelism is not None:
+            tf.config.threading.set_inter_op_parallelism_threads(run.inter_op_parallelism)
+        if run.intra_op_parallelism is not None:
+            tf.config.threading.set_intra_op_parallelism_threads(run.intra_op_parallelism)
+        gpus = tf.config.list_physical_devices("GPU")
+        chosen = [] if run.cpu or not gpus else [gpus[local_rank % len(gpus)]]
+        if gpus:
+            tf.config.set_visible_devices(chosen, "GPU")
+        for gpu in chosen:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    except RuntimeError as error:
+        raise ValueError(
+            f"TensorFlow was initialised before the device was chosen ({error}): "
+            "start the recipe in a process of its own"
+        ) from None
+    tf.config.run_functions_eagerly(run.run_eagerly)
+    if run.tfdata_debug:
+        tf.data.experimental.enable_debug_mode()
+    kind = "GPU" if chosen else "CPU"
+    if not run.amp:
+        return Device(kind, "float32", 1.0)
+    if kind == "GPU":
+        return Device(kind, "float16", run.loss_scale)
+    return Device(kind, "bfloat16", 1.0)
+
+
+def choose_seed(seed: int | None) -> int:
+    """The given seed, or one drawn from the system's entropy, to be logged."""
+    return random.SystemRandom().randrange(2**31) if seed is None else seed
+
+
+def derive_seed(seed: int, *names: object) -> int:
+    """A seed in [0, 2^31) for one named use, so that no two uses share random numbers."""
+    text = "/".join(str(part) for part in (seed, *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") & 0x7FFFFFFF
+
+
+def describe() -> dict[str, object]:
+    """Facts of this machine and software that a result depends on, for the log."""
+    import platform
+
+    import numpy as np
+    import tensorflow as tf
+
+    return {
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "numpy": np.__version__,
+        "cores": len(os.sched_getaffinity(0)),
+        "machine": platform.machine(),
+    }

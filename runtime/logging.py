@@ -1,0 +1,252 @@
+"""What a run says: DLLL lines in a file, readable lines and a progress bar on the terminal,
+TensorBoard.
+
+The DLLL lines (runtime/dlll.py) are the complete record; stdout is for reading along.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runtime.dlll import jsonable, open_dlll, plain
+
+
+class RunLogger:
+    """The log of a run. On a rank that is not enabled every method does nothing and no file is
+    opened.
+
+    A context manager: leaving it closes the files, after an exception too. Lines reach the
+    operating system as they are written, so a killed run keeps them.
+
+    Args:
+        log_path: the DLLL file; its folder is made. A file of that name is overwritten, as dllogger
+            does, unless `append`. None or "" for no file.
+        parameters: what was asked for; the first line of the file.
+        defaults: the parameters' defaults; if given, stdout shows the parameters that differ from
+            them.
+        tensorboard_dir: folder for TensorBoard scalars, or None.
+        enabled: False on all ranks but 0.
+        total_steps: steps of the whole run, for the progress bar and the readable lines; None if
+            unknown.
+        initial_step: where a restored run starts.
+        append: continue an existing file (a resumed run), with a parameter line of its own.
+
+    Raises:
+        ValueError: log_path or tensorboard_dir cannot be written.
+    """
+
+    def __init__(
+        self,
+        log_path: str | Path | None,
+        parameters: Mapping[str, Any],
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        tensorboard_dir: str | Path | None = None,
+        enabled: bool = True,
+        total_steps: int | None = None,
+        initial_step: int = 0,
+        append: bool = False,
+    ):
+        self._enabled = enabled
+        self._total_steps, self._initial_step = total_steps, initial_step
+        self._bar = self._file = self._tensorboard = None
+        self._formats = {}
+        self._summary_written = False
+        if not enabled:
+            return
+        if log_path:
+            overwritten = not append and _has_content(Path(log_path))
+            self._file = open_dlll(Path(log_path), append)
+            note = ", overwriting the log of an earlier run" if overwritten else ""
+            self._say(f"log: {log_path}, DLLL lines by {self._file.name}{note}")
+            self._file.log("PARAMETER", jsonable({**parameters, "log_writer": self._file.name}))
+        if tensorboard_dir:
+            self._tensorboard = _open_tensorboard(Path(tensorboard_dir))
+        if defaults is not None:
+            changed = {k: v for k, v in parameters.items() if k not in defaults or defaults[k] != v}
+            shown = "  ".join(f"{name}={value}" for name, value in changed.items())
+            self._say(f"parameters: {shown or 'all at their defaults'}")
+
+    def metadata(self, metric: str, unit: str | None = None, format: str | None = None, **more):
+        """Describes a metric, for the file and for the readable lines.
+
+        Args:
+            metric: a name that `log` or `summary` will use.
+            unit: shown behind the value, e.g. "samples/s".
+            format: how to show the value, e.g. ".6f"; dllogger's leading colon may be there or not.
+            more: whatever else a reader of the file should know.
+        """
+        if not self._enabled:
+            return
+        format = format and format.removeprefix(":")
+        self._formats[metric] = (unit, format)
+        known = {"unit": unit, "format": format and f":{format}", **more}
+        if self._file:
+            self._file.metadata(metric, jsonable({k: v for k, v in known.items() if v is not None}))
+
+    def log(self, step: int, data: Mapping[str, Any], epoch: int | None = None):
+        """Writes values that belong to a step.
+
+        Args:
+            step: steps since the start of training (not of the epoch).
+            data: values by name. numpy and tensor values become plain numbers and lists in the
+                file; NaN and infinite ones become null, because JSON has no other word for them
+                (stdout shows them as they are).
+            epoch: written in front of the step, where given.
+
+        Raises:
+            ValueError: the summary has been written already.
+        """
+        if not self._enabled:
+            return
+        self._write(step if epoch is None else (epoch, step), data)
+        total = f"/{self._total_steps}" if self._total_steps else ""
+        epoch_text = "" if epoch is None else f"epoch {epoch} "
+        self._say(f"{epoch_text}step {step}{total}  {self._readable(data)}")
+        self._write_scalars(step, data)
+
+    def summary(self, data: Mapping[str, Any]):
+        """Writes the result of the run, the last line of the file: later messages go to stdout
+        alone.
+
+        Raises:
+            ValueError: a summary has been written already.
+        """
+        if not self._enabled:
+            return
+        self._write((), data)
+        self._summary_written = True
+        self._close_bar()
+        self._say(f"summary  {self._readable(data)}")
+
+    def message(self, text: str):
+        """Writes a sentence: a fallback that was taken, what was restored from where."""
+        if not self._enabled:
+            return
+        if self._file and not self._summary_written:
+            self._file.log("MESSAGE", {"message": text})
+        self._say(text)
+
+    def progress(self, step: int):
+        """Moves the progress bar to a step of the run; no bar where stderr is not a terminal."""
+        if not self._enabled or not sys.stderr.isatty():
+            return
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=self._total_steps,
+                initial=self._initial_step,
+                unit="step",
+                file=sys.stderr,
+                dynamic_ncols=True,
+                leave=False,
+            )
+        self._bar.update(step - self._bar.n)
+
+    def close(self):
+        """Closes what is open; may be called twice."""
+        self._close_bar()
+        if self._file:
+            self._file.close()
+        if self._tensorboard:
+            self._tensorboard.close()
+        self._file = self._tensorboard = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def _write(self, step, data):
+        if self._summary_written:
+            raise ValueError(
+                "RunLogger: the summary is the last line of a log, and it has been written already"
+            )
+        if self._file:
+            self._file.log(step, jsonable(data))
+
+    def _write_scalars(self, step, data):
+        if self._tensorboard is None:
+            return
+        import tensorflow as tf
+
+        with self._tensorboard.as_default(step=step):
+            for name, value in data.items():
+                value = plain(value)
+                if isinstance(value, int | float):
+                    tf.summary.scalar(name, value)
+        self._tensorboard.flush()
+
+    def _readable(self, data):
+        return "  ".join(
+            f"{name} {readable(value, *self._formats.get(name, ()))}"
+            for name, value in data.items()
+        )
+
+    def _say(self, line):
+        if self._bar is None:
+            print(line, flush=True)
+        else:
+            self._bar.write(line, file=sys.stdout)
+            sys.stdout.flush()
+
+    def _close_bar(self):
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def readable(value: Any, unit: str | None = None, format: str | None = None) -> str:
+    """A value for a human: four digits and an SI prefix for floats from 10,000 on, whole numbers in
+    full.
+
+    >>> readable(0.45123), readable(1234567.0, "samples/s"), readable(1234567)
+    ('0.4512', '1.235M samples/s', '1,234,567')
+    """
+    value = plain(value)
+    if format is not None and isinstance(value, int | float):
+        text = f"{value:{format}}"
+    elif isinstance(value, float):
+        text = _si(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        text = f"{value:,}"
+    else:
+        text = str(value)
+    return f"{text} {unit}" if unit else text
+
+
+def _si(value):
+    if not math.isfinite(value) or abs(value) < 1e4:
+        return f"{value:.4g}"
+    for power, prefix in ((1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")):
+        text = f"{value / power:.4g}"
+        if abs(float(text)) < 1e3:
+            return text + prefix
+    return f"{value:.4g}"
+
+
+def _open_tensorboard(folder):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise ValueError(
+            f"--tensorboard_dir {folder} cannot be written ({error.strerror}): "
+            "give a folder that you may write"
+        ) from error
+    import tensorflow as tf
+
+    return tf.summary.create_file_writer(str(folder))
+
+
+def _has_content(path):
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Makes .venv from requirements.lock. Usage: setup.sh PYTHON [TENSORFLOW_REQUIREMENT]
+set -euo pipefail
+python=$1
+tensorflow=${2:-}
+
+stop() {
+  echo "setup: $1" >&2
+  exit 1
+}
+
+command -v "$python" >/dev/null ||
+  stop "no python3.11 found; install it (Debian: apt-get install python3.11 python3.11-venv) or name it: make PYTHON=/path/to/python3.11"
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+[ "$version" = 3.11 ] ||
+  stop "Python 3.11 is needed (TensorFlow 2.15 and the lock are made for it), $python is $version; install python3.11 (Debian: apt-get install python3.11 python3.11-venv) or name it: make PYTHON=/path/to/python3.11"
+command -v "${CXX:-g++}" >/dev/null ||
+  stop "no C++ compiler (${CXX:-g++}) found, the toolkit's native parts are built with it; install one (Debian: apt-get install g++)"
+"$python" -c 'import ensurepip, venv' 2>/dev/null ||
+  stop "this Python cannot make virtual environments; install its venv package (Debian: apt-get install python3.11-venv)"
+
+# A half-made or outdated environment is made anew: what is installed is then exactly the lock.
+rm -rf .venv
+echo "setup: installing the packages of requirements.lock into .venv (some minutes, once)"
+"$python" -m venv .venv
+lock=.venv/requirements.txt
+if [ -n "$tensorflow" ]; then
+  { grep -v '^tensorflow-cpu==' requirements.lock; echo "$tensorflow"; } >"$lock"
+else
+  cp requirements.lock "$lock"
+fi
+if ! .venv/bin/python -m pip install --disable-pip-version-check --quiet --quiet --requirement "$lock"; then
+  stop "pip could not install requirements.lock (its message is above); check the network or the package index and run make again"
+fi
+touch .venv/installed

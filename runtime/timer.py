@@ -1,0 +1,170 @@
+"""Throughput of a loop, without its evaluation and its first steps, and latency statistics."""
+
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import numpy as np
+
+
+class StepTimer:
+    """Samples per second between prints and over the run.
+
+        timer = StepTimer(warmup_steps=10)
+        for ...:
+            train_step()
+            timer.step(batch_size)
+            if print:
+                loss.numpy()                  # wait for the device: step() itself never does
+                log(timer.lap())
+            if evaluate:
+                with timer.paused():
+                    evaluate()
+
+    The first `warmup_steps` steps (tracing, compilation, page faults) count neither in a lap nor in
+    the mean, nor does what happens while paused. On a device that runs ahead of the host call lap()
+    and paused() after waiting for it.
+
+    Args:
+        warmup_steps: steps that do not count, >= 0.
+        clock: returns seconds and never goes back.
+
+    Raises:
+        ValueError: warmup_steps is negative.
+    """
+
+    def __init__(self, warmup_steps: int = 10, clock: Callable[[], float] = time.perf_counter):
+        if warmup_steps < 0:
+            raise ValueError(f"StepTimer: warmup_steps must be at least 0, received {warmup_steps}")
+        self._warmup_steps = warmup_steps
+        self._clock = clock
+        self._start = clock()
+        self._steps = 0
+        self._paused_s = 0.0
+        self._pause_start = None
+        self._reset_counts()
+
+    def _reset_counts(self):
+        self._mean_start = self._lap_start = self._last_step = self._active_s()
+        self._samples = self._lap_samples = 0
+
+    def _active_s(self):
+        now = self._clock() if self._pause_start is None else self._pause_start
+        return now - self._start - self._paused_s
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the timer was made, pauses and warm-up included."""
+        return self._clock() - self._start
+
+    @property
+    def num_steps(self) -> int:
+        """Steps so far, warm-up included."""
+        return self._steps
+
+    def step(self, num_samples: int):
+        """Counts a step of so many samples (of all ranks, for a global throughput)."""
+        self._steps += 1
+        if self._steps <= self._warmup_steps:
+            self._reset_counts()
+            return
+        self._samples += num_samples
+        self._lap_samples += num_samples
+        self._last_step = self._active_s()
+
+    def lap(self) -> float:
+        """Samples per second since the last lap; NaN where no step counted."""
+        now = self._active_s()
+        rate = _rate(self._lap_samples, now - self._lap_start)
+        self._lap_start, self._lap_samples = now, 0
+        self._last_step = now if self._samples else self._last_step
+        return rate
+
+    def mean_throughput(self) -> float:
+        """Samples per second from the end of the warm-up to the last step or lap; NaN for none."""
+        return _rate(self._samples, self._last_step - self._mean_start)
+
+    @contextmanager
+    def paused(self):
+        """What happens inside does not count: evaluation, saving a checkpoint. May be nested."""
+        if self._pause_start is not None:
+            yield
+            return
+        self._pause_start = self._clock()
+        try:
+            yield
+        finally:
+            self._paused_s += self._clock() - self._pause_start
+            self._pause_start = None
+
+
+class LatencyTimer:
+    """Latency of single requests or batches.
+
+        timer = LatencyTimer(warmup_steps=10)
+        for batch in batches:
+            with timer.measure(batch_size):
+                model(batch).numpy()          # without .numpy() only the dispatch is measured
+        timer.statistics()
+
+    Args:
+        warmup_steps: measurements that do not count, >= 0.
+        clock: returns seconds and never goes back.
+
+    Raises:
+        ValueError: warmup_steps is negative.
+    """
+
+    PERCENTILES = (50, 90, 95, 99)
+
+    def __init__(self, warmup_steps: int = 10, clock: Callable[[], float] = time.perf_counter):
+        if warmup_steps < 0:
+            raise ValueError(
+                f"LatencyTimer: warmup_steps must be at least 0, received {warmup_steps}"
+            )
+        self._warmup_steps = warmup_steps
+        self._clock = clock
+        self._durations_s = []
+        self._samples = []
+
+    @contextmanager
+    def measure(self, num_samples: int):
+        """Records the time that the block takes; a block that raises is not recorded."""
+        start = self._clock()
+        yield
+        self.record(self._clock() - start, num_samples)
+
+    def record(self, duration_s: float, num_samples: int):
+        """Records a time that was measured elsewhere."""
+        self._durations_s.append(duration_s)
+        self._samples.append(num_samples)
+
+    def statistics(self) -> dict[str, float]:
+        """latency_mean, latency_p50, _p90, _p95, _p99 in milliseconds (percentiles interpolated
+        linearly), throughput in samples per second of measured time, and num_measurements; all
+        without the warm-up.
+
+        Raises:
+            ValueError: there is nothing after the warm-up.
+        """
+        durations_s = np.asarray(self._durations_s[self._warmup_steps :], np.float64)
+        if not durations_s.size:
+            raise ValueError(
+                f"latency: {len(self._durations_s)} batches were measured and the first "
+                f"{self._warmup_steps} are warm-up, so none is left: measure more batches or warm "
+                "up with fewer"
+            )
+        percentiles = np.percentile(durations_s, self.PERCENTILES) * 1e3
+        return {
+            "latency_mean": float(durations_s.mean() * 1e3),
+            **{
+                f"latency_p{p}": float(ms)
+                for p, ms in zip(self.PERCENTILES, percentiles, strict=True)
+            },
+            "throughput": _rate(sum(self._samples[self._warmup_steps :]), float(durations_s.sum())),
+            "num_measurements": int(durations_s.size),
+        }
+
+
+def _rate(samples, seconds):
+    return samples / seconds if samples and seconds > 0 else float("nan")

@@ -1,0 +1,59 @@
+"""Options and fixtures of all tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# Before TensorFlow is imported anywhere: no start-up chatter in the tests' output.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="also run the tests marked `long`")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--long"):
+        return
+    skip = pytest.mark.skip(reason="a long sweep: run `make test-all`")
+    for item in items:
+        if "long" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def criteo_rows() -> Path:
+    """The first 10,000 rows of the Criteo Kaggle log, which may not be part of the repository."""
+    path = ROOT.parent / "shared/data/criteo_kaggle/train_10000.txt"
+    if not path.exists():
+        pytest.skip(f"the real Criteo rows are not there: {path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def run_script(tmp_path_factory):
+    """Runs `python ARGS...` in the repository, as a user would; returns the completed process."""
+
+    def run(*args, cwd=ROOT, env=None, timeout=300) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, *map(str, args)],
+            cwd=cwd,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nn.interaction import CrossNetwork, DotInteraction, padded_width, pairwise_dots
+
+
+@pytest.mark.parametrize(("width", "padded"), [(0, 0), (1, 8), (8, 8), (479, 480), (480, 480)])
+def test_width_is_padded_to_a_multiple_of_8(width, padded):
+    assert padded_width(width) == padded
+
+
+def test_pairs_of_three_features_by_hand():
+    rows = tf.constant([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
+    # (1,0) = 3 + 8, (2,0) = 5 + 12, (2,1) = 15 + 24
+    np.testing.assert_array_equal(pairwise_dots(rows), [[11.0, 17.0, 39.0]])
+
+
+def test_one_feature_has_no_pairs():
+    assert pairwise_dots(tf.ones([2, 1, 4])).shape == (2, 0)
+
+
+def test_gradient_of_the_pairs_by_hand():
+    rows = tf.constant([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
+    with tf.GradientTape() as tape:
+        tape.watch(rows)
+        loss = tf.reduce_sum(pairwise_dots(rows) * [[1.0, 10.0, 100.0]])
+    # dx0 = 1 x1 + 10 x2, dx1 = 1 x0 + 100 x2, dx2 = 10 x0 + 100 x1
+    expected = [[[53.0, 64.0], [501.0, 602.0], [310.0, 420.0]]]
+    np.testing.assert_allclose(tape.gradient(loss, rows), expected)
+
+
+@pytest.mark.parametrize("num_features", [1, 2, 5, 27])
+@pytest.mark.parametrize("batch", [0, 1, 7])
+def test_gradient_equals_tensorflows_own(num_features, batch):
+    rng = np.random.default_rng(num_features)
+    rows = tf.constant(rng.normal(size=(batch, num_features, 3)), tf.float64)
+    mask = np.tril_indices(num_features, k=-1)
+    lower = np.tril(np.ones([num_features, num_features], bool), k=-1)
+    weights = tf.constant(rng.normal(size=(batch, len(mask[0]))))
+
+    def plain(x):
+        gram = tf.matmul(x, x, transpose_b=True)
+        return tf.reshape(tf.boolean_mask(gram, lower, axis=1), [batch, len(mask[0])])
+
+    gradients = []
+    for function in (pairwise_dots, plain):
+        with tf.GradientTape() as tape:
+            tape.watch(rows)
+            loss = tf.reduce_sum(function(rows) * weights)
+        gradients.append(tape.gradient(loss, rows).numpy())
+    np.testing.assert_allclose(gradients[0], gradients[1], atol=1e-12)
+    np.testing.assert_allclose(pairwise_dots(rows), plain(rows), atol=1e-12)
+
+
+def test_dot_interaction_is_bottom_then_pairs_then_zeros():
+    bottom = tf.constant([[1.0, 2.0]])
+    embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
+    result = DotInteraction()(embeddings, bottom)
+    np.testing.assert_array_equal(result, [[1.0, 2.0, 11.0, 17.0, 39.0, 0.0, 0.0, 0.0]])
+
+
+def test_dot_interaction_without_numericals_has_pairs_only():
+    embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
+    np.testing.assert_array_equal(DotInteraction()(embeddings, None), [[39.0] + [0.0] * 7])
+
+
+def test_cross_layer_by_hand():
+    layer = CrossNetwork(1, 1, seed=0, name="cross")
+    x = tf.constant([[1.0, 2.0]])
+    layer(x)
+    layer.down[0].kernel.assign([[1.0], [3.0]])  # U x = 1 + 6 = 7
+    layer.up[0].kernel.assign([[2.0, -1.0]])  # V U x = (14, -7)
+    layer.up[0].bias.assign([0.5, 1.0])  # + b = (14.5, -6)
+    np.testing.assert_allclose(layer(x), [[1 * 14.5 + 1, 2 * -6 + 2]])
+
+
+def test_second_cross_layer_multiplies_with_the_first_input():
+    layer = CrossNetwork(2, 1, seed=0, name="cross")
+    x = tf.constant([[2.0]])
+    layer(x)
+    for part in (*layer.down, *layer.up):
+        part.kernel.assign([[1.0]])
+    for part in layer.up:
+        part.bias.assign([0.0])
+    # x1 = 2 * 2 + 2 = 6, x2 = x0 * 6 + 6 = 18
+    np.testing.assert_allclose(layer(x), [[18.0]])

@@ -1,0 +1,331 @@
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import roc_curve as sklearn_roc_curve
+
+from nn.metrics import BinnedMetrics, ExactMetrics, make_metrics
+
+KINDS = pytest.mark.parametrize(
+    "make", [ExactMetrics, lambda: BinnedMetrics(1000)], ids=["exact", "binned"]
+)
+
+
+def _accumulate(metrics, labels, logits, weights=None, batch_size=7):
+    for start in range(0, len(labels), batch_size):
+        rows = slice(start, start + batch_size)
+        metrics.update(labels[rows], logits[rows], None if weights is None else weights[rows])
+    return metrics
+
+
+def _random_rows(num_rows, seed=0, positive_fraction=0.3, decimals=None):
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(num_rows) < positive_fraction).astype(np.float32)
+    logits = rng.normal(size=num_rows) + labels
+    if decimals is not None:
+        logits = logits.round(decimals)
+    weights = rng.choice([0, 0.5, 1, 3], num_rows).astype(np.float32)
+    return labels, logits.astype(np.float32), weights
+
+
+def _sigmoid(logits):
+    return 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
+
+
+def test_hand_computed_auc_and_log_loss():
+    # Pairs (positive, negative): 1>0, 1>-1, 0=0 (half), 0>-1: 3.5 of 4.
+    metrics = _accumulate(ExactMetrics(), np.array([1, 1, 0, 0]), np.array([1.0, 0, 0, -1]))
+    scores = metrics.result()
+    assert scores.auc == 3.5 / 4
+    softplus_minus_1, softplus_0 = math.log(1 + math.exp(-1)), math.log(2)
+    assert scores.log_loss == pytest.approx(2 * (softplus_minus_1 + softplus_0) / 4, rel=1e-15)
+    assert scores.num_rows == 4 and scores.auc_error_bound == 0 and scores.note == ""
+
+
+def test_hand_computed_weighted_auc():
+    # A positive of weight 2: above a negative of weight 3 (6), tied with one of weight 1 (2 / 2).
+    metrics = ExactMetrics()
+    metrics.update([1, 0, 0], [0.5, -0.5, 0.5], [2, 3, 1])
+    assert metrics.result().auc == (6 + 1) / 8
+
+
+def test_hand_computed_binned_auc_and_its_bound():
+    # Four bins of probability 1/4: positives in bins 3 and 1, negatives in bins 1 and 0.
+    logits = np.log(np.array([0.9, 0.3, 0.4, 0.1]) / np.array([0.1, 0.7, 0.6, 0.9]))
+    metrics = _accumulate(BinnedMetrics(4), np.array([1, 1, 0, 0]), logits)
+    # Exact: 3 of 4 pairs; the pair in bin 1 counts half instead of nothing.
+    assert metrics.result().auc == 3.5 / 4
+    assert metrics.result().auc_error_bound == 0.5 / 4
+
+
+@pytest.mark.parametrize("decimals", [None, 1, 0], ids=["no_ties", "ties", "many_ties"])
+@pytest.mark.parametrize("positive_fraction", [0.03, 0.5, 0.9])
+def test_exact_equals_scikit_learn(decimals, positive_fraction):
+    labels, logits, weights = _random_rows(5000, 1, positive_fraction, decimals)
+    scores = _accumulate(ExactMetrics(), labels, logits, batch_size=999).result()
+    assert scores.auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-13)
+    assert scores.log_loss == pytest.approx(log_loss(labels, _sigmoid(logits)), rel=1e-12)
+
+    scores = _accumulate(ExactMetrics(), labels, logits, weights, batch_size=999).result()
+    expected = roc_auc_score(labels, logits, sample_weight=weights)
+    assert scores.auc == pytest.approx(expected, abs=1e-12)
+    expected = log_loss(labels, _sigmoid(logits), sample_weight=weights)
+    assert scores.log_loss == pytest.approx(expected, rel=1e-12)
+    assert scores.num_rows == np.count_nonzero(weights)
+
+
+@pytest.mark.parametrize("num_bins", [2, 10, 1000, 8000])
+@pytest.mark.parametrize("decimals", [None, 0], ids=["no_ties", "many_ties"])
+def test_binned_is_within_its_bound_of_scikit_learn(num_bins, decimals):
+    labels, logits, weights = _random_rows(5000, 2, 0.1, decimals)
+    scores = _accumulate(BinnedMetrics(num_bins), labels, logits, weights, 999).result()
+    expected = roc_auc_score(labels, logits, sample_weight=weights)
+    assert abs(scores.auc - expected) <= scores.auc_error_bound + 1e-12
+    if decimals is None:
+        assert scores.auc_error_bound < 1.5 / num_bins
+    expected = log_loss(labels, _sigmoid(logits), sample_weight=weights)
+    assert scores.log_loss == pytest.approx(expected, rel=1e-12)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.booleans(),
+            st.one_of(st.integers(-3, 3), st.floats(-50, 50, width=32)),
+            st.sampled_from([0, 0.25, 1, 2]),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    batch_size=st.integers(1, 61),
+    num_bins=st.integers(2, 40),
+)
+def test_random_rows_equal_scikit_learn(rows, batch_size, num_bins):
+    labels, logits, weights = (np.array(column) for column in zip(*rows, strict=True))
+    kept = weights > 0
+    metrics = _accumulate(ExactMetrics(), labels, logits, weights, batch_size)
+    binned = _accumulate(BinnedMetrics(num_bins), labels, logits, weights, batch_size)
+    if not kept.any():
+        with pytest.raises(ValueError, match="nothing to evaluate"):
+            metrics.result()
+        return
+    exact, near = metrics.result(), binned.result()
+    assert exact.num_rows == near.num_rows == kept.sum()
+    assert exact.log_loss == near.log_loss
+    if len(set(labels[kept])) == 1:
+        assert math.isnan(exact.auc) and math.isnan(near.auc)
+        return
+    logits32 = logits.astype(np.float32)
+    expected = roc_auc_score(labels, logits32, sample_weight=weights)
+    assert exact.auc == pytest.approx(expected, abs=1e-12)
+    assert abs(near.auc - expected) <= near.auc_error_bound + 1e-12
+
+
+@KINDS
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_has_no_auc_but_a_log_loss(make, label):
+    metrics = make()
+    metrics.update([label] * 3, [0.0, 0.0, 0.0])
+    scores = metrics.result()
+    assert math.isnan(scores.auc)
+    assert scores.note == f"AUC is undefined, it needs both classes: all 3 labels are {label}"
+    assert scores.log_loss == pytest.approx(math.log(2), rel=1e-15)
+    fpr, tpr = metrics.roc_curve()
+    assert np.isnan(tpr if label == 0 else fpr).all()
+    assert np.isfinite(fpr if label == 0 else tpr).all()
+
+
+@KINDS
+def test_padding_rows_change_nothing_whatever_they_hold(make):
+    labels, logits, _ = _random_rows(50)
+    plain = make()
+    plain.update(labels, logits)
+    padded = make()
+    padded.update(
+        np.append(labels, [7, np.nan]), np.append(logits, [np.nan, np.inf]), [1] * 50 + [0] * 2
+    )
+    padded.update([3.0], [np.nan], [0.0])
+    assert padded.result() == plain.result()
+
+
+@KINDS
+def test_huge_and_infinite_logits(make):
+    metrics = make()
+    metrics.update([1, 0], [3e38, -3e38])
+    assert metrics.result()[:2] == (1.0, 0.0)
+    metrics.update([1, 0], [np.inf, -np.inf])
+    assert metrics.result()[:2] == (1.0, 0.0)
+    metrics.update([0], [1e30])
+    assert metrics.result().log_loss == pytest.approx(1e30 / 5, rel=1e-6)
+    metrics.update([1], [-np.inf])
+    assert metrics.result().log_loss == math.inf
+
+
+@KINDS
+def test_perfect_reversed_and_constant_scores(make):
+    for logits, auc in (([1.0, -1], 1), ([-1.0, 1], 0), ([0.0, 0], 0.5), ([-0.0, 0.0], 0.5)):
+        metrics = make()
+        metrics.update([1, 0], logits)
+        assert metrics.result().auc == auc
+
+
+@KINDS
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16], ids=lambda t: t.name)
+def test_tensors_of_every_float_type_in_columns(make, dtype):
+    labels, logits, _ = _random_rows(200, decimals=1)
+    logits = tf.cast(logits, dtype)
+    expected = make()
+    expected.update(labels, logits.numpy().astype(np.float32))
+    metrics = make()
+    for start in range(0, 200, 10):  # more updates than are held back
+        rows = slice(start, start + 10)
+        column = tf.constant(labels[rows, None])
+        metrics.update(column, logits[rows, None], tf.ones_like(column))
+    assert metrics.result().auc == expected.result().auc
+    assert metrics.result().log_loss == pytest.approx(expected.result().log_loss, rel=1e-14)
+
+
+@KINDS
+def test_rows_may_be_added_after_a_result(make):
+    labels, logits, weights = _random_rows(300)
+    metrics = _accumulate(make(), labels[:100], logits[:100], weights[:100])
+    metrics.result()
+    metrics.roc_curve()
+    _accumulate(metrics, labels[100:], logits[100:], weights[100:])
+    whole = _accumulate(make(), labels, logits, weights).result()
+    assert metrics.result().auc == pytest.approx(whole.auc, abs=1e-14)
+    assert metrics.result().log_loss == pytest.approx(whole.log_loss, rel=1e-14)
+
+
+@KINDS
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_merged_states_equal_one_accumulator(make, weighted):
+    labels, logits, weights = _random_rows(300, decimals=1)
+    weights = weights if weighted else None
+    whole = _accumulate(make(), labels, logits, weights).result()
+    merged = make()
+    for rows in (slice(0, 0), slice(0, 100), slice(100, 300)):
+        part = _accumulate(make(), labels[rows], logits[rows], weights[rows] if weighted else None)
+        merged.merge(part.state())
+    assert merged.result().auc == pytest.approx(whole.auc, abs=1e-14)
+    assert merged.result().log_loss == pytest.approx(whole.log_loss, rel=1e-14)
+    assert merged.result().num_rows == whole.num_rows
+
+
+def test_binned_states_may_be_summed():
+    labels, logits, weights = _random_rows(300)
+    parts = [
+        _accumulate(BinnedMetrics(50), labels[i::2], logits[i::2], weights[i::2]).state()
+        for i in range(2)
+    ]
+    merged = BinnedMetrics(50)
+    merged.merge({name: parts[0][name] + parts[1][name] for name in parts[0]})
+    whole = _accumulate(BinnedMetrics(50), labels, logits, weights).result()
+    assert merged.result().auc == pytest.approx(whole.auc, abs=1e-14)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_exact_roc_curve_lies_on_scikit_learns(weighted):
+    labels, logits, weights = _random_rows(20_000, 3, 0.2)
+    weights = weights if weighted else None
+    fpr, tpr = _accumulate(ExactMetrics(), labels, logits, weights, 5000).roc_curve()
+    assert 900 < len(fpr) == len(tpr) <= 1000
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
+    assert (np.diff(fpr) >= 0).all() and (np.diff(tpr) >= 0).all()
+    expected = sklearn_roc_curve(labels, logits, sample_weight=weights, drop_intermediate=False)
+    on_curve = np.stack(expected[:2], axis=1)
+    for point in np.stack([fpr, tpr], axis=1)[::50]:
+        assert np.abs(on_curve - point).sum(axis=1).min() < 1e-12
+    area = np.trapezoid(tpr, fpr) if hasattr(np, "trapezoid") else np.trapz(tpr, fpr)
+    assert area == pytest.approx(roc_auc_score(labels, logits, sample_weight=weights), abs=1e-4)
+
+
+def test_few_rows_give_the_whole_roc_curve():
+    metrics = ExactMetrics()
+    metrics.update([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0])
+    fpr, tpr = metrics.roc_curve()
+    assert fpr.tolist() == [0, 0, 0.5, 0.5, 1, 1]
+    assert tpr.tolist() == [0, 0.5, 0.5, 1, 1, 1]
+
+
+@pytest.mark.parametrize("max_points", [4, 20, 1000])
+def test_binned_roc_curve(max_points):
+    labels, logits, _ = _random_rows(5000)
+    fpr, tpr = _accumulate(BinnedMetrics(8000), labels, logits, batch_size=999).roc_curve(
+        max_points
+    )
+    assert 3 <= len(fpr) == len(tpr) <= max_points
+    assert (fpr[0], tpr[0]) == (0, 0)
+    assert (fpr[-1], tpr[-1]) == pytest.approx((1, 1), abs=1e-12)
+    assert (np.diff(fpr) >= 0).all() and (np.diff(tpr) >= 0).all()
+
+
+def test_make_metrics_obeys_auc_thresholds():
+    assert isinstance(make_metrics(), ExactMetrics)
+    assert isinstance(make_metrics(200), BinnedMetrics)
+    for wrong in (-1, 0, 1):
+        with pytest.raises(
+            ValueError, match=f"auc_thresholds must be at least 2.*received {wrong}"
+        ):
+            make_metrics(wrong)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (([1, 0], [0.0]), r"same number of rows, received \[2, 1\]"),
+        (([1, 0], [0.0, 1.0], [1.0]), r"same number of rows, received \[2, 2, 1\]"),
+        (([1, 2], [0.0, 1.0]), "labels must be 0 or 1, received 2"),
+        (([1, np.nan], [0.0, 1.0]), "labels must be 0 or 1, received nan"),
+        (([1, 0], [np.nan, 1.0]), "1 of 2 logits of a batch are NaN"),
+        (([1, 0], [0.0, 1.0], [1, -1]), "weights must be finite and not negative"),
+        (([1, 0], [0.0, 1.0], [1, np.inf]), "weights must be finite and not negative"),
+        (([1, 0], [0.0, 1.0], [1, np.nan]), "weights must be finite and not negative"),
+    ],
+    ids=["logits", "weights", "label", "nan_label", "nan", "negative", "infinite", "nan_weight"],
+)
+def test_bad_batches(make, batch, message):
+    with pytest.raises(ValueError, match=message):
+        make().update(*batch)
+
+
+@KINDS
+def test_a_bad_tensor_is_found_by_the_result(make):
+    metrics = make()
+    metrics.update(tf.constant([1.0]), tf.constant([math.nan]))
+    with pytest.raises(ValueError, match="1 of 1 logits of a batch are NaN"):
+        metrics.result()
+
+
+@KINDS
+def test_nothing_to_evaluate(make):
+    metrics = make()
+    metrics.update([], [])
+    metrics.update([1], [0.0], [0.0])
+    with pytest.raises(ValueError, match="nothing to evaluate"):
+        metrics.result()
+
+
+def test_roc_curve_of_too_few_points():
+    with pytest.raises(ValueError, match="max_points must be at least 4, received 3"):
+        ExactMetrics().roc_curve(3)
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        (ExactMetrics(), BinnedMetrics(10)),
+        (BinnedMetrics(10), ExactMetrics()),
+        (BinnedMetrics(10), BinnedMetrics(20)),
+    ],
+    ids=["binned_into_exact", "exact_into_binned", "other_bins"],
+)
+def test_states_of_another_kind_are_refused(own, other):
+    with pytest.raises(ValueError, match="use the same --auc_thresholds everywhere"):
+        own.merge(other.state())

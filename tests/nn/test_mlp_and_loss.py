@@ -1,0 +1,64 @@
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nn.losses import binary_cross_entropy
+from nn.mlp import MLP
+
+
+def column(*values):
+    return tf.constant([[v] for v in values], tf.float32)
+
+
+def test_mlp_by_hand():
+    mlp = MLP([2, 1], seed=0, name="mlp")
+    x = tf.constant([[1.0, 2.0]])
+    mlp(x)
+    first, second = mlp.stack
+    first.kernel.assign([[1.0, -1.0], [1.0, -1.0]])
+    first.bias.assign([0.5, 0.0])  # relu(3.5, -3) = (3.5, 0)
+    second.kernel.assign([[-2.0], [5.0]])
+    second.bias.assign([1.0])  # -6
+    np.testing.assert_allclose(mlp(x), [[0.0]])
+    linear = MLP([2, 1], seed=0, name="mlp", linear_output=True)
+    linear(x)
+    linear.set_weights(mlp.get_weights())
+    np.testing.assert_allclose(linear(x), [[-6.0]])
+
+
+def test_initial_weights():
+    mlp = MLP([400], seed=5, name="mlp")
+    mlp(tf.zeros([1, 600]))
+    kernel, bias = mlp.get_weights()
+    assert kernel.std() == pytest.approx(math.sqrt(2 / (600 + 400)), rel=0.02)  # Glorot normal
+    assert bias.std() == pytest.approx(math.sqrt(1 / 400), rel=0.1)
+    same = MLP([400], seed=5, name="mlp")
+    same(tf.zeros([1, 600]))
+    np.testing.assert_array_equal(kernel, same.get_weights()[0])
+    other = MLP([400], seed=6, name="mlp")
+    other(tf.zeros([1, 600]))
+    assert (kernel != other.get_weights()[0]).mean() > 0.99
+
+
+def test_layers_start_with_different_weights():
+    mlp = MLP([5, 5, 5], seed=1, name="mlp")
+    mlp(tf.zeros([1, 5]))
+    assert (mlp.stack[1].kernel.numpy() != mlp.stack[2].kernel.numpy()).all()
+
+
+def test_log_loss_by_hand():
+    loss = binary_cross_entropy(column(1, 0), column(0, math.log(3)), column(1, 1))
+    assert float(loss) == pytest.approx((math.log(2) + math.log(4)) / 2)
+
+
+def test_rows_of_weight_zero_do_not_count():
+    loss = binary_cross_entropy(column(1, 0), column(0, 99), column(2, 0))
+    assert float(loss) == pytest.approx(math.log(2))
+    assert float(binary_cross_entropy(column(1), column(0), column(0))) == 0
+
+
+def test_huge_logits_stay_finite():
+    loss = binary_cross_entropy(column(1, 0), column(-1e4, -1e4), column(1, 1))
+    assert float(loss) == pytest.approx(5e3)

@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nn import optimizers
+
+LR = tf.constant(0.5)
+
+
+def slices(values, rows):
+    return tf.IndexedSlices(tf.constant(values, tf.float32), tf.constant(rows), None)
+
+
+def variable():
+    return tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+
+
+# Row 0 does not occur, row 1 occurs once, row 2 twice: its gradient is the sum, (3, -4).
+SPARSE = ([[1.0, 2.0], [2.0, -1.0], [1.0, -3.0]], [1, 2, 2])
+DENSE = np.array([[0.0, 0.0], [1.0, 2.0], [3.0, -4.0]])
+START = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+
+
+def moved(name, gradient, steps=1, **options):
+    v = variable()
+    optimizer = optimizers.create(name, [v], **options)
+    for _ in range(steps):
+        optimizer.apply([gradient], LR)
+    return v.numpy()
+
+
+@pytest.mark.parametrize("gradient", [slices(*SPARSE), tf.constant(DENSE, tf.float32)])
+def test_sgd_by_hand(gradient):
+    np.testing.assert_allclose(moved("sgd", gradient), START - 0.5 * DENSE)
+
+
+@pytest.mark.parametrize("gradient", [slices(*SPARSE), tf.constant(DENSE, tf.float32)])
+def test_adagrad_by_hand(gradient):
+    expected, total = START.copy(), np.full([3, 2], 0.1)
+    for _ in range(2):
+        total += DENSE**2
+        expected -= 0.5 * DENSE / (np.sqrt(total) + 1e-7)
+    np.testing.assert_allclose(moved("adagrad", gradient, steps=2), expected, rtol=1e-6)
+
+
+def test_rowwise_adagrad_by_hand():
+    # Row 1: mean(1, 4) = 2.5; row 2: mean(9, 16) = 12.5.
+    expected = START.copy()
+    expected[1] -= 0.5 * np.array([1, 2]) / np.sqrt(0.1 + 2.5)
+    expected[2] -= 0.5 * np.array([3, -4]) / np.sqrt(0.1 + 12.5)
+    np.testing.assert_allclose(moved("rowwise_adagrad", slices(*SPARSE)), expected, rtol=1e-6)
+
+
+def test_rowwise_adagrad_keeps_one_number_a_row():
+    optimizer = optimizers.create("rowwise_adagrad", [variable()])
+    assert optimizer.accumulators[0].shape == (3,)
+
+
+def test_rowwise_adagrad_refuses_dense_gradients():
+    optimizer = optimizers.create("rowwise_adagrad", [variable()])
+    with pytest.raises(ValueError, match="row-wise Adagrad is for embedding tables"):
+        optimizer.apply([tf.ones([3, 2])], LR)
+
+
+def adam_by_hand(gradients, rows_move):
+    """Kingma and Ba, with epsilon outside of the bias correction."""
+    w, m, v = START.copy(), np.zeros([3, 2]), np.zeros([3, 2])
+    for t, g in enumerate(gradients, start=1):
+        for r in range(3):
+            if not rows_move(g, r):
+                continue
+            m[r] = 0.9 * m[r] + 0.1 * g[r]
+            v[r] = 0.99 * v[r] + 0.01 * g[r] ** 2
+            rate = 0.5 * np.sqrt(1 - 0.99**t) / (1 - 0.9**t)
+            w[r] -= rate * m[r] / (np.sqrt(v[r]) + 1e-3)
+    return w
+
+
+OTHER = np.array([[2.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize("name", ["adam", "lazy_adam"])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_adam_by_hand(name, kind):
+    v = variable()
+    optimizer = optimizers.create(name, [v], beta2=0.99, epsilon=1e-3)
+    if kind == "dense":
+        steps = [tf.constant(DENSE, tf.float32), tf.constant(OTHER, tf.float32)]
+    else:
+        steps = [slices(*SPARSE), slices([[2.0, 1.0]], [0])]
+    for gradient in [*steps, steps[0]]:
+        optimizer.apply([gradient], LR)
+    lazy = name == "lazy_adam" and kind == "sparse"
+    expected = adam_by_hand([DENSE, OTHER, DENSE], lambda g, r: g[r].any() if lazy else True)
+    np.testing.assert_allclose(v, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "lazy_adam"])
+def test_rows_that_do_not_occur_do_not_move(name):
+    v = variable()
+    optimizer = optimizers.create(name, [v])
+    optimizer.apply([slices([[1.0, 1.0]], [0])], LR)
+    before = v.numpy()
+    optimizer.apply([slices([[1.0, 1.0]], [1])], LR)
+    np.testing.assert_array_equal(before[[0, 2]], v.numpy()[[0, 2]])
+    assert (before[1] != v.numpy()[1]).all()
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam"])
+def test_empty_batch_and_missing_gradient(name):
+    v = variable()
+    optimizer = optimizers.create(name, [v])
+    optimizer.apply([slices(np.zeros([0, 2]), np.zeros([0], "i"))], LR)
+    optimizer.apply([None], LR)
+    np.testing.assert_array_equal(v, START)
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="unknown optimizer 'lamb': choose one of sgd"):
+        optimizers.create("lamb", [])
+
+
+def test_every_dense_name_has_a_sparse_counterpart():
+    for dense, sparse in optimizers.SPARSE_COUNTERPART.items():
+        assert optimizers.create(dense, []) and optimizers.create(sparse, [])

@@ -1,0 +1,302 @@
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from runtime.logging import RunLogger, readable
+
+
+def _lines(path):
+    lines = []
+    for line in Path(path).read_text().splitlines():
+        assert line.startswith("DLLL {")
+        lines.append(json.loads(line[5:], parse_constant=lambda name: pytest.fail(name)))
+    return lines
+
+
+def test_the_file_has_the_lines_of_dllogger(tmp_path):
+    path = tmp_path / "new" / "log.json"
+    with RunLogger(path, {"batch_size": 64, "lr": 24.0, "amp": True, "path": Path("x")}) as log:
+        log.metadata("throughput", unit="samples/s", format=":.1f", GOAL="MAXIMIZE")
+        log.log(10, {"loss": 0.5}, epoch=0)
+        log.log(20, {"auc": 0.75})
+        log.message("no GPU is visible: training on the CPU")
+        log.summary({"best_auc": 0.75})
+        log.message("only on stdout")
+    lines = _lines(path)
+    log_keys = ["timestamp", "datetime", "elapsedtime", "type", "step", "data"]
+    metadata_keys = ["timestamp", "elapsedtime", "datetime", "type", "metric", "metadata"]
+    assert [list(line) for line in lines] == [log_keys, metadata_keys] + [log_keys] * 4
+    for line in lines:
+        assert float(line["timestamp"]) > 1.7e9
+        assert 0 <= float(line["elapsedtime"]) < 60
+        assert line["datetime"][4] == line["datetime"][7] == "-" and line["datetime"][10] == " "
+    parameters = dict(lines[0]["data"])
+    assert parameters.pop("log_writer").startswith("the built-in writer")
+    assert lines[0]["step"] == "PARAMETER"
+    assert parameters == {"batch_size": 64, "lr": 24.0, "amp": True, "path": "x"}
+    assert lines[1]["type"] == "METADATA" and lines[1]["metric"] == "throughput"
+    assert lines[1]["metadata"] == {"unit": "samples/s", "format": ":.1f", "GOAL": "MAXIMIZE"}
+    assert [(line["type"], line["step"], line["data"]) for line in lines[2:]] == [
+        ("LOG", [0, 10], {"loss": 0.5}),
+        ("LOG", 20, {"auc": 0.75}),
+        ("LOG", "MESSAGE", {"message": "no GPU is visible: training on the CPU"}),
+        ("LOG", [], {"best_auc": 0.75}),
+    ]
+
+
+def test_a_line_byte_by_byte(tmp_path):
+    with RunLogger(tmp_path / "log", {}) as log:
+        log.log(3, {"loss": 0.25, "n": [1, 2]})
+    line = (tmp_path / "log").read_text().splitlines()[1]
+    fields = json.loads(line[5:])
+    assert line == (
+        f'DLLL {{"timestamp": "{fields["timestamp"]}", "datetime": "{fields["datetime"]}", '
+        f'"elapsedtime": "{fields["elapsedtime"]}", "type": "LOG", "step": 3, '
+        '"data": {"loss": 0.25, "n": [1, 2]}}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.1), 0.1),
+        (np.int64(7), 7),
+        (np.bool_(True), True),
+        (np.array([1.5, math.nan], np.float32), [1.5, None]),
+        (np.array(2.5), 2.5),
+        (tf.constant(0.1), 0.1),
+        (tf.constant(0.5, tf.bfloat16), 0.5),
+        (tf.constant([1, 2]), [1, 2]),
+        (math.nan, None),
+        (-math.inf, None),
+        (np.float16(math.inf), None),
+        (None, None),
+        ({"a": (1, math.nan)}, {"a": [1, None]}),
+        ({3, 1, 2}, [1, 2, 3]),
+        (b"x", "b'x'"),
+        ("text", "text"),
+    ],
+    ids=str,
+)
+def test_every_value_becomes_valid_json(tmp_path, value, expected):
+    with RunLogger(tmp_path / "log", {}) as log:
+        log.log(1, {"value": value})
+    assert _lines(tmp_path / "log")[1]["data"] == {"value": expected}
+
+
+@pytest.mark.parametrize("form", [".3f", ":.3f"])
+def test_a_format_has_its_colon_in_the_file_whether_given_or_not(tmp_path, capsys, form):
+    with RunLogger(tmp_path / "log", {}) as log:
+        log.metadata("auc", format=form)
+        log.log(1, {"auc": 0.5})
+    assert _lines(tmp_path / "log")[1]["metadata"] == {"format": ":.3f"}
+    assert "auc 0.500" in capsys.readouterr().out
+
+
+def test_readable_lines_on_stdout(tmp_path, capsys):
+    parameters = {"batch_size": 64, "lr": 24.0, "seed": 1}
+    defaults = {"batch_size": 65536, "lr": 24.0, "seed": 1}
+    with RunLogger(tmp_path / "log", parameters, defaults=defaults, total_steps=4096) as log:
+        log.metadata("throughput", unit="samples/s")
+        log.metadata("auc", format=".5f")
+        log.log(1000, {"loss": 0.45123, "lr": 24.0, "throughput": 1234567.0}, epoch=0)
+        log.log(1000, {"auc": np.float64(0.7), "rows": 89137319, "bad": math.nan})
+        log.message("hello")
+        log.summary({"auc": 0.7})
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
+        f"log: {tmp_path / 'log'}, DLLL lines by the built-in writer "
+        "(NVIDIA's dllogger is not installed)",
+        "parameters: batch_size=64",
+        "epoch 0 step 1000/4096  loss 0.4512  lr 24  throughput 1.235M samples/s",
+        "step 1000/4096  auc 0.70000  rows 89,137,319  bad nan",
+        "hello",
+        "summary  auc 0.70000",
+    ]
+    assert captured.err == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1.2e-5, "1.2e-05"),
+        (24.0, "24"),
+        (9999.0, "9999"),
+        (12345.678, "12.35k"),
+        (999_999.0, "1M"),
+        (-2.5e9, "-2.5G"),
+        (3e12, "3T"),
+        (1e20, "1e+20"),
+        (math.inf, "inf"),
+        (12345, "12,345"),
+        (True, "True"),
+        (None, "None"),
+        ("text", "text"),
+    ],
+)
+def test_readable_values(value, text):
+    assert readable(value) == text
+    assert readable(value, unit="ms") == f"{text} ms"
+
+
+def test_all_defaults_are_said(capsys):
+    RunLogger(None, {"a": 1}, defaults={"a": 1}).close()
+    assert capsys.readouterr().out == "parameters: all at their defaults\n"
+
+
+def test_other_ranks_are_silent_and_open_nothing(tmp_path, capsys):
+    log = RunLogger(tmp_path / "log", {}, tensorboard_dir=tmp_path / "tb", enabled=False)
+    log.metadata("x", unit="s")
+    log.log(1, {"x": 1})
+    log.progress(1)
+    log.message("x")
+    log.summary({})
+    log.close()
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_old_log_is_overwritten_aloud_or_continued(tmp_path, capsys):
+    path = tmp_path / "log"
+    RunLogger(path, {"run": 1}).close()
+    assert "overwriting" not in capsys.readouterr().out
+    RunLogger(path, {"run": 2}).close()
+    assert "overwriting the log of an earlier run" in capsys.readouterr().out
+    RunLogger(path, {"run": 3}, append=True).close()
+    assert "overwriting" not in capsys.readouterr().out
+    assert [line["data"]["run"] for line in _lines(path)] == [2, 3]
+
+
+def test_nothing_follows_the_summary(tmp_path):
+    with RunLogger(tmp_path / "log", {}) as log:
+        log.summary({"auc": 0.5})
+        with pytest.raises(ValueError, match="the summary is the last line of a log"):
+            log.log(1, {})
+        with pytest.raises(ValueError, match="the summary is the last line of a log"):
+            log.summary({})
+    assert len(_lines(tmp_path / "log")) == 2
+
+
+@pytest.mark.parametrize("bad", ["file/log", "folder"], ids=["under_a_file", "a_folder"])
+def test_a_log_that_cannot_be_written(tmp_path, bad):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match=f"--log_path .*{bad} cannot be written"):
+        RunLogger(tmp_path / bad, {})
+
+
+def test_a_tensorboard_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"--tensorboard_dir .*file/tb cannot be written"):
+        RunLogger(None, {}, tensorboard_dir=tmp_path / "file" / "tb")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ValueError, match=r"tb cannot be written .Permission denied"):
+        RunLogger(None, {}, tensorboard_dir=tmp_path / "tb")
+
+
+def test_tensorboard_scalars(tmp_path):
+    with RunLogger(None, {}, tensorboard_dir=tmp_path) as log:
+        log.log(5, {"loss": np.float32(0.5), "name": "text"}, epoch=0)
+        log.log(6, {"loss": tf.constant(0.25)})
+        (file,) = tmp_path.iterdir()
+        events = list(tf.compat.v1.train.summary_iterator(str(file)))  # flushed already
+    found = [
+        (event.step, value.tag, float(tf.make_ndarray(value.tensor)))
+        for event in events
+        for value in event.summary.value
+    ]
+    assert found == [(5, "loss", 0.5), (6, "loss", 0.25)]
+
+
+def test_no_progress_bar_in_a_pipe(capsys):
+    with RunLogger(None, {}, total_steps=10) as log:
+        log.progress(5)
+        log.log(5, {"loss": 1.0})
+    assert capsys.readouterr() == ("step 5/10  loss 1\n", "")
+
+
+def test_progress_bar_on_a_terminal_leaves_the_lines_whole(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with RunLogger(None, {}, total_steps=10, initial_step=2) as log:
+        log.progress(5)
+        log.log(5, {"loss": 1.0})
+        log.progress(10)
+        log.summary({"auc": 0.5})
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == ["step 5/10  loss 1", "summary  auc 0.5"]
+    assert "5/10" in captured.err and captured.err.endswith("\r")
+
+
+def test_a_killed_run_keeps_its_lines(tmp_path):
+    code = (
+        "import os, signal; from runtime.logging import RunLogger;"
+        f"log = RunLogger({str(tmp_path / 'log')!r}, {{}}); log.log(1, {{'loss': 1.0}});"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == -signal.SIGKILL
+    assert [line["step"] for line in _lines(tmp_path / "log")] == ["PARAMETER", 1]
+    assert process.stdout.endswith("step 1  loss 1\n")
+
+
+def test_importing_the_logger_imports_neither_tensorflow_nor_tqdm():
+    code = (
+        "import sys, runtime.logging;assert not {'tensorflow', 'tqdm', 'dllogger'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_nvidias_package_is_used_where_it_is_importable(tmp_path, monkeypatch, capsys, append):
+    calls = []
+
+    class JSONStreamBackend:
+        def __init__(self, verbosity, filename, **mode):
+            calls.append(("open", verbosity, filename, mode))
+
+    class Logger:
+        def __init__(self, backends):
+            assert len(backends) == 1
+
+        def log(self, step, data):
+            calls.append(("log", step, data))
+
+        def metadata(self, metric, metadata):
+            calls.append(("metadata", metric, metadata))
+
+        def flush(self):
+            calls.append("flush")
+
+    module = types.ModuleType("dllogger")
+    module.__version__ = "1.0.0"
+    module.Verbosity = types.SimpleNamespace(VERBOSE=1)
+    module.JSONStreamBackend, module.Logger = JSONStreamBackend, Logger
+    monkeypatch.setitem(sys.modules, "dllogger", module)
+
+    with RunLogger(tmp_path / "log", {"lr": np.float32(0.1)}, append=append) as log:
+        log.metadata("loss", unit="nats")
+        log.log(1, {"loss": math.nan}, epoch=0)
+        log.summary({})
+    assert "DLLL lines by NVIDIA's dllogger 1.0.0" in capsys.readouterr().out
+    assert calls == [
+        ("open", 1, str(tmp_path / "log"), {"append": True} if append else {}),
+        ("log", "PARAMETER", {"lr": 0.1, "log_writer": "NVIDIA's dllogger 1.0.0"}),
+        "flush",
+        ("metadata", "loss", {"unit": "nats"}),
+        "flush",
+        ("log", (0, 1), {"loss": None}),
+        "flush",
+        ("log", (), {}),
+        "flush",
+        "flush",
+    ]

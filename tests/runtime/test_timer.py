@@ -1,0 +1,144 @@
+import math
+
+import pytest
+
+from runtime.timer import LatencyTimer, StepTimer
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def _steps(timer, clock, count, seconds, samples=10):
+    for _ in range(count):
+        clock.now += seconds
+        timer.step(samples)
+
+
+def test_warm_up_counts_neither_in_a_lap_nor_in_the_mean():
+    clock = Clock()
+    timer = StepTimer(warmup_steps=2, clock=clock)
+    _steps(timer, clock, 2, seconds=50)
+    assert math.isnan(timer.lap()) and math.isnan(timer.mean_throughput())
+    _steps(timer, clock, 4, seconds=0.5)
+    assert timer.lap() == 40 / 2
+    _steps(timer, clock, 1, seconds=3)
+    assert timer.lap() == pytest.approx(10 / 3)
+    assert timer.mean_throughput() == 50 / 5
+    assert timer.elapsed_s == 105
+    assert timer.num_steps == 7
+
+
+def test_without_warm_up_the_first_step_counts():
+    clock = Clock()
+    timer = StepTimer(warmup_steps=0, clock=clock)
+    _steps(timer, clock, 1, seconds=4)
+    assert timer.lap() == timer.mean_throughput() == 2.5
+
+
+def test_a_lap_that_straddles_the_warm_up_counts_the_rest():
+    clock = Clock()
+    timer = StepTimer(warmup_steps=1, clock=clock)
+    _steps(timer, clock, 1, seconds=100)
+    _steps(timer, clock, 3, seconds=1)
+    assert timer.lap() == 10
+
+
+def test_pauses_do_not_count_even_nested_or_after_an_exception():
+    clock = Clock()
+    timer = StepTimer(warmup_steps=0, clock=clock)
+    _steps(timer, clock, 2, seconds=1)
+    with timer.paused():
+        clock.now += 500
+        with timer.paused():
+            clock.now += 500
+        assert timer.lap() == 10  # a pause that is still open does not count either
+    _steps(timer, clock, 2, seconds=2)
+    with pytest.raises(KeyError), timer.paused():
+        clock.now += 7
+        raise KeyError
+    assert timer.lap() == 5
+    assert timer.mean_throughput() == pytest.approx(40 / 6)
+    assert timer.elapsed_s == 1013
+
+
+def test_mean_ends_at_the_last_step_or_lap():
+    clock = Clock()
+    timer = StepTimer(warmup_steps=0, clock=clock)
+    _steps(timer, clock, 2, seconds=1)
+    clock.now += 100
+    assert timer.mean_throughput() == 10
+    timer.lap()  # the wait for a device that is behind
+    assert timer.mean_throughput() == pytest.approx(20 / 102)
+
+
+def test_empty_lap_is_nan():
+    clock = Clock()
+    timer = StepTimer(warmup_steps=0, clock=clock)
+    _steps(timer, clock, 1, seconds=1)
+    timer.lap()
+    clock.now += 1
+    assert math.isnan(timer.lap())
+
+
+def test_real_clock_goes_forward():
+    timer = StepTimer(warmup_steps=0)
+    timer.step(1)
+    assert timer.lap() > 0
+    assert timer.elapsed_s > 0
+
+
+def test_latency_statistics_by_hand():
+    clock = Clock()
+    timer = LatencyTimer(warmup_steps=2, clock=clock)
+    for milliseconds in [9000, 8000, *range(1, 102)]:
+        with timer.measure(3):
+            clock.now += milliseconds / 1e3
+        clock.now += 1  # between requests
+    statistics = timer.statistics()
+    assert list(statistics) == [
+        "latency_mean",
+        "latency_p50",
+        "latency_p90",
+        "latency_p95",
+        "latency_p99",
+        "throughput",
+        "num_measurements",
+    ]
+    # 1..101 ms: the percentile q is 1 + q.
+    assert list(statistics.values()) == pytest.approx([51, 51, 91, 96, 100, 303 / 5.151, 101])
+
+
+def test_percentiles_between_two_measurements_are_interpolated():
+    timer = LatencyTimer(warmup_steps=0)
+    timer.record(0.010, 1)
+    timer.record(0.020, 5)
+    statistics = timer.statistics()
+    assert statistics["latency_p50"] == pytest.approx(15)
+    assert statistics["latency_p90"] == pytest.approx(19)
+    assert statistics["throughput"] == pytest.approx(200)
+
+
+def test_a_failed_measurement_is_not_recorded():
+    timer = LatencyTimer(warmup_steps=0)
+    timer.record(0.010, 1)
+    with pytest.raises(KeyError), timer.measure(1):
+        raise KeyError
+    assert timer.statistics()["num_measurements"] == 1
+
+
+def test_latency_without_a_measurement_after_the_warm_up():
+    timer = LatencyTimer(warmup_steps=3)
+    timer.record(0.010, 1)
+    with pytest.raises(ValueError, match="1 batches were measured and the first 3 are warm-up"):
+        timer.statistics()
+
+
+@pytest.mark.parametrize("make", [StepTimer, LatencyTimer])
+def test_negative_warm_up(make):
+    with pytest.raises(ValueError, match="warmup_steps must be at least 0, received -1"):
+        make(warmup_steps=-1)
