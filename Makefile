@@ -20,8 +20,15 @@ setup: .venv/installed ## make .venv with every pinned package (the other target
 .venv/installed: requirements.lock runtime/setup.sh
 	@bash runtime/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
 
-demo: .venv/installed ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
-	@$(PY) dlrm.py --demo
+demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
+	$(PY) dlrm.py --dataset_path data/demo --batch_size 2048 --embedding_dim 16 --bottom_mlp_dims 64,16 \
+	  --top_mlp_dims 128,64,1 --optimizer adam --learning_rate 0.01 --warmup_steps 50 --decay_start_step 400 \
+	  --decay_steps 600 --print_freq 200 --seed 1 --run_dir runs/demo --save_checkpoint_path runs/demo/checkpoint
+	$(PY) dlrm.py --mode eval --dataset_path data/demo --restore_checkpoint_path runs/demo/checkpoint \
+	  --run_dir runs/demo-test
+
+data/demo/feature_spec.yaml: | .venv/installed
+	$(PY) -m dataloading.synthetic --output data/demo --rows 2000000
 
 test: .venv/installed ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .

@@ -288,6 +288,8 @@ def parse(argv: Sequence[str], recipe: str, defaults: Mapping[str, Any] | None =
             if isinstance(value, list):
                 value = _integers(field.name, value)
             _check_range(field, value)
+            if field.name == "embedding_dim":
+                value = _read_embedding_dim(value)
             read[field.name] = value
         sections[section] = kind(**read)
     given = frozenset(name for name in _homes() if values[name].present)
@@ -368,24 +370,27 @@ def check(config: Config) -> None:
             raise ValueError(f"--{name} must be below 1, got {getattr(optimizer, name)}")
 
 
+def _read_embedding_dim(text: str) -> str:
+    """`--embedding_dim` as text: the content of a JSON file with a list, or the text itself."""
+    if not os.path.exists(text):
+        return text
+    with open(text) as file:
+        try:
+            items = json.load(file)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"--embedding_dim {text}: not a JSON file ({error})") from None
+    return ",".join(str(item) for item in (items if isinstance(items, list) else [items]))
+
+
 def parse_embedding_dims(text: str, num_tables: int) -> tuple[int, ...]:
-    """Reads `--embedding_dim`: one integer for all tables, a list, or a JSON file with a list.
+    """Reads `--embedding_dim`: one integer for all tables, or a list.
 
     Raises:
       ValueError: not integers, not positive, or not one a table.
     """
-    items: Any
-    if os.path.exists(text):
-        with open(text) as file:
-            try:
-                items = json.load(file)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"--embedding_dim {text}: not a JSON file ({error})") from None
-    else:
-        items = [item.strip() for item in text.split(",")]
     try:
-        dims = [int(item) for item in (items if isinstance(items, list) else [items])]
-    except (TypeError, ValueError):
+        dims = [int(item) for item in text.split(",")]
+    except ValueError:
         raise ValueError(
             f"--embedding_dim must be an integer, a list like 16,32 or a JSON file with a list of "
             f"integers, got {text!r}"

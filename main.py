@@ -26,7 +26,8 @@ class Recipe(NamedTuple):
 
     Attributes:
       model: the model, all weights made; `weights_to_save()` lists them.
-      train: training rows (`num_rows`, `num_batches`, `dataset(epoch)`); None unless --mode train.
+      train: training rows (`num_rows`, `num_batches`, `dataset(epoch)`, and `failure`, what was
+        wrong with a row that could not be read); None unless --mode train.
       valid: rows to evaluate on, likewise.
       loss: `loss(model, batch) -> (scalar, {name: value})`.
       groups: optimizers with their learning rates, `nn.trainer.OptimizerGroup`.
@@ -34,6 +35,7 @@ class Recipe(NamedTuple):
         metrics)`.
       model_flags: the flags that a checkpoint must remember to build this model again.
       facts: what is worth knowing of model and data, for the log.
+      best_auc: gives the best AUC that any model can reach on `valid`, None where nobody knows.
     """
 
     model: Any
@@ -44,6 +46,7 @@ class Recipe(NamedTuple):
     evaluator: Any
     model_flags: Mapping[str, Any]
     facts: Mapping[str, Any]
+    best_auc: Callable[[], float | None] = lambda: None
 
 
 class TrainingDiverged(Exception):
@@ -114,13 +117,23 @@ def execute(
         total_steps = count_steps(config, recipe.train.num_batches)
     with open_log(config, defaults, run_dir, world, total_steps) as log:
         log.message(describe(recipe, place, config))
-        if config.run.mode == "train":
-            summary = train(config, recipe, place, world, log, run_dir, total_steps)
-        elif config.run.mode == "eval":
-            summary = evaluate(recipe, world, run_dir)
-        else:
-            summary = benchmark_inference(config, recipe)
-        log.summary({**summary, **best_reachable(recipe)})
+        try:
+            if config.run.mode == "train":
+                summary = train(config, recipe, place, world, log, run_dir, total_steps)
+            elif config.run.mode == "eval":
+                summary = evaluate(recipe, world, run_dir)
+            else:
+                summary = benchmark_inference(config, recipe)
+        except Exception as error:
+            # A bad row arrives here as a stack trace of tf.data; the loader remembers what it was.
+            for rows in (recipe.train, recipe.valid):
+                if rows is not None and rows.failure:
+                    raise ValueError(rows.failure) from error
+            raise
+        best = recipe.best_auc()
+        if best is not None:
+            summary["best_reachable_auc"] = best
+        log.summary(summary)
     return summary
 
 
@@ -175,12 +188,6 @@ def describe(recipe: Recipe, place: device.Device, config: Config) -> str:
     """One line on what runs where."""
     facts = "  ".join(f"{name} {value}" for name, value in recipe.facts.items())
     return f"{config.run.mode} on {place.kind} in {place.compute_dtype}  {facts}"
-
-
-def best_reachable(recipe: Recipe) -> dict[str, float]:
-    """The best AUC that any model can reach, where the teacher of generated rows is known."""
-    best = getattr(recipe.valid, "best_auc", None)
-    return {} if best is None else {"best_reachable_auc": best}
 
 
 def count_steps(config: Config, num_batches: int) -> int:
@@ -256,6 +263,8 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
                 with timer.paused():
                     metrics = dict(recipe.evaluator.evaluate())
                 log.log(step, {**metrics, "elapsed_s": timer.elapsed_s}, epoch=epoch)
+                if recipe.evaluator.note:
+                    log.message(recipe.evaluator.note)
                 history["validation_loss"].append((step, metrics["log_loss"]))
                 history["validation_auc"].append((step, metrics["auc"]))
                 if not metrics["auc"] <= best.get("best_auc", -1.0):  # NaN: one class only

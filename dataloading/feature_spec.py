@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,7 +116,7 @@ class FeatureSpec:
 
     def fingerprint(self) -> str:
         """SHA-256 of the content, the same for the same sections wherever the files lie."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, default=str)
+        canonical = json.dumps(_sorted_pairs(self.to_dict()), default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     # Features
@@ -294,13 +295,28 @@ class FeatureSpec:
         sizes = []
         for file in chunk.files:
             path = self.base_directory / file
-            if not path.is_file():
-                found = "is not a file" if path.exists() else "is not there"
-                raise ValueError(f"{where}: file '{file}' {found} ({path})")
-            sizes.append(os.stat(path).st_size)
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                raise ValueError(
+                    f"{where}: file '{file}' is not there ({path}: {error.strerror})"
+                ) from None
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError(f"{where}: '{file}' is not a file ({path})")
+            sizes.append(status.st_size)
             if chunk.type == "split_binary" and sizes[-1] % self.row_bytes(chunk):
                 raise ValueError(
                     f"{where}: file '{file}' has {sizes[-1]} bytes, not a whole number of rows of "
                     f"{self.row_bytes(chunk)} bytes (features {spec_rules.listing(chunk.features)})"
                 )
         return sizes
+
+
+def _sorted_pairs(value):
+    """Mappings as sorted lists of pairs, so that the order of keys, of any type, does not count."""
+    if isinstance(value, dict):
+        return sorted(
+            ([repr(key), _sorted_pairs(item)] for key, item in value.items()),
+            key=lambda pair: pair[0],
+        )
+    return [_sorted_pairs(item) for item in value] if isinstance(value, list) else value

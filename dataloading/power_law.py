@@ -51,7 +51,7 @@ class PowerLaw:
         below = self._cumulative[-1]
         part = (uniform - below) / (1 - below)
         low, high = _HEAD_IDS + 0.5, self.cardinality + 0.5
-        if self.alpha == 1:
+        if abs(self.alpha - 1) < 1e-9:
             rank = low * (high / low) ** part
         else:
             power = 1 - self.alpha
@@ -59,6 +59,6 @@ class PowerLaw:
         return np.clip(np.rint(rank).astype(np.int64) - 1, _HEAD_IDS, self.cardinality - 1)
 
     def _integral(self, low: float, high: float) -> float:
-        if self.alpha == 1:
+        if abs(self.alpha - 1) < 1e-9:
             return float(np.log(high / low))
         return float((high ** (1 - self.alpha) - low ** (1 - self.alpha)) / (1 - self.alpha))

@@ -70,6 +70,9 @@ class RowDataset:
         self._columns = columns
         self._prefetch_batches = prefetch_batches
         self._parallel_reads = parallel_reads
+        # What was wrong with the rows that could not be read: tf.data hands on the text of an
+        # error only within a stack trace.
+        self.failure: str | None = None
 
     @property
     def num_batches(self) -> int:
@@ -130,7 +133,11 @@ class RowDataset:
         first = start_row + int(index) * self.batch_size
         size = min(self.batch_size, self.num_rows - first)
         begin, end, length = share_of_rank(size, self.rank, self.world_size)
-        arrays = [*self._read(epoch, first + begin, first + end)]
+        try:
+            arrays = [*self._read(epoch, first + begin, first + end)]
+        except ValueError as error:
+            self.failure = str(error)
+            raise
         arrays.append(np.ones((end - begin, 1), np.float32))
         missing = length - (end - begin)
         if missing:

@@ -265,6 +265,9 @@ def plain_value(value, where: str, depth: int = 0):
     if depth > 50:
         raise ValueError(f"{where}: nested more than 50 levels deep (or in itself)")
     if isinstance(value, dict):
+        for key in value:
+            if isinstance(key, tuple):
+                raise ValueError(f"{where}: the key {key!r:.100} is a list; allowed: a scalar")
         return {
             plain_value(key, where, depth + 1): plain_value(item, where, depth + 1)
             for key, item in value.items()
@@ -320,10 +323,7 @@ def _positive_int(raw, where: str, what: str) -> int:
 
 
 def _alpha(raw, where: str) -> float:
-    if (
-        isinstance(raw, bool)
-        or not isinstance(raw, int | float | np.number)
-        or not (raw >= 0 and math.isfinite(raw))
-    ):
-        raise ValueError(f"{where}: alpha is {raw!r}; allowed: a number of 0 or more")
+    number = isinstance(raw, int | float | np.number) and not isinstance(raw, bool)
+    if not number or not 0 <= raw <= 1e6:
+        raise ValueError(f"{where}: alpha is {raw!r}; allowed: a number from 0 to 1e6")
     return float(raw)

@@ -49,6 +49,8 @@ def read_mapping(path: Path) -> dict:
         raise ValueError(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise ValueError(f"{path}: is a folder; name the YAML file in it") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is not YAML: not UTF-8 text ({error.reason})") from None
     try:

@@ -45,9 +45,13 @@ class ClickEvaluator:
         self._scorer = Scorer(model)
         self._auc_thresholds = auc_thresholds
         self._metrics = None
+        self.note = ""
 
     def evaluate(self) -> Iterator[tuple[str, float]]:
-        """Runs over the data set once and yields ("auc", value) and ("log_loss", value)."""
+        """Runs over the data set once; yields "auc", "log_loss" and, with bins, its error bound.
+
+        `note` says afterwards what the reader of the numbers must know, such as why an AUC is NaN.
+        """
         self._metrics = make_metrics(self._auc_thresholds)
         iterator = iter(self.dataset.dataset())
         for _ in range(self.dataset.num_batches):
@@ -55,6 +59,9 @@ class ClickEvaluator:
         scores = self._metrics.result()
         yield "auc", scores.auc
         yield "log_loss", scores.log_loss
+        if self._auc_thresholds is not None:
+            yield "auc_error_bound", scores.auc_error_bound
+        self.note = scores.note
 
     def draw(self, folder: Path, metrics: dict[str, float]) -> None:
         """Draws the ROC curve of the last evaluation into `folder`."""

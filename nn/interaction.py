@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from nn.keras import keras
-from nn.mlp import dense
+from nn.mlp import Dense
 from runtime.device import derive_seed
 
 # The width of the result is padded to a multiple of this, so that the matrix products of the next
@@ -17,25 +17,23 @@ def padded_width(width: int) -> int:
     return -(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
 
-def _triangle_indices(num_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pair stands in the flat Gram matrix, and each Gram entry in the list of pairs.
-
-    Entries on the diagonal stand for no pair and point one past the last.
-    """
+def _pair_of_gram_entry(num_features: int) -> np.ndarray:
+    """For each entry of the flat Gram matrix the number of its pair; the diagonal is no pair and
+    points one past the last."""
     rows, columns = np.tril_indices(num_features, k=-1)
-    num_pairs = len(rows)
-    of_gram = np.full((num_features, num_features), num_pairs, np.int32)
-    of_gram[rows, columns] = of_gram[columns, rows] = np.arange(num_pairs)
-    return (rows * num_features + columns).astype(np.int32), of_gram.reshape(-1)
+    pairs = np.full((num_features, num_features), len(rows), np.int32)
+    pairs[rows, columns] = pairs[columns, rows] = np.arange(len(rows))
+    return pairs.reshape(-1)
 
 
 @tf.custom_gradient
 def pairwise_dots(features: tf.Tensor):
     """Dot products of all pairs of features of a row: the strictly lower triangle of X X^T.
 
-    Its gradient is dX = (G + G^T) X where G holds the pairs' gradients in the lower triangle. Both
-    the triangle and its gradient are picked with one gather, where TensorFlow's own gradient would
-    scatter.
+    Its gradient is dX = (G + G^T) X where G holds the pairs' gradients in the lower triangle.
+    TensorFlow's own gradient would scatter single numbers; here whole runs of memory are copied:
+    the triangle is a concatenation of slices, and G + G^T is gathered from the transposed gradient,
+    where a pair is a row.
 
     Args:
       features: [batch, num_features, dim].
@@ -44,14 +42,12 @@ def pairwise_dots(features: tf.Tensor):
       [batch, num_features * (num_features - 1) / 2], row by row: (1,0), (2,0), (2,1), (3,0), ...
     """
     num_features = features.shape[1]
-    of_pair, of_gram = _triangle_indices(num_features)
     gram = tf.matmul(features, features, transpose_b=True)
-    gram = tf.reshape(gram, [-1, num_features * num_features])
-    pairs = tf.gather(gram, of_pair, axis=1)
+    pairs = tf.concat([gram[:, i, :i] for i in range(num_features)], axis=1)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        padded = tf.pad(upstream, [[0, 0], [0, 1]])
-        symmetric = tf.gather(padded, of_gram, axis=1)
+        by_pair = tf.pad(tf.transpose(upstream), [[0, 1], [0, 0]])
+        symmetric = tf.transpose(tf.gather(by_pair, _pair_of_gram_entry(num_features)))
         symmetric = tf.reshape(symmetric, [-1, num_features, num_features])
         return tf.matmul(symmetric, features)
 
@@ -119,10 +115,12 @@ class CrossNetwork(keras.layers.Layer):
         seed = derive_seed(self.seed, self.name)
         policy = self.dtype_policy
         self.down = [
-            dense(self.projection_dim, seed, f"down_{i}", use_bias=False, dtype=policy)
+            Dense(self.projection_dim, seed=seed, name=f"down_{i}", use_bias=False, dtype=policy)
             for i in range(self.num_layers)
         ]
-        self.up = [dense(width, seed, f"up_{i}", dtype=policy) for i in range(self.num_layers)]
+        self.up = [
+            Dense(width, seed=seed, name=f"up_{i}", dtype=policy) for i in range(self.num_layers)
+        ]
         super().build(input_shape)
 
     def call(self, x0: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,1 @@
+"""Criteo click logs -> split binaries and a feature spec: `python -m preproc.criteo --help`."""

@@ -17,7 +17,12 @@ def test_pairs_of_three_features_by_hand():
 
 
 def test_one_feature_has_no_pairs():
-    assert pairwise_dots(tf.ones([2, 1, 4])).shape == (2, 0)
+    rows = tf.ones([2, 1, 4])
+    with tf.GradientTape() as tape:
+        tape.watch(rows)
+        pairs = pairwise_dots(rows)
+    assert pairs.shape == (2, 0)
+    np.testing.assert_array_equal(tape.gradient(pairs, rows), np.zeros([2, 1, 4]))
 
 
 def test_gradient_of_the_pairs_by_hand():
@@ -30,7 +35,7 @@ def test_gradient_of_the_pairs_by_hand():
     np.testing.assert_allclose(tape.gradient(loss, rows), expected)
 
 
-@pytest.mark.parametrize("num_features", [1, 2, 5, 27])
+@pytest.mark.parametrize("num_features", [2, 5, 27])
 @pytest.mark.parametrize("batch", [0, 1, 7])
 def test_gradient_equals_tensorflows_own(num_features, batch):
     rng = np.random.default_rng(num_features)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from nn.losses import binary_cross_entropy
-from nn.mlp import MLP
+from nn.mlp import MLP, Dense
 
 
 def column(*values):
@@ -62,3 +62,35 @@ def test_rows_of_weight_zero_do_not_count():
 def test_huge_logits_stay_finite():
     loss = binary_cross_entropy(column(1, 0), column(-1e4, -1e4), column(1, 1))
     assert float(loss) == pytest.approx(5e3)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_dense_gradients_equal_tensorflows_own(relu, use_bias):
+    layer = Dense(3, seed=1, name="layer", relu=relu, use_bias=use_bias)
+    x = tf.random.stateless_normal([6, 4], [1, 2])
+    upstream = tf.random.stateless_normal([6, 3], [3, 4])
+    layer(x)
+
+    def plain(x):
+        y = tf.matmul(x, layer.kernel) + (layer.bias if use_bias else 0.0)
+        return tf.nn.relu(y) if relu else y
+
+    gradients = []
+    for function in (layer, plain):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(function(x) * upstream)
+        gradients.append(tape.gradient(loss, [x, *layer.trainable_variables]))
+    for ours, tensorflows in zip(*gradients, strict=True):
+        np.testing.assert_allclose(ours, tensorflows, atol=1e-5)
+
+
+def test_bias_gradient_does_not_saturate_in_bfloat16():
+    """Adding 1 to 256 in bfloat16 gives 256: a sum over 8,192 rows of ones would stop there."""
+    layer = Dense(2, seed=1, name="layer", dtype="mixed_bfloat16")
+    x = tf.zeros([8192, 1], tf.bfloat16)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.cast(layer(x), tf.float32))
+    gradient = tape.gradient(loss, layer.bias)
+    np.testing.assert_allclose(gradient, [8192.0, 8192.0], rtol=0.005)

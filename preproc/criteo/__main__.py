@@ -1,0 +1,26 @@
+"""Prepares raw Criteo click logs for training.
+
+python -m preproc.criteo --input raw --output data --frequency_threshold 15 --days 0-23
+"""
+
+import sys
+
+from preproc.criteo.arguments import parse
+from preproc.criteo.prepare import prepare
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 when the data set is there, 1 with a message otherwise."""
+    try:
+        prepare(parse(argv))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; run it again to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""The flags of `python -m preproc.criteo`, read once and checked."""
+
+import argparse
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from preproc.criteo.log_files import parse_days
+
+TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
+MIN_MEMORY_BYTES = 384 << 20
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Options:
+    """One run of the preparation; `python -m preproc.criteo --help` says what each field does.
+
+    Raises:
+        ValueError: a value out of range, or flags that contradict each other.
+    """
+
+    input: Path
+    output: Path
+    frequency_threshold: int = 15
+    days: tuple[int, ...] | None = None  # None: every day there is
+    vocabulary_days: tuple[int, ...] | str | None = None  # None: all; "train": training rows
+    holdout_fraction: float | None = None
+    validation_fraction: float = 0.0
+    on_bad_line: str = "error"
+    overwrite: bool = False
+    memory_limit_bytes: int = 4 << 30
+    threads: int = 1
+    temp_dir: Path | None = None  # None: in the staging folder
+
+    def __post_init__(self):
+        if self.frequency_threshold < 0:
+            raise ValueError(
+                f"--frequency_threshold must be 0 or more, found {self.frequency_threshold}"
+            )
+        if self.threads < 1:
+            raise ValueError(f"--threads must be 1 or more, found {self.threads}")
+        if self.memory_limit_bytes < MIN_MEMORY_BYTES:
+            raise ValueError(
+                f"--memory_limit must be {MIN_MEMORY_BYTES >> 20} MiB or more, found "
+                f"{self.memory_limit_bytes / (1 << 20):.0f} MiB"
+            )
+        if self.temp_dir is not None and not self.temp_dir.is_dir():
+            raise ValueError(f"--temp_dir {self.temp_dir} is no folder; make it first")
+        self._check_fractions()
+        self._check_vocabulary_days()
+
+    def _check_fractions(self):
+        if self.input.is_file() and self.holdout_fraction is None:
+            raise ValueError(
+                f"--input {self.input} is a single file: say how many of its last rows are for "
+                "the test, e.g. --holdout_fraction 0.2 (or give a folder with day_N files)"
+            )
+        if self.holdout_fraction is None:
+            if self.validation_fraction:
+                raise ValueError(
+                    f"--validation_fraction {self.validation_fraction} needs --holdout_fraction; "
+                    "without it the first half of the last day is for validation"
+                )
+            return
+        if not 0 < self.holdout_fraction < 1:
+            raise ValueError(
+                f"--holdout_fraction must lie between 0 and 1, found {self.holdout_fraction}"
+            )
+        if not 0 <= self.validation_fraction < 1 - self.holdout_fraction:
+            raise ValueError(
+                "--validation_fraction must be 0 or more and leave rows to train on beside "
+                f"--holdout_fraction {self.holdout_fraction}, found {self.validation_fraction}"
+            )
+
+    def _check_vocabulary_days(self):
+        if not isinstance(self.vocabulary_days, tuple):
+            return
+        if self.input.is_file():
+            raise ValueError(
+                f"--vocabulary_days with a list of days needs day files, but --input {self.input} "
+                f"is a single file; use --vocabulary_days {TRAINING_ROWS}"
+            )
+        unread = sorted(set(self.vocabulary_days) - set(self.days or self.vocabulary_days))
+        if unread:
+            raise ValueError(
+                f"--vocabulary_days names day {unread[0]}, which --days leaves out; add it there"
+            )
+
+
+def parse_size(text: str) -> int:
+    """ "4GB", "512 MiB" or "2000000000" -> bytes."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = match[2].upper() if match else "?"
+    if not match or (unit and unit not in _UNITS):
+        raise ValueError(f"{text!r} is no size; write it like 4GB, 512MiB or a number of bytes")
+    return int(float(match[1]) * _UNITS.get(unit, 1))
+
+
+def machine_memory_bytes() -> int:
+    """The memory that this process may use: the machine's, or its control group's if smaller."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return memory
+    return min(memory, int(limit)) if limit.isdigit() else memory
+
+
+def parse(argv: list[str] | None = None) -> Options:
+    """Reads the command line.
+
+    Raises:
+        ValueError: see `Options`. (argparse itself exits on an unknown flag.)
+    """
+    flags = _parser().parse_args(argv)
+    vocabulary_days = flags.vocabulary_days
+    if vocabulary_days not in (None, TRAINING_ROWS):
+        vocabulary_days = parse_days(vocabulary_days)
+    if flags.memory_limit is None:
+        memory_limit_bytes = max(MIN_MEMORY_BYTES, int(0.6 * machine_memory_bytes()))
+    else:
+        memory_limit_bytes = parse_size(flags.memory_limit)
+    return Options(
+        input=Path(flags.input),
+        output=Path(flags.output),
+        frequency_threshold=flags.frequency_threshold,
+        days=parse_days(flags.days) if flags.days is not None else None,
+        vocabulary_days=vocabulary_days,
+        holdout_fraction=flags.holdout_fraction,
+        validation_fraction=flags.validation_fraction,
+        on_bad_line=flags.on_bad_line,
+        overwrite=flags.overwrite,
+        memory_limit_bytes=memory_limit_bytes,
+        threads=flags.threads if flags.threads is not None else len(os.sched_getaffinity(0)),
+        temp_dir=Path(flags.temp_dir) if flags.temp_dir is not None else None,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m preproc.criteo",
+        description="Prepares raw Criteo click logs for training: split binaries train/, "
+        "validation/ and test/ with a feature_spec.yaml. Killed, it goes on where it was.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--input", required=True, help="folder with *day_N files (plain or gzip), or one file")
+    add("--output", required=True, help="folder of the prepared data set; appears when complete")
+    add(
+        "--frequency_threshold",
+        type=int,
+        default=15,
+        metavar="T",
+        help="categorical values seen fewer than T times become id 0 (default 15; 0 keeps all)",
+    )
+    add("--days", help="days to use, like 0-23 or 0,1,5-7 (default: every day there is)")
+    add(
+        "--vocabulary_days",
+        help=f"days whose values get ids, like 0-22, or '{TRAINING_ROWS}': only the rows that "
+        "train (default: all of --days)",
+    )
+    add(
+        "--holdout_fraction",
+        type=float,
+        metavar="F",
+        help="test on the last F of the rows instead of on half of the last day",
+    )
+    add(
+        "--validation_fraction",
+        type=float,
+        default=0.0,
+        metavar="V",
+        help="with --holdout_fraction: validate on the last V of all rows before those "
+        "(default 0: no validation rows)",
+    )
+    add(
+        "--on_bad_line",
+        choices=("error", "skip"),
+        default="error",
+        help="malformed lines: stop at the first file that has one, or leave them out and count "
+        "them (default error)",
+    )
+    add("--overwrite", action="store_true", help="replace an existing --output at the end")
+    add("--memory_limit", help="most memory to use, like 8GB (default: 60 %% of the machine's)")
+    add("--threads", type=int, help="threads to use (default: every core)")
+    add("--temp_dir", help="folder for what does not fit into memory (default: beside --output)")
+    return parser

@@ -1,0 +1,101 @@
+"""The prepared files: a number's stored form, and columns that are written by row number.
+
+Files are little-endian and row-major without any header. A column file is made at its full size,
+all zeros, before anything is written: a full disk shows at once, and a categorical value without
+an id needs no writing.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from preproc.criteo.splits import Split
+
+NUMERICAL_DTYPE = np.dtype("<f2")
+LABEL_DTYPE = np.dtype("?")
+_ID_DTYPES = tuple(np.dtype(name) for name in ("<i1", "<i2", "<i4", "<i8"))
+MIN_NUMERICAL = -2  # log(x + 3) is undefined below
+
+
+def encode_numericals(shifted: np.ndarray) -> np.ndarray:
+    """float16(log(x + 3)), and 0 where x is missing or below -2.
+
+    The logarithm is taken in float64 and rounded once, to the nearest float16 (ties to even), so
+    that every engine gets the same bits.
+
+    Args:
+        shifted: integers x + 3; 0 or less stands for missing or undefined.
+    """
+    defined = shifted > 0
+    # log(1) = 0 fills the rest.
+    return np.log(np.where(defined, shifted, 1).astype(np.float64)).astype(NUMERICAL_DTYPE)
+
+
+def id_dtype(cardinality: int) -> np.dtype:
+    """The smallest integer dtype that holds the ids 0 to cardinality - 1."""
+    return next(d for d in _ID_DTYPES if cardinality - 1 <= np.iinfo(d).max)
+
+
+@dataclass(frozen=True)
+class ColumnFiles:
+    """One file a split, each row `width` values of `dtype`; rows are written by their number.
+
+    folder: holds a folder for each split.
+    file_name: the same in each of them.
+    """
+
+    folder: Path
+    file_name: str
+    splits: tuple[Split, ...]
+    dtype: np.dtype
+    width: int = 1
+
+    def path(self, split: Split) -> Path:
+        return self.folder / split.name / self.file_name
+
+    def create(self) -> None:
+        """Makes every file anew at its full size, all zeros.
+
+        Raises:
+            OSError: no space left, among others.
+        """
+        for split in self.splits:
+            self.path(split).parent.mkdir(parents=True, exist_ok=True)
+            size_bytes = split.num_rows * self.width * self.dtype.itemsize
+            with open(self.path(split), "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, size_bytes)
+
+    def write(self, rows: np.ndarray, values: np.ndarray) -> None:
+        """Writes values[i] as row rows[i] of the log; the rows come in any order.
+
+        Args:
+            rows: [n] row numbers in the whole log.
+            values: [n] or [n, width].
+        """
+        for split in self.splits:
+            inside = (rows >= split.start) & (rows < split.stop)
+            count = np.count_nonzero(inside)
+            if not count:
+                continue
+            # Mapped anew each time: what was written does not stay in this process's memory.
+            file = np.memmap(self.path(split), self.dtype, "r+").reshape(-1, self.width)
+            if count == len(rows):
+                file[rows - split.start] = values.reshape(-1, self.width)
+            else:
+                file[rows[inside] - split.start] = values[inside].reshape(-1, self.width)
+
+    def sync(self) -> None:
+        """Waits until the files are on the disk."""
+        for split in self.splits:
+            sync(self.path(split))
+
+
+def sync(path: Path) -> None:
+    """Waits until a file or a folder's entries are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,295 @@
+"""The single-machine engine: DuckDB, embedded, out of core under a memory limit.
+
+A day's raw lines are parsed once into a Parquet file of its own, row by row in input order. From
+then on each categorical column is worked on alone: its values are counted, then looked up. Both
+may be larger than the memory, because DuckDB spills; the results come back in any order with
+their row numbers.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from preproc.criteo.binary_files import MIN_NUMERICAL, sync
+from preproc.criteo.raw_lines import (
+    LINE_PATTERN,
+    MAX_LINE_BYTES,
+    NUM_CATEGORICAL,
+    NUM_NUMERICAL,
+    is_gzip,
+    line_end,
+    write_plain_copy,
+)
+
+# What the process needs beside the memory that DuckDB accounts for: Python, NumPy, code (about
+# 90 MiB), one block of results and the mapped part of a file (about 40 MiB), allocator slack.
+_OUTSIDE_DUCKDB_BYTES = 192 << 20
+_NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
+_ID_ROWS = 1 << 20  # rows fetched at a time: 12 MiB
+_ROW_GROUP_ROWS = 122_880  # DuckDB's own choice
+_STAGED_ROW_BYTES = 2048  # what a thread holds of a row while it writes Parquet, measured
+_MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is no row
+
+
+@dataclass(frozen=True)
+class DayFile:
+    """A parsed day: a Parquet file of rows first_row, first_row + 1, ... of the log."""
+
+    path: Path
+    num_rows: int
+    first_row: int
+
+
+class DuckDBEngine:
+    """A context manager around one connection.
+
+    Args:
+        memory_limit_bytes: for the whole process.
+        threads: of DuckDB.
+        temp_dir: for what does not fit; DuckDB makes files in it and removes them.
+    """
+
+    def __init__(self, memory_limit_bytes: int, threads: int, temp_dir: Path):
+        self._memory_bytes = memory_limit_bytes - _OUTSIDE_DUCKDB_BYTES
+        self._threads = threads
+        self._temp_dir = temp_dir
+
+    def __enter__(self):
+        self._connection = duckdb.connect(
+            config={
+                "memory_limit": f"{self._memory_bytes}B",
+                "threads": self._threads,
+                "temp_directory": str(self._temp_dir),
+            }
+        )
+        return self
+
+    def __exit__(self, *exception):
+        self._connection.close()
+
+    # Days
+
+    def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
+        """Parses a raw file into a Parquet file of its good lines.
+
+        Its columns: label, num_0.. (x + 3, and 0 where missing or undefined), cat_0.. (NULL where
+        missing).
+
+        Returns:
+            rows; bad_lines and first_bad_line (the first line is 1; 0 if there is none).
+
+        Raises:
+            ValueError: damaged gzip data.
+        """
+        plain = scratch / "plain.tsv"
+        parsed = scratch / "parsed.parquet"
+        try:
+            if is_gzip(source):
+                # DuckDB reads gzip with one thread and without verifying the checksum.
+                self._parse_gzip(source, plain, parsed)
+            else:
+                self._parse_plain(source, plain, parsed)
+        finally:
+            plain.unlink(missing_ok=True)
+        counts = self._line_counts(parsed)
+        if counts.pop("lines") != counts["rows"]:
+            rows_only = scratch / "rows.parquet"
+            self._copy(f"SELECT * FROM {_parquet(parsed)} WHERE label < {_MALFORMED}", rows_only)
+            rows_only.replace(parsed)
+        sync(parsed)
+        parsed.replace(target)
+        return counts
+
+    def _parse_gzip(self, source: Path, plain: Path, parsed: Path) -> None:
+        write_plain_copy(source, plain)
+        self._copy(_day_query(plain, "\n"), parsed)
+
+    def _parse_plain(self, source: Path, plain: Path, parsed: Path) -> None:
+        try:
+            self._copy(_day_query(source, line_end(source)), parsed)
+        except duckdb.InvalidInputException:
+            # Something that no CSV reader takes (not UTF-8, mixed line ends, a huge line): judge
+            # each line by itself. Whatever is left to object to then is no fault of the input.
+            write_plain_copy(source, plain)
+            self._copy(_day_query(plain, "\n"), parsed)
+
+    def _copy(self, query: str, target: Path) -> None:
+        per_thread = self._memory_bytes // (self._threads * _STAGED_ROW_BYTES)
+        row_group_rows = max(2048, min(_ROW_GROUP_ROWS, per_thread // 2048 * 2048))
+        self._connection.execute(
+            f"COPY ({query}) TO {_quoted(target)} (FORMAT parquet, ROW_GROUP_SIZE {row_group_rows})"
+        )
+
+    def _line_counts(self, parsed: Path) -> dict[str, int]:
+        lines, rows, last, first_bad = self._connection.execute(
+            f"""
+            SELECT count(*), count(*) FILTER (label < {_MALFORMED}),
+                max(file_row_number + 1) FILTER (label <> {_EMPTY}),
+                min(file_row_number + 1) FILTER (label >= {_MALFORMED})
+            FROM {_parquet(parsed)}
+            """
+        ).fetchone()
+        bad = (last or 0) - rows  # empty lines after the last other line do not count
+        return {
+            "lines": lines,
+            "rows": rows,
+            "bad_lines": bad,
+            "first_bad_line": first_bad if bad else 0,
+        }
+
+    def numerical_blocks(self, day: DayFile) -> Iterator[tuple[np.ndarray, ...]]:
+        """The day's rows in blocks: row numbers [n], labels [n], numericals x + 3 [n, 13]."""
+        columns = ", ".join(f"num_{i}" for i in range(NUM_NUMERICAL))
+        for start in range(0, day.num_rows, _NUMERICAL_ROWS):
+            block = self._connection.execute(
+                f"SELECT file_row_number, label, {columns} FROM {_parquet(day.path)} "
+                f"WHERE file_row_number >= {start} AND file_row_number < {start + _NUMERICAL_ROWS}"
+            ).fetchnumpy()
+            numericals = np.stack([block[f"num_{i}"] for i in range(NUM_NUMERICAL)], axis=1)
+            yield day.first_row + block["file_row_number"], block["label"], numericals
+
+    # Columns
+
+    def count_values(
+        self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
+    ) -> int:
+        """Writes the column's vocabulary, a Parquet file (value, count) in the order of the ids.
+
+        Only values seen `threshold` times or more among the log's first num_rows rows, as far as
+        they are in `days`; by falling count, then by value, bytewise.
+
+        Returns:
+            the number of values.
+        """
+        new = target.with_suffix(".new")
+        (kept,) = self._connection.execute(
+            f"""
+            COPY (
+                SELECT value, count(*) AS count FROM ({_column_query(column, days, num_rows)})
+                WHERE value IS NOT NULL GROUP BY value HAVING count(*) >= {threshold}
+                ORDER BY count DESC, value
+            ) TO {_quoted(new)} (FORMAT parquet)
+            """
+        ).fetchone()
+        sync(new)
+        new.replace(target)
+        return kept
+
+    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
+        """Writes a vocabulary as text: a line (value, tab, count) each; line N has id N."""
+        self._connection.execute(
+            f"COPY (SELECT value, count FROM {_parquet(vocabulary)}) TO {_quoted(target)} "
+            "(FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '')"
+        )
+
+    def known_ids(
+        self, column: str, days: Sequence[DayFile], vocabulary: Path
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Blocks of (row numbers, ids) of the rows whose value is in the vocabulary, in any
+        order. Ids start at 1."""
+        # The result is a table, which spills, because a query's blocks cannot be fetched singly.
+        for batch in self._batches(days):
+            end = batch[-1].first_row + batch[-1].num_rows
+            self._connection.execute(
+                f"""
+                CREATE OR REPLACE TEMP TABLE ids AS
+                SELECT log.row, known.id
+                FROM ({_column_query(column, batch, end)}) log
+                JOIN (SELECT value, file_row_number + 1 AS id FROM {_parquet(vocabulary)}) known
+                USING (value)
+                """
+            )
+            (count,) = self._connection.execute("SELECT count(*) FROM ids").fetchone()
+            for start in range(0, count, _ID_ROWS):
+                block = self._connection.execute(
+                    f"SELECT row, id FROM ids WHERE rowid >= {start} AND rowid < {start + _ID_ROWS}"
+                ).fetchnumpy()
+                yield block["row"], block["id"]
+            self._connection.execute("DROP TABLE ids")
+
+    def _batches(self, days: Sequence[DayFile]) -> Iterator[list[DayFile]]:
+        """Days in groups whose (row, id) pairs take a quarter of the memory, or single days."""
+        most_rows = self._memory_bytes // 4 // 16
+        batch: list[DayFile] = []
+        for day in days:
+            if batch and sum(other.num_rows for other in batch) + day.num_rows > most_rows:
+                yield batch
+                batch = []
+            batch.append(day)
+        if batch:
+            yield batch
+
+
+@contextlib.contextmanager
+def explained_errors(memory_limit_bytes: int):
+    """Turns what DuckDB says when memory or disk run out into an error that says what to do.
+
+    Raises:
+        ValueError: out of memory.
+        OSError: the disk is full, or another error of reading and writing.
+    """
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise ValueError(
+            f"--memory_limit {memory_limit_bytes / (1 << 20):.0f} MiB is too small, or the disk "
+            "of --temp_dir too full; possible ways out: a larger --memory_limit, fewer "
+            f"--threads, another --temp_dir. DuckDB says: {error}"
+        ) from error
+    except duckdb.IOException as error:
+        raise OSError(f"reading or writing failed: {error}") from error
+
+
+def _quoted(text) -> str:
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def _quoted_pattern(path: Path) -> str:
+    """A path to read, where DuckDB would take `*`, `?` and `[` for a pattern."""
+    return _quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))
+
+
+def _parquet(path: Path) -> str:
+    return f"read_parquet({_quoted_pattern(path)}, file_row_number=true)"
+
+
+def _column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:
+    """A query for (row, value) of one column, of the log's first num_rows rows."""
+    return " UNION ALL ".join(
+        f"SELECT file_row_number + {day.first_row} AS row, {column} AS value "
+        f"FROM {_parquet(day.path)} WHERE file_row_number < {num_rows - day.first_row}"
+        for day in days
+    )
+
+
+def _day_query(path: Path, line_end: str) -> str:
+    """A query for a row of typed columns for each line; a line that is none has label 2 or 3."""
+    fields = iter(range(2, 2 + NUM_NUMERICAL + NUM_CATEGORICAL))
+    # Undefined and missing values are alike from here on.
+    lowest = MIN_NUMERICAL - 1
+    columns = [
+        f"greatest(coalesce(try_cast(f[{next(fields)}] AS BIGINT), {lowest}), {lowest}) "
+        f"- {lowest} AS num_{i}"
+        for i in range(NUM_NUMERICAL)
+    ]
+    columns += [f"nullif(f[{next(fields)}], '') AS cat_{i}" for i in range(NUM_CATEGORICAL)]
+    # One column, the whole line: the delimiter is a control character, which no good line has.
+    return f"""
+        SELECT CASE WHEN line IS NULL THEN {_EMPTY} WHEN f IS NULL THEN {_MALFORMED}
+            ELSE CAST(f[1] AS UTINYINT) END::UTINYINT AS label, {", ".join(columns)}
+        FROM (
+            SELECT line, CASE WHEN regexp_full_match(line, {_quoted(LINE_PATTERN)})
+                AND strlen(line) <= {MAX_LINE_BYTES} THEN string_split(line, chr(9)) END AS f
+            FROM read_csv(
+                {_quoted_pattern(path)}, auto_detect=false, header=false,
+                columns={{'line': 'VARCHAR'}},
+                delim='\x01', quote='', escape='', nullstr='', compression='none',
+                new_line={_quoted(line_end.encode("unicode_escape").decode())}
+            )
+        )
+    """

@@ -1,0 +1,127 @@
+"""Generates logs that look like Criteo's, for demos, tests and benchmarks.
+
+Day files of 40 tab-separated fields: categorical values follow a power law, about a quarter of the
+fields is missing, and a click depends on three numericals and four categoricals through a fixed
+logistic rule, so that a model trained on the log learns something.
+
+python -m preproc.criteo.generate_logs --output raw --days 3 --rows_per_day 1000
+"""
+
+import argparse
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
+
+# Numbers of different values, of the order of the Criteo Kaggle log's.
+NUM_VALUES = (
+    *(1460, 583, 1_000_000, 2_000_000, 305, 24, 12_517, 633, 3, 93_145, 5683, 800_000, 3194),
+    *(27, 14_992, 500_000, 10, 5652, 2173, 4, 700_000, 18, 15, 286_181, 105, 142_572),
+)
+# Missing share of column i: 0 to 0.5, spread evenly over the columns.
+NUMERICAL_MISSING = tuple(0.5 * (i * 0.618 % 1) for i in range(NUM_NUMERICAL))
+CATEGORICAL_MISSING = tuple(0.5 * (i * 0.382 % 1) for i in range(NUM_CATEGORICAL))
+# The click rule: logit = bias + sum of numerical weights * (log(x + 3) - 2) + effects of values.
+CLICK_BIAS = -0.8
+NUMERICAL_WEIGHTS = {0: 0.6, 3: -0.5, 7: 0.4}
+CATEGORICAL_EFFECTS = {5: 1.0, 8: 0.8, 13: 1.0, 16: 0.7}  # standard deviation over the values
+_NUM_LEVELS = 2000  # different values of a numerical
+_BLOCK_ROWS = 50_000
+_TAB, _NEWLINE = 9, 10
+
+
+def generate_day(path: Path, num_rows: int, seed: int) -> None:
+    """Writes one day file, gzip if its name ends in .gz. The same seed gives the same lines."""
+    random = np.random.default_rng(seed)
+    levels = _numerical_levels()
+    level_text = [_text_table(values) for values in levels]
+    effects = {
+        column: np.random.default_rng(column).normal(0, scale, NUM_VALUES[column])
+        for column, scale in CATEGORICAL_EFFECTS.items()
+    }
+    with _writable(path) as file:
+        for start in range(0, num_rows, _BLOCK_ROWS):
+            size = min(_BLOCK_ROWS, num_rows - start)
+            logit = np.full(size, CLICK_BIAS)
+            fields = []
+            for i in range(NUM_NUMERICAL):
+                level = random.integers(0, _NUM_LEVELS, size)
+                missing = random.random(size) < NUMERICAL_MISSING[i]
+                if i in NUMERICAL_WEIGHTS:
+                    signal = NUMERICAL_WEIGHTS[i] * (np.log(levels[i][level] + 3) - 2)
+                    logit += np.where(missing, 0, signal)
+                fields.append(_with_separator(level_text[i][level], missing))
+            for i in range(NUM_CATEGORICAL):
+                value = _power_law(random, NUM_VALUES[i], size)
+                missing = random.random(size) < CATEGORICAL_MISSING[i]
+                if i in effects:
+                    logit += np.where(missing, 0, effects[i][value])
+                fields.append(_with_separator(_hex_text(i, value), missing))
+            fields[-1][:, -1] = _NEWLINE
+            label = random.random(size) < 1 / (1 + np.exp(-logit))
+            label_text = np.where(label, ord("1"), ord("0")).astype(np.uint8)[:, None]
+            rows = np.concatenate([_with_separator(label_text, False), *fields], axis=1).ravel()
+            file.write(rows[rows != 0].tobytes())  # zero bytes pad the shorter fields
+
+
+def _writable(path: Path):
+    # No time stamp in the gzip header: the same lines give the same bytes.
+    return gzip.GzipFile(path, "wb", 6, mtime=0) if path.suffix == ".gz" else open(path, "wb")
+
+
+def _numerical_levels() -> list[np.ndarray]:
+    quantiles = (np.arange(_NUM_LEVELS) + 0.5) / _NUM_LEVELS
+    scales = np.geomspace(1, 300, NUM_NUMERICAL)
+    return [np.floor(scale * (quantiles**-0.9 - 1)).astype(np.int64) - 2 for scale in scales]
+
+
+def _text_table(values: np.ndarray) -> np.ndarray:
+    """Integers [n] -> their digits as bytes [n, width], padded with zero bytes."""
+    text = values.astype("S12")
+    return text.view(np.uint8).reshape(len(values), 12)
+
+
+def _power_law(random: np.random.Generator, num_values: int, size: int) -> np.ndarray:
+    """Values 0 to num_values - 1, value v with probability about 1 / (v + 1)."""
+    return np.floor((num_values + 1) ** random.random(size)).astype(np.int64) - 1
+
+
+def _hex_text(column: int, value: np.ndarray) -> np.ndarray:
+    """A column's values as 8 hexadecimal digits [n, 8], different for different values."""
+    # An odd factor makes the product a permutation of the 32-bit numbers.
+    mixed = (value.astype(np.uint64) * 2_654_435_761 + 2_246_822_519 * (column + 1)) % (1 << 32)
+    nibbles = (mixed[:, None] >> np.arange(28, -4, -4, dtype=np.uint64)) & np.uint64(15)
+    return np.frombuffer(b"0123456789abcdef", np.uint8)[nibbles]
+
+
+def _with_separator(text: np.ndarray, missing) -> np.ndarray:
+    """Text [n, width] -> [n, width + 1] with a tab behind it, and nothing else where missing."""
+    field = np.zeros((len(text), text.shape[1] + 1), np.uint8)
+    field[:, :-1] = np.where(np.reshape(missing, (-1, 1)), 0, text)
+    field[:, -1] = _TAB
+    return field
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Writes day_0, day_1, ... (or day_0.gz, ...) into a folder."""
+    parser = argparse.ArgumentParser(prog="python -m preproc.criteo.generate_logs")
+    parser.add_argument("--output", required=True, help="folder for the day files; made if absent")
+    parser.add_argument("--days", type=int, default=3, help="number of day files (default 3)")
+    parser.add_argument("--rows_per_day", type=int, default=1000, help="default 1000")
+    parser.add_argument("--gzip", action="store_true", help="write day_N.gz")
+    parser.add_argument("--seed", type=int, default=0, help="other seeds give other rows")
+    flags = parser.parse_args(argv)
+    folder = Path(flags.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for day in range(flags.days):
+        name = f"day_{day}.gz" if flags.gzip else f"day_{day}"
+        generate_day(folder / name, flags.rows_per_day, [flags.seed, day])
+    print(f"{flags.days} x {flags.rows_per_day:,} rows in {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""What a line of a raw Criteo log may look like, and where the first wrong one is.
+
+A line holds 40 fields with a tab between them: the label (0 or 1), 13 integers and 26
+categorical values, the latter two empty where missing. Lines end with a line feed; a carriage
+return before it is dropped. `LINE_PATTERN` is the whole rule, for every engine: it means the same
+in Python, RE2 (DuckDB) and Java (Spark). Empty lines at the end of a file are ignored; any other
+line that does not match is malformed. Nothing is a quote or a comment.
+"""
+
+import gzip
+import re
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+NUM_NUMERICAL = 13
+NUM_CATEGORICAL = 26
+NUM_FIELDS = 1 + NUM_NUMERICAL + NUM_CATEGORICAL
+MAX_LINE_BYTES = 1 << 20  # a real line has about 240; DuckDB's CSV reader stops at 2,000,000
+# A categorical value is any UTF-8 text without control characters.
+LINE_PATTERN = r"[01]\t(?:-?[0-9]{1,18}\t|\t){13}(?:[^\x00-\x1f\x7f]*\t){25}[^\x00-\x1f\x7f]*"
+# Stands in for a line that the engine's reader could not even take in; it never matches the rule.
+MALFORMED_PLACEHOLDER = b"!"
+
+_GOOD_LINE = re.compile(LINE_PATTERN.encode())
+_LABEL = re.compile(rb"[01]")
+_INTEGER = re.compile(rb"(?:-?[0-9]{1,18})?")
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+_UNREADABLE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # control characters but for the tab
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BLOCK_BYTES = 8 << 20
+
+
+def explain(line: bytes) -> str | None:
+    """Says in one phrase what is wrong with a line (without its line end); None if it is good."""
+    if len(line) > MAX_LINE_BYTES:
+        return f"it is {len(line):,} bytes long; a line has {MAX_LINE_BYTES:,} at most"
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8 text (byte {error.start + 1} is 0x{line[error.start]:02x})"
+    if _GOOD_LINE.fullmatch(line):
+        return None
+    fields = line.split(b"\t")
+    if len(fields) != NUM_FIELDS:
+        found = "it is empty" if not line else f"it has {len(fields)} fields"
+        return f"{found}; a line has {NUM_FIELDS}, with a tab between them"
+    if not _LABEL.fullmatch(fields[0]):
+        return f"its label is {_shown(fields[0])}; a label is 0 or 1"
+    for i, value in enumerate(fields[1 : 1 + NUM_NUMERICAL]):
+        if not _INTEGER.fullmatch(value):
+            return f"num_{i} is {_shown(value)}; a numerical is an integer or empty"
+    for i, value in enumerate(fields[1 + NUM_NUMERICAL :]):
+        if _CONTROL.search(value):
+            return f"cat_{i} is {_shown(value)}; a categorical has no control characters"
+    raise AssertionError("the pattern and its explanation disagree")
+
+
+def _shown(value: bytes) -> str:
+    text = value.decode()
+    return repr(text if len(text) <= 40 else text[:40] + "...")
+
+
+def is_gzip(path: Path) -> bool:
+    """True if the file starts as gzip data does, whatever its name is."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def line_end(path: Path) -> str:
+    """The line end of a plain file's first line: "\\r\\n" or "\\n"."""
+    with open(path, "rb") as file:
+        return "\r\n" if file.readline(MAX_LINE_BYTES).endswith(b"\r\n") else "\n"
+
+
+def read_line(path: Path, number: int) -> bytes:
+    """Line `number` (the first is 1) of a plain or gzip file, without its line end."""
+    with _opened(path) as file:
+        for i, line in enumerate(file, 1):
+            if i == 1:
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            if i == number:
+                return line.removesuffix(b"\n").removesuffix(b"\r")
+    raise ValueError(f"{path} has no line {number}; was it changed while it was read?")
+
+
+def write_plain_copy(source: Path, target: Path) -> None:
+    """Writes a log as plain text that any reader takes in, line for line.
+
+    Gzip data is unpacked (its checksums verified), line ends become line feeds, a byte order
+    mark goes, and lines that are too long, not UTF-8 or hold control characters become
+    `MALFORMED_PLACEHOLDER`. So line N of the copy is line N of the source. Uses a few times 8 MiB.
+
+    Raises:
+        ValueError: the gzip data is cut off or damaged.
+    """
+    try:
+        with _opened(source) as file, open(target, "wb") as out:
+            rest = file.read(3).removeprefix(_BYTE_ORDER_MARK)
+            while block := file.read(_BLOCK_BYTES):
+                block = rest + block
+                cut = block.rfind(b"\n") + 1
+                rest = block[cut:]
+                out.write(_readable(block[:cut]))
+                if len(rest) > MAX_LINE_BYTES:  # keep just enough of it to know that it is too long
+                    rest = rest[: MAX_LINE_BYTES + 1]
+            if rest:
+                out.write(_readable(rest + b"\n"))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{source}: the gzip data is cut off or damaged ({error}); get the file again"
+        ) from error
+
+
+def _opened(path: Path):
+    return gzip.open(path) if is_gzip(path) else open(path, "rb")
+
+
+def _readable(block: bytes) -> bytes:
+    """Whole lines, each as it is or, where a reader would stumble over it, its placeholder."""
+    if _is_simple(block):
+        return block
+    lines = [line.removesuffix(b"\r") for line in block.split(b"\n")[:-1]]
+    return b"".join((line if _takes(line) else MALFORMED_PLACEHOLDER) + b"\n" for line in lines)
+
+
+def _is_simple(block: bytes) -> bool:
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == ord("\n"))
+    separators = len(ends) + np.count_nonzero(data == ord("\t"))
+    if np.count_nonzero(data < 0x20) != separators or b"\x7f" in block:
+        return False
+    if np.diff(ends, prepend=-1).max(initial=0) > MAX_LINE_BYTES:
+        return False
+    return block.isascii() or _is_text(block)
+
+
+def _takes(line: bytes) -> bool:
+    return len(line) <= MAX_LINE_BYTES and not _UNREADABLE.search(line) and _is_text(line)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,70 @@
+"""Which rows train, validate and test: ranges of one sequence, the whole log in input order.
+
+Rows of all files are numbered through from 0 in time order, so that a split is a range and
+every engine can place a row by its number alone.
+"""
+
+import math
+from dataclasses import dataclass
+
+from dataloading.feature_spec import TEST, TRAIN, VALIDATION
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows start <= row < stop of the log."""
+
+    name: str
+    start: int
+    stop: int
+
+    @property
+    def num_rows(self) -> int:
+        return self.stop - self.start
+
+
+def split_by_day(rows_per_day: list[int]) -> list[Split]:
+    """Earlier days train; the last day's first half (rounded down) validates, its rest tests.
+
+    Raises:
+        ValueError: fewer than two days, or nothing to train, validate or test on.
+    """
+    if len(rows_per_day) < 2:
+        raise ValueError(
+            "the last day is for validation and test, so one day alone leaves nothing to train "
+            "on; add a day, or hold out the last part of its rows with --holdout_fraction 0.2"
+        )
+    total = sum(rows_per_day)
+    last_day = total - rows_per_day[-1]
+    half = last_day + rows_per_day[-1] // 2
+    return _checked(
+        [Split(TRAIN, 0, last_day), Split(VALIDATION, last_day, half), Split(TEST, half, total)]
+    )
+
+
+def split_by_fraction(
+    num_rows: int, holdout_fraction: float, validation_fraction: float
+) -> list[Split]:
+    """The last `holdout_fraction` of the rows test; the last `validation_fraction` of all rows
+    before them validate (no such split where it is 0); the rest trains. Rounded to whole rows.
+
+    Raises:
+        ValueError: nothing to train, validate or test on.
+    """
+    test = num_rows - math.floor(num_rows * holdout_fraction + 0.5)
+    validation = test - math.floor(num_rows * validation_fraction + 0.5)
+    splits = [Split(TRAIN, 0, validation), Split(TEST, test, num_rows)]
+    if validation_fraction:
+        splits.insert(1, Split(VALIDATION, validation, test))
+    return _checked(splits)
+
+
+def _checked(splits: list[Split]) -> list[Split]:
+    for split in splits:
+        if split.num_rows <= 0:
+            rows = ", ".join(f"{s.name} {max(s.num_rows, 0)}" for s in splits)
+            raise ValueError(
+                f"no rows are left for {split.name} (rows: {rows}); give more days, or other "
+                "fractions with --holdout_fraction and --validation_fraction"
+            )
+    return splits

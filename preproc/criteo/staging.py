@@ -1,0 +1,157 @@
+"""The staging folder `<output>.partial`: what a killed run leaves, and what the next one re-uses.
+
+A stage is known by its name and a key, made from all that its result depends on: file
+fingerprints, options, the keys of earlier stages. A finished stage is skipped by a later run if
+its key is still the same, and done again if it is not. So other options or changed input files
+never meet old results, and a stage they do not touch is not repeated.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from preproc.criteo.binary_files import sync
+
+# Part of every key: raise it when a change of the code changes what a stage leaves behind.
+_STAGE_VERSION = 1
+SPEC_FILE = "feature_spec.yaml"
+
+
+def stage_key(*parts) -> str:
+    """A short hash of JSON values."""
+    return hashlib.sha256(json.dumps([_STAGE_VERSION, *parts]).encode()).hexdigest()[:32]
+
+
+def check_output(output: Path, source: Path, overwrite: bool) -> None:
+    """Checks that the output folder may be made.
+
+    Raises:
+        ValueError: it is there and may not, or should not, be replaced.
+    """
+    if output.resolve() == source.resolve() or output.resolve() in source.resolve().parents:
+        raise ValueError(
+            f"--output {output} holds --input {source}, which would be replaced; choose another"
+        )
+    if not output.exists():
+        return
+    if not overwrite:
+        raise ValueError(f"--output {output} exists; replace it with --overwrite, or move it away")
+    if not (output / SPEC_FILE).is_file():
+        raise ValueError(
+            f"--output {output} is no prepared data set (it has no {SPEC_FILE}), so --overwrite "
+            "does not replace it; choose another folder"
+        )
+
+
+class Staging:
+    """The folder while a run uses it; a context manager that keeps other runs out.
+
+    Raises:
+        ValueError: another run uses it.
+    """
+
+    def __init__(self, output: Path):
+        self.folder = output.with_name(output.name + ".partial")
+        self.output = output
+        self.data = self.folder / "data"
+        self.days = self.folder / "days"
+        self.vocabulary = self.folder / "vocabulary"
+        self.scratch = self.folder / "scratch"
+        self._state_path = self.folder / "state.json"
+        self._temp_folder = None
+
+    def __enter__(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = open(self.folder / "lock", "w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise ValueError(
+                f"another run is preparing {self.output} (it holds {self.folder}); let it end"
+            ) from None
+        # Without its data folder, the rest was left by a run that was killed after publishing it.
+        self._stages = self._read_state() if self.data.is_dir() else {}
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        for folder in (self.data, self.days, self.vocabulary, self.scratch):
+            folder.mkdir(exist_ok=True)
+        return self
+
+    def __exit__(self, *exception):
+        if self._temp_folder is not None:
+            shutil.rmtree(self._temp_folder, ignore_errors=True)
+        self._lock.close()
+
+    def _read_state(self) -> dict:
+        try:
+            return json.loads(self._state_path.read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+
+    def temp_folder(self, parent: Path | None) -> Path:
+        """An empty folder of this output's own, in `parent` or else in the staging folder."""
+        if parent is None:
+            return self.scratch
+        folder = parent / f"{self.output.name}-{stage_key(str(self.output.resolve()))[:8]}.temp"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        self._temp_folder = folder
+        return folder
+
+    @property
+    def num_finished(self) -> int:
+        """How many stages earlier runs finished, whatever their options were."""
+        return len(self._stages)
+
+    def run(self, name: str, key: str, work: Callable[[], dict]) -> tuple[dict, bool]:
+        """The stage's result (JSON values), from now or from an earlier run, and which of both.
+
+        work: does the stage; everything it wrote is on the disk when it returns.
+        """
+        stage = self._stages.get(name)
+        if stage is not None and stage["key"] == key:
+            return stage["result"], False
+        if stage is not None:
+            self._forget(name)
+        result = work()
+        self._stages[name] = {"key": key, "result": result}
+        self._write_state()
+        return result, True
+
+    def _forget(self, name: str) -> None:
+        del self._stages[name]
+        self._write_state()
+
+    def _write_state(self) -> None:
+        new = self._state_path.with_suffix(".new")
+        with open(new, "w") as file:
+            json.dump(self._stages, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self._state_path)
+
+    def publish(self, files: list[Path]) -> None:
+        """Gives the data folder, with these files and no others, the output's name.
+
+        files: relative to the data folder.
+        """
+        wanted = {self.data / file for file in files}
+        for path in sorted(self.data.rglob("*"), reverse=True):
+            if path.is_dir():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path not in wanted:
+                path.unlink()
+        for path in [*wanted, *{path.parent for path in wanted}]:
+            sync(path)
+        if self.output.exists():
+            replaced = self.folder / "replaced"
+            shutil.rmtree(replaced, ignore_errors=True)
+            os.rename(self.output, replaced)
+        os.rename(self.data, self.output)
+        sync(self.output.parent)
+        shutil.rmtree(self.folder)

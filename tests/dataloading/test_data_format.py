@@ -1,0 +1,36 @@
+"""What `docs/data_format.md` says about messages and sizes is what the code does."""
+
+import re
+
+import pytest
+
+from dataloading import spec_rules
+from dataloading.feature_spec import FeatureSpec
+
+
+@pytest.fixture
+def page(root) -> str:
+    return (root / "docs/data_format.md").read_text()
+
+
+def test_the_example_spec_is_valid_and_the_shown_error_is_the_real_one(page, tmp_path):
+    text = re.search(r"feature_spec.yaml <<'END'\n(.*?)END\n", page, re.DOTALL).group(1)
+    path = tmp_path / "feature_spec.yaml"
+    path.write_text(text)
+    spec = FeatureSpec.from_yaml(path)
+    assert 8 * spec.row_bytes(spec.source_spec["train"][1]) == 32
+    path.write_text(text.replace("user: {dtype: int16", "user: {dtype: int8"))
+    shown = re.search(r"\n    data/tiny/feature_spec.yaml: (.*)\n", page).group(1)
+    with pytest.raises(ValueError, match=f"{re.escape(shown)}$"):
+        FeatureSpec.from_yaml(path)
+
+
+def test_all_allowed_words_are_on_the_page(page):
+    words = (
+        spec_rules.DTYPES
+        + spec_rules.CHUNK_TYPES
+        + spec_rules.SECTIONS
+        + spec_rules.FEATURE_KEYS
+        + spec_rules.CHUNK_KEYS
+    )
+    assert [word for word in words if f"`{word}`" not in page] == []

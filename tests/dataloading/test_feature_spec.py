@@ -1,0 +1,411 @@
+"""The feature spec: reading, each rule of the format, writing."""
+
+import copy
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from dataloading.feature_spec import Chunk, FeatureSpec
+
+VALID = {
+    "feature_spec": {
+        "label": {"dtype": "bool"},
+        "age": {"dtype": "torch.float16"},
+        "height": {"dtype": "float16"},
+        "user": {"dtype": "torch.int8", "cardinality": 100},
+        "tags": {"dtype": "int16", "cardinality": 1000, "hotness": 3, "alpha": 1.2},
+    },
+    "source_spec": {
+        "train": [
+            {"type": "split_binary", "features": ["label"], "files": ["train/label.bin"]},
+            {"type": "split_binary", "features": ["age", "height"], "files": ["train/num.bin"]},
+            {"type": "split_binary", "features": ["user"], "files": ["u0.bin", "u1.bin"]},
+            {"type": "split_binary", "features": ["tags"], "files": ["train/../tags.bin"]},
+        ],
+    },
+    "channel_spec": {
+        "numerical": ["age", "height"],
+        "categorical": ["user", "tags"],
+        "label": ["label"],
+    },
+    "metadata": {"made": "by hand", "sizes": [1, 2.5, None], 3: {"nested": True}},
+}
+ABSENT = object()
+
+
+def changed(path: str, value):
+    """VALID with the value at a path such as `source_spec.train.0.type` replaced or removed."""
+    content = copy.deepcopy(VALID)
+    *parents, last = [int(key) if key.isdigit() else key for key in path.split("/")]
+    target = content
+    for key in parents:
+        target = target[key]
+    if value is ABSENT:
+        del target[last]
+    else:
+        target[last] = value
+    return content
+
+
+def test_a_valid_spec_answers_every_question():
+    spec = FeatureSpec.from_dict(VALID, "somewhere")
+    assert spec.dtype("user") == np.int8 and spec.dtype("age") == np.float16
+    assert (
+        spec.cardinality("tags") == 1000 and spec.hotness("tags") == 3 and spec.hotness("age") == 1
+    )
+    assert spec.channel("categorical") == ("user", "tags")
+    assert spec.cardinalities("categorical") == [100, 1000]
+    assert spec.hotnesses("categorical") == [1, 3]
+    assert spec.source_spec["train"][2] == Chunk("split_binary", ("user",), ("u0.bin", "u1.bin"))
+    assert spec.row_bytes(spec.source_spec["train"][3]) == 6
+    spec.require(
+        "DLRM",
+        channels=("numerical", "categorical", "label"),
+        mappings=("train",),
+        chunk_types=("split_binary",),
+    )
+
+
+BROKEN = {
+    "no mapping at all": ("feature_spec", ["a"], r"feature_spec: found \['a'\] \(list\); allowed"),
+    "empty section": ("channel_spec", {}, "channel_spec: nothing there; allowed: a mapping"),
+    "absent section": ("channel_spec", ABSENT, "section channel_spec is missing; needed"),
+    "unknown section": ("chanel_spec", {}, "unknown section 'chanel_spec'.*mean 'channel_spec'"),
+    "metadata no mapping": ("metadata", [1], r"metadata: found \[1\]; allowed: a mapping"),
+    "metadata not plain": ("metadata/x", {1, 2}, "metadata: .*is a set; allowed: numbers"),
+    "metadata list as key": ("metadata", {(1, 2): 3}, r"metadata: the key \(1, 2\) is a list"),
+    "feature no mapping": ("feature_spec/user", 3, "feature 'user': found 3"),
+    "feature name no string": ("feature_spec/1", {"dtype": "bool"}, "feature name 1 is a int"),
+    "no dtype": ("feature_spec/user", {}, "feature 'user': dtype is missing; allowed: bool"),
+    "unknown dtype": (
+        "feature_spec/user/dtype",
+        "int33",
+        "feature 'user': unknown dtype 'int33'; allowed: bool, .*did you mean 'int32'",
+    ),
+    "unknown torch dtype": ("feature_spec/age/dtype", "torch.bfloat", "dtype 'torch.bfloat'"),
+    "dtype no string": ("feature_spec/age/dtype", [1], r"unknown dtype \[1\]"),
+    "unknown key": (
+        "feature_spec/user/cardinalty",
+        3,
+        "feature 'user': unknown key 'cardinalty'; allowed: dtype, .*mean 'cardinality'",
+    ),
+    "no cardinality": (
+        "feature_spec/user/cardinality",
+        ABSENT,
+        "feature 'user': cardinality is missing; the features of channel 'categorical'",
+    ),
+    "cardinality 0": ("feature_spec/user/cardinality", 0, "cardinality is 0; allowed: a positive"),
+    "cardinality text": ("feature_spec/user/cardinality", "1e3", "cardinality is '1e3'; allowed"),
+    "cardinality bool": ("feature_spec/user/cardinality", True, "cardinality is True; allowed"),
+    "cardinality fraction": ("feature_spec/user/cardinality", 3.0, "cardinality is 3.0; allowed"),
+    "dtype too small": (
+        "feature_spec/user/cardinality",
+        1000,
+        "'user': dtype int8 holds ids up to 127, cardinality 1000 .* up to 999; allowed: int16, ",
+    ),
+    "no dtype is enough": ("feature_spec/user/cardinality", 2**70, "allowed: no dtype"),
+    "ids in float": ("feature_spec/age/cardinality", 3, "'age': dtype float16 with a cardinality"),
+    "hotness 0": ("feature_spec/tags/hotness", 0, "'tags': hotness is 0; allowed: a positive"),
+    "negative alpha": ("feature_spec/tags/alpha", -1, "'tags': alpha is -1; allowed: a number"),
+    "alpha nan": ("feature_spec/tags/alpha", float("nan"), "alpha is nan; allowed: a number"),
+    "dimensions number": ("feature_spec/tags/dimensions", 3, "dimensions is 3; allowed: a list"),
+    "dimensions zero": ("feature_spec/tags/dimensions", [0], "a size in dimensions is 0; allowed"),
+    "dimensions differ": ("feature_spec/tags/dimensions", [2], "hotness 3 and dimensions .2. dis"),
+    "mapping without chunks": ("source_spec/train", [], "mapping 'train': chunks: nothing there"),
+    "mapping name no string": ("source_spec/1", [], "mapping name 1 is a int; allowed: a string"),
+    "chunk no mapping": ("source_spec/train/0", "x", "'train': chunk 0: found 'x' .str.; allowed"),
+    "chunk lacks files": ("source_spec/train/0/files", ABSENT, "chunk 0: files is missing; needed"),
+    "chunk without files": ("source_spec/train/0/files", [], "chunk 0: files: nothing there"),
+    "files no list": ("source_spec/train/0/files", "a.bin", "chunk 0: files: found 'a.bin'"),
+    "unknown chunk key": ("source_spec/train/0/file", [], "unknown key 'file'; .* mean 'files'"),
+    "unknown type": (
+        "source_spec/train/0/type",
+        "split_binry",
+        "chunk 0: unknown type 'split_binry'; allowed: split_binary, csv, tfrecord; did you mean",
+    ),
+    "unknown feature in chunk": (
+        "source_spec/train/2/features",
+        ["usr"],
+        "mapping 'train': chunk 2: unknown feature 'usr'; allowed: .*did you mean 'user'",
+    ),
+    "feature no string": ("source_spec/train/2/features", [["user"]], "unknown feature .'user'."),
+    "feature twice": (
+        "source_spec/train/1/features",
+        ["age", "height", "age"],
+        "'train': feature 'age' is in chunk 1 and again in chunk 1; allowed: exactly one",
+    ),
+    "feature in no chunk": (
+        "source_spec/train/1/features",
+        ["age"],
+        "mapping 'train': feature 'height' is in no chunk; allowed: exactly one",
+    ),
+    "mixed dtypes": (
+        "source_spec/train/1/features",
+        ["age", "user"],
+        "chunk 1: feature 'user' is int8 and feature 'age' is float16; a split_binary chunk has",
+    ),
+    "file twice": (
+        "source_spec/train/2/files",
+        ["u0.bin", "./tags.bin"],
+        "file 'tags.bin' is in chunk 2 and again in chunk 3; allowed: a file once",
+    ),
+    "absolute file": ("source_spec/train/0/files", ["/x.bin"], "'/x.bin' is an absolute path"),
+    "file outside": ("source_spec/train/0/files", ["a/../../x"], "'a/../../x' leaves the data set"),
+    "file no string": ("source_spec/train/0/files", [3], "chunk 0: file 3; allowed: a path"),
+    "channel no list": ("channel_spec/label", "label", "'label': features: found 'label'"),
+    "channel name": ("channel_spec/1", ["label"], "channel name 1 is a int; allowed: a string"),
+    "unknown feature in channel": (
+        "channel_spec/label",
+        ["click"],
+        "channel_spec: channel 'label': unknown feature 'click'; allowed: the names in",
+    ),
+    "feature twice in channel": ("channel_spec/label", ["label"] * 2, "'label' is there twice"),
+}
+
+
+@pytest.mark.parametrize(("path", "value", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_rule_is_one_message_that_names_the_file(path, value, message):
+    content = changed(path, value)
+    with pytest.raises(ValueError, match=message) as caught:
+        FeatureSpec.from_dict(content, ".", origin="data/feature_spec.yaml")
+    assert str(caught.value).startswith("data/feature_spec.yaml: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_nesting_without_end_is_refused():
+    endless = {}
+    endless["again"] = endless
+    with pytest.raises(ValueError, match=r"metadata: nested more than 50 levels"):
+        FeatureSpec.from_dict(changed("metadata", endless), ".")
+
+
+def test_content_that_is_no_mapping_is_refused():
+    with pytest.raises(ValueError, match=r"found \[\]; allowed: a mapping of"):
+        FeatureSpec.from_dict([], ".")
+
+
+UNREADABLE = {
+    "absent": (None, "there is no such file"),
+    "empty": (b"# nothing\n", "is empty; a feature spec is a mapping"),
+    "list": (b"- a\n", "holds a list, not a mapping"),
+    "not text": (b"\xff\xfe\x00", "is not YAML: not UTF-8"),
+    "not yaml": (b"feature_spec: [a\nb: c", "is not valid YAML: .*line 2"),
+    "impossible date": (b"metadata: 2020-13-45", "is not valid YAML: month must be in"),
+    "key twice": (b"a:\n  x: 1\n  y: 2\n  x: 3\n", r"key 'x' is there twice \(lines 2 and 4\)"),
+    "too deep": (b"[" * 5000, "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, content, message):
+    path = tmp_path / "feature_spec.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        FeatureSpec.from_yaml(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_and_an_endless_name_in_place_of_the_file(tmp_path):
+    with pytest.raises(ValueError, match=r"is a folder; name the YAML file in it"):
+        FeatureSpec.from_yaml(tmp_path)
+    with pytest.raises(ValueError, match=r"cannot be read: File name too long"):
+        FeatureSpec.from_yaml(tmp_path / ("x" * 300))
+
+
+def test_the_abstract_csv_example_of_the_documents_is_read(tmp_path):
+    (tmp_path / "f.yaml").write_text(
+        """
+feature_spec:
+  user_gender: {dtype: torch.int8, cardinality: 3} #M,F,Other
+  user_age: {dtype: torch.int8}
+  user_id: {dtype: torch.int32, cardinality: 2655}
+  label: {dtype: torch.float32}
+source_spec:
+  train:
+    - {type: csv, features: [user_gender, user_age], files: [train_0_0.csv, train_0_1.csv]}
+    - {type: csv, features: [user_id, label], files: [train_1.csv]}
+channel_spec:
+  numeric_inputs: [user_age]
+  categorical_user_inputs: [user_gender, user_id]
+  label_ch: [label]
+"""
+    )
+    spec = FeatureSpec.from_yaml(tmp_path / "f.yaml")
+    assert spec.metadata == {} and spec.base_directory == tmp_path
+    assert spec.dtype("label") == np.float32
+    with pytest.raises(ValueError, match=r"chunk 0: type 'csv'; NCF reads split_binary"):
+        spec.require("NCF", chunk_types=("split_binary",))
+    with pytest.raises(ValueError, match=r"'user_age': cardinality is missing; .*'numeric_inputs'"):
+        spec.require("NCF", channels=("numeric_inputs",), id_channels=("numeric_inputs",))
+    for file in ("train_0_0.csv", "train_0_1.csv", "train_1.csv"):
+        (tmp_path / file).touch()
+    with pytest.raises(ValueError, match=r"rows can be counted in split_binary chunks only"):
+        spec.num_rows("train")
+
+
+def test_dimensions_and_aliases_of_the_sim_example_are_read(tmp_path):
+    (tmp_path / "f.yaml").write_text(
+        """
+channel_spec: {label: [label], positive_history: [item_id_pos]}
+feature_spec:
+  item_id_pos: {cardinality: 1209081, dimensions: [100], dtype: int64}
+  label: {dtype: bool}
+metadata: {}
+source_spec:
+  test:
+  - {features: &id001 [label, item_id_pos], files: [test.tfrecord], type: tfrecord}
+  train:
+  - {features: *id001, files: [train.tfrecord], type: tfrecord}
+"""
+    )
+    spec = FeatureSpec.from_yaml(tmp_path / "f.yaml")
+    assert spec.hotness("item_id_pos") == 100
+    assert spec.source_spec["train"][0].features == ("label", "item_id_pos")
+    spec.to_yaml(tmp_path / "g.yaml")
+    assert "&" not in (tmp_path / "g.yaml").read_text()
+    assert FeatureSpec.from_yaml(tmp_path / "g.yaml") == spec
+
+
+def test_merge_keys_are_no_repeated_keys(tmp_path):
+    content = yaml.safe_dump(VALID).replace("user:\n", "user:\n    <<: {hotness: 2}\n", 1)
+    (tmp_path / "f.yaml").write_text(content)
+    assert FeatureSpec.from_yaml(tmp_path / "f.yaml").hotness("user") == 2
+
+
+def test_writing_and_reading_gives_an_equal_spec(tmp_path):
+    spec = FeatureSpec.from_dict(VALID, tmp_path)
+    path = tmp_path / "feature_spec.yaml"
+    path.write_text("old")
+    spec.to_yaml(path)
+    again = FeatureSpec.from_yaml(path)
+    assert again == spec and again.to_dict() == spec.to_dict()
+    assert list(again.feature_spec) == list(VALID["feature_spec"])
+    assert [p.name for p in tmp_path.iterdir()] == ["feature_spec.yaml"]
+    assert stat.S_IMODE(path.stat().st_mode) & 0o600 == 0o600
+    assert path.read_text().startswith("feature_spec:\n  label:\n    dtype: bool\n")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "feature_spec.yaml"
+    path.write_text("old")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match=r"disk full"):
+        FeatureSpec.from_dict(VALID, tmp_path).to_yaml(path)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["feature_spec.yaml"]
+
+
+def test_numpy_values_in_metadata_become_plain(tmp_path):
+    content = changed("metadata", {"auc": np.float32(0.5), "counts": (np.int64(1), 2)})
+    spec = FeatureSpec.from_dict(content, tmp_path)
+    spec.to_yaml(tmp_path / "f.yaml")
+    assert spec.metadata == {"auc": 0.5, "counts": [1, 2]}
+    assert FeatureSpec.from_yaml(tmp_path / "f.yaml") == spec
+
+
+def test_the_fingerprint_follows_the_content_only():
+    spec = FeatureSpec.from_dict(VALID, "here")
+    reordered = {**VALID, "feature_spec": dict(reversed(VALID["feature_spec"].items()))}
+    assert FeatureSpec.from_dict(reordered, "there").fingerprint() == spec.fingerprint()
+    other = FeatureSpec.from_dict(changed("feature_spec/user/cardinality", 99), "here")
+    assert other.fingerprint() != spec.fingerprint()
+    swapped = FeatureSpec.from_dict(changed("channel_spec/categorical", ["tags", "user"]), "here")
+    assert swapped.fingerprint() != spec.fingerprint()
+
+
+def test_unknown_names_are_named():
+    spec = FeatureSpec.from_dict(VALID, ".")
+    with pytest.raises(ValueError, match=r"no feature 'usr'; there are .*did you mean 'user'"):
+        spec.dtype("usr")
+    with pytest.raises(ValueError, match=r"no channel 'labels'; .*did you mean 'label'"):
+        spec.channel("labels")
+    with pytest.raises(ValueError, match=r"feature 'age': cardinality is missing"):
+        spec.cardinality("age")
+    with pytest.raises(ValueError, match=r"asked for the mapping 'trian'; .*did you mean 'train'"):
+        spec.num_rows("trian")
+
+
+REQUIRED = {
+    "channel": ({"channels": ("user",)}, "DLRM needs the channel 'user'; there are numerical,"),
+    "mapping": ({"mappings": ("test",)}, "DLRM needs the mapping 'test'; there are train"),
+    "type": ({"chunk_types": ("csv",)}, "'train': chunk 0: type 'split_binary'; DLRM reads csv"),
+}
+
+
+@pytest.mark.parametrize(("needs", "message"), REQUIRED.values(), ids=REQUIRED)
+def test_a_model_says_what_it_lacks(needs, message):
+    with pytest.raises(ValueError, match=message):
+        FeatureSpec.from_dict(VALID, ".").require("DLRM", **needs)
+
+
+def test_required_channels_share_no_feature_and_there_is_one_label():
+    channels = ("numerical", "categorical", "label")
+    shared = FeatureSpec.from_dict(changed("channel_spec/numerical", ["age", "user"]), ".")
+    with pytest.raises(
+        ValueError, match=r"'user' is in the channels 'numerical' and 'categorical'"
+    ):
+        shared.require("DLRM", channels=channels)
+    shared.require("other", channels=("numerical", "label"))
+    for labels in ([], ["label", "age"]):
+        spec = FeatureSpec.from_dict(changed("channel_spec/label", labels), ".")
+        with pytest.raises(ValueError, match=rf"'label': {len(labels)} features.*DLRM needs one"):
+            spec.require("DLRM", channels=("label",))
+    long_label = FeatureSpec.from_dict(changed("feature_spec/label/hotness", 2), ".")
+    with pytest.raises(ValueError, match=r"1 features \(label\) of \[2\] values per row"):
+        long_label.require("DLRM", channels=("label",))
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """VALID with files of 4 rows."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/label.bin").write_bytes(bytes(4))
+    (tmp_path / "train/num.bin").write_bytes(bytes(4 * 2 * 2))
+    (tmp_path / "u0.bin").write_bytes(bytes(1))
+    (tmp_path / "u1.bin").write_bytes(bytes(3))
+    (tmp_path / "tags.bin").write_bytes(bytes(4 * 3 * 2))
+    return FeatureSpec.from_dict(VALID, tmp_path, origin="f.yaml")
+
+
+def test_rows_are_counted_over_the_files_of_a_chunk(stored):
+    stored.validate_files()
+    assert stored.num_rows("train") == 4
+
+
+def test_a_symbolic_link_inside_the_folder_is_fine(stored, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "label.bin"
+    (stored.base_directory / "train/label.bin").rename(elsewhere)
+    (stored.base_directory / "train/label.bin").symlink_to(elsewhere)
+    assert stored.num_rows("train") == 4
+
+
+def test_damaged_files_are_named(stored):
+    folder = stored.base_directory
+    (folder / "u1.bin").write_bytes(bytes(4))
+    with pytest.raises(
+        ValueError,
+        match=r"chunk 0 \(train/label.bin\) has 4 rows and chunk 2 \(u0.bin, u1.bin\) has 5",
+    ):
+        stored.num_rows("train")
+    (folder / "tags.bin").write_bytes(bytes(25))
+    with pytest.raises(
+        ValueError, match=r"'train/../tags.bin' has 25 bytes, not a whole number of rows of 6"
+    ):
+        stored.validate_files("train")
+    (folder / "u0.bin").unlink()
+    with pytest.raises(ValueError, match=r"mapping 'train': chunk 2: file 'u0.bin' is not there"):
+        stored.validate_files()
+    (folder / "u0.bin").mkdir()
+    with pytest.raises(ValueError, match=r"chunk 2: 'u0.bin' is not a file"):
+        stored.validate_files()
+
+
+def test_it_needs_no_tensorflow(root):
+    command = "import dataloading.feature_spec, sys; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", command], cwd=root, check=True)

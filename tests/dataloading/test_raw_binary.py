@@ -1,0 +1,349 @@
+"""Split binaries as batches: hand-made bytes, every row once, bad values."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.batch import Batch
+from dataloading.feature_spec import FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
+
+
+def write(folder, features: dict, arrays: dict, channels: dict, chunks: dict) -> FeatureSpec:
+    """Writes arrays, one file each, with `chunks` file name -> features that it interleaves."""
+    for file, array in arrays.items():
+        array.tofile(folder / file)
+    train = [
+        {"type": "split_binary", "features": names, "files": files.split()}
+        for files, names in chunks.items()
+    ]
+    content = {"feature_spec": features, "source_spec": {"train": train}, "channel_spec": channels}
+    return FeatureSpec.from_dict(content, folder, origin="f.yaml")
+
+
+def numbered(folder, num_rows: int, hotness: int = 1) -> FeatureSpec:
+    """Row i has numericals i and i + 0.5, id i (hotness times), label i % 2."""
+    rows = np.arange(num_rows)
+    return write(
+        folder,
+        {
+            "label": {"dtype": "bool"},
+            "x": {"dtype": "float32"},
+            "y": {"dtype": "float32"},
+            "id": {"dtype": "int32", "cardinality": max(num_rows, 1), "hotness": hotness},
+        },
+        {
+            "label.bin": rows % 2 == 1,
+            "num.bin": np.stack([rows, rows + 0.5], 1).astype(np.float32),
+            "id.bin": np.repeat(rows, hotness).astype(np.int32),
+        },
+        {"numerical": ["x", "y"], "categorical": ["id"], "label": ["label"]},
+        {"label.bin": ["label"], "num.bin": ["x", "y"], "id.bin": ["id"]},
+    )
+
+
+def ids(dataset) -> list[int]:
+    """The ids of the real rows of a dataset of `numbered` rows; checks that rows stay whole."""
+    found = []
+    for batch in dataset:
+        real = batch.weights[:, 0].numpy() == 1
+        row_ids = batch.inputs.categorical[0].numpy()[:, 0]
+        assert (batch.inputs.numerical.numpy()[real, 1] == row_ids[real] + 0.5).all()
+        assert (batch.labels.numpy()[real, 0] == row_ids[real] % 2).all()
+        found.extend(row_ids[real].tolist())
+    return found
+
+
+def test_hand_made_bytes(tmp_path):
+    files = {
+        "label.bin": bytes([1, 0, 1]),
+        # 1.0, -2.0 | 0.5, 0.0 | 65504 (the largest float16), 2^-24 (the smallest)
+        "num.bin": bytes.fromhex("003c 00c0  0038 0000  ff7b 0100"),
+        "a.bin": bytes([5, 127, 0]),
+        "b.bin": bytes.fromhex("0100 0000  ff7f 0200  0300 0400"),  # two int16 a row
+        "c.bin": bytes.fromhex("40420f00 00000000 01000000"),
+        "d.bin": bytes.fromhex("0000000001000000  0100000000000000  ffffffffffffff7f"),
+    }
+    for file, content in files.items():
+        (tmp_path / file).write_bytes(content)
+    spec = write(
+        tmp_path,
+        {
+            "label": {"dtype": "bool"},
+            "x": {"dtype": "float16"},
+            "y": {"dtype": "float16"},
+            "a": {"dtype": "int8", "cardinality": 128},
+            "b": {"dtype": "int16", "cardinality": 32768, "hotness": 2},
+            "c": {"dtype": "int32", "cardinality": 1_000_001},
+            "d": {"dtype": "int64", "cardinality": 2**63},
+        },
+        {},
+        {"numerical": ["x", "y"], "categorical": ["d", "a", "b", "c"], "label": ["label"]},
+        {
+            "label.bin": ["label"],
+            "num.bin": ["x", "y"],
+            "a.bin": ["a"],
+            "b.bin": ["b"],
+            "c.bin": ["c"],
+            "d.bin": ["d"],
+        },
+    )
+    loader = RawBinaryDataset(spec, "train", batch_size=8)
+    assert (loader.num_rows, loader.num_batches) == (3, 1)
+    (batch,) = loader.dataset()
+    assert isinstance(batch, Batch)
+    expected = [[1, -2], [0.5, 0], [65504, 2**-24]]
+    np.testing.assert_array_equal(batch.inputs.numerical, np.array(expected, np.float32))
+    d, a, b, c = batch.inputs.categorical
+    np.testing.assert_array_equal(d, [[2**32], [1], [2**63 - 1]])
+    np.testing.assert_array_equal(a, [[5], [127], [0]])
+    np.testing.assert_array_equal(b, [[1, 0], [32767, 2], [3, 4]])
+    np.testing.assert_array_equal(c, [[1_000_000], [0], [1]])
+    np.testing.assert_array_equal(batch.labels, [[1], [0], [1]])
+    np.testing.assert_array_equal(batch.weights, [[1], [1], [1]])
+    dtypes = [batch.inputs.numerical.dtype, batch.labels.dtype, batch.weights.dtype]
+    assert dtypes == [tf.float32] * 3
+    assert [ids.dtype for ids in (d, a, b, c)] == [tf.int64, tf.int32, tf.int32, tf.int32]
+
+
+def test_shapes_are_known_before_the_first_batch(tmp_path):
+    spec = numbered(tmp_path, 5, hotness=3)
+    element = RawBinaryDataset(spec, "train", 2).dataset().element_spec
+    assert element.inputs.numerical.shape.as_list() == [None, 2]
+    assert element.inputs.categorical[0].shape.as_list() == [None, 3]
+    assert element.labels.shape.as_list() == element.weights.shape.as_list() == [None, 1]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 5, 10, 11])
+def test_file_order_and_the_last_partial_batch(tmp_path, batch_size):
+    loader = RawBinaryDataset(numbered(tmp_path, 10), "train", batch_size)
+    sizes = [len(batch.labels) for batch in loader.dataset()]
+    assert sum(sizes) == 10 and len(sizes) == loader.num_batches
+    assert set(sizes[:-1]) <= {batch_size}
+    assert ids(loader.dataset(epoch=4)) == list(range(10))
+
+
+@pytest.mark.parametrize("hotness", [1, 4])
+def test_hotness_and_interleaved_features_of_several_dtypes(tmp_path, hotness):
+    """Channel order differs from the order in the files, which hold features of no channel too."""
+    generator = np.random.default_rng(0)
+    table = generator.integers(0, 100, (20, 2 * hotness + 1)).astype(np.int16)
+    spec = write(
+        tmp_path,
+        {
+            "label": {"dtype": "float32"},
+            "x": {"dtype": "float16"},
+            "z": {"dtype": "int8"},
+            "y": {"dtype": "float16"},
+            "a": {"dtype": "int16", "cardinality": 100, "hotness": hotness},
+            "unused": {"dtype": "int16"},
+            "b": {"dtype": "int16", "cardinality": 100, "hotness": hotness},
+        },
+        {
+            "num.bin": np.arange(40, dtype=np.float16),
+            "z.bin": np.arange(20, dtype=np.int8),
+            "label.bin": np.linspace(0, 1, 20, dtype=np.float32),
+            "ids.bin": table,
+        },
+        {"numerical": ["x", "z", "y"], "categorical": ["b", "a"], "label": ["label"]},
+        {
+            "num.bin": ["x", "y"],
+            "z.bin": ["z"],
+            "label.bin": ["label"],
+            "ids.bin": ["a", "unused", "b"],
+        },
+    )
+    (batch,) = RawBinaryDataset(spec, "train", 20).dataset()
+    b, a = batch.inputs.categorical
+    np.testing.assert_array_equal(a, table[:, :hotness])
+    np.testing.assert_array_equal(b, table[:, hotness + 1 :])
+    rows = np.arange(20)
+    np.testing.assert_array_equal(
+        batch.inputs.numerical, np.stack([2 * rows, rows, 2 * rows + 1], 1)
+    )
+    np.testing.assert_array_equal(batch.labels[:, 0], np.linspace(0, 1, 20, dtype=np.float32))
+    (shuffled,) = RawBinaryDataset(spec, "train", 20, shuffle=True).dataset()
+    order = shuffled.inputs.numerical[:, 1].numpy().astype(int)
+    np.testing.assert_array_equal(shuffled.inputs.categorical[0], b.numpy()[order])
+
+
+@pytest.mark.parametrize(("num_numerical", "num_categorical"), [(0, 2), (2, 0), (0, 0)])
+def test_no_numericals_or_no_categoricals(tmp_path, num_numerical, num_categorical):
+    spec = numbered(tmp_path, 7)
+    content = spec.to_dict()
+    content["channel_spec"]["numerical"] = ["x", "y"][:num_numerical]
+    content["channel_spec"]["categorical"] = ["id"] * (num_categorical > 0)
+    spec = FeatureSpec.from_dict(content, tmp_path)
+    batches = list(RawBinaryDataset(spec, "train", 4).dataset())
+    assert [batch.inputs.numerical.shape for batch in batches] == [
+        (4, num_numerical),
+        (3, num_numerical),
+    ]
+    assert len(batches[0].inputs.categorical) == (num_categorical > 0)
+    assert isinstance(batches[0].inputs.categorical, tuple)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_several_files_a_chunk_read_as_one(tmp_path, shuffle):
+    numbered(tmp_path, 30)
+    rows = np.arange(30, dtype=np.int32)
+    spec = write(
+        tmp_path,
+        {"label": {"dtype": "bool"}, "x": {"dtype": "float32"}, "y": {"dtype": "float32"}}
+        | {"id": {"dtype": "int32", "cardinality": 30}},
+        {"i0.bin": rows[:4], "i1.bin": rows[:0], "i2.bin": rows[4:17], "i3.bin": rows[17:]},
+        {"numerical": ["x", "y"], "categorical": ["id"], "label": ["label"]},
+        {
+            "label.bin": ["label"],
+            "num.bin": ["x", "y"],
+            "i0.bin i1.bin i2.bin i3.bin": ["id"],
+        },
+    )
+    loader = RawBinaryDataset(spec, "train", 7, shuffle=shuffle)
+    found = ids(loader.dataset())
+    assert sorted(found) == list(range(30))
+    assert (found == list(range(30))) is not shuffle
+
+
+SMALL_BLOCKS = {"shuffle": True, "seed": 3, "block_rows": 10, "window_rows": 40}
+
+
+def test_shuffled_epochs_are_new_whole_and_reproducible(tmp_path):
+    spec = numbered(tmp_path, 203)
+    loader = RawBinaryDataset(spec, "train", 32, **SMALL_BLOCKS)
+    first, second = ids(loader.dataset(0)), ids(loader.dataset(1))
+    assert sorted(first) == sorted(second) == list(range(203))
+    assert first != second and first != list(range(203))
+    other_batch = RawBinaryDataset(spec, "train", 7, **SMALL_BLOCKS)
+    assert ids(other_batch.dataset(0)) == first and ids(other_batch.dataset(1)) == second
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_epoch_continues_from_any_row(tmp_path, shuffle):
+    spec = numbered(tmp_path, 203)
+    loader = RawBinaryDataset(spec, "train", 32, **{**SMALL_BLOCKS, "shuffle": shuffle})
+    whole = ids(loader.dataset(5))
+    for start_row in (0, 32, 50, 202, 203):
+        assert ids(loader.dataset(5, start_row)) == whole[start_row:]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_rows", [24, 25, 37, 1])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_ranks_share_every_batch_and_have_equal_shapes(tmp_path, world_size, num_rows, shuffle):
+    spec = numbered(tmp_path, num_rows)
+    settings = {**SMALL_BLOCKS, "shuffle": shuffle}
+    whole = list(RawBinaryDataset(spec, "train", 12, **settings).dataset(1))
+    ranks = [
+        list(
+            RawBinaryDataset(
+                spec, "train", 12, rank=rank, world_size=world_size, **settings
+            ).dataset(1)
+        )
+        for rank in range(world_size)
+    ]
+    for index, batch in enumerate(whole):
+        parts = [rank[index] for rank in ranks]
+        assert len({len(part.labels) for part in parts}) == 1
+        real = [part.inputs.categorical[0][part.weights[:, 0] == 1] for part in parts]
+        np.testing.assert_array_equal(tf.concat(real, 0), batch.inputs.categorical[0])
+        padding = sum(int((part.weights.numpy() == 0).sum()) for part in parts)
+        assert padding == -len(batch.labels) % world_size
+        for part in parts:
+            hidden = part.weights[:, 0] == 0
+            assert (part.inputs.categorical[0][hidden].numpy() == 0).all()
+            assert (part.inputs.numerical[hidden].numpy() == 0).all()
+    assert {len(rank) for rank in ranks} == {len(whole)}
+
+
+def damaged(folder, feature_file: str, position: int, value: bytes) -> FeatureSpec:
+    spec = numbered(folder, 20)
+    content = bytearray((folder / feature_file).read_bytes())
+    content[position : position + len(value)] = value
+    (folder / feature_file).write_bytes(content)
+    return spec
+
+
+@pytest.mark.parametrize(("value", "shown"), [(20, "20"), (-1, "-1"), (2**31 - 1, "2147483647")])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_id_out_of_range_names_its_row_and_the_way_out(tmp_path, value, shown, shuffle):
+    spec = damaged(tmp_path, "id.bin", 4 * 13, int(value).to_bytes(4, "little", signed=True))
+    loader = RawBinaryDataset(spec, "train", 8, shuffle=shuffle)
+    message = (
+        rf"f.yaml: mapping 'train': feature 'id': found {shown} in row 13 \(row 13 of file "
+        r"'id.bin', both counted from 0\); ids lie in \[0, 20\). Raise the feature's cardinality"
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(loader.dataset())
+    with pytest.raises(ValueError, match=message):  # what tf.numpy_function hands on
+        loader._read(0, 0, 20)
+
+
+def test_the_row_is_found_in_the_second_file(tmp_path):
+    numbered(tmp_path, 20)
+    (tmp_path / "i1.bin").write_bytes((tmp_path / "id.bin").read_bytes()[40:])
+    (tmp_path / "i0.bin").write_bytes((tmp_path / "id.bin").read_bytes()[:40])
+    content = numbered(tmp_path, 20).to_dict()
+    content["source_spec"]["train"][2]["files"] = ["i0.bin", "i1.bin"]
+    content["feature_spec"]["id"]["cardinality"] = 15
+    loader = RawBinaryDataset(FeatureSpec.from_dict(content, tmp_path), "train", 8)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"15 in row 15 .row 5 of file 'i1.bin"
+    ):
+        list(loader.dataset())
+
+
+def test_a_label_that_is_no_probability_is_refused(tmp_path):
+    spec = damaged(tmp_path, "label.bin", 6, b"\x07")
+    loader = RawBinaryDataset(spec, "train", 8)
+    message = r"'label': found 7 in row 6 .*; labels lie in \[0, 1\] \(bool is a byte of 0 or 1\)"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(loader.dataset())
+    with pytest.raises(ValueError, match=message):
+        loader._read(0, 0, 20)
+
+
+REFUSED = {
+    "batch_size": ({"batch_size": 0}, "batch_size is 0; allowed: 1 or more"),
+    "world_size": ({"world_size": 0}, "world_size is 0; allowed: 1 or more"),
+    "not divisible": ({"world_size": 3}, "batch_size 8 .* world_size 3; choose .*, e.g. 9"),
+    "rank": ({"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
+    "seed": ({"shuffle": True, "seed": -1}, "seed is -1; allowed: 0 or more"),
+    "mapping": ({"mapping": "test"}, "the split_binary loader needs the mapping 'test'"),
+}
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED.values(), ids=REFUSED)
+def test_impossible_settings_are_refused(tmp_path, settings, message):
+    spec = numbered(tmp_path, 5)
+    with pytest.raises(ValueError, match=message):
+        RawBinaryDataset(**{"spec": spec, "mapping": "train", "batch_size": 8, **settings})
+
+
+def test_impossible_starts_are_refused(tmp_path):
+    loader = RawBinaryDataset(numbered(tmp_path, 5), "train", 2)
+    with pytest.raises(ValueError, match="epoch is -1; allowed: 0 or more"):
+        loader.dataset(-1)
+    with pytest.raises(ValueError, match="start_row is 6; allowed: 0 to the number of rows, 5"):
+        loader.dataset(0, 6)
+    with pytest.raises(ValueError, match="start_row is -1"):
+        loader.dataset(0, -1)
+
+
+def test_data_without_rows_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"f.yaml: source_spec: mapping 'train' has no rows"):
+        RawBinaryDataset(numbered(tmp_path, 0), "train", 2)
+
+
+def test_the_benchmark_runs(run_script):
+    done = run_script(
+        "-m", "benchmarks.loader", "--rows", 3000, "--batch_size", 512, "--repeats", 1
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5, done.stderr
+    assert lines[1].startswith("split binary, file order") and "median" in lines[1]
+    assert lines[-1] in (
+        "target of 2 million samples/s: met",
+        "target of 2 million samples/s: MISSED",
+    )
+    assert done.returncode == (0 if lines[-1].endswith("met") else 1)

@@ -1,0 +1,338 @@
+"""Generated data: distributions, the teacher and its best AUC, the same rows everywhere."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import OneHotEncoder
+
+from dataloading.feature_spec import FeatureSpec
+from dataloading.power_law import PowerLaw
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.synthetic import SyntheticDataset, main, synthetic_spec, write_dataset
+from dataloading.synthetic_rows import SyntheticRows
+from dataloading.teacher import LogitCounts, Teacher, probabilities
+
+SMALL = synthetic_spec([10, 20, 5, 300], hotness=[1, 3, 1, 2], alpha=1.1, num_numerical=3)
+
+
+def spec_with(**features) -> FeatureSpec:
+    """SMALL with other keys of some features, stored as CSV, where dtypes may mix."""
+    content = SMALL.to_dict()
+    for name, keys in features.items():
+        content["feature_spec"][name] = {**content["feature_spec"][name], **keys}
+    chunk = {"type": "csv", "features": list(content["feature_spec"]), "files": ["a.csv"]}
+    return FeatureSpec.from_dict({**content, "source_spec": {"train": [chunk]}}, ".")
+
+
+def rows_of(dataset) -> list[np.ndarray]:
+    """The real rows of all batches: numericals, ids of each feature, labels."""
+    pieces = []
+    for batch in dataset:
+        real = batch.weights[:, 0].numpy() == 1
+        arrays = (batch.inputs.numerical, *batch.inputs.categorical, batch.labels)
+        pieces.append([array.numpy()[real] for array in arrays])
+    return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
+
+
+def assert_same_rows(left, right):
+    for a, b in zip(left, right, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 1.1, 2.5])
+@pytest.mark.parametrize("cardinality", [1, 7, 1000])
+def test_ids_follow_the_power_law(alpha, cardinality):
+    ids = PowerLaw(cardinality, alpha).draw(np.random.default_rng(0), 200_000)
+    assert ids.min() >= 0 and ids.max() < cardinality
+    expected = np.arange(1, cardinality + 1) ** -alpha
+    expected *= len(ids) / expected.sum()
+    counts = np.bincount(ids, minlength=cardinality)
+    common = expected > 20
+    assert (abs(counts - expected) < 5.5 * np.sqrt(expected))[common].all()
+    # Chi-square with as many degrees of freedom as ids has this mean and deviation.
+    chi_square = ((counts - expected) ** 2 / expected)[common].sum()
+    assert abs(chi_square - common.sum()) < 6 * np.sqrt(2 * common.sum()) + 1
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 1.05])
+def test_the_tail_of_a_large_table_follows_it_too(alpha):
+    cardinality = 400_000
+    ids = PowerLaw(cardinality, alpha).draw(np.random.default_rng(0), 500_000)
+    assert ids.max() < cardinality
+    weights = np.arange(1, cardinality + 1) ** -alpha
+    edges = [0, 1, 10, 1000, 65_530, 65_536, 65_600, 70_000, 200_000, 390_000, cardinality]
+    expected = np.add.reduceat(weights, edges[:-1]) * len(ids) / weights.sum()
+    counts = np.histogram(ids, edges)[0]
+    assert (abs(counts - expected) < 5 * np.sqrt(expected) + 1).all()
+
+
+def test_a_table_of_a_billion_rows_costs_no_memory():
+    law = PowerLaw(10**9, 1.1)
+    assert len(law.head_probabilities) == 65_536
+    ids = law.draw(np.random.default_rng(0), 100_000)
+    assert 65_536 < ids.max() < 10**9
+
+
+def test_the_best_auc_is_that_of_scikit_learn():
+    dataset = SyntheticDataset(SMALL, "validation", 4096, num_rows=20_000, seed=3)
+    rows = SyntheticRows(SMALL, "validation", 3)
+    blocks = [rows.block(index) for index in range(3)]
+    logits = np.concatenate([block[3] for block in blocks])[:20_000]
+    labels = np.concatenate([block[2] for block in blocks])[:20_000, 0]
+    assert dataset.best_auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-12)
+    assert dataset.statistics.num_rows == 20_000
+    assert dataset.statistics.click_rate == pytest.approx(labels.mean())
+    assert dataset.statistics.expected_auc == pytest.approx(dataset.best_auc, abs=0.015)
+    assert 0.7 < dataset.best_auc < 0.9
+    np.testing.assert_array_equal(rows_of(dataset.dataset())[-1][:, 0], labels)
+
+
+def test_auc_from_counts_by_hand():
+    counts = LogitCounts()
+    assert np.isnan(counts.best_auc)
+    assert np.isnan(counts.click_rate)
+    # Pairs of (click, no click): (1, 0), (1, 1) tie, (2, 0), (2, 1): 3.5 of 4.
+    counts.add(np.array([0.0, 1.0, 1.0, 2.0]), np.array([0, 1, 0, 1]))
+    assert counts.best_auc == 3.5 / 4
+    assert (counts.num_rows, counts.click_rate) == (4, 0.5)
+    score = np.array([0.0, 1.0, 1.0, 2.0])
+    p = 1 / (1 + np.exp(-score))
+    wins = (np.sign(score[:, None] - score[None, :]) + 1) / 2
+    weight = p[:, None] * (1 - p[None, :])
+    assert counts.expected_auc == pytest.approx((weight * wins).sum() / weight.sum())
+    one_class = LogitCounts()
+    one_class.add(np.array([0.5]), np.array([True]))
+    assert np.isnan(one_class.best_auc)
+
+
+def test_labels_are_drawn_with_the_teachers_probability():
+    rows = SyntheticRows(SMALL, "train", 0)
+    blocks = [rows.block(index) for index in range(6)]
+    p = probabilities(np.concatenate([block[3] for block in blocks]))
+    labels = np.concatenate([block[2] for block in blocks])[:, 0]
+    for low in np.arange(0, 1, 0.1):
+        chosen = (p >= low) & (p < low + 0.1)
+        deviation = np.sqrt((p[chosen] * (1 - p[chosen])).sum())
+        assert abs(labels[chosen].sum() - p[chosen].sum()) < 4.5 * deviation + 1
+
+
+def test_the_teacher_needs_more_than_a_linear_model():
+    spec = synthetic_spec([10, 12, 8, 9], num_numerical=2)
+    train = rows_of(SyntheticDataset(spec, "train", 8192, num_rows=30_000).dataset())
+    valid_set = SyntheticDataset(spec, "validation", 8192, num_rows=30_000)
+    valid = rows_of(valid_set.dataset())
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False).fit(
+        np.hstack(train[1:-1])
+    )
+
+    def columns(rows):
+        return np.hstack([rows[0], encoder.transform(np.hstack(rows[1:-1]))])
+
+    linear = LogisticRegression(max_iter=200).fit(columns(train), train[-1][:, 0])
+    reached = roc_auc_score(valid[-1][:, 0], linear.decision_function(columns(valid)))
+    assert 0.6 < reached < valid_set.best_auc - 0.02
+
+
+def test_the_teacher_adds_up_its_parts():
+    teacher = Teacher(0, [PowerLaw(1, 1.0)], num_numerical=1)
+    # A single id has no effect, one feature makes no pair: bias and the numerical are left.
+    x = np.array([[0.0], [1.0], [-1.0]], np.float32)
+    logits = teacher.logits(x, [np.zeros((3, 1), np.int64)])
+    slope = np.sqrt(0.6) * np.sign(logits[1] - logits[2])
+    curve = np.array([-0.6 / np.sqrt(2), 0.8, -0.8])
+    np.testing.assert_allclose(logits, -1.4 + slope * curve, atol=2e-4)
+    assert (logits * 4096 == np.rint(logits * 4096)).all()
+
+
+def test_rows_depend_on_seed_and_split_and_teachers_on_seed():
+    def read(split, seed):
+        return rows_of(SyntheticDataset(SMALL, split, 500, num_rows=2000, seed=seed).dataset())
+
+    train = read("train", 1)
+    assert_same_rows(train, read("train", 1))
+    assert (train[0] != read("validation", 1)[0]).mean() > 0.9
+    assert (train[0] != read("train", 2)[0]).mean() > 0.9
+    same_ids = [np.arange(5)[:, None]] * 4
+    x = np.zeros((5, 3), np.float32)
+    logits = [
+        SyntheticRows(SMALL, s, n)._teacher.logits(x, same_ids)
+        for s, n in (("train", 1), ("validation", 1), ("train", 2))
+    ]
+    assert (logits[0] == logits[1]).all() and (logits[0] != logits[2]).any()
+
+
+@pytest.mark.parametrize("batch_size", [1024, 6000, 20_000])
+def test_batches_hold_what_the_spec_says(batch_size):
+    dataset = SyntheticDataset(SMALL, "train", batch_size, num_rows=18_000)
+    assert dataset.num_batches == -(-18_000 // batch_size)
+    batch = next(iter(dataset.dataset()))
+    assert [ids.shape[1] for ids in batch.inputs.categorical] == [1, 3, 1, 2]
+    assert batch.inputs.numerical.dtype == batch.labels.dtype == tf.float32
+    numerical, *ids, labels = rows_of(dataset.dataset())
+    assert numerical.shape == (18_000, 3) and abs(numerical.mean()) < 0.02
+    assert abs(numerical.std() - 1) < 0.02
+    for feature_ids, cardinality in zip(ids, [10, 20, 5, 300], strict=True):
+        assert feature_ids.dtype == np.int32
+        assert feature_ids.min() == 0 and feature_ids.max() < cardinality
+    assert set(labels.ravel()) == {0.0, 1.0} and 0.1 < labels.mean() < 0.4
+
+
+def test_any_batch_size_start_and_rank_sees_the_same_rows():
+    def read(batch_size, start_row=0, epoch=0, **ranks):
+        dataset = SyntheticDataset(SMALL, "train", batch_size, num_rows=17_000, **ranks)
+        return dataset.dataset(epoch, start_row)
+
+    whole = rows_of(read(1000))
+    assert_same_rows(whole, rows_of(read(9999, epoch=3)))
+    assert_same_rows([array[8190:] for array in whole], rows_of(read(1234, start_row=8190)))
+    ranks = [list(read(3000, rank=rank, world_size=3)) for rank in range(3)]
+    together = [batch for step in zip(*ranks, strict=True) for batch in step]
+    assert_same_rows(whole, rows_of(together))
+    assert all(len({len(b.labels) for b in step}) == 1 for step in zip(*ranks, strict=True))
+
+
+def test_num_batches_are_full_global_batches():
+    dataset = SyntheticDataset(SMALL, "train", 64, num_batches=3)
+    assert (dataset.num_rows, dataset.num_batches) == (192, 3)
+
+
+@pytest.mark.parametrize(
+    ("cardinalities", "num_numerical"), [([], 4), ([6], 0), ([100_000_000, 3], 2)]
+)
+def test_extreme_specs(cardinalities, num_numerical):
+    spec = synthetic_spec(cardinalities, num_numerical=num_numerical)
+    dataset = SyntheticDataset(spec, "train", 512, num_rows=2000)
+    numerical, *ids, labels = rows_of(dataset.dataset())
+    assert numerical.shape == (2000, num_numerical) and len(ids) == len(cardinalities)
+    assert labels.shape == (2000, 1) and dataset.best_auc > 0.55
+
+
+def test_dtypes_of_a_spec_are_kept(tmp_path):
+    spec = spec_with(cat_0={"dtype": "int64"}, num_1={"dtype": "float32"}, label={"dtype": "int8"})
+    batch = next(iter(SyntheticDataset(spec, "train", 64, num_rows=64).dataset()))
+    assert [ids.dtype for ids in batch.inputs.categorical[:2]] == [tf.int64, tf.int32]
+    assert batch.inputs.numerical.shape == (64, 3)
+    written = write_dataset(tmp_path / "made", spec, {"train": 9000}, seed=0)
+    assert [c.files[0] for c in written.source_spec["train"][:4]] == [
+        "train/label.bin",
+        "train/numerical.bin",
+        "train/numerical_1.bin",
+        "train/numerical_2.bin",
+    ]
+    assert_same_rows(
+        rows_of(RawBinaryDataset(written, "train", 1000).dataset()),
+        rows_of(SyntheticDataset(spec, "train", 1000, num_rows=9000).dataset()),
+    )
+
+
+def test_files_hold_the_rows_that_are_made_on_the_fly(tmp_path):
+    rows = {"train": 9000, "validation": 1000, "test": 1001}
+    written = write_dataset(tmp_path / "data set", SMALL, rows, seed=4)
+    assert [path.name for path in tmp_path.iterdir()] == ["data set"]
+    for split, num_rows in rows.items():
+        fly = SyntheticDataset(SMALL, split, 700, num_rows=num_rows, seed=4)
+        disk = RawBinaryDataset(written, split, 700)
+        assert disk.num_rows == num_rows
+        assert_same_rows(rows_of(fly.dataset()), rows_of(disk.dataset()))
+        facts = written.metadata[split]
+        assert facts["best_auc"] == fly.best_auc and facts["rows"] == num_rows
+        assert facts["click_rate"] == fly.statistics.click_rate
+    assert written.metadata["seed"] == 4
+    assert FeatureSpec.from_yaml(tmp_path / "data set/feature_spec.yaml") == written
+
+
+def test_an_auc_that_does_not_exist_is_none(tmp_path):
+    written = write_dataset(tmp_path / "one", SMALL, {"test": 1})
+    assert written.metadata["test"]["best_auc"] is None
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(LogitCounts, "add", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_dataset(tmp_path / "out", SMALL, {"train": 10})
+    assert list(tmp_path.iterdir()) == []
+
+
+LABEL_TWICE = FeatureSpec.from_dict(
+    {
+        **SMALL.to_dict(),
+        "channel_spec": {"numerical": ["num_0"], "categorical": [], "label": ["label", "num_0"]},
+    },
+    ".",
+)
+REFUSED = {
+    "split": ({"split": "valid"}, "split is 'valid'; allowed: train, validation, test"),
+    "seed": ({"seed": -1}, "seed is -1; allowed: 0 or more"),
+    "both": ({"num_batches": 2}, "num_rows is 10 and num_batches is 2; give one of the two"),
+    "none": ({"num_rows": None}, "num_rows is None and num_batches is None; give one"),
+    "no rows": ({"num_rows": 0}, "generated data of 0 rows; allowed: 1 or more"),
+    "numerical dtype": (
+        {"spec": spec_with(num_1={"dtype": "int8"})},
+        "'num_1': dtype int8; generated numericals are float16, float32 or float64",
+    ),
+    "labels": (
+        {"spec": LABEL_TWICE},
+        "'num_0' is in the channels 'numerical' and 'label'; the generator allows one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED.values(), ids=REFUSED)
+def test_impossible_settings_are_refused(settings, message):
+    settings = {"spec": SMALL, "split": "train", "batch_size": 8, "num_rows": 10, **settings}
+    with pytest.raises(ValueError, match=message):
+        SyntheticDataset(**settings)
+
+
+def test_impossible_features_are_refused():
+    with pytest.raises(ValueError, match="hotness has 3 values and there are 2 cardinalities"):
+        synthetic_spec([3, 4], hotness=[1, 2, 3])
+    with pytest.raises(ValueError, match="alpha has 3 values and there are 2 cardinalities"):
+        synthetic_spec([3, 4], alpha=[1, 2, 3])
+    with pytest.raises(ValueError, match="num_numerical is -1; allowed: 0 or more"):
+        synthetic_spec([3], num_numerical=-1)
+    with pytest.raises(ValueError, match="'cat_0': cardinality is 0; allowed: a positive"):
+        synthetic_spec([0])
+
+
+def test_a_folder_with_files_is_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(ValueError, match="exists and is not an empty folder; remove it or choose"):
+        write_dataset(tmp_path, SMALL, {"train": 10})
+    with pytest.raises(ValueError, match="0 rows for the split 'test'; allowed: 1 or more"):
+        write_dataset(tmp_path / "new", SMALL, {"train": 10, "test": 0})
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_tool_prints_what_it_made(tmp_path, run_script):
+    done = run_script(
+        *("-m", "dataloading.synthetic", "--output", tmp_path / "out", "--rows", 1000),
+        *("--validation_rows", 200, "--test_rows", 300, "--cardinalities", "10,20"),
+        *("--hotness", "1,2", "--alpha", "1.2", "--num_numerical", 2, "--seed", 1),
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    # A row: 1 byte of label, 2 float16, 1 + 2 ids of one byte.
+    expected = r"train: 1,000 rows, 8,000 bytes, click rate 0\.\d+, best reachable AUC 0\.\d+ \(exp"
+    assert re.match(expected, lines[0])
+    assert lines[-1] == f"written: {tmp_path / 'out/feature_spec.yaml'}"
+    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert f"{spec.metadata['test']['best_auc']:.5f}" in lines[2]
+    assert spec.hotnesses("categorical") == [1, 2]
+
+
+def test_the_tool_takes_features_from_a_spec_and_explains_errors(tmp_path, capsys):
+    SMALL.to_yaml(tmp_path / "f.yaml")
+    arguments = ["--output", str(tmp_path / "out"), "--feature_spec", str(tmp_path / "f.yaml")]
+    main([*arguments, "--rows", "50", "--validation_rows", "1", "--test_rows", "50"])
+    assert "validation: 1 rows" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, "--rows", "50"])
+    assert "exists and is not an empty folder" in capsys.readouterr().err

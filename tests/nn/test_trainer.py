@@ -1,0 +1,172 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nn import optimizers
+from nn.losses import binary_cross_entropy
+from nn.model import RankingConfig, RankingModel
+from nn.schedule import WarmupPolynomialDecay
+from nn.trainer import OptimizerGroup, Trainer
+
+
+def weight_trainer(loss, start=1.0, loss_scale=1.0, learning_rate=0.5):
+    """A trainer of one weight with SGD; batches are the scalars that the loss gets."""
+    w = tf.Variable(start)
+    group = OptimizerGroup(optimizers.create("sgd", [w]), WarmupPolynomialDecay(learning_rate))
+    return w, Trainer(w, lambda model, batch: (loss(model, batch), {}), [group], loss_scale)
+
+
+def batches(*values):
+    return iter(tf.data.Dataset.from_tensor_slices(tf.constant(values, tf.float32)))
+
+
+def test_steps_and_progress_by_hand():
+    # loss = b w, dw = b: w = 1 - 0.5 * 1 - 0.5 * 2 = -0.5
+    w, trainer = weight_trainer(lambda w, b: b * w)
+    iterator = batches(1.0, 2.0, 4.0)
+    trainer.train_step(iterator)
+    trainer.train_step(iterator)
+    assert float(w) == -0.5
+    progress = trainer.progress()
+    assert (progress.step, progress.first_bad_step, progress.skipped_steps) == (2, 0, 0)
+    assert progress.loss == pytest.approx((1 * 1 + 2 * 0.5) / 2)
+    assert progress.learning_rate == 0.5
+    trainer.train_step(iterator)
+    assert trainer.progress().loss == pytest.approx(4 * -0.5)
+    assert np.isnan(trainer.progress().loss)
+
+
+def test_the_first_non_finite_loss_is_remembered():
+    _, trainer = weight_trainer(lambda w, b: b * w)
+    iterator = batches(1.0, float("inf"), float("nan"), 1.0)
+    for _ in range(4):
+        trainer.train_step(iterator)
+    assert trainer.progress().first_bad_step == 2
+
+
+@pytest.mark.parametrize("scale", [1.0, 1024.0])
+def test_loss_scaling_changes_nothing_but_the_range(scale):
+    w, trainer = weight_trainer(lambda w, b: b * w, loss_scale=scale)
+    trainer.train_step(batches(3.0))
+    assert float(w) == 1 - 0.5 * 3
+
+
+def test_loss_scaling_skips_and_counts_overflows():
+    # 1e38 * 1024 overflows float32, the loss itself is finite.
+    w, trainer = weight_trainer(lambda w, b: b * w, loss_scale=1024.0)
+    iterator = batches(1e38, 1.0)
+    trainer.train_step(iterator)
+    assert float(w) == 1.0
+    trainer.train_step(iterator)
+    assert float(w) == 0.5
+    progress = trainer.progress()
+    assert (progress.step, progress.skipped_steps, progress.first_bad_step) == (2, 1, 0)
+
+
+def test_the_learning_rate_follows_the_schedule():
+    w = tf.Variable(0.0)
+    schedule = WarmupPolynomialDecay(1.0, warmup_steps=2, decay_start_step=2, decay_steps=1)
+    group = OptimizerGroup(optimizers.create("sgd", [w]), schedule)
+    trainer = Trainer(w, lambda model, batch: (model * 1.0, {}), [group])
+    iterator = batches(*[0.0] * 5)
+    values = []
+    for _ in range(5):
+        trainer.train_step(iterator)
+        values.append(float(w))
+    assert values == [-0.5, -1.5, -2.5, -2.5, -2.5]
+    assert trainer.progress().learning_rate == 0.0
+
+
+def ranking(dtype, interaction="dot_tensorflow", **options):
+    config = RankingConfig(
+        feature_names=("a", "b", "c"),
+        cardinalities=(10, 20, 5),
+        embedding_dims=(8, 4, 8) if interaction == "cross" else (8, 8, 8),
+        num_numerical=3,
+        bottom_mlp_dims=(16, 8),
+        top_mlp_dims=(16, 1),
+        interaction=interaction,
+        num_cross_layers=2,
+        cross_layer_projection_dim=4,
+    )
+    return RankingModel(config, seed=1, dtype=dtype, **options)
+
+
+def random_rows(n=64):
+    rng = np.random.default_rng(0)
+    numerical = rng.normal(size=(n, 3)).astype("f")
+    ids = tuple(rng.integers(0, rows, size=(n, 1)).astype("i") for rows in (10, 20, 5))
+    return (numerical, ids), (numerical[:, :1] > 0).astype("f")
+
+
+@pytest.mark.parametrize("interaction", ["dot_tensorflow", "cross"])
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("float32", 1.0), ("mixed_bfloat16", 1.0), ("mixed_float16", 1024.0)]
+)
+def test_a_model_learns_in_every_precision(interaction, dtype, scale):
+    model = ranking(dtype, interaction)
+    rows = tf.data.Dataset.from_tensors(random_rows()).repeat()
+
+    def loss(model, batch):
+        inputs, labels = batch
+        return binary_cross_entropy(labels, model(inputs), tf.ones_like(labels)), {}
+
+    rate = WarmupPolynomialDecay(0.1)
+    groups = [
+        OptimizerGroup(optimizers.create("adagrad", model.dense_variables), rate),
+        OptimizerGroup(optimizers.create("lazy_adam", model.table_variables), rate),
+    ]
+    trainer = Trainer(model, loss, groups, scale)
+    iterator = iter(rows)
+    for _ in range(20):
+        trainer.train_step(iterator)
+    progress = trainer.progress()
+    assert progress.skipped_steps == progress.first_bad_step == 0
+    trainer.train_step(iterator)
+    assert trainer.progress().loss < 0.2
+
+
+def test_logits_are_float32_and_one_a_row():
+    inputs, _ = random_rows(5)
+    logits = ranking("mixed_bfloat16")(inputs)
+    assert (logits.dtype, logits.shape) == (tf.float32, (5, 1))
+
+
+def test_frozen_tables_are_no_table_variables():
+    model = ranking("float32", embedding_trainable=False)
+    assert model.table_variables == []
+    assert len(model.dense_variables) == 8
+    assert {w.name for w in model.weights_to_save()} >= {"sparse/a", "dense/top_mlp/dense_1/bias"}
+
+
+@pytest.mark.parametrize(("numerical", "features"), [(0, ("a", "b")), (2, ()), (2, ("a",))])
+@pytest.mark.parametrize("interaction", ["dot_tensorflow", "cross"])
+def test_models_without_numericals_or_without_tables(numerical, features, interaction):
+    config = RankingConfig(
+        features, (5,) * len(features), (4,) * len(features), numerical, (4,), (3, 1), interaction
+    )
+    model = RankingModel(config)
+    ids = tuple(tf.zeros([6, 1], tf.int32) for _ in features)
+    assert model((tf.zeros([6, numerical]), ids)).shape == (6, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_numerical": 0, "feature_names": ()}, "neither numerical nor categorical"),
+        ({"bottom_mlp_dims": ()}, "--bottom_mlp_dims is empty.*2 numerical features"),
+        ({"embedding_dims": (4, 8)}, r"one --embedding_dim for all tables, got \[4, 8\]"),
+        ({"bottom_mlp_dims": (16, 8)}, "ends with 8, but --embedding_dim is 4"),
+    ],
+)
+def test_sizes_that_do_not_fit(change, message):
+    sizes = {
+        "feature_names": ("a", "b"),
+        "cardinalities": (3, 3),
+        "embedding_dims": (4, 4),
+        "num_numerical": 2,
+        "bottom_mlp_dims": (4,),
+        "top_mlp_dims": (1,),
+    }
+    with pytest.raises(ValueError, match=message):
+        RankingConfig(**{**sizes, **change})

@@ -1,0 +1,125 @@
+"""The preparation as a slow and obvious program: what every engine must produce, byte for byte."""
+
+import gzip
+import math
+import re
+import struct
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+INTEGER = re.compile(r"-?[0-9]{1,18}|")
+CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+def read_rows(path: Path) -> tuple[list[list[str]], list[int]]:
+    """The good lines' fields, and the numbers of the malformed lines."""
+    data = path.read_bytes()
+    if data.startswith(b"\x1f\x8b"):
+        data = gzip.decompress(data)
+    lines = [line.removesuffix(b"\r") for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    rows, bad = [], []
+    for number, line in enumerate(lines, 1):
+        try:
+            fields = line.decode().split("\t")
+        except UnicodeDecodeError:
+            fields = []
+        good = (
+            len(fields) == 40
+            and fields[0] in ("0", "1")
+            and all(INTEGER.fullmatch(field) for field in fields[1:14])
+            and not any(CONTROL.search(field) for field in fields[14:])
+        )
+        rows.append(fields) if good else bad.append(number)
+    return rows, bad
+
+
+def numerical(text: str) -> bytes:
+    x = int(text) if text else -3
+    return struct.pack("<e", math.log(x + 3) if x + 3 > 0 else 0.0)
+
+
+def vocabulary(values: list[str], threshold: int) -> list[tuple[str, int]]:
+    counts = Counter(value for value in values if value)
+    kept = [(value, count) for value, count in counts.items() if count >= threshold]
+    return sorted(kept, key=lambda item: (-item[1], item[0].encode()))
+
+
+def encode(values: list[str], known: list[tuple[str, int]]) -> bytes:
+    ids = {value: i for i, (value, _) in enumerate(known, 1)}
+    for dtype in ("<i1", "<i2", "<i4", "<i8"):
+        if len(known) <= np.iinfo(dtype).max:
+            return b"".join(np.array(ids.get(value, 0), dtype).tobytes() for value in values)
+    raise AssertionError
+
+
+def prepare(
+    files: list[Path],
+    threshold: int,
+    *,
+    vocabulary_files: list[Path] | None = None,
+    vocabulary_training_rows: bool = False,
+    holdout_fraction: float | None = None,
+    validation_fraction: float = 0.0,
+) -> dict[str, bytes]:
+    """Every binary and vocabulary file of the data set: name -> content."""
+    per_file = [read_rows(path)[0] for path in files]
+    rows = [row for file_rows in per_file for row in file_rows]
+    if holdout_fraction is None:
+        half = len(per_file[-1]) // 2
+        end_of_train = len(rows) - len(per_file[-1])
+        splits = {
+            "train": rows[:end_of_train],
+            "validation": rows[end_of_train : end_of_train + half],
+            "test": rows[end_of_train + half :],
+        }
+    else:
+        num_test = math.floor(len(rows) * holdout_fraction + 0.5)
+        num_validation = math.floor(len(rows) * validation_fraction + 0.5)
+        num_train = len(rows) - num_test - num_validation
+        splits = {"train": rows[:num_train], "test": rows[len(rows) - num_test :]}
+        if num_validation:
+            splits["validation"] = rows[num_train : num_train + num_validation]
+    counted = rows
+    if vocabulary_training_rows:
+        counted = splits["train"]
+    elif vocabulary_files is not None:
+        counted = [row for path in vocabulary_files for row in read_rows(path)[0]]
+
+    result = {}
+    for name, part in splits.items():
+        result[f"{name}/label.bin"] = b"".join(
+            b"\x01" if row[0] == "1" else b"\x00" for row in part
+        )
+        result[f"{name}/numerical.bin"] = b"".join(
+            numerical(text) for row in part for text in row[1:14]
+        )
+    for i in range(26):
+        known = vocabulary([row[14 + i] for row in counted], threshold)
+        lines = [f"{value}\t{count}\n" for value, count in known]
+        result[f"vocabulary/cat_{i}.tsv"] = "".join(lines).encode()
+        for name, part in splits.items():
+            result[f"{name}/cat_{i}.bin"] = encode([row[14 + i] for row in part], known)
+    return result
+
+
+def files_of(data_set: Path) -> dict[str, bytes]:
+    """The files of a prepared data set but for its feature spec."""
+    return {
+        str(path.relative_to(data_set)): path.read_bytes()
+        for path in data_set.rglob("*")
+        if path.is_file() and path.name != "feature_spec.yaml"
+    }
+
+
+def line(label="0", numericals=None, categoricals=None) -> str:
+    """One raw line; fields that are not given are missing. Keys are column numbers."""
+    fields = [str(label)] + [""] * 39
+    for i, value in (numericals or {}).items():
+        fields[1 + i] = str(value)
+    for i, value in (categoricals or {}).items():
+        fields[14 + i] = value
+    return "\t".join(fields)

@@ -1,0 +1,161 @@
+"""Malformed lines, line ends, gzip: each is counted, named or refused, and nothing is lost."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from preproc.criteo import raw_lines
+from preproc.criteo.duckdb_engine import DuckDBEngine
+from preproc.criteo.raw_lines import MAX_LINE_BYTES, explain, read_line, write_plain_copy
+from tests.preproc import criteo_reference as reference
+
+GOOD = reference.line(1, {0: 4, 5: -2}, {0: "aa", 25: "bb"}).encode()
+ALSO_GOOD = reference.line(0, {12: 77}, {3: "cc"}).encode()
+TOO_LONG = reference.line(0, {}, {0: "x" * (MAX_LINE_BYTES + 1)}).encode()
+MALFORMED = {
+    "empty": (b"", "it is empty; a line has 40"),
+    "one field": (b"hello", "it has 1 fields; a line has 40"),
+    "39 fields": (GOOD.rsplit(b"\t", 1)[0], "it has 39 fields"),
+    "41 fields": (GOOD + b"\t", "it has 41 fields"),
+    "label 2": (b"2" + GOOD[1:], "its label is '2'; a label is 0 or 1"),
+    "no label": (GOOD[1:], "its label is ''"),
+    "label 01": (b"0" + GOOD, "its label is '01'"),
+    "fraction": (GOOD.replace(b"-2", b"-2.0"), "num_5 is '-2.0'; a numerical is an integer"),
+    "exponent": (GOOD.replace(b"-2", b"1e3"), "num_5 is '1e3'"),
+    "plus": (GOOD.replace(b"-2", b"+2"), "num_5 is '.2'"),
+    "space": (GOOD.replace(b"-2", b" 2"), "num_5 is ' 2'"),
+    "minus": (GOOD.replace(b"-2", b"-"), "num_5 is '-'"),
+    "19 digits": (GOOD.replace(b"-2", b"1" * 19), "num_5 is '1111111111111111111'"),
+    "text": (GOOD.replace(b"-2", b"x" * 50), "num_5 is 'x{40}\\.\\.\\.'"),
+    "other digits": (GOOD.replace(b"-2", "٣".encode()), "num_5 is '٣'"),
+    "control character": (GOOD.replace(b"aa", b"a\x01"), "cat_0 is 'a.x01'; a categorical has no"),
+    "zero byte": (GOOD.replace(b"bb", b"b\x00"), "cat_25 is 'b.x00'"),
+    "delete": (GOOD.replace(b"aa", b"\x7f"), "cat_0 is '.x7f'"),
+    "lone return": (GOOD.replace(b"aa", b"a\ra"), "cat_0 is 'a.ra'"),
+    "return twice": (GOOD + b"\r\r", "cat_25 is 'bb.r'"),
+    "not UTF-8": (GOOD.replace(b"aa", b"a\xff"), "it is not UTF-8 text .byte .* is 0xff"),
+    "too long": (TOO_LONG, "bytes long; a line has 1,048,576 at most"),
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    with DuckDBEngine(1 << 30, 2, tmp_path_factory.mktemp("temp")) as engine:
+        yield engine
+
+
+def parse(engine, folder, data):
+    source, target = folder / "raw", folder / "day.parquet"
+    source.write_bytes(data)
+    counts = engine.parse_day(source, target, folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["day.parquet", "raw"]
+    return counts, target
+
+
+def first_categoricals(engine, target):
+    from preproc.criteo.duckdb_engine import DayFile
+
+    (block,) = engine.numerical_blocks(DayFile(target, 1000, 0))
+    return block
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_line(engine, tmp_path, name, zipped, line_end):
+    """Lines 3 and 5 are malformed; the four good ones stay."""
+    bad, reason = MALFORMED[name]
+    lines = [GOOD, ALSO_GOOD, bad, GOOD, bad, ALSO_GOOD]
+    data = line_end.join(lines) + line_end
+    counts, target = parse(engine, tmp_path, gzip.compress(data, 1) if zipped else data)
+    assert counts == {"rows": 4, "bad_lines": 2, "first_bad_line": 3}
+    rows, labels, numericals = first_categoricals(engine, target)
+    assert rows.tolist() == [0, 1, 2, 3]
+    assert labels.tolist() == [1, 0, 1, 0]
+    assert numericals[:, 0].tolist() == [7, 0, 7, 0]
+    assert numericals[:, 12].tolist() == [0, 80, 0, 80]
+    with pytest.raises(ValueError, match=reason):
+        raise ValueError(explain(read_line(tmp_path / "raw", 3)))
+    if name != "too long":
+        assert reference.read_rows(tmp_path / "raw")[1] == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("data", "rows", "first_bad_line"),
+    {
+        "empty": (b"", 0, 0),
+        "one line end": (b"\n", 0, 0),
+        "no line end at the end": (GOOD + b"\n" + GOOD, 2, 0),
+        "one line": (GOOD, 1, 0),
+        "empty lines at the end": (GOOD + b"\n\n\n\n", 1, 0),
+        "empty lines in front": (b"\n\n" + GOOD, 1, 1),
+        "returns": (GOOD + b"\r\n" + GOOD + b"\r\n", 2, 0),
+        "returns, none at the end": (GOOD + b"\r\n" + GOOD, 2, 0),
+        "returns, empty line at the end": (GOOD + b"\r\n" + GOOD + b"\r\n\r\n", 2, 0),
+        "mixed line ends": (GOOD + b"\n" + GOOD + b"\r\n" + GOOD + b"\n", 3, 0),
+        "mixed line ends, bad line": (GOOD + b"\r\n" + GOOD + b"\nx\r\n" + GOOD, 3, 3),
+        "only returns": (GOOD + b"\r" + GOOD + b"\r", 0, 1),
+        "byte order mark": (b"\xef\xbb\xbf" + GOOD + b"\n" + GOOD, 2, 0),
+        "byte order mark, mixed": (b"\xef\xbb\xbf" + GOOD + b"\r\n" + GOOD + b"\n", 2, 0),
+        "last line bad, empty lines behind": (GOOD + b"\nx\n\n\n", 1, 2),
+        "a huge line": (GOOD + b"\n" + b"z" * 20_000_000 + b"\n" + GOOD, 2, 2),
+        "two-byte text": (GOOD.replace(b"aa", "ß漢".encode()) + b"\r\n" + GOOD + b"\n", 2, 0),
+    }.values(),
+    ids=lambda value: None,
+)
+def test_line_ends(engine, tmp_path, data, rows, first_bad_line):
+    counts, _ = parse(engine, tmp_path, data)
+    assert (counts["rows"], counts["first_bad_line"]) == (rows, first_bad_line)
+    assert counts["bad_lines"] == len(reference.read_rows(tmp_path / "raw")[1])
+    tmp_path.joinpath("day.parquet").unlink()
+    counts_of_gzip, _ = parse(engine, tmp_path, gzip.compress(data, 1))
+    assert counts_of_gzip == counts
+
+
+def test_copy_works_across_blocks(tmp_path, monkeypatch):
+    """Lines that begin in one block and end in a later one."""
+    monkeypatch.setattr(raw_lines, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(raw_lines, "MAX_LINE_BYTES", 300)
+    source, target = tmp_path / "raw", tmp_path / "copy"
+    bad_text = GOOD.replace(b"aa", b"\xff")
+    source.write_bytes(b"\n".join([GOOD, bad_text, b"y" * 1000, ALSO_GOOD + b"\r", b"", GOOD]))
+    write_plain_copy(source, target)
+    assert target.read_bytes().split(b"\n") == [GOOD, b"!", b"!", ALSO_GOOD, b"", GOOD, b""]
+
+
+def test_gzip_of_several_members(engine, tmp_path):
+    data = gzip.compress(GOOD + b"\n") + gzip.compress(ALSO_GOOD + b"\n")
+    counts, _ = parse(engine, tmp_path, data)
+    assert counts["rows"] == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "cut in the checksum", "flipped bit", "rubbish behind"])
+def test_damaged_gzip(engine, tmp_path, damage):
+    random = np.random.default_rng(0)
+    lines = [
+        reference.line(0, {0: x}, {0: f"{x:x}"}).encode() for x in random.integers(1e9, size=999)
+    ]
+    data = bytearray(gzip.compress(b"\n".join(lines)))
+    if damage == "cut":
+        del data[len(data) // 2 :]
+    elif damage == "cut in the checksum":
+        del data[-3:]
+    elif damage == "flipped bit":
+        data[len(data) // 2] ^= 4
+    else:
+        data += b"rubbish"
+    with pytest.raises(ValueError, match="raw: the gzip data is cut off or damaged"):
+        parse(engine, tmp_path, bytes(data))
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_line_that_is_gone(tmp_path):
+    (tmp_path / "raw").write_bytes(b"a\nb\n")
+    assert read_line(tmp_path / "raw", 2) == b"b"
+    with pytest.raises(ValueError, match="has no line 3; was it changed"):
+        read_line(tmp_path / "raw", 3)
+
+
+def test_good_line_needs_no_explanation():
+    assert explain(GOOD) is None

@@ -1,0 +1,242 @@
+"""The prepared files: by hand on a few rows, and byte for byte against the slow reference."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataloading.feature_spec import FeatureSpec
+from preproc.criteo.arguments import Options, parse_size
+from preproc.criteo.binary_files import encode_numericals, id_dtype
+from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.prepare import prepare
+from tests.preproc import criteo_reference as reference
+
+KAGGLE = Path(__file__).parents[2].parent / "shared" / "data" / "criteo_kaggle"
+needs_kaggle = pytest.mark.skipif(not KAGGLE.is_dir(), reason="no ../shared/data/criteo_kaggle")
+
+
+def run(source, output, **options):
+    options.setdefault("memory_limit_bytes", 1 << 30)
+    options.setdefault("threads", 2)
+    return prepare(Options(input=source, output=output, **options))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """Four generated days, plain and gzip, one of them with a prefix, one with a suffix."""
+    folder = tmp_path_factory.mktemp("log")
+    for day, name in enumerate(("day_0", "day_1.gz", "log-day_2.tsv", "day_3.txt")):
+        generate_day(folder / name, 700 + 101 * day, [7, day])
+    return folder
+
+
+def days(log, *wanted):
+    return [next(log.glob(f"*day_{day}*")) for day in wanted]
+
+
+def write_day(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_by_hand(tmp_path):
+    """Two days; cat_0 counts: b 3, then a and c 2 each, d 1, one value missing."""
+    source = tmp_path / "raw"
+    source.mkdir()
+    cats = [{0: value} for value in ("b", "c", "a", "", "b", "d", "b", "a", "c")]
+    numericals = [{0: 5, 12: -2}, {0: -3}, {0: 0}, {}, {0: 997}, {0: -1}, {0: 1}, {0: 2}, {0: 3}]
+    labels = [1, 0, 0, 1, 0, 1, 1, 0, 0]
+    lines = [reference.line(*row) for row in zip(labels, numericals, cats, strict=True)]
+    write_day(source / "day_0", *lines[:4])
+    write_day(source / "day_1", *lines[4:])
+
+    spec = run(source, tmp_path / "out", frequency_threshold=2)
+
+    def column(mapping, name, dtype):
+        return np.fromfile(tmp_path / "out" / mapping / f"{name}.bin", dtype).tolist()
+
+    assert column("train", "cat_0", "i1") == [1, 3, 2, 0]
+    assert column("validation", "cat_0", "i1") == [1, 0]
+    assert column("test", "cat_0", "i1") == [1, 2, 3]
+    assert column("train", "label", "?") == [True, False, False, True]
+    assert column("validation", "label", "?") == [False, True]
+    numericals = np.array(column("train", "numerical", "<f2")).reshape(4, 13)
+    # log(8) = 2.0794, log(0) undefined, log(3) = 1.0986, in float16
+    assert numericals[:, 0].tolist() == [2.080078125, 0.0, 1.0986328125, 0.0]
+    assert not numericals[:, 1:].any()  # log(-2 + 3) = 0, and missing
+    assert spec.cardinality("cat_0") == 4
+    assert spec.cardinality("cat_1") == 1
+    assert spec.dtype("cat_0") == np.int8
+    vocabulary = (tmp_path / "out" / "vocabulary" / "cat_0.tsv").read_text()
+    assert vocabulary == "b\t3\na\t2\nc\t2\n"
+    assert spec.metadata == {
+        "source": "criteo click logs",
+        "frequency_threshold": 2,
+        "days": [0, 1],
+        "vocabulary_days": "all",
+        "rows": {"train": 4, "validation": 2, "test": 3},
+        "clicks": {"train": 2, "validation": 1, "test": 1},
+        "click_rate": {"train": 0.5, "validation": 0.5, "test": 0.333333},
+        "bad_lines": 0,
+    }
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 2, 15])
+def test_days_equal_the_reference(log, tmp_path, threshold):
+    run(log, tmp_path / "out", frequency_threshold=threshold)
+    expected = reference.prepare(days(log, 0, 1, 2, 3), threshold)
+    assert reference.files_of(tmp_path / "out") == expected
+
+
+def test_thresholds_0_and_1_are_alike(log, tmp_path):
+    run(log, tmp_path / "zero", frequency_threshold=0)
+    run(log, tmp_path / "one", frequency_threshold=1)
+    assert reference.files_of(tmp_path / "zero") == reference.files_of(tmp_path / "one")
+
+
+def test_chosen_days_and_vocabulary_days(log, tmp_path):
+    spec = run(log, tmp_path / "out", frequency_threshold=3, days=(0, 2, 3), vocabulary_days=(0, 3))
+    expected = reference.prepare(days(log, 0, 2, 3), 3, vocabulary_files=days(log, 0, 3))
+    assert reference.files_of(tmp_path / "out") == expected
+    assert spec.metadata["days"] == [0, 2, 3]
+    assert spec.metadata["vocabulary_days"] == [0, 3]
+
+
+def test_vocabulary_of_the_training_days(log, tmp_path):
+    spec = run(log, tmp_path / "out", frequency_threshold=2, vocabulary_days="train")
+    expected = reference.prepare(days(log, 0, 1, 2, 3), 2, vocabulary_files=days(log, 0, 1, 2))
+    assert reference.files_of(tmp_path / "out") == expected
+    assert spec.metadata["vocabulary_days"] == "train"
+
+
+@pytest.mark.parametrize("validation_fraction", [0.0, 0.15])
+@pytest.mark.parametrize("vocabulary_days", [None, "train"])
+def test_single_file_equals_the_reference(log, tmp_path, validation_fraction, vocabulary_days):
+    (source,) = days(log, 3)
+    spec = run(
+        source,
+        tmp_path / "out",
+        frequency_threshold=2,
+        holdout_fraction=0.2,
+        validation_fraction=validation_fraction,
+        vocabulary_days=vocabulary_days,
+    )
+    expected = reference.prepare(
+        [source],
+        2,
+        holdout_fraction=0.2,
+        validation_fraction=validation_fraction,
+        vocabulary_training_rows=vocabulary_days == "train",
+    )
+    assert reference.files_of(tmp_path / "out") == expected
+    assert ("validation" in spec.source_spec) == bool(validation_fraction)
+
+
+def test_days_with_a_holdout_fraction(log, tmp_path):
+    options = {"holdout_fraction": 0.3, "validation_fraction": 0.3}
+    run(log, tmp_path / "out", frequency_threshold=2, vocabulary_days="train", **options)
+    expected = reference.prepare(days(log, 0, 1, 2, 3), 2, vocabulary_training_rows=True, **options)
+    assert reference.files_of(tmp_path / "out") == expected
+
+
+def test_values_are_taken_literally(tmp_path):
+    """Quotes, spaces, backslashes, NULL, other scripts: all text; ties are by UTF-8 bytes."""
+    values = ['"', "'a", "NULL", "null", "\\N", "a b", " a", "#x", "é", "z", "漢", "\U0001f600",
+              "￿", "A", "nan", "0", "00", "-", ",", "{", "[x]", "%s"]  # fmt: skip
+    source = tmp_path / "raw"
+    source.mkdir()
+    lines = [reference.line(i % 2, {1: i}, {0: v, 25: v}) for i, v in enumerate(values)]
+    write_day(source / "day_0", *lines)
+    write_day(source / "day_1", *lines[::-1])
+    run(source, tmp_path / "out", frequency_threshold=0)
+    expected = reference.prepare(days(source, 0, 1), 0)
+    assert reference.files_of(tmp_path / "out") == expected
+
+
+@needs_kaggle
+@pytest.mark.parametrize("threshold", [0, 2, 15])
+def test_kaggle_rows(tmp_path, threshold):
+    source = KAGGLE / "train_10000.txt"
+    spec = run(source, tmp_path / "out", frequency_threshold=threshold, holdout_fraction=0.2)
+    expected = reference.prepare([source], threshold, holdout_fraction=0.2)
+    assert reference.files_of(tmp_path / "out") == expected
+    clicks = spec.metadata["clicks"]
+    assert (clicks["train"] + clicks["test"]) / 10_000 == 0.2182
+
+
+@needs_kaggle
+def test_kaggle_days(tmp_path):
+    run(KAGGLE, tmp_path / "out", frequency_threshold=2, days=(0, 1, 2, 3, 4))
+    expected = reference.prepare(days(KAGGLE, 0, 1, 2, 3, 4), 2)
+    assert reference.files_of(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_rows_keep_their_order(tmp_path, threads):
+    """Enough bytes that several threads read one file; cat_0 and num_0 tell the row's number."""
+    num_rows = 150_000
+    filler = {i: "0123456789abcdef" for i in range(10, 20)}
+    template = reference.line(0, {0: "%d"}, {0: "%08x"} | filler) + "\n"
+    source = tmp_path / "log.tsv"
+    source.write_text("".join(template % (i, i) for i in range(num_rows)))
+    options = {"frequency_threshold": 0, "holdout_fraction": 0.01, "threads": threads}
+    run(source, tmp_path / "out", memory_limit_bytes=384 << 20, **options)
+    ids = [np.fromfile(tmp_path / "out" / part / "cat_0.bin", "<i4") for part in ("train", "test")]
+    np.testing.assert_array_equal(np.concatenate(ids), np.arange(1, num_rows + 1))
+    numericals = np.fromfile(tmp_path / "out" / "train" / "numerical.bin", "<f2").reshape(-1, 13)
+    expected = np.log(np.arange(len(numericals)) + 3.0).astype("<f2")
+    np.testing.assert_array_equal(numericals[:, 0], expected)
+
+
+def test_same_files_again(log, tmp_path):
+    """Other threads, memory, folders and gzip change nothing, the feature spec included."""
+    odd_folder = tmp_path / "a [1] * folder's"
+    odd_folder.mkdir()
+    shutil.copytree(log, odd_folder / "raw")
+    run(log, tmp_path / "out", threads=1)
+    again = odd_folder / "out"
+    run(odd_folder / "raw", again, memory_limit_bytes=384 << 20, temp_dir=odd_folder)
+    assert reference.files_of(again) == reference.files_of(tmp_path / "out")
+    spec = (tmp_path / "out" / "feature_spec.yaml").read_bytes()
+    assert (again / "feature_spec.yaml").read_bytes() == spec
+    assert sorted(path.name for path in odd_folder.iterdir()) == ["out", "raw"]
+
+
+def test_feature_spec_is_valid(log, tmp_path):
+    run(log, tmp_path / "out", frequency_threshold=2)
+    spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
+    spec.validate_files()
+    assert spec.num_rows("train") == 700 + 801 + 902
+    assert spec.num_rows("validation") == 1003 // 2
+    assert spec.num_rows("test") == 1003 - 1003 // 2
+    assert spec.channel("numerical") == tuple(f"num_{i}" for i in range(13))
+    assert spec.channel("categorical") == tuple(f"cat_{i}" for i in range(26))
+    for name in spec.channel("categorical"):
+        ids = np.fromfile(tmp_path / "out" / "train" / f"{name}.bin", spec.dtype(name))
+        assert 0 <= ids.min() <= ids.max() < spec.cardinality(name)
+
+
+def test_numericals_are_rounded_once():
+    shifted = np.array([-5, 0, 1, 2, 3, 8, 10**6, 10**18 + 2])
+    expected = [0, 0, 0, 0.693147, 1.098612, 2.079442, 13.815511, 41.446532]
+    found = encode_numericals(shifted)
+    assert found.dtype == np.float16
+    np.testing.assert_array_equal(found, np.array(expected, np.float16))
+
+
+@pytest.mark.parametrize(
+    ("cardinality", "dtype"),
+    [(1, "i1"), (128, "i1"), (129, "i2"), (32_768, "i2"), (32_769, "i4"), (2**31, "i4"),
+     (2**31 + 1, "i8")],
+)  # fmt: skip
+def test_smallest_dtype(cardinality, dtype):
+    assert id_dtype(cardinality) == np.dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("4GB", 4 * 10**9), ("512 MiB", 512 << 20), ("1.5gib", 3 << 29), ("1000", 1000)],
+)
+def test_sizes(text, expected):
+    assert parse_size(text) == expected

@@ -1,0 +1,188 @@
+"""Killed at any moment and started again: the same files, and no finished stage is redone."""
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from preproc.criteo import prepare as prepare_module
+from preproc.criteo.arguments import Options
+from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.prepare import prepare
+from preproc.criteo.staging import Staging
+from tests.preproc import criteo_reference as reference
+
+ROOT = Path(__file__).parents[2]
+NUM_STAGES = 3 + 1 + 2 * 26  # three days, the numericals, two a column
+# Runs the tool with one function replaced by itself and a kill, before or after its Nth call.
+KILLED_RUN = """
+import os, signal, sys
+from preproc.criteo import __main__, binary_files, duckdb_engine, staging
+place, name, when, calls = eval(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+function = getattr(place, name)
+def killing(*args, **kwargs):
+    global calls
+    calls -= 1
+    if when == "before" and calls == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = function(*args, **kwargs)
+    if when == "after" and calls == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(place, name, killing)
+__main__.main(sys.argv[5:])
+"""
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    for day in range(3):
+        generate_day(folder / f"day_{day}", 300, [3, day])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(raw):
+    return reference.prepare(sorted(raw.glob("day_*")), 2)
+
+
+def options(raw, output, **changes):
+    changes = {"frequency_threshold": 2, "memory_limit_bytes": 1 << 30, "threads": 2} | changes
+    return Options(input=raw, output=output, **changes)
+
+
+def finished_before(stderr):
+    return len(re.findall(r"finished before", stderr))
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "when", "calls", "num_finished"),
+    [
+        ("duckdb_engine.DuckDBEngine", "parse_day", "before", 1, 0),
+        ("staging.Staging", "_write_state", "before", 1, 0),
+        ("staging.Staging", "_write_state", "after", 1, 1),
+        ("duckdb_engine.DuckDBEngine", "_line_counts", "after", 3, 2),
+        ("binary_files.ColumnFiles", "write", "after", 2, 3),
+        ("duckdb_engine.DuckDBEngine", "count_values", "after", 1, 4),
+        ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
+        ("staging.Staging", "_write_state", "after", 30, 30),
+        ("staging.Staging", "publish", "before", 1, NUM_STAGES),
+        ("staging.os", "rename", "before", 1, NUM_STAGES),
+    ],
+)
+def test_killed_and_started_again(
+    raw, expected, tmp_path, capfd, place, name, when, calls, num_finished
+):
+    output = tmp_path / "out"
+    flags = ["--input", raw, "--output", output, "--frequency_threshold", "2", "--threads", "2"]
+    command = [sys.executable, "-c", KILLED_RUN, place, name, when, str(calls), *map(str, flags)]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert not output.exists()
+    capfd.readouterr()
+    prepare(options(raw, output))
+    stderr = capfd.readouterr().err
+    assert finished_before(stderr) == num_finished
+    assert ("going on in" in stderr) == (num_finished > 0)
+    assert reference.files_of(output) == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(("calls", "exists"), [(1, False), (2, True)])
+def test_killed_while_it_replaces(raw, expected, tmp_path, calls, exists):
+    """After the old data set was moved away, or after the new one got its name."""
+    output = tmp_path / "out"
+    prepare(options(raw, output, frequency_threshold=5))
+    flags = ["--input", raw, "--output", output, "--frequency_threshold", "2", "--overwrite"]
+    arguments = ["staging.os", "rename", "after", calls, *flags]
+    command = [sys.executable, "-c", KILLED_RUN, *map(str, arguments)]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert output.exists() == exists
+    prepare(options(raw, output, overwrite=True))
+    assert reference.files_of(output) == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def interrupted(raw, output, monkeypatch, calls, **changes):
+    """Stops a run by an error in the numericals (calls 1) or in one of the columns after it."""
+    create = prepare_module.data_set.ColumnFiles.create
+
+    def failing(self):
+        nonlocal calls
+        calls -= 1
+        if calls == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        create(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare_module.data_set.ColumnFiles, "create", failing)
+        with pytest.raises(OSError, match="No space left on device"):
+            prepare(options(raw, output, **changes))
+
+
+def test_full_disk_keeps_what_is_finished(raw, expected, tmp_path, monkeypatch, capfd):
+    output = tmp_path / "out"
+    interrupted(raw, output, monkeypatch, calls=5)
+    assert not output.exists()
+    capfd.readouterr()
+    prepare(options(raw, output))
+    assert finished_before(capfd.readouterr().err) == 4 + 2 * 2 + 1
+    assert reference.files_of(output) == expected
+
+
+def test_other_options_redo_what_they_change(raw, expected, tmp_path, monkeypatch, capfd):
+    """Another threshold keeps the parsed days and the numericals, another split only the days."""
+    output = tmp_path / "out"
+    interrupted(raw, output, monkeypatch, calls=8, frequency_threshold=7)
+    capfd.readouterr()
+    interrupted(raw, output, monkeypatch, calls=3)
+    assert finished_before(capfd.readouterr().err) == 4
+    split = {"holdout_fraction": 0.5, "validation_fraction": 0.1}
+    interrupted(raw, output, monkeypatch, calls=3, **split)
+    assert finished_before(capfd.readouterr().err) == 3 + 1  # count cat_0 of threshold 2, too
+    prepare(options(raw, output))
+    assert reference.files_of(output) == expected
+
+
+def test_changed_input_is_parsed_again(raw, tmp_path, monkeypatch, capfd):
+    output, changed = tmp_path / "out", tmp_path / "raw"
+    changed.mkdir()
+    for path in raw.iterdir():
+        (changed / path.name).write_bytes(path.read_bytes())
+    interrupted(changed, output, monkeypatch, calls=6)
+    with open(changed / "day_1", "a") as file:
+        file.write(reference.line(1, {0: 3}, {0: "new"}) + "\n")
+    capfd.readouterr()
+    prepare(options(changed, output))
+    assert finished_before(capfd.readouterr().err) == 2
+    assert reference.files_of(output) == reference.prepare(sorted(changed.glob("day_*")), 2)
+
+
+def test_state_that_cannot_be_read_starts_over(raw, expected, tmp_path, monkeypatch, capfd):
+    output = tmp_path / "out"
+    interrupted(raw, output, monkeypatch, calls=1)
+    state = tmp_path / "out.partial" / "state.json"
+    assert len(json.loads(state.read_text())) == 3
+    state.write_text("{")
+    capfd.readouterr()
+    prepare(options(raw, output))
+    assert finished_before(capfd.readouterr().err) == 0
+    assert reference.files_of(output) == expected
+
+
+def test_two_runs_at_once(raw, tmp_path):
+    output = tmp_path / "out"
+    with (
+        Staging(output),
+        pytest.raises(ValueError, match="another run is preparing .*out.*let it end"),
+    ):
+        prepare(options(raw, output))
+    assert os.path.isdir(tmp_path / "out.partial")

@@ -1,0 +1,124 @@
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nn.embedding import weights as table_weights
+from nn.embedding.weights import TableWeight
+from runtime import checkpoint
+from runtime.checkpoint import VariableWeight
+
+
+def some_weights(fill=0.0, rows=5):
+    table = tf.Variable(tf.fill([rows + 2, 3], fill))
+    kernel = tf.Variable(tf.fill([2, 2], fill))
+    return [
+        VariableWeight("dense/mlp/kernel", kernel),
+        TableWeight("sparse/cat", (rows, 3), table, offset=2),
+    ]
+
+
+def test_weights_and_description_come_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_weights, "PIECE_BYTES", 24)  # two rows a piece
+    old, new = some_weights(), some_weights(9.0)
+    old[0].write(0, np.arange(4, dtype="f").reshape(2, 2))
+    old[1].write(0, np.arange(15, dtype="f").reshape(5, 3))
+    size = checkpoint.save(tmp_path / "a/model", old, {"recipe": "x"})
+    assert size == 4 * 4 + 15 * 4
+    assert checkpoint.describe(tmp_path / "a/model") == {"recipe": "x"}
+    checkpoint.restore(tmp_path / "a/model", new)
+    np.testing.assert_array_equal(new[0].read(0, 2), [[0, 1], [2, 3]])
+    np.testing.assert_array_equal(new[1].read(0, 5), np.arange(15).reshape(5, 3))
+    np.testing.assert_array_equal(new[1].variable.numpy()[:2], np.full([2, 3], 9.0))
+    # Whole tables as plain .npy files, for whoever wants them.
+    table = np.load(tmp_path / "a/model/sparse/cat.npy")
+    np.testing.assert_array_equal(table, np.arange(15).reshape(5, 3))
+
+
+def test_a_new_checkpoint_replaces_the_old_one(tmp_path):
+    path = tmp_path / "model"
+    checkpoint.save(path, some_weights(1.0), {"n": 1})
+    checkpoint.save(path, some_weights(2.0), {"n": 2})
+    assert checkpoint.describe(path) == {"n": 2}
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+class Full(TableWeight):
+    def read(self, first, last):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
+    path = tmp_path / "model"
+    checkpoint.save(path, some_weights(1.0), {"n": 1})
+    broken = [Full("sparse/cat", (5, 3), tf.Variable(tf.zeros([7, 3])))]
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save(path, broken, {"n": 2})
+    assert checkpoint.describe(path) == {"n": 1}
+    checkpoint.restore(path, some_weights())
+
+
+def test_a_folder_that_is_no_checkpoint_is_not_overwritten(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/final.txt").write_text("years of work")
+    with pytest.raises(ValueError, match="exists and is no checkpoint: it is left as it is"):
+        checkpoint.save(tmp_path / "thesis", some_weights(), {})
+    assert (tmp_path / "thesis/final.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: None, None),
+        (lambda p: (p / "checkpoint.json").unlink(), "is no checkpoint: it has no checkpoint.json"),
+        (lambda p: (p / "checkpoint.json").write_text("{"), "is damaged"),
+        (lambda p: (p / "sparse/cat.npy").unlink(), "sparse/cat.npy is missing or damaged"),
+        (lambda p: (p / "sparse/cat.npy").write_bytes(b"\x93NUMPY"), "missing or damaged"),
+        (
+            lambda p: np.save(p / "sparse/cat.npy", np.zeros([4, 3], "f")),
+            r"is float32 \[4, 3\], the model needs float32 \[5, 3\]",
+        ),
+    ],
+)
+def test_damage_is_named(tmp_path, damage, message):
+    path = tmp_path / "model"
+    checkpoint.save(path, some_weights(1.0), {})
+    damage(path)
+    new = some_weights(7.0)
+    if message is None:
+        checkpoint.restore(path, new)
+        return
+    with pytest.raises(ValueError, match=message):
+        checkpoint.restore(path, new)
+    assert (new[0].read(0, 2) == 7).all(), "nothing may change before all is checked"
+
+
+def test_truncated_file(tmp_path):
+    path = tmp_path / "model"
+    checkpoint.save(path, some_weights(1.0), {})
+    file = path / "sparse/cat.npy"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(ValueError, match=r"sparse/cat.npy is missing or damaged"):
+        checkpoint.restore(path, some_weights())
+
+
+def test_another_model(tmp_path):
+    path = tmp_path / "model"
+    checkpoint.save(path, some_weights()[:1], {})
+    with pytest.raises(ValueError, match=r"another model: it lacks \['sparse/cat'\]"):
+        checkpoint.restore(path, some_weights())
+
+
+def test_no_such_folder(tmp_path):
+    with pytest.raises(ValueError, match="there is no such folder"):
+        checkpoint.describe(tmp_path / "nowhere")
+
+
+def test_other_format(tmp_path):
+    path = tmp_path / "model"
+    checkpoint.save(path, some_weights(), {})
+    index = json.loads((path / "checkpoint.json").read_text())
+    (path / "checkpoint.json").write_text(json.dumps({**index, "format": 99}))
+    with pytest.raises(ValueError, match="has format 99, this version reads 1"):
+        checkpoint.describe(path)

@@ -1,0 +1,112 @@
+"""Who may import whom (docs/architecture.md), read from the source."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+# room -> rooms of ours that it may import, beside itself.
+ALLOWED = {
+    "dlrm.py": {"main", "config", "nn", "dataloading", "runtime"},
+    "dcnv2.py": {"main", "config", "nn", "dataloading", "runtime", "dlrm"},
+    "main.py": {"config", "nn", "dataloading", "runtime"},
+    "config.py": set(),
+    "runtime": {"config"},
+    "nn": {"runtime"},
+    "nn/embedding": {"runtime", "nn.keras"},
+    "dataloading": set(),
+    "preproc": {"dataloading.feature_spec"},
+    "benchmarks": {"main", "config", "nn", "dataloading", "runtime", "preproc", "dlrm", "dcnv2"},
+}
+OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", "deployment"}
+# Imported in exactly one file each, because they may be absent.
+SINGLE_HOME = {
+    "horovod": "runtime/distributed.py",
+    "dllogger": "runtime/dlll.py",
+    "tensorflow_dot_based_interact": "nn/interaction.py",
+}
+
+
+def sources(root: Path) -> list[Path]:
+    found = [root / room for room in ALLOWED if room.endswith(".py")]
+    for room in ALLOWED:
+        if not room.endswith(".py"):
+            found += (root / room).rglob("*.py")
+    return sorted(set(found))
+
+
+def room_of(file: str) -> str:
+    return max((room for room in ALLOWED if file == room or file.startswith(room + "/")), key=len)
+
+
+def imports(path: Path) -> list[str]:
+    """Modules that a file imports, `from a import b` as a.b; main.py's __main__ part left out."""
+    tree = ast.parse(path.read_text())
+    if path.name == "main.py":
+        tree.body = [node for node in tree.body if not isinstance(node, ast.If)]
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are written in full"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def violations(file: str, names: list[str]) -> list[str]:
+    room = room_of(file)
+    own = room.removesuffix(".py").replace("/", ".")
+    bad = []
+    for name in names:
+        allowed = {own, *ALLOWED[room]}
+        within = any(name == a or name.startswith(a + ".") for a in allowed)
+        if name.split(".")[0] in OURS and not within:
+            bad.append(f"{file} imports {name}; {room} may import {sorted(ALLOWED[room])}")
+        if name.startswith(("tensorflow.python", "keras.src")):
+            bad.append(f"{file} imports internals: {name}")
+        home = SINGLE_HOME.get(name.split(".")[0])
+        if home and file != home:
+            bad.append(f"{file} imports {name}, which only {home} may")
+    return bad
+
+
+def test_imports_go_down_only(root):
+    found = [
+        problem
+        for path in sources(root)
+        for problem in violations(str(path.relative_to(root)), imports(path))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("nn/model.py", "dataloading.batch"),
+        ("runtime/device.py", "nn.model"),
+        ("dataloading/raw_binary.py", "runtime.device"),
+        ("nn/embedding/layer.py", "nn.model"),
+        ("preproc/criteo/cli.py", "dataloading.raw_binary"),
+        ("main.py", "dlrm"),
+        ("nn/model.py", "tensorflow.python.ops"),
+        ("nn/model.py", "horovod.tensorflow"),
+    ],
+)
+def test_the_rules_catch_violations(file, name):
+    assert violations(file, [name])
+
+
+def test_every_room_is_described(root):
+    text = (root / "docs/architecture.md").read_text()
+    for room in ALLOWED:
+        assert f"`{room}" in text, room
+
+
+def test_nothing_happens_at_import(root, run_script):
+    """Importing a recipe loads neither TensorFlow nor anything that parses a command line."""
+    done = run_script(
+        "-c", "import sys, dlrm, dcnv2, main, config; assert 'tensorflow' not in sys.modules"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == done.stderr == ""

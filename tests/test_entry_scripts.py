@@ -1,0 +1,330 @@
+"""The whole path through the real entry scripts, on tiny data."""
+
+import json
+
+import pytest
+
+import dcnv2
+import dlrm
+import main as loop
+from dataloading.feature_spec import FeatureSpec
+
+TINY = [
+    "--batch_size=256",
+    "--embedding_dim=4",
+    "--bottom_mlp_dims=8,4",
+    "--top_mlp_dims=8,1",
+    "--learning_rate=0.1",
+    "--warmup_steps=1",
+    "--print_freq=2",
+    "--seed=1",
+]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory, run_script):
+    """1,000 training rows, 300 validation and 200 test rows of 5 features on the disk."""
+    folder = tmp_path_factory.mktemp("tiny") / "rows"
+    done = run_script(
+        *("-m", "dataloading.synthetic", "--output", folder, "--rows", 1000),
+        *("--validation_rows", 300, "--test_rows", 200),
+        *("--cardinalities", "10,20,5", "--num_numerical", 2),
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def lines(path):
+    """The DLLL lines of a log file."""
+    return [json.loads(line.removeprefix("DLLL ")) for line in path.read_text().splitlines()]
+
+
+def summary(run_dir):
+    last = lines(run_dir / "log.json")[-1]
+    assert last["step"] == []
+    return last["data"]
+
+
+def in_process(run_dir, *flags, recipe=dlrm):
+    """Runs a recipe in this process; returns its exit code and summary (None if there is none)."""
+    code = recipe.main(["prog", *map(str, flags), f"--run_dir={run_dir}"])
+    return code, summary(run_dir) if code == 0 else None
+
+
+@pytest.mark.parametrize("script", ["dlrm.py", "dcnv2.py", "main.py"])
+def test_train_eval_and_inference(script, tiny, tmp_path, run_script):
+    data, model = f"--dataset_path={tiny}", tmp_path / "model"
+    train = run_script(
+        script, data, *TINY, f"--save_checkpoint_path={model}", f"--run_dir={tmp_path / 'train'}"
+    )
+    assert train.returncode == 0, train.stderr
+    assert "\r" not in train.stderr, "no progress bar in a pipe"
+    log = lines(tmp_path / "train/log.json")
+    assert log[0]["step"] == "PARAMETER"
+    assert log[0]["data"]["recipe"] == ("dcnv2" if script == "dcnv2.py" else "dlrm")
+    assert log[0]["data"]["interaction"] == ("cross" if script == "dcnv2.py" else "dot_tensorflow")
+    trained = summary(tmp_path / "train")
+    assert trained["steps"] == 4
+    assert 0 < trained["auc"] < 1
+    assert trained["best_reachable_auc"] > 0.6
+    for picture in ("learning_curve.png", "roc.png"):
+        assert (tmp_path / "train" / picture).read_bytes().startswith(b"\x89PNG")
+
+    restore = f"--restore_checkpoint_path={model}"
+    on_validation = run_script(
+        *(script, data, restore, "--mode=eval", "--eval_mapping=validation"),
+        f"--run_dir={tmp_path / 'eval'}",
+    )
+    assert on_validation.returncode == 0, on_validation.stderr
+    assert summary(tmp_path / "eval")["auc"] == pytest.approx(trained["auc"], abs=1e-6)
+
+    inference = run_script(
+        *(script, data, restore, "--mode=inference", "--valid_batch_size=64", "--max_steps=5"),
+        *("--warmup_batches=2", f"--run_dir={tmp_path / 'inference'}"),
+    )
+    assert inference.returncode == 0, inference.stderr
+    result = summary(tmp_path / "inference")
+    assert result["num_measurements"] == 5
+    assert result["latency_p50"] <= result["latency_p90"] <= result["latency_p95"]
+    assert result["latency_p99"] > 0 and result["throughput"] > 0
+
+
+def test_eval_reads_test_rows_and_training_validation_rows(tiny, tmp_path):
+    model = tmp_path / "model"
+    _, trained = in_process(
+        tmp_path / "a", f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}"
+    )
+    flags = (f"--dataset_path={tiny}", "--mode=eval", f"--restore_checkpoint_path={model}")
+    _, tested = in_process(tmp_path / "b", *flags)
+    metadata = FeatureSpec.from_yaml(tiny / "feature_spec.yaml").metadata
+    assert trained["best_reachable_auc"] == metadata["validation"]["best_auc"]
+    assert tested["best_reachable_auc"] == metadata["test"]["best_auc"]
+    assert tested["auc"] != trained["auc"]
+
+
+def test_xla_and_amp_work_on_a_cpu(tiny, tmp_path, run_script):
+    for flags in (["--xla"], ["--xla", "--amp"], ["--amp", "--interaction=cross"]):
+        done = run_script(
+            *("dlrm.py", f"--dataset_path={tiny}", *TINY, *flags, f"--run_dir={tmp_path}")
+        )
+        assert done.returncode == 0, done.stderr
+        assert ("bfloat16" if "--amp" in flags else "float32") in done.stdout
+        assert summary(tmp_path)["log_loss"] < 0.75
+
+
+def test_threads_profiler_and_tensorboard(tiny, tmp_path, run_script):
+    done = run_script(
+        *("dlrm.py", f"--dataset_path={tiny}", *TINY, f"--run_dir={tmp_path}"),
+        *("--inter_op_parallelism=1", "--intra_op_parallelism=1", "--prefetch_batches=0"),
+        *("--profiler_start_step=1", "--profiler_steps=2", f"--tensorboard_dir={tmp_path / 'tb'}"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
+    assert list((tmp_path / "tb").rglob("events.out.tfevents.*"))
+
+
+def test_help_needs_no_tensorflow(run_script):
+    done = run_script("dcnv2.py", "--help")
+    assert done.returncode == 0
+    assert "Wang et al., 2021" in done.stdout
+    assert "--cross_layer_projection_dim" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("steps", "epochs", "expected"), [(1, 1, 1), (3, 1, 3), (5, 2, 5), (99, 2, 8), (-1, 1, 4)]
+)
+def test_max_steps_trains_exactly_that_many(tiny, tmp_path, steps, epochs, expected):
+    code, result = in_process(
+        tmp_path, f"--dataset_path={tiny}", *TINY, f"--max_steps={steps}", f"--epochs={epochs}"
+    )
+    assert code == 0
+    assert result["steps"] == expected
+    assert 0 < result["auc"] < 1, "the model is evaluated where training ends"
+
+
+@pytest.mark.parametrize(
+    ("batches", "evals", "points"),
+    [
+        (4, 1, {4}),
+        (4, 2, {2, 4}),
+        (4, 4, {1, 2, 3, 4}),
+        (4, 9, {1, 2, 3, 4}),
+        (7, 2, {4, 7}),
+        (5, 0, set()),
+    ],
+)
+def test_evaluations_are_evenly_spaced(batches, evals, points):
+    assert loop.evaluation_batches(batches, evals) == points
+
+
+def test_evals_per_epoch(tiny, tmp_path):
+    in_process(tmp_path, f"--dataset_path={tiny}", *TINY, "--evals_per_epoch=2", "--epochs=2")
+    evaluated = [
+        line["step"] for line in lines(tmp_path / "log.json") if "auc" in line.get("data", {})
+    ]
+    assert evaluated == [[0, 2], [0, 4], [1, 6], [1, 8], []]
+    code, result = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, "--evals_per_epoch=0")
+    assert code == 0 and "auc" not in result
+
+
+def test_data_smaller_than_a_batch_is_trained_on(tiny, tmp_path):
+    _, result = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, "--batch_size=100000")
+    assert result["steps"] == 1
+
+
+def test_auc_threshold_ends_training_and_reports_the_time(tiny, tmp_path):
+    flags = (f"--dataset_path={tiny}", *TINY, "--evals_per_epoch=4")
+    _, result = in_process(tmp_path, *flags, "--auc_threshold=0.01")
+    assert result["steps"] == 1
+    assert 0 < result["time_to_auc_threshold_s"] <= result["elapsed_s"]
+    _, result = in_process(tmp_path, *flags, "--auc_threshold=1.0")
+    assert result["steps"] == 4 and "time_to_auc_threshold_s" not in result
+
+
+def test_a_diverging_run_stops_and_saves_nothing(tiny, tmp_path, capsys):
+    model = tmp_path / "model"
+    code, _ = in_process(
+        *(tmp_path, f"--dataset_path={tiny}", *TINY, "--learning_rate=1e30", "--epochs=50"),
+        f"--save_checkpoint_path={model}",
+    )
+    assert code == loop.DIVERGED
+    error = capsys.readouterr().err
+    assert "the loss is not finite at step" in error
+    assert "between step" in error and "no checkpoint was saved" in error
+    assert not model.exists()
+
+
+def test_exact_and_binned_auc_agree(tiny, tmp_path):
+    _, exact = in_process(tmp_path, f"--dataset_path={tiny}", *TINY)
+    _, binned = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, "--auc_thresholds=8000")
+    assert abs(exact["auc"] - binned["auc"]) <= binned["auc_error_bound"] + 1e-9
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--optimizer=adagrad"],
+        ["--optimizer=adam", "--learning_rate=0.01", "--embedding_optimizer=rowwise_adagrad"],
+        ["--optimizer=adam", "--embedding_optimizer=adam", "--embedding_learning_rate=0.02"],
+        ["--embedding_zeros_initializer"],
+        ["--embedding_trainable=false"],
+        ["--shuffle", "--shuffle_window_rows=8192"],
+        ["--run_eagerly"],
+        ["--tfdata_debug"],
+        ["--decay_start_step=1", "--decay_steps=3", "--decay_power=1"],
+    ],
+)
+def test_other_ways_to_train(tiny, tmp_path, flags):
+    code, result = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)
+    assert code == 0
+    assert result["steps"] == 4 and 0 < result["log_loss"] < 1.5
+
+
+SYNTHETIC = [
+    "--dataset_type=synthetic",
+    "--synthetic_dataset_train_batches=4",
+    "--synthetic_dataset_valid_batches=1",
+    "--valid_batch_size=256",
+]
+
+
+def test_synthetic_rows_on_the_fly(tiny, tmp_path):
+    for flags in (
+        ["--synthetic_dataset_cardinalities=10,20", "--synthetic_dataset_hotness=1,3"],
+        ["--synthetic_dataset_cardinalities=10,20", "--synthetic_dataset_alpha=0"],
+        [
+            "--synthetic_dataset_cardinalities=10,20,5",
+            "--synthetic_dataset_num_numerical_features=0",
+        ],
+        ["--synthetic_dataset_use_feature_spec", f"--dataset_path={tiny}"],
+    ):
+        code, result = in_process(tmp_path, *SYNTHETIC, *TINY, *flags)
+        assert code == 0
+        assert result["steps"] == 4
+        assert 0.5 < result["best_reachable_auc"] < 1
+
+
+def test_dcnv2_takes_a_width_for_each_table(tiny, tmp_path):
+    widths = tmp_path / "widths.json"
+    widths.write_text("[2, 4, 8]")
+    model = tmp_path / "model"
+    flags = [f for f in TINY if "embedding_dim" not in f]
+    code, trained = in_process(
+        *(tmp_path / "a", f"--dataset_path={tiny}", *flags, f"--embedding_dim={widths}"),
+        *(f"--save_checkpoint_path={model}", "--num_cross_layers=2"),
+        "--cross_layer_projection_dim=3",
+        recipe=dcnv2,
+    )
+    assert code == 0
+    widths.unlink()  # a checkpoint knows its widths
+    code, evaluated = in_process(
+        *(tmp_path / "b", f"--dataset_path={tiny}", "--mode=eval", "--eval_mapping=validation"),
+        f"--restore_checkpoint_path={model}",
+        recipe=dcnv2,
+    )
+    assert code == 0
+    assert evaluated["auc"] == pytest.approx(trained["auc"], abs=1e-6)
+
+
+def test_training_goes_on_from_a_checkpoint(tiny, tmp_path):
+    model = tmp_path / "model"
+    flags = (f"--dataset_path={tiny}", *TINY)
+    _, first = in_process(tmp_path / "a", *flags, f"--save_checkpoint_path={model}")
+    _, second = in_process(
+        tmp_path / "b", *flags, f"--restore_checkpoint_path={model}", "--learning_rate=0"
+    )
+    assert second["auc"] == pytest.approx(first["auc"], abs=1e-6)
+
+
+def test_same_seed_same_run(tiny, tmp_path):
+    flags = (f"--dataset_path={tiny}", *TINY, "--shuffle")
+    results = [in_process(tmp_path, *flags)[1]["log_loss"] for _ in range(2)]
+    assert results[0] == pytest.approx(results[1], rel=1e-5)
+    other = in_process(tmp_path, *flags, "--seed=2")[1]["log_loss"]
+    assert other != pytest.approx(results[0], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--dataset_path=/nowhere"], "/nowhere/feature_spec.yaml"),
+        (["--embedding_dim=8"], "ends with 4, but --embedding_dim is 8"),
+        (["--embedding_dim=4,4"], "lists 2 sizes, the data set has 3 categorical features"),
+        (["--restore_checkpoint_path=/nowhere"], "--restore_checkpoint_path /nowhere: there is no"),
+        (["--profiler_start_step=1", "--profiled_rank=1"], "--profiled_rank 1 does not exist"),
+        (["--shuffle", "--shuffle_window_rows=100"], "8192"),
+        (["--feature_spec=other.yaml"], "other.yaml"),
+    ],
+)
+def test_errors_are_one_line_that_says_what_to_do(tiny, tmp_path, capsys, flags, message):
+    code, _ = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)
+    error = capsys.readouterr().err
+    assert code == loop.USER_ERROR
+    assert message in error
+    assert error.startswith("dlrm: error: ") and error.count("\n") == 1
+
+
+def test_another_model_than_the_checkpoints_is_refused(tiny, tmp_path, capsys):
+    model = tmp_path / "model"
+    in_process(tmp_path, f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}")
+    code, _ = in_process(
+        *(tmp_path, f"--dataset_path={tiny}", f"--restore_checkpoint_path={model}"),
+        *("--mode=eval", "--top_mlp_dims=9,1"),
+    )
+    assert code == loop.USER_ERROR
+    assert "--top_mlp_dims (9, 1) differs from the checkpoint's (8, 1)" in capsys.readouterr().err
+
+
+def test_an_id_out_of_range_names_the_feature(tiny, tmp_path, capsys):
+    import shutil
+
+    broken = tmp_path / "rows"
+    shutil.copytree(tiny, broken)
+    file = broken / "train/cat_2.bin"
+    ids = bytearray(file.read_bytes())
+    ids[700] = 99
+    file.write_bytes(ids)
+    code, _ = in_process(tmp_path, f"--dataset_path={broken}", *TINY)
+    assert code == loop.USER_ERROR
+    error = capsys.readouterr().err
+    assert "cat_2" in error and "99" in error and "700" in error
