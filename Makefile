@@ -43,6 +43,21 @@ lint: .venv/installed ## check style
 format: .venv/installed ## rewrite the code in the house format
 	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
 
+bench: .venv/installed .venv-torch/installed ## DLRM's training step beside a plain PyTorch DLRM, interleaved
+	@$(PY) -m benchmarks.dlrm_training
+
+bench-loader: .venv/installed ## samples per second of the loader alone
+	@$(PY) -m benchmarks.loader
+
+bench-preparation: .venv/installed ## rows per second and peak memory of the Criteo preparation
+	@$(PY) -m benchmarks.preparation
+
+.venv-torch/installed: benchmarks/requirements-torch.txt | .venv/installed
+	@echo "setup: installing PyTorch, the benchmark's peer, into .venv-torch"
+	@rm -rf .venv-torch && "$(PYTHON)" -m venv .venv-torch
+	@.venv-torch/bin/python -m pip install --disable-pip-version-check -qq -r benchmarks/requirements-torch.txt
+	@touch $@
+
 lock: ## resolve requirements*.txt anew and write requirements.lock
 	@bash runtime/lock.sh "$(PYTHON)"
 

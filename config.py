@@ -333,8 +333,42 @@ def _check_range(field, value) -> None:
             raise ValueError(f"--{field.name} must be at least {minimum}, got {item}")
 
 
+# Flags that only mean something together with another one: given without it they would be ignored.
+_NEEDS: tuple[tuple[str, str, Any], ...] = (
+    ("shuffle_window_rows", "--shuffle", lambda c: c.data.shuffle),
+    ("num_cross_layers", "--interaction cross", lambda c: c.model.interaction == "cross"),
+    ("cross_layer_projection_dim", "--interaction cross", lambda c: c.model.interaction == "cross"),
+    ("loss_scale", "--amp", lambda c: c.run.amp),
+    ("profiler_steps", "--profiler_start_step", lambda c: c.run.profiler_start_step is not None),
+    ("profiled_rank", "--profiler_start_step", lambda c: c.run.profiler_start_step is not None),
+    ("profiler_start_step", "--mode train", lambda c: c.run.mode == "train"),
+    ("auc_threshold", "--mode train", lambda c: c.run.mode == "train"),
+    ("warmup_batches", "--mode inference", lambda c: c.run.mode == "inference"),
+    ("max_steps", "--mode train or inference", lambda c: c.run.mode != "eval"),
+    ("shuffle", "--dataset_type tf_raw", lambda c: c.data.dataset_type == "tf_raw"),
+    ("eval_mapping", "--dataset_type tf_raw", lambda c: c.data.dataset_type == "tf_raw"),
+    *(
+        (name, "--dataset_type synthetic", lambda c: c.data.dataset_type == "synthetic")
+        for name in (
+            "synthetic_dataset_train_batches",
+            "synthetic_dataset_valid_batches",
+            "synthetic_dataset_cardinalities",
+            "synthetic_dataset_hotness",
+            "synthetic_dataset_alpha",
+            "synthetic_dataset_num_numerical_features",
+            "synthetic_dataset_use_feature_spec",
+        )
+    ),
+)
+
+
 def check(config: Config) -> None:
     """Checks flags against each other. Raises ValueError that names both and the way out."""
+    for name, needed, holds in _NEEDS:
+        if name in config.given and not holds(config):
+            raise ValueError(
+                f"--{name} is only read with {needed}: add that, or leave --{name} out"
+            )
     data, model, optimizer, run = config.data, config.model, config.optimizer, config.run
     needs_path = data.dataset_type != "synthetic" or data.synthetic_dataset_use_feature_spec
     if needs_path and not data.dataset_path:

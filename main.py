@@ -3,7 +3,7 @@
 A recipe (`dlrm.py`, `dcnv2.py`) says what to train and calls `run`. `python main.py` is `dlrm.py`.
 """
 
-import dataclasses
+import math
 import os
 import sys
 import time
@@ -70,7 +70,7 @@ def run(
     try:
         config = configuration.parse(argv, recipe, defaults)
         execute(config, build, defaults)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"{recipe}: error: {error}", file=sys.stderr)
         return USER_ERROR
     except TrainingDiverged as error:
@@ -117,6 +117,8 @@ def execute(
         total_steps = count_steps(config, recipe.train.num_batches)
     with open_log(config, defaults, run_dir, world, total_steps) as log:
         log.message(describe(recipe, place, config))
+        if "loss_scale" in config.given and place.compute_dtype != "float16":
+            log.message("note: --loss_scale is not used, bfloat16 has the range of float32")
         try:
             if config.run.mode == "train":
                 summary = train(config, recipe, place, world, log, run_dir, total_steps)
@@ -141,7 +143,7 @@ def adopt_model_flags(config: Config, saved: Mapping[str, Any]) -> Config:
     """The model of a checkpoint, where the command line does not say otherwise.
 
     Raises:
-      ValueError: the command line asks for another model, or another recipe made the checkpoint.
+      ValueError: the command line asks for another model.
     """
     wanted = config.flat()
     adopted = {}
@@ -166,7 +168,7 @@ def open_log(config: Config, defaults, run_dir: Path, world, total_steps: int | 
         {"recipe": config.recipe, **config.flat(), **device.describe()},
         defaults={
             "recipe": config.recipe,
-            **dataclasses.replace(Config(config.recipe)).flat(),
+            **Config(config.recipe).flat(),
             **(defaults or {}),
             **device.describe(),
         },
@@ -237,7 +239,8 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
             return
         good_step = progress.step
         line = {"loss": progress.loss, "learning_rate": progress.learning_rate}
-        line["throughput"] = timer.lap()
+        if not math.isnan(rate := timer.lap()):  # NaN within the timer's warm-up
+            line["throughput"] = rate
         if place.loss_scale != 1.0:
             line["skipped_steps"] = progress.skipped_steps
         log.log(progress.step, line, epoch=epoch)

@@ -166,8 +166,9 @@ class RankingModel(keras.Model):
     def weights_to_save(self) -> list[Weight]:
         """Every weight by name: whole tables under `sparse/`, all others under `dense/`."""
         dense = [
-            VariableWeight("dense/" + v.name.removeprefix(f"{self.name}/").split(":")[0], v)
+            VariableWeight(f"dense/{name.replace('/', '.')}", v)
             for v in self.dense_variables
+            for name in [v.name.removeprefix(f"{self.name}/").split(":")[0]]
         ]
         tables = self.embedding.table_weights()
         return dense + [replace(table, name=f"sparse/{table.name}") for table in tables]

@@ -2,7 +2,7 @@
 
     <path>/checkpoint.json      format, configuration, and of each weight: file, shape, dtype
     <path>/dense/*.npy          weights of the MLPs and the interaction
-    <path>/sparse/*.npy         whole embedding tables, whatever variable held them
+    <path>/sparse/FEATURE.npy   whole embedding tables, whatever variable held them
 
 The folder appears under its name only when it is whole. Weights are read and written in pieces,
 so that a table never exists twice in memory.
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import numpy as np
 
@@ -98,9 +99,25 @@ def save(path: str | os.PathLike, weights: Sequence[Weight], description: Mappin
     staging = path.with_name(path.name + ".partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
+    try:
+        size_bytes = _write(staging, weights, description)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    old = path.with_name(path.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        os.rename(path, old)
+    os.rename(staging, path)
+    shutil.rmtree(old, ignore_errors=True)
+    return size_bytes
+
+
+def _write(staging: Path, weights: Sequence[Weight], description: Mapping[str, Any]) -> int:
+    """Writes all files of a checkpoint; returns the bytes of weights."""
     entries, size_bytes = {}, 0
     for weight in weights:
-        file = Path(f"{weight.name}.npy")
+        file = _file_of(weight.name)
         (staging / file).parent.mkdir(parents=True, exist_ok=True)
         _write_array(staging / file, weight)
         entries[weight.name] = {
@@ -114,13 +131,14 @@ def save(path: str | os.PathLike, weights: Sequence[Weight], description: Mappin
         json.dump(index, stream, indent=1)
         stream.flush()
         os.fsync(stream.fileno())
-    old = path.with_name(path.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        os.rename(path, old)
-    os.rename(staging, path)
-    shutil.rmtree(old, ignore_errors=True)
     return size_bytes
+
+
+def _file_of(name: str) -> Path:
+    """File of a weight: the part before the first slash is the folder, the rest is escaped, because
+    tables have the names of features, which are free text."""
+    kind, _, rest = name.partition("/")
+    return Path(kind) / f"{quote(rest, safe='')}.npy"
 
 
 def _write_array(file: Path, weight: Weight) -> None:

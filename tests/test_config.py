@@ -83,6 +83,14 @@ def test_defaults_of_flags_that_do_not_exist():
         (["--max_steps=0"], "--max_steps must be -1 .no limit. or at least 1, got 0"),
         (["--auc_threshold=1.5"], "--auc_threshold is an AUC in .0, 1., got 1.5"),
         (["--auc_threshold=0.8", "--evals_per_epoch=0"], "with it, set --evals_per_epoch"),
+        (["--num_cross_layers=2"], "--num_cross_layers is only read with --interaction cross: add"),
+        (["--loss_scale=8"], "--loss_scale is only read with --amp"),
+        (["--synthetic_dataset_alpha=1"], "only read with --dataset_type synthetic"),
+        (["--shuffle", "--dataset_type=synthetic"], "--shuffle is only read with .*tf_raw"),
+        (
+            ["--mode=eval", "--restore_checkpoint_path=a", "--max_steps=3"],
+            "--max_steps is only read with --mode train or inference",
+        ),
         (["--beta2=1"], "--beta2 must be below 1, got 1"),
     ],
 )
@@ -95,6 +103,13 @@ def test_synthetic_rows_need_no_path_unless_they_imitate_a_data_set():
     assert parse(["x", "--dataset_type=synthetic"], "dlrm").data.dataset_path is None
     with pytest.raises(ValueError, match="--dataset_path is missing"):
         parse(["x", "--dataset_type=synthetic", "--synthetic_dataset_use_feature_spec"], "dlrm")
+
+
+def test_flags_that_need_another_exist():
+    names = set(read().flat())
+    for name, needed, _ in configuration._NEEDS:
+        assert name in names
+        assert needed.split()[0].removeprefix("--") in names
 
 
 def test_replace_checks_again():

@@ -99,7 +99,11 @@ class DuckDBEngine:
         counts = self._line_counts(parsed)
         if counts.pop("lines") != counts["rows"]:
             rows_only = scratch / "rows.parquet"
-            self._copy(f"SELECT * FROM {_parquet(parsed)} WHERE label < {_MALFORMED}", rows_only)
+            self._copy(
+                f"SELECT * EXCLUDE (file_row_number) FROM {_parquet(parsed)} "
+                f"WHERE label < {_MALFORMED}",
+                rows_only,
+            )
             rows_only.replace(parsed)
         sync(parsed)
         parsed.replace(target)

@@ -136,7 +136,7 @@ def test_frozen_tables_are_no_table_variables():
     model = ranking("float32", embedding_trainable=False)
     assert model.table_variables == []
     assert len(model.dense_variables) == 8
-    assert {w.name for w in model.weights_to_save()} >= {"sparse/a", "dense/top_mlp/dense_1/bias"}
+    assert {w.name for w in model.weights_to_save()} >= {"sparse/a", "dense/top_mlp.dense_1.bias"}
 
 
 @pytest.mark.parametrize(("numerical", "features"), [(0, ("a", "b")), (2, ()), (2, ("a",))])

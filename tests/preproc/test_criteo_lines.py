@@ -1,18 +1,20 @@
 """Malformed lines, line ends, gzip: each is counted, named or refused, and nothing is lost."""
 
 import gzip
+import re
 
 import numpy as np
 import pytest
 
 from preproc.criteo import raw_lines
-from preproc.criteo.duckdb_engine import DuckDBEngine
+from preproc.criteo.duckdb_engine import DayFile, DuckDBEngine
 from preproc.criteo.raw_lines import MAX_LINE_BYTES, explain, read_line, write_plain_copy
 from tests.preproc import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4, 5: -2}, {0: "aa", 25: "bb"}).encode()
 ALSO_GOOD = reference.line(0, {12: 77}, {3: "cc"}).encode()
 TOO_LONG = reference.line(0, {}, {0: "x" * (MAX_LINE_BYTES + 1)}).encode()
+LENGTH = f"it is {len(TOO_LONG):,} "
 MALFORMED = {
     "empty": (b"", "it is empty; a line has 40"),
     "one field": (b"hello", "it has 1 fields; a line has 40"),
@@ -33,7 +35,7 @@ MALFORMED = {
     "zero byte": (GOOD.replace(b"bb", b"b\x00"), "cat_25 is 'b.x00'"),
     "delete": (GOOD.replace(b"aa", b"\x7f"), "cat_0 is '.x7f'"),
     "lone return": (GOOD.replace(b"aa", b"a\ra"), "cat_0 is 'a.ra'"),
-    "return twice": (GOOD + b"\r\r", "cat_25 is 'bb.r'"),
+    "return twice": (GOOD + b"\r\r", "cat_25 is 'bb.r"),
     "not UTF-8": (GOOD.replace(b"aa", b"a\xff"), "it is not UTF-8 text .byte .* is 0xff"),
     "too long": (TOO_LONG, "bytes long; a line has 1,048,576 at most"),
 }
@@ -53,13 +55,6 @@ def parse(engine, folder, data):
     return counts, target
 
 
-def first_categoricals(engine, target):
-    from preproc.criteo.duckdb_engine import DayFile
-
-    (block,) = engine.numerical_blocks(DayFile(target, 1000, 0))
-    return block
-
-
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("name", MALFORMED)
@@ -70,40 +65,38 @@ def test_malformed_line(engine, tmp_path, name, zipped, line_end):
     data = line_end.join(lines) + line_end
     counts, target = parse(engine, tmp_path, gzip.compress(data, 1) if zipped else data)
     assert counts == {"rows": 4, "bad_lines": 2, "first_bad_line": 3}
-    rows, labels, numericals = first_categoricals(engine, target)
+    ((rows, labels, numericals),) = engine.numerical_blocks(DayFile(target, 1000, 0))
     assert rows.tolist() == [0, 1, 2, 3]
     assert labels.tolist() == [1, 0, 1, 0]
     assert numericals[:, 0].tolist() == [7, 0, 7, 0]
     assert numericals[:, 12].tolist() == [0, 80, 0, 80]
-    with pytest.raises(ValueError, match=reason):
-        raise ValueError(explain(read_line(tmp_path / "raw", 3)))
+    assert re.match(reason, explain(read_line(tmp_path / "raw", 3)).removeprefix(LENGTH))
     if name != "too long":
         assert reference.read_rows(tmp_path / "raw")[1] == [3, 5]
 
 
-@pytest.mark.parametrize(
-    ("data", "rows", "first_bad_line"),
-    {
-        "empty": (b"", 0, 0),
-        "one line end": (b"\n", 0, 0),
-        "no line end at the end": (GOOD + b"\n" + GOOD, 2, 0),
-        "one line": (GOOD, 1, 0),
-        "empty lines at the end": (GOOD + b"\n\n\n\n", 1, 0),
-        "empty lines in front": (b"\n\n" + GOOD, 1, 1),
-        "returns": (GOOD + b"\r\n" + GOOD + b"\r\n", 2, 0),
-        "returns, none at the end": (GOOD + b"\r\n" + GOOD, 2, 0),
-        "returns, empty line at the end": (GOOD + b"\r\n" + GOOD + b"\r\n\r\n", 2, 0),
-        "mixed line ends": (GOOD + b"\n" + GOOD + b"\r\n" + GOOD + b"\n", 3, 0),
-        "mixed line ends, bad line": (GOOD + b"\r\n" + GOOD + b"\nx\r\n" + GOOD, 3, 3),
-        "only returns": (GOOD + b"\r" + GOOD + b"\r", 0, 1),
-        "byte order mark": (b"\xef\xbb\xbf" + GOOD + b"\n" + GOOD, 2, 0),
-        "byte order mark, mixed": (b"\xef\xbb\xbf" + GOOD + b"\r\n" + GOOD + b"\n", 2, 0),
-        "last line bad, empty lines behind": (GOOD + b"\nx\n\n\n", 1, 2),
-        "a huge line": (GOOD + b"\n" + b"z" * 20_000_000 + b"\n" + GOOD, 2, 2),
-        "two-byte text": (GOOD.replace(b"aa", "ß漢".encode()) + b"\r\n" + GOOD + b"\n", 2, 0),
-    }.values(),
-    ids=lambda value: None,
-)
+LINE_ENDS = {
+    "empty": (b"", 0, 0),
+    "one line end": (b"\n", 0, 0),
+    "no line end at the end": (GOOD + b"\n" + GOOD, 2, 0),
+    "one line": (GOOD, 1, 0),
+    "empty lines at the end": (GOOD + b"\n\n\n\n", 1, 0),
+    "empty lines in front": (b"\n\n" + GOOD, 1, 1),
+    "returns": (GOOD + b"\r\n" + GOOD + b"\r\n", 2, 0),
+    "returns, none at the end": (GOOD + b"\r\n" + GOOD, 2, 0),
+    "returns, empty line at the end": (GOOD + b"\r\n" + GOOD + b"\r\n\r\n", 2, 0),
+    "mixed line ends": (GOOD + b"\n" + GOOD + b"\r\n" + GOOD + b"\n", 3, 0),
+    "mixed line ends, bad line": (GOOD + b"\r\n" + GOOD + b"\nx\r\n" + GOOD, 3, 3),
+    "only returns": (GOOD + b"\r" + GOOD + b"\r", 0, 1),
+    "byte order mark": (b"\xef\xbb\xbf" + GOOD + b"\n" + GOOD, 2, 0),
+    "byte order mark, mixed": (b"\xef\xbb\xbf" + GOOD + b"\r\n" + GOOD + b"\n", 2, 0),
+    "last line bad, empty lines behind": (GOOD + b"\nx\n\n\n", 1, 2),
+    "a huge line": (GOOD + b"\n" + b"z" * 20_000_000 + b"\n" + GOOD, 2, 2),
+    "two-byte text": (GOOD.replace(b"aa", "ß漢".encode()) + b"\r\n" + GOOD + b"\n", 2, 0),
+}
+
+
+@pytest.mark.parametrize(("data", "rows", "first_bad_line"), LINE_ENDS.values(), ids=LINE_ENDS)
 def test_line_ends(engine, tmp_path, data, rows, first_bad_line):
     counts, _ = parse(engine, tmp_path, data)
     assert (counts["rows"], counts["first_bad_line"]) == (rows, first_bad_line)

@@ -89,12 +89,6 @@ def test_days_equal_the_reference(log, tmp_path, threshold):
     assert reference.files_of(tmp_path / "out") == expected
 
 
-def test_thresholds_0_and_1_are_alike(log, tmp_path):
-    run(log, tmp_path / "zero", frequency_threshold=0)
-    run(log, tmp_path / "one", frequency_threshold=1)
-    assert reference.files_of(tmp_path / "zero") == reference.files_of(tmp_path / "one")
-
-
 def test_chosen_days_and_vocabulary_days(log, tmp_path):
     spec = run(log, tmp_path / "out", frequency_threshold=3, days=(0, 2, 3), vocabulary_days=(0, 3))
     expected = reference.prepare(days(log, 0, 2, 3), 3, vocabulary_files=days(log, 0, 3))

@@ -44,6 +44,17 @@ def test_a_new_checkpoint_replaces_the_old_one(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
+@pytest.mark.parametrize("name", ["sparse/../../escape", "sparse/a/b", "sparse/..", "sparse/ü %"])
+def test_any_feature_name_is_one_file_in_the_folder(tmp_path, name):
+    weight = VariableWeight(name, tf.Variable([1.0, 2.0]))
+    checkpoint.save(tmp_path / "x/model", [weight], {})
+    assert len(list((tmp_path / "x/model/sparse").iterdir())) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+    weight.write(0, np.zeros(2, "f"))
+    checkpoint.restore(tmp_path / "x/model", [weight])
+    np.testing.assert_array_equal(weight.read(0, 2), [1, 2])
+
+
 class Full(TableWeight):
     def read(self, first, last):
         raise OSError(28, "No space left on device")
@@ -56,6 +67,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         checkpoint.save(path, broken, {"n": 2})
     assert checkpoint.describe(path) == {"n": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["model"], "nothing half-written stays"
     checkpoint.restore(path, some_weights())
 
 

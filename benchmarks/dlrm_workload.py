@@ -1,0 +1,125 @@
+"""What both sides of the DLRM benchmark train: sizes, rows, initial weights, matrix products.
+
+NumPy only: the environment of the PyTorch side has nothing else.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+BATCH_SIZE = 8192
+NUM_BATCHES = 16  # different ones; an epoch of the benchmark
+NUM_NUMERICAL = 13
+EMBEDDING_DIM = 128
+BOTTOM_MLP_DIMS = (512, 256, 128)
+TOP_MLP_DIMS = (1024, 1024, 512, 256, 1)
+LEARNING_RATE = 0.1
+ID_ALPHA = 1.1  # ids follow P(id=k) ~ (k+1)^-alpha
+PRECISIONS = ("float32", "bfloat16")
+
+# 26 tables with 400,000 rows in all, as skewed as the columns of real click logs.
+TABLE_ROWS = (140_000, 90_000, 60_000, 40_000, 25_000, 15_000, 10_000, 6_000, 4_000, 3_000, 2_000)
+TABLE_ROWS += (1_500, 1_000, 700, 500, 400, 250, 200, 150, 100, 70, 50, 40, 20, 12, 8)
+
+NUM_FEATURES = len(TABLE_ROWS) + 1  # the tables and the bottom MLP's output
+NUM_PAIRS = NUM_FEATURES * (NUM_FEATURES - 1) // 2
+INTERACTION_WIDTH = EMBEDDING_DIM + NUM_PAIRS
+
+
+class Rows(NamedTuple):
+    """numerical [n, 13] float32, ids [n, 26] int64, labels [n, 1] float32."""
+
+    numerical: np.ndarray
+    ids: np.ndarray
+    labels: np.ndarray
+
+
+class Product(NamedTuple):
+    """One matrix product of the training step.
+
+    Attributes:
+      kind: "forward" X W, "dX" G W^T or "dW" X^T G of a layer; of the interaction "forward" X X^T
+        and "dX" S X.
+      sizes: (inputs, outputs) of the layer; (features, dim) of the interaction.
+      batched: the interaction: one small product a row.
+      skipped: plain backpropagation has it, our step does without.
+    """
+
+    kind: str
+    sizes: tuple[int, int]
+    batched: bool = False
+    skipped: bool = False
+
+    @property
+    def gflop(self) -> float:
+        """Multiplications and additions, 1e9."""
+        first, second = self.sizes
+        work = first * first * second if self.batched else first * second
+        return 2 * BATCH_SIZE * work / 1e9
+
+
+def products(padded_to: int = 8) -> list[Product]:
+    """All products of a step, 121 GFLOP: three a layer and three for the interaction.
+
+    Args:
+      padded_to: the interaction's output is padded to a multiple of this.
+    """
+    width = -(-INTERACTION_WIDTH // padded_to) * padded_to
+    bottom, top = (NUM_NUMERICAL, *BOTTOM_MLP_DIMS), (width, *TOP_MLP_DIMS)
+    layers = [*zip(bottom, bottom[1:], strict=False), *zip(top, top[1:], strict=False)]
+    found = [
+        # Nobody needs the gradient of the numerical features.
+        Product(kind, sizes, skipped=kind == "dX" and sizes[0] == NUM_NUMERICAL)
+        for sizes in layers
+        for kind in ("forward", "dX", "dW")
+    ]
+    interaction = (NUM_FEATURES, EMBEDDING_DIM)
+    found.append(Product("forward", interaction, batched=True))
+    found.append(Product("dX", interaction, batched=True))
+    # G X and G^T X of plain backpropagation are one product with the symmetric G + G^T.
+    found.append(Product("dX", interaction, batched=True, skipped=True))
+    return found
+
+
+def operands(product: Product) -> tuple[tuple[int, ...], tuple[int, ...], bool, bool]:
+    """Shapes of both sides and whether each is transposed for the product."""
+    first, second = product.sizes
+    if product.batched:
+        features = (BATCH_SIZE, first, second)
+        if product.kind == "forward":
+            return features, features, False, True
+        return (BATCH_SIZE, first, first), features, False, False
+    return {
+        "forward": ((BATCH_SIZE, first), (first, second), False, False),
+        "dX": ((BATCH_SIZE, second), (first, second), False, True),
+        "dW": ((BATCH_SIZE, first), (BATCH_SIZE, second), True, False),
+    }[product.kind]
+
+
+def save_rows(path: Path, rows: Rows) -> None:
+    """Writes rows for `load_rows`."""
+    np.savez(path, **rows._asdict())
+
+
+def load_rows(path: Path) -> Rows:
+    """Reads what `save_rows` wrote."""
+    with np.load(path) as stored:
+        return Rows(*(stored[name] for name in Rows._fields))
+
+
+def save_weights(path: Path, table: np.ndarray, bottom: list, top: list) -> None:
+    """Writes initial weights: `table` [400000, 128] and (kernel [in, out], bias [out]) a layer."""
+    layers = {
+        f"{stack}_{i}_{part}": value
+        for stack, weights in (("bottom", bottom), ("top", top))
+        for i, layer in enumerate(weights)
+        for part, value in zip(("kernel", "bias"), layer, strict=True)
+    }
+    np.savez(path, table=table, **layers)
+
+
+def load_weights(path: Path) -> dict[str, np.ndarray]:
+    """Reads what `save_weights` wrote: `table`, `bottom_0_kernel`, ..., `top_4_bias`."""
+    with np.load(path) as stored:
+        return dict(stored)

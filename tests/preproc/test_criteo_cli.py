@@ -1,0 +1,90 @@
+"""The tools as they are called: in a process of their own."""
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.preproc import criteo_reference as reference
+
+ROOT = Path(__file__).parents[2]
+
+
+def call(module, *arguments):
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("generated") / "raw logs"
+    arguments = ["--output", folder, "--days", 3, "--rows_per_day", 1000, "--gzip"]
+    result = call("preproc.criteo.generate_logs", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert "3 x 1,000 rows" in result.stdout
+    return folder
+
+
+def test_from_generated_logs_to_a_data_set(raw, tmp_path):
+    output = tmp_path / "prepared"
+    arguments = ["--input", raw, "--output", output, "--frequency_threshold", 3, "--days", "0-2"]
+    result = call("preproc.criteo", *arguments)
+    assert result.returncode == 0, result.stderr
+    files = [raw / f"day_{day}.gz" for day in range(3)]
+    assert reference.files_of(output) == reference.prepare(files, 3)
+    lines = result.stderr.splitlines()
+    assert lines[0].startswith("[1/56] parse day_0: 1,000 rows, 0 malformed lines, ")
+    assert lines[-1].startswith("[56/56] write cat_25: ")
+    summary = result.stdout
+    assert "train: 2,000 rows, click rate 0." in summary
+    assert "test: 500 rows, click rate 0." in summary
+    assert "cardinalities: " in summary
+    assert "malformed lines left out: 0" in summary
+
+
+def test_error_is_one_line(raw, tmp_path):
+    arguments = ["--input", raw, "--output", tmp_path / "out", "--days", "0-3"]
+    result = call("preproc.criteo", *arguments)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: --input ")
+    assert "has no file for day_3" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_names_every_flag():
+    text = call("preproc.criteo", "--help").stdout
+    flags = "input output frequency_threshold days vocabulary_days holdout_fraction on_bad_line"
+    for flag in (flags + " validation_fraction overwrite memory_limit threads temp_dir").split():
+        assert f"--{flag}" in text
+
+
+def test_generated_log(raw):
+    """Forty fields, a quarter missing, other lines each day, the same at each call."""
+    days = [gzip.decompress((raw / f"day_{day}.gz").read_bytes()) for day in range(3)]
+    assert days[0] != days[1]
+    fields = [line.split(b"\t") for line in days[0].splitlines()]
+    assert {len(line) for line in fields} == {40}
+    missing = np.mean([[not field for field in line[1:]] for line in fields])
+    assert 0.18 < missing < 0.32
+    assert all(len(field) in (0, 8) for line in fields for field in line[14:])
+    common = np.mean([line[14 + 8] == fields[0][14 + 8] for line in fields])
+    assert common > 0.1  # three values only in this column
+    again = call(
+        "preproc.criteo.generate_logs", "--output", raw.parent / "b", "--rows_per_day", 1000
+    )
+    assert again.returncode == 0
+    assert (raw.parent / "b" / "day_0").read_bytes() == days[0]
+
+
+def test_clicks_follow_the_fields(raw):
+    """Rows with a large num_0, which has the largest weight, are clicked more often."""
+    rows = [row for day in range(3) for row in reference.read_rows(raw / f"day_{day}.gz")[0]]
+    known = np.array([[int(row[0]), int(row[1])] for row in rows if row[1]])
+    high = known[:, 1] > np.median(known[:, 1])
+    clicks_high, clicks_low = known[high, 0].mean(), known[~high, 0].mean()
+    assert clicks_high > clicks_low + 0.05
+    assert 0.1 < known[:, 0].mean() < 0.45

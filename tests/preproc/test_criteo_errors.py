@@ -1,0 +1,321 @@
+"""Every refusal: what it says, and that nothing appears under the output's name."""
+
+import io
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from preproc.criteo.arguments import Options, parse, parse_size
+from preproc.criteo.duckdb_engine import explained_errors
+from preproc.criteo.log_files import find_log_files, parse_days
+from preproc.criteo.prepare import prepare
+from preproc.criteo.progress import Progress
+from preproc.criteo.splits import Split, split_by_day, split_by_fraction
+from preproc.criteo.staging import check_output
+from tests.preproc import criteo_reference as reference
+
+GOOD = reference.line(1, {0: 4}, {0: "aa"})
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """Two days of four rows."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    for day in range(2):
+        (folder / f"day_{day}").write_text(f"{GOOD}\n" * 4)
+    return folder
+
+
+def run(source, output, **options):
+    return prepare(Options(input=source, output=output, memory_limit_bytes=1 << 30, **options))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0-3", (0, 1, 2, 3)), ("0,1,5-7", (0, 1, 5, 6, 7)), (" 4 ", (4,)), ("3, 0 - 1", (0, 1, 3))],
+)
+def test_days(text, expected):
+    assert parse_days(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is no list of days: '' found; write it like 0-23"),
+        ("1,,2", "is no list of days"),
+        ("a", "'a' found"),
+        ("-1", "'-1' found"),
+        ("5-3", "'5-3' ends before it starts"),
+        ("0-3,2", "names day 2 twice"),
+    ],
+)
+def test_bad_days(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_days(text)
+
+
+def test_day_files_have_many_names(tmp_path):
+    names = ["day_0", "day_1.gz", "dlrmjl_day_2.gz", "x.day_3.tsv", "day_10.txt.gz"]
+    for name in [*names, "day_4.md", "day_x", "readme", "day_5.gz.old"]:
+        (tmp_path / name).touch()
+    (tmp_path / "day_7").mkdir()
+    found = find_log_files(tmp_path, None)
+    assert [file.path.name for file in found] == names
+    assert [file.day for file in found] == [0, 1, 2, 3, 10]
+    assert [file.day for file in find_log_files(tmp_path, (1, 10))] == [1, 10]
+
+
+def test_no_such_input(tmp_path):
+    with pytest.raises(ValueError, match="--input .*nowhere does not exist"):
+        run(tmp_path / "nowhere", tmp_path / "out")
+
+
+def test_folder_without_days(tmp_path):
+    with pytest.raises(ValueError, match="holds no day files; they are named like day_0"):
+        find_log_files(tmp_path, None)
+
+
+def test_missing_days(raw, tmp_path):
+    message = "no file for day_2, day_3; day files there: day_0, day_1"
+    with pytest.raises(ValueError, match=message):
+        run(raw, tmp_path / "out", days=(0, 1, 2, 3))
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_two_files_for_one_day(raw):
+    (raw / "copy_day_1.gz").touch()
+    with pytest.raises(ValueError, match="two files for day 1 in .*copy_day_1.gz and day_1"):
+        find_log_files(raw, (0,))
+
+
+def test_days_of_a_single_file(raw, tmp_path):
+    with pytest.raises(ValueError, match="--days chooses among the day files .*leave --days out"):
+        run(raw / "day_0", tmp_path / "out", days=(0,), holdout_fraction=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"frequency_threshold": -1}, "--frequency_threshold must be 0 or more, found -1"),
+        ({"threads": 0}, "--threads must be 1 or more, found 0"),
+        ({"memory_limit_bytes": 1 << 20}, "--memory_limit must be 384 MiB or more, found 1 MiB"),
+        ({"temp_dir": Path("nowhere")}, "--temp_dir nowhere is no folder"),
+        ({"holdout_fraction": 0.0}, "--holdout_fraction must lie between 0 and 1, found 0.0"),
+        ({"holdout_fraction": 1.0}, "--holdout_fraction must lie between 0 and 1, found 1.0"),
+        (
+            {"holdout_fraction": 0.5, "validation_fraction": 0.5},
+            "--validation_fraction must be 0 or more and leave rows .*0.5, found 0.5",
+        ),
+        ({"validation_fraction": 0.5}, "--validation_fraction 0.5 needs --holdout_fraction"),
+        (
+            {"days": (0, 1), "vocabulary_days": (1, 2)},
+            "--vocabulary_days names day 2, which --days leaves out",
+        ),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_bad_options(raw, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        Options(input=raw, output=tmp_path / "out", **options)
+
+
+def test_single_file_needs_a_holdout(raw, tmp_path):
+    with pytest.raises(ValueError, match="is a single file: .*--holdout_fraction 0.2"):
+        Options(input=raw / "day_0", output=tmp_path / "out")
+
+
+def test_single_file_has_no_vocabulary_days(raw, tmp_path):
+    with pytest.raises(ValueError, match="is a single file; use --vocabulary_days train"):
+        Options(
+            input=raw / "day_0",
+            output=tmp_path / "out",
+            holdout_fraction=0.2,
+            vocabulary_days=(0,),
+        )
+
+
+def test_vocabulary_day_without_file(raw, tmp_path):
+    with pytest.raises(ValueError, match="names day 7, .* has no file; days there: 0, 1"):
+        run(raw, tmp_path / "out", vocabulary_days=(0, 7))
+
+
+@pytest.mark.parametrize("text", ["", "GB", "4 X", "-1GB", "1e3"])
+def test_bad_size(text):
+    with pytest.raises(ValueError, match="is no size; write it like 4GB"):
+        parse_size(text)
+
+
+def test_command_line():
+    argv = ["--input", "a", "--output", "b", "--days", "0-2", "--vocabulary_days", "0,1"]
+    options = parse(
+        [*argv, "--memory_limit", "2GB", "--threads", "3", "--frequency_threshold", "4"]
+    )
+    assert (options.days, options.vocabulary_days) == ((0, 1, 2), (0, 1))
+    assert (options.memory_limit_bytes, options.threads) == (2 * 10**9, 3)
+    assert options.frequency_threshold == 4
+    defaults = parse(["--input", "a", "--output", "b", "--vocabulary_days", "train"])
+    assert defaults.vocabulary_days == "train"
+    assert (defaults.frequency_threshold, defaults.on_bad_line) == (15, "error")
+    assert defaults.memory_limit_bytes >= 384 << 20
+    assert defaults.threads >= 1
+
+
+# Splits
+
+
+def test_split_by_day():
+    assert split_by_day([4, 5]) == [
+        Split("train", 0, 4),
+        Split("validation", 4, 6),
+        Split("test", 6, 9),
+    ]
+
+
+def test_split_by_fraction():
+    assert split_by_fraction(10, 0.25, 0.0) == [Split("train", 0, 7), Split("test", 7, 10)]
+    assert split_by_fraction(10, 0.2, 0.1) == [
+        Split("train", 0, 7),
+        Split("validation", 7, 8),
+        Split("test", 8, 10),
+    ]
+
+
+def test_one_day_alone(raw, tmp_path):
+    message = "one day alone leaves nothing to train on; .*--holdout_fraction 0.2"
+    with pytest.raises(ValueError, match=message):
+        run(raw, tmp_path / "out", days=(1,))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([0, 4], "no rows are left for train .rows: train 0, validation 2, test 2"),
+        ([4, 1], "no rows are left for validation"),
+        ([4, 0], "no rows are left for validation"),
+    ],
+)
+def test_too_few_rows_by_day(rows, message):
+    with pytest.raises(ValueError, match=message):
+        split_by_day(rows)
+
+
+@pytest.mark.parametrize(
+    ("fractions", "name"),
+    [((0.01, 0.0), "test"), ((0.5, 0.01), "validation"), ((0.5, 0.45), "train")],
+)
+def test_too_few_rows_by_fraction(fractions, name):
+    with pytest.raises(ValueError, match=f"no rows are left for {name}"):
+        split_by_fraction(4, *fractions)
+
+
+# Lines
+
+
+def test_bad_lines_stop_it(raw, tmp_path):
+    """The first bad file is named; with `skip` the finished stages are used and the rows go."""
+    (raw / "day_1").write_text(f"{GOOD}\n{GOOD}\nrubbish\n{GOOD}\n2{GOOD[1:]}\n")
+    message = "2 malformed lines, the first: .*day_1, line 3: it has 1 fields.* --on_bad_line skip"
+    with pytest.raises(ValueError, match=message):
+        run(raw, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    spec = run(raw, tmp_path / "out", on_bad_line="skip", frequency_threshold=0)
+    assert spec.metadata["bad_lines"] == 2
+    assert spec.metadata["rows"] == {"train": 4, "validation": 1, "test": 2}
+    expected = reference.prepare([raw / "day_0", raw / "day_1"], 0)
+    assert reference.files_of(tmp_path / "out") == expected
+
+
+def test_one_bad_line(raw, tmp_path):
+    (raw / "day_0").write_text(f"{GOOD}\t\n{GOOD}\n")
+    with pytest.raises(ValueError, match="^1 malformed line: .*day_0, line 1: it has 41 fields"):
+        run(raw, tmp_path / "out")
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "rubbish\n"])
+def test_no_rows_at_all(raw, tmp_path, content):
+    for path in raw.iterdir():
+        path.write_text(content)
+    with pytest.raises(ValueError, match="holds no rows"):
+        run(raw, tmp_path / "out", on_bad_line="skip")
+    assert not (tmp_path / "out").exists()
+
+
+def test_empty_day_among_others(raw, tmp_path):
+    (raw / "day_2").write_text(f"{GOOD}\n" * 4)
+    (raw / "day_1").write_text("")
+    spec = run(raw, tmp_path / "out", frequency_threshold=2)
+    assert spec.metadata["rows"] == {"train": 4, "validation": 2, "test": 2}
+    expected = reference.prepare([raw / f"day_{day}" for day in range(3)], 2)
+    assert reference.files_of(tmp_path / "out") == expected
+
+
+# Output
+
+
+def test_output_exists(raw, tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ValueError, match="--output .*out exists; replace it with --overwrite"):
+        run(raw, tmp_path / "out")
+
+
+def test_overwrite_replaces_data_sets_only(raw, tmp_path):
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match="is no prepared data set .it has no feature_spec.yaml"):
+        run(raw, output, overwrite=True)
+    (output / "thesis.txt").rename(tmp_path / "thesis.txt")
+    output.rmdir()
+    run(raw, output, frequency_threshold=9)
+    run(raw, output, frequency_threshold=2, overwrite=True)
+    expected = reference.prepare([raw / "day_0", raw / "day_1"], 2)
+    assert reference.files_of(output) == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw", "thesis.txt"]
+
+
+@pytest.mark.parametrize("output", [".", "..", "../raw"])
+def test_output_that_holds_the_input(raw, output):
+    with pytest.raises(ValueError, match="holds --input .*would be replaced; choose another"):
+        check_output(raw / output, raw, overwrite=True)
+
+
+# Memory, disk, terminal
+
+
+def test_out_of_memory():
+    query = "SELECT list(i) FROM range(100_000_000) t(i)"
+    with (
+        duckdb.connect(
+            config={"memory_limit": "20MB", "max_temp_directory_size": "0B"}
+        ) as connection,
+        pytest.raises(ValueError, match="--memory_limit 500 MiB is too small.*fewer --threads"),
+        explained_errors(500 << 20),
+    ):
+        connection.execute(query).fetchall()
+
+
+def test_full_disk():
+    with (
+        duckdb.connect() as connection,
+        pytest.raises(OSError, match="reading or writing failed: .*No space left on device"),
+        explained_errors(500 << 20),
+    ):
+        connection.execute("COPY (SELECT 1) TO '/dev/full' (FORMAT parquet)")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stream", "expected"), [(Terminal(), "100%"), (io.StringIO(), "[1/1]")])
+def test_progress(stream, expected):
+    """A bar on a terminal, a line anywhere else."""
+    with Progress(1, stream) as progress:
+        progress.start("count cat_0")
+        progress.finish("count cat_0", "7 values kept")
+    assert expected in stream.getvalue()
+    assert "count cat_0" in stream.getvalue()
+    assert ("7 values kept" in stream.getvalue()) != stream.isatty()

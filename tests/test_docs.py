@@ -1,0 +1,106 @@
+"""Every command in README and docs, run on tiny data in a copy of the repository."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# `make test` is what runs these tests. The benchmarks take minutes and, the first, PyTorch.
+NOT_HERE = {"make test", "make test-all"}
+LONG = {"make bench", "make bench-loader", "make bench-preparation"}
+
+
+def fences(page: Path) -> list[str]:
+    """The ```bash blocks of a page."""
+    return re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands(script: str) -> list[str]:
+    return [line.split("  #")[0].strip() for line in script.splitlines()]
+
+
+def copy_of_the_repository(target: Path) -> Path:
+    """What git tracks or would track, with this environment under .venv."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    (target / ".venv").mkdir()
+    for part in (ROOT / ".venv").iterdir():
+        (target / ".venv" / part.name).symlink_to(part)
+    (target / ".venv/installed").unlink(missing_ok=True)
+    (target / ".venv/installed").touch()
+    return target
+
+
+@pytest.fixture(scope="module", params=PAGES, ids=lambda page: page.name)
+def page(request):
+    return request.param
+
+
+def test_commands_of_a_page(page, tmp_path, request):
+    """The blocks of a page run one after the other, as a reader would run them."""
+    home = copy_of_the_repository(tmp_path / "a clone")
+    if page.name == "criteo.md":
+        raw_rows(home / "data/criteo/train.txt")
+    left_out = NOT_HERE if request.config.getoption("--long") else NOT_HERE | LONG
+    for script in fences(page):
+        if {line for line in commands(script) if line} <= left_out:
+            continue
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=home,
+            env={**os.environ, "PATH": f"{home}/.venv/bin:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, f"{page.name}:\n{script}\n{done.stdout}\n{done.stderr}"
+
+
+def raw_rows(path: Path) -> None:
+    """Puts 10,000 rows in Criteo's format where docs/criteo.md expects the Kaggle log."""
+    path.parent.mkdir(parents=True)
+    real = ROOT.parent / "shared/data/criteo_kaggle/train_10000.txt"
+    if real.exists():
+        path.symlink_to(real)
+        return
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "preproc.criteo.generate_logs"),
+            *("--output", path.parent / "generated", "--days", "1", "--rows_per_day", "10000"),
+        ],
+        cwd=ROOT,
+        check=True,
+    )
+    (day,) = (path.parent / "generated").iterdir()
+    day.rename(path)
+
+
+def test_every_block_names_its_language():
+    """A block without a language, or `sh` in place of `bash`, would not be run."""
+    for page in PAGES:
+        opened = re.findall(r"^```(.*)$", page.read_text(), re.MULTILINE)[::2]
+        assert set(opened) <= {"bash", "text", "yaml", "python", ""}, page
+        for block in re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            assert not re.search(r"^(python|make|\$|pip|horovodrun) ", block, re.MULTILINE), block
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
