@@ -5,7 +5,6 @@ cache.
 """
 
 import argparse
-import resource
 import tempfile
 
 import tensorflow as tf
@@ -14,7 +13,7 @@ import config as configuration
 import dlrm
 from benchmarks import dlrm_workload as workload
 from benchmarks.step_parts import parts_ms
-from benchmarks.worker import serve, timed_ms
+from benchmarks.worker import serve, timed_ms, timed_steps
 from dataloading.feature_spec import TRAIN, FeatureSpec
 from nn.trainer import Trainer
 from runtime.device import set_up
@@ -44,9 +43,7 @@ class Training:
 
         model = self.model
         (table,) = model.embedding.group_variables
-        workload.save_weights(
-            path, table.numpy(), layers(model.bottom_mlp), layers(model.top_mlp)
-        )
+        workload.save_weights(path, table.numpy(), layers(model.bottom_mlp), layers(model.top_mlp))
 
 
 class Multiplications:
@@ -102,16 +99,14 @@ def main() -> None:
         place = set_up(config.replace(amp=precision == "bfloat16").run)
         trainings[precision] = Training(config, place)
         multiplications[precision] = Multiplications(precision)
-        trainings[precision].save_weights(args.weights)
+        return {}
+
+    def save_weights() -> dict:
+        trainings["float32"].save_weights(args.weights)
         return {}
 
     def steps(precision: str, count: int) -> dict:
-        times, losses = [], []
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(count):
-            times.append(timed_ms(lambda: losses.append(trainings[precision].step())))
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-        return {"ms": times, "losses": losses, "faults": faults / count}
+        return timed_steps(trainings[precision].step, count)
 
     def products(precision: str) -> dict:
         return {"ms": multiplications[precision].times_ms()}
@@ -124,6 +119,7 @@ def main() -> None:
         {
             "describe": describe,
             "start": start,
+            "save_weights": save_weights,
             "steps": steps,
             "products": products,
             "parts": parts,

@@ -5,14 +5,13 @@ One concatenated embedding table with sparse gradients, `nn.Linear`, `torch.bmm`
 """
 
 import argparse
-import resource
 
 import numpy as np
 import torch
 from torch import nn
 
 from benchmarks import dlrm_workload as workload
-from benchmarks.worker import serve, timed_ms
+from benchmarks.worker import serve, timed_ms, timed_steps
 
 
 class DLRM(nn.Module):
@@ -123,12 +122,7 @@ def main() -> None:
         return {}
 
     def steps(precision: str, count: int) -> dict:
-        times, losses = [], []
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(count):
-            times.append(timed_ms(lambda: losses.append(trainings[precision].step())))
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-        return {"ms": times, "losses": losses, "faults": faults / count}
+        return timed_steps(trainings[precision].step, count)
 
     def products(precision: str) -> dict:
         return {"ms": multiplications[precision].times_ms()}

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from dataloading.feature_spec import FeatureSpec
+from preproc.criteo import duckdb_engine
 from preproc.criteo.arguments import Options, parse_size
 from preproc.criteo.binary_files import encode_numericals, id_dtype
+from preproc.criteo.duckdb_engine import DuckDBEngine
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.prepare import prepare
 from tests.preproc import criteo_reference as reference
@@ -181,6 +183,29 @@ def test_rows_keep_their_order(tmp_path, threads):
     numericals = np.fromfile(tmp_path / "out" / "train" / "numerical.bin", "<f2").reshape(-1, 13)
     expected = np.log(np.arange(len(numericals)) + 3.0).astype("<f2")
     np.testing.assert_array_equal(numericals[:, 0], expected)
+
+
+def test_blocks_and_batches(log, tmp_path, monkeypatch):
+    """More rows than one block, and more days than one batch, hold."""
+    monkeypatch.setattr(duckdb_engine, "_NUMERICAL_ROWS", 100)
+    monkeypatch.setattr(duckdb_engine, "_ID_ROWS", 64)
+    enter, batches = DuckDBEngine.__enter__, []
+
+    def enter_with_little_memory(self):
+        enter(self)._memory_bytes = 4 * 16 * 1600  # 1,600 rows a batch; the days have 700 to 1,003
+        return self
+
+    def noted(self, days, split=DuckDBEngine._batches):
+        for batch in split(self, days):
+            batches.append([day.num_rows for day in batch])
+            yield batch
+
+    monkeypatch.setattr(DuckDBEngine, "__enter__", enter_with_little_memory)
+    monkeypatch.setattr(DuckDBEngine, "_batches", noted)
+    run(log, tmp_path / "out", frequency_threshold=2)
+    expected = reference.prepare(days(log, 0, 1, 2, 3), 2)
+    assert reference.files_of(tmp_path / "out") == expected
+    assert batches == [[700, 801], [902], [1003]] * 26
 
 
 def test_same_files_again(log, tmp_path):

@@ -1,0 +1,171 @@
+"""Training throughput of DLRM beside a plain PyTorch DLRM, in one interleaved run.
+
+    make bench
+    python -m benchmarks.dlrm_training --output benchmarks/results/dlrm_training_CPU_YYYYMM.md
+
+Both sides live as processes of their own, get the same rows, initial weights and number of
+threads, and take turns: a few steps each, in an order that alternates from round to round. Each
+round also measures the step's matrix products alone, which are the floor of a step's time. The
+exit code is 1 if our side misses its target.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import dlrm_report, machine
+from benchmarks import dlrm_workload as workload
+from benchmarks.worker import Worker
+from dataloading.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
+
+OURS, PEER, POOLED_PEER = "ours (TensorFlow)", "PyTorch", "PyTorch, memory kept"
+
+# glibc hands each large tensor's memory back to the system, and every step pays for getting it
+# again, page by page. PyTorch allocates through glibc; TensorFlow keeps what it has.
+KEEP_MEMORY = {
+    "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000"
+}
+
+# Relative difference of the losses of both sides in the first steps.
+LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
+
+
+def make_rows(folder: Path) -> FeatureSpec:
+    """Generates the training rows as split binaries, in a process that leaves no threads behind."""
+    command = [sys.executable, "-m", "dataloading.synthetic", "--output", folder]
+    command += ["--rows", str(workload.NUM_BATCHES * workload.BATCH_SIZE)]
+    command += ["--validation_rows", "1", "--test_rows", "1", "--alpha", str(workload.ID_ALPHA)]
+    command += ["--cardinalities", ",".join(map(str, workload.TABLE_ROWS))]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+
+
+def read_rows(spec: FeatureSpec) -> workload.Rows:
+    """The same rows as arrays, for the other side."""
+    columns = {}
+    for chunk in spec.source_spec[TRAIN]:
+        values = np.fromfile(
+            spec.base_directory / chunk.files[0], spec.dtype(chunk.features[0])
+        ).reshape(-1, len(chunk.features))
+        columns.update(zip(chunk.features, values.T, strict=True))
+
+    def side_by_side(channel: str, dtype) -> np.ndarray:
+        return np.stack([columns[name].astype(dtype) for name in spec.channel(channel)], axis=1)
+
+    return workload.Rows(
+        side_by_side(NUMERICAL_CHANNEL, np.float32),
+        side_by_side(CATEGORICAL_CHANNEL, np.int64),
+        side_by_side("label", np.float32),
+    )
+
+
+def start_sides(folder: Path, torch_python: str, threads: int) -> dict[str, Worker]:
+    """Starts the three processes; their first steps must show that they train the same model."""
+    spec = make_rows(folder / "rows")
+    workload.save_rows(folder / "rows.npz", read_rows(spec))
+    shared = ["--weights", str(folder / "weights.npz"), "--threads", str(threads)]
+    tf_command = [sys.executable, "-m", "benchmarks.tf_dlrm", *shared]
+    tf_command += ["--dataset_path", str(spec.base_directory)]
+    torch_command = [torch_python, "-m", "benchmarks.torch_dlrm", *shared]
+    torch_command += ["--rows", str(folder / "rows.npz")]
+    threads_of = {"OMP_NUM_THREADS": str(threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {
+        OURS: Worker(OURS, tf_command, threads_of),
+        PEER: Worker(PEER, torch_command, threads_of),
+        POOLED_PEER: Worker(POOLED_PEER, torch_command, {**threads_of, **KEEP_MEMORY}),
+    }
+
+
+def check_same_training(sides: dict[str, Worker], precision: str, steps: int = 3) -> list[float]:
+    """The first losses of our side.
+
+    Raises:
+      RuntimeError: another side's losses differ, so that the sides train different things.
+    """
+    losses = {
+        name: side.ask("steps", precision=precision, count=steps)["losses"]
+        for name, side in sides.items()
+    }
+    for name, values in losses.items():
+        if not np.allclose(values, losses[OURS], rtol=LOSS_TOLERANCE[precision], atol=0):
+            raise RuntimeError(
+                f"the sides do not train the same model: first losses in {precision}: "
+                f"{OURS} {losses[OURS]}, {name} {values}"
+            )
+    return losses[OURS]
+
+
+class Measurements:
+    """What was measured, a value a round; the rounds of all lists correspond."""
+
+    def __init__(self):
+        self.step_ms: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self.product_ms: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+        self.faults: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self.first_losses: dict[str, list[float]] = {}
+        self.parts: dict[str, list[tuple[str, float]]] = {}
+        self.foreign_cpu: list[float] = []  # cores that other processes kept busy meanwhile
+
+    def measure_round(self, sides: dict[str, Worker], number: int, steps: int) -> None:
+        """One turn of everybody, in falling or rising order."""
+        order = list(sides.items())
+        for precision in workload.PRECISIONS:
+            for name, side in order if number % 2 else order[::-1]:
+                before = machine.busy_cpu_s()
+                answer = side.ask("steps", precision=precision, count=steps)
+                busy_s = machine.busy_cpu_s() - before
+                self.step_ms[name, precision].append(float(np.median(answer["ms"])))
+                self.faults[name, precision].append(answer["faults"])
+                self.foreign_cpu.append((busy_s - answer["cpu_s"]) / (sum(answer["ms"]) / 1e3))
+                if name != POOLED_PEER:
+                    answer = side.ask("products", precision=precision)
+                    self.product_ms[name, precision].append(answer["ms"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--warmup_rounds", type=int, default=2, help="rounds that do not count")
+    parser.add_argument("--steps", type=int, default=3, help="steps of a side's turn")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--torch_python", default=".venv-torch/bin/python")
+    parser.add_argument("--output", type=Path, help="Markdown page to write")
+    args = parser.parse_args()
+    measurements, sides = Measurements(), {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            sides = start_sides(Path(folder), args.torch_python, args.threads)
+            for precision in workload.PRECISIONS:
+                sides[OURS].ask("start", precision=precision)
+            sides[OURS].ask("save_weights")
+            for precision in workload.PRECISIONS:
+                for name in (PEER, POOLED_PEER):
+                    sides[name].ask("start", precision=precision)
+                measurements.first_losses[precision] = check_same_training(sides, precision)
+            for number in range(args.warmup_rounds):
+                Measurements().measure_round(sides, number, args.steps)
+            for number in range(args.rounds):
+                measurements.measure_round(sides, number, args.steps)
+            for precision in workload.PRECISIONS:
+                answer = sides[OURS].ask("parts", precision=precision, count=10)
+                measurements.parts[precision] = answer["parts"]
+            versions = {name: side.ask("describe") for name, side in sides.items()}
+        finally:
+            for side in sides.values():
+                side.close()
+    page, met = dlrm_report.render(measurements, versions, args, (OURS, PEER, POOLED_PEER))
+    print(page)
+    if args.output:
+        args.output.write_text(page)
+    sys.exit(0 if met else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The machine that a result was measured on."""
+
+import datetime
+import os
+import platform
+from pathlib import Path
+
+_NOTABLE_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
+
+
+def cpu_flags() -> set[str]:
+    """What the processor can do, in Linux' words; empty where Linux does not tell."""
+    return set(_cpuinfo("flags").split())
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 matrices in hardware (AMX or AVX512-BF16)."""
+    return bool(cpu_flags() & {"amx_bf16", "avx512_bf16"})
+
+
+def describe() -> dict[str, str]:
+    """Facts for the head of a results page."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0))
+    family = f"family {_cpuinfo('cpu family')} model {_cpuinfo('model')}"
+    flags = " ".join(flag for flag in _NOTABLE_FLAGS if flag in cpu_flags())
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": f"{_cpuinfo('model name')} ({family}), {cores} cores; {flags}",
+        "memory": f"{memory_gib:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+    }
+
+
+def busy_cpu_s() -> float:
+    """CPU seconds that all processes together have used since the start; steal included."""
+    user, nice, system, _, _, irq, softirq, steal = (
+        int(ticks) for ticks in Path("/proc/stat").read_text().split()[1:9]
+    )
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _cpuinfo(key: str) -> str:
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return "unknown" if key != "flags" else ""
