@@ -100,8 +100,8 @@ def _products_table(measurements, sides) -> list[str]:
 
 def _parts_table(measurements) -> list[str]:
     table = [
-        "From TensorFlow's trace of the real step; where operations run at the same time, they "
-        "share the time equally.",
+        "From TensorFlow's trace of the real step, one operation at a time "
+        "(`--inter_op_parallelism 1`).",
         "",
         f"| part | {' | '.join(workload.PRECISIONS)} |",
         f"| --- |{' ---: |' * len(workload.PRECISIONS)}",

@@ -64,21 +64,35 @@ def read_rows(spec: FeatureSpec) -> workload.Rows:
     )
 
 
-def start_sides(folder: Path, torch_python: str, threads: int) -> dict[str, Worker]:
-    """Starts the three processes; their first steps must show that they train the same model."""
-    spec = make_rows(folder / "rows")
-    workload.save_rows(folder / "rows.npz", read_rows(spec))
-    shared = ["--weights", str(folder / "weights.npz"), "--threads", str(threads)]
-    tf_command = [sys.executable, "-m", "benchmarks.tf_dlrm", *shared]
-    tf_command += ["--dataset_path", str(spec.base_directory)]
-    torch_command = [torch_python, "-m", "benchmarks.torch_dlrm", *shared]
-    torch_command += ["--rows", str(folder / "rows.npz")]
-    threads_of = {"OMP_NUM_THREADS": str(threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    return {
-        OURS: Worker(OURS, tf_command, threads_of),
-        PEER: Worker(PEER, torch_command, threads_of),
-        POOLED_PEER: Worker(POOLED_PEER, torch_command, {**threads_of, **KEEP_MEMORY}),
-    }
+def start_ours(folder: Path, threads: int, *options: str) -> Worker:
+    """Our side, with the rows of `folder`; not yet a model."""
+    command = [sys.executable, "-m", "benchmarks.tf_dlrm", "--threads", str(threads), *options]
+    command += ["--weights", f"{folder}/weights.npz", "--dataset_path", f"{folder}/rows"]
+    return Worker(OURS, command, {"TF_CPP_MIN_LOG_LEVEL": "2"})
+
+
+def start_peer(name: str, folder: Path, threads: int, python: str, **environment) -> Worker:
+    """The other side, with the rows of `folder`; not yet a model."""
+    command = [python, "-m", "benchmarks.torch_dlrm", "--threads", str(threads)]
+    command += ["--weights", f"{folder}/weights.npz", "--rows", f"{folder}/rows.npz"]
+    return Worker(name, command, {"OMP_NUM_THREADS": str(threads), **environment})
+
+
+def trace_parts(folder: Path, threads: int, steps: int = 10) -> dict[str, list]:
+    """Milliseconds of the parts of our step, by precision.
+
+    One operation at a time, so that each part's time is its own: as fast a step as with more.
+    """
+    side = start_ours(folder, threads, "--inter_op_threads", "1")
+    try:
+        parts = {}
+        for precision in workload.PRECISIONS:
+            side.ask("start", precision=precision)
+            side.ask("steps", precision=precision, count=3)
+            parts[precision] = side.ask("parts", precision=precision, count=steps)["parts"]
+        return parts
+    finally:
+        side.close()
 
 
 def check_same_training(sides: dict[str, Worker], precision: str, steps: int = 3) -> list[float]:
@@ -138,10 +152,20 @@ def main() -> None:
     parser.add_argument("--torch_python", default=".venv-torch/bin/python")
     parser.add_argument("--output", type=Path, help="Markdown page to write")
     args = parser.parse_args()
+    if not Path(args.torch_python).exists():
+        parser.error(
+            f"--torch_python {args.torch_python} does not exist: `make bench` makes that "
+            "environment from benchmarks/requirements-torch.txt"
+        )
     measurements, sides = Measurements(), {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        workload.save_rows(folder / "rows.npz", read_rows(make_rows(folder / "rows")))
+        peer = (folder, args.threads, args.torch_python)
         try:
-            sides = start_sides(Path(folder), args.torch_python, args.threads)
+            sides[OURS] = start_ours(folder, args.threads)
+            sides[PEER] = start_peer(PEER, *peer)
+            sides[POOLED_PEER] = start_peer(POOLED_PEER, *peer, **KEEP_MEMORY)
             for precision in workload.PRECISIONS:
                 sides[OURS].ask("start", precision=precision)
             sides[OURS].ask("save_weights")
@@ -153,13 +177,11 @@ def main() -> None:
                 Measurements().measure_round(sides, number, args.steps)
             for number in range(args.rounds):
                 measurements.measure_round(sides, number, args.steps)
-            for precision in workload.PRECISIONS:
-                answer = sides[OURS].ask("parts", precision=precision, count=10)
-                measurements.parts[precision] = answer["parts"]
             versions = {name: side.ask("describe") for name, side in sides.items()}
         finally:
             for side in sides.values():
                 side.close()
+        measurements.parts = trace_parts(folder, args.threads)
     page, met = dlrm_report.render(measurements, versions, args, (OURS, PEER, POOLED_PEER))
     print(page)
     if args.output:

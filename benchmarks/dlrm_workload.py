@@ -3,6 +3,7 @@
 NumPy only: the environment of the PyTorch side has nothing else.
 """
 
+import itertools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ def products(padded_to: int = 8) -> list[Product]:
     """
     width = -(-INTERACTION_WIDTH // padded_to) * padded_to
     bottom, top = (NUM_NUMERICAL, *BOTTOM_MLP_DIMS), (width, *TOP_MLP_DIMS)
-    layers = [*zip(bottom, bottom[1:], strict=False), *zip(top, top[1:], strict=False)]
+    layers = [*itertools.pairwise(bottom), *itertools.pairwise(top)]
     found = [
         # Nobody needs the gradient of the numerical features.
         Product(kind, sizes, skipped=kind == "dX" and sizes[0] == NUM_NUMERICAL)

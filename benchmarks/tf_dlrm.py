@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--dataset_path", required=True)
     parser.add_argument("--weights", required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--inter_op_threads", type=int, help="--threads where not given")
     args = parser.parse_args()
     config = configuration.Config("dlrm").replace(
         dataset_path=args.dataset_path,
@@ -88,7 +89,7 @@ def main() -> None:
         seed=1,
         cpu=True,
         intra_op_parallelism=args.threads,
-        inter_op_parallelism=args.threads,
+        inter_op_parallelism=args.inter_op_threads or args.threads,
     )
     trainings, multiplications = {}, {}
 

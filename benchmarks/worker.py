@@ -23,7 +23,7 @@ class Worker:
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]):
         self.name = name
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process
         self._process = subprocess.Popen(
             command,
             env={**os.environ, **SLEEPING_THREADS, **environment},
