@@ -1,0 +1,259 @@
+"""What a placement costs: bytes of memory, bytes of the exchange, and time at the slowest rank."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from nn.embedding.plan_parts import (
+    DEVICE,
+    HOST,
+    ROW_SLICED,
+    TABLE_PARALLEL,
+    Feature,
+    Hardware,
+    Shard,
+    Table,
+)
+
+# Memory moves in pieces of 64 bytes (a cache line of x86; two sectors of an NVIDIA GPU): a narrower
+# row costs as much.
+LINE_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The tables, the features that read them, and what one step does with them."""
+
+    tables: tuple[Table, ...]
+    features: tuple[Feature, ...]
+    world_size: int
+    global_batch_size: int
+    state_bytes_per_element: float
+    state_bytes_per_row: float
+    exchange_itemsize: int
+    id_itemsize: int
+    dp_input: bool
+    hardware: Hardware
+
+    @cached_property
+    def features_of(self) -> tuple[tuple[int, ...], ...]:
+        """For each table the features that read it."""
+        found: list[list[int]] = [[] for _ in self.tables]
+        for f, feature in enumerate(self.features):
+            found[feature.table].append(f)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def ids(self) -> tuple[float, ...]:
+        """For each table the ids a sample."""
+        return tuple(sum(self.features[f].hotness for f in fs) for fs in self.features_of)
+
+    @cached_property
+    def vectors(self) -> tuple[float, ...]:
+        """For each table the output vectors a sample."""
+        return tuple(sum(self.features[f].num_vectors for f in fs) for fs in self.features_of)
+
+    def weight_bytes(self, t: int, rows: int, columns: int) -> int:
+        return rows * columns * self.tables[t].itemsize
+
+    def state_bytes(self, rows: int, columns: int) -> int:
+        """Optimizer state of a shard; a column slice has its own state for each row."""
+        return int(rows * (columns * self.state_bytes_per_element + self.state_bytes_per_row))
+
+    def size_bytes(self, t: int, rows: int, columns: int) -> int:
+        """Weights and optimizer state."""
+        return self.weight_bytes(t, rows, columns) + self.state_bytes(rows, columns)
+
+    def table_bytes(self, t: int) -> int:
+        return self.size_bytes(t, self.tables[t].rows, self.tables[t].dim)
+
+    def row_traffic_bytes(self, t: int, columns: int) -> int:
+        """Memory traffic of one id in a step: read; then read and write weights and state."""
+        traffic = 3 * _lines(columns * self.tables[t].itemsize)
+        state = columns * self.state_bytes_per_element + self.state_bytes_per_row
+        return traffic + 2 * _lines(state)
+
+    def lookup_s(self, t: int, columns: int, device: str, num_ids: float) -> float:
+        speed = self.hardware.device_bytes_per_s
+        if device == HOST:
+            speed = self.hardware.host_bytes_per_s
+        return num_ids * self.row_traffic_bytes(t, columns) / speed
+
+    def work_s(self, t: int, columns: int, device: str) -> float:
+        """Time a step costs the one rank that holds these columns: look-ups and exchange.
+
+        Exchange: ids come in, vectors go out, their gradients come in, from and to all other ranks.
+        """
+        batch = self.global_batch_size
+        seconds = self.lookup_s(t, columns, device, batch * self.ids[t])
+        ids = self.ids[t] * self.id_itemsize if self.dp_input else 0.0
+        exchanged = ids + 2 * self.vectors[t] * columns * self.exchange_itemsize
+        others = (self.world_size - 1) / self.world_size
+        return seconds + batch * others * exchanged / self.hardware.exchange_bytes_per_s
+
+
+def _lines(size_bytes: float) -> int:
+    return -int(-size_bytes // LINE_BYTES) * LINE_BYTES
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What the `cost` planner makes small: the greatest load of a rank.
+
+    load = work_s / mean work_s + memory_weight x bytes / mean bytes, summed over the rank's
+    table-parallel shards; both means are of a perfectly even distribution of unsliced tables. Work
+    is the estimated time of look-ups and exchange; bytes are weights and optimizer state. Loads are
+    whole numbers (2^32 is a load of 1), so that every rank of a job computes the same plan.
+    """
+
+    workload: Workload
+    mean_work_s: float
+    mean_bytes: float
+    memory_weight: float
+
+    @classmethod
+    def of(cls, workload: Workload, tables: Sequence[int], memory_weight: float) -> "Objective":
+        """The objective for placing `tables` (numbers)."""
+        work = sum(workload.work_s(t, workload.tables[t].dim, DEVICE) for t in tables)
+        size = sum(workload.table_bytes(t) for t in tables)
+        return cls(workload, work / workload.world_size, size / workload.world_size, memory_weight)
+
+    def load(self, t: int, columns: int, device: str) -> int:
+        work = size = 0.0
+        if self.mean_work_s:
+            work = self.workload.work_s(t, columns, device) / self.mean_work_s
+        if self.mean_bytes:
+            rows = self.workload.tables[t].rows
+            size = self.workload.size_bytes(t, rows, columns) / self.mean_bytes
+        return int(2**32 * (work + self.memory_weight * size))
+
+    def value(self, shards_by_rank: Sequence[Sequence[Shard]]) -> int:
+        return max(
+            sum(self.load(s.table, s.columns, s.device) for s in shards)
+            for shards in shards_by_rank
+        )
+
+
+@dataclass(frozen=True)
+class RankCost:
+    """What a plan asks of one rank. Exchange: bytes a step that the rank sends to other ranks.
+
+    Attributes:
+      num_shards, rows, columns: sums over the rank's shards, copies of data-parallel tables too.
+      weight_bytes, state_bytes: on device and host together.
+      device_bytes, host_bytes: weights and state, by place.
+      id_bytes: ids to the ranks that look them up (forward).
+      vector_bytes: looked-up vectors to the ranks that have the samples (forward).
+      gradient_bytes: gradients of vectors to the ranks that look up (backward).
+      allreduce_bytes: gradients of data-parallel tables, dense or as rows, whichever is less.
+      work_s: estimated time of look-ups and exchange.
+    """
+
+    rank: int
+    num_shards: int
+    rows: int
+    columns: int
+    weight_bytes: int
+    state_bytes: int
+    device_bytes: int
+    host_bytes: int
+    id_bytes: int
+    vector_bytes: int
+    gradient_bytes: int
+    allreduce_bytes: int
+    work_s: float
+
+    @property
+    def alltoall_bytes(self) -> int:
+        return self.id_bytes + self.vector_bytes + self.gradient_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.device_bytes + self.host_bytes
+
+
+def rank_costs(
+    workload: Workload, local_shards: Sequence[Sequence[Shard]], row_sliced: Sequence[int]
+) -> list[RankCost]:
+    """Costs of each rank.
+
+    Ids of a row-sliced table are taken to fall evenly on its rows.
+
+    Args:
+      local_shards: for each rank all its shards.
+      row_sliced: numbers of the row-sliced tables.
+    """
+    w = workload
+    table_shards = [s for shards in local_shards for s in shards if s.kind == TABLE_PARALLEL]
+    all_ids = sum(w.ids[s.table] for s in table_shards)
+    all_elements = sum(w.vectors[s.table] * s.columns for s in table_shards)
+    local = w.global_batch_size / w.world_size
+    remote = w.global_batch_size - local  # samples of other ranks
+    costs = []
+    for rank, shards in enumerate(local_shards):
+        own_ids = own_elements = allreduce_bytes = seconds = 0.0
+        rows_held = dict.fromkeys(row_sliced, 0)
+        for s in shards:
+            if s.kind == TABLE_PARALLEL:
+                own_ids += w.ids[s.table]
+                own_elements += w.vectors[s.table] * s.columns
+                seconds += w.work_s(s.table, s.columns, s.device)
+            elif s.kind == ROW_SLICED:
+                rows_held[s.table] = s.rows
+            else:
+                allreduce_bytes += _allreduce_bytes(w, s)
+                seconds += w.lookup_s(s.table, s.columns, s.device, local * w.ids[s.table])
+        # From here on in ids and elements, not bytes; `sent` to other ranks, `owned` by this one.
+        ids_sent = local * (all_ids - own_ids) * w.dp_input
+        elements_sent, gradients_sent = remote * own_elements, local * (all_elements - own_elements)
+        for t, rows in rows_held.items():
+            table, share = w.tables[t], rows / w.tables[t].rows
+            sent, owned = local * (1 - share) * w.ids[t], remote * share * w.ids[t]
+            ids_sent += sent
+            gradients_sent += sent * table.dim
+            elements_sent += owned * table.dim
+            seconds += w.lookup_s(t, table.dim, DEVICE, (local + remote) * share * w.ids[t])
+            received = w.id_itemsize + 2 * table.dim * w.exchange_itemsize
+            seconds += owned * received / w.hardware.exchange_bytes_per_s
+        seconds += allreduce_bytes / w.hardware.exchange_bytes_per_s
+        weights = [w.weight_bytes(s.table, s.rows, s.columns) for s in shards]
+        states = [w.state_bytes(s.rows, s.columns) for s in shards]
+        host_bytes = sum(
+            weight + state
+            for s, weight, state in zip(shards, weights, states, strict=True)
+            if s.device == HOST
+        )
+        costs.append(
+            RankCost(
+                rank=rank,
+                num_shards=len(shards),
+                rows=sum(s.rows for s in shards),
+                columns=sum(s.columns for s in shards),
+                weight_bytes=sum(weights),
+                state_bytes=sum(states),
+                device_bytes=sum(weights) + sum(states) - host_bytes,
+                host_bytes=host_bytes,
+                id_bytes=round(ids_sent * w.id_itemsize),
+                vector_bytes=round(elements_sent * w.exchange_itemsize),
+                gradient_bytes=round(gradients_sent * w.exchange_itemsize),
+                allreduce_bytes=round(allreduce_bytes),
+                work_s=seconds,
+            )
+        )
+    return costs
+
+
+def _allreduce_bytes(workload: Workload, s: Shard) -> float:
+    """What a rank sends of a data-parallel table's gradient: the table in a ring, or its rows."""
+    weight_bytes = workload.weight_bytes(s.table, s.rows, s.columns)
+    row_bytes = s.columns * workload.tables[s.table].itemsize + workload.id_itemsize
+    local_ids = workload.global_batch_size / workload.world_size * workload.ids[s.table]
+    return (workload.world_size - 1) * min(
+        2 * weight_bytes / workload.world_size, local_ids * row_bytes
+    )
+
+
+def imbalance(values: Sequence[float]) -> float:
+    """Greatest over mean; 1 is even, also where all are zero."""
+    total = sum(values)
+    return max(values) * len(values) / total if total else 1.0
