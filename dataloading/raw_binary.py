@@ -24,9 +24,9 @@ class RawBinaryDataset(RowDataset):
     the rows within windows of `window_rows`. Data of up to one window (524,288 rows) is shuffled
     fully. The files are mapped into memory, not loaded: what stays in memory is page cache.
 
-    Every batch is checked: ids must lie in [0, cardinality) and labels in [0, 1]. A row that does
-    not ends the iteration with `tf.errors.InvalidArgumentError`, whose message names the feature,
-    the file, the row and the way out.
+    Every batch is checked: ids must lie in [0, cardinality), numericals be finite and labels be 0
+    or 1. Another row ends the iteration with `tf.errors.InvalidArgumentError`, whose message names
+    the feature, the file, the row and the way out; `failure` holds it, too.
 
     Args:
         spec: with the channels `numerical`, `categorical` (each may be empty) and `label`.
@@ -98,7 +98,16 @@ class RawBinaryDataset(RowDataset):
             chunk.read(rows) if index in self._used else None
             for index, chunk in enumerate(self._chunks)
         ]
-        arrays = [column.of(chunks) for column in self._numerical]
+        arrays = []
+        for column in self._numerical:
+            values = column.of(chunks)
+            if _has_non_finite(values):
+                raise ValueError(
+                    self._message(column, rows, values, ~np.isfinite(values))
+                    + "; numericals must be finite, a NaN kills weights without a word. Write 0 or "
+                    "a mean for a missing value when preparing the data"
+                )
+            arrays.append(values)
         for column, cardinality in zip(self._categorical, self._cardinalities, strict=True):
             ids = column.of(chunks)
             # One pass: seen as unsigned, negative ids are the largest.
@@ -110,10 +119,11 @@ class RawBinaryDataset(RowDataset):
                 )
             arrays.append(ids)
         labels = self._label.of(chunks)
-        if labels.size and not (labels.min() >= 0 and labels.max() <= 1):
+        bad = (labels != 0) & (labels != 1)
+        if bad.any():
             raise ValueError(
-                self._message(self._label, rows, labels, ~((labels >= 0) & (labels <= 1)))
-                + "; labels lie in [0, 1] (bool is a byte of 0 or 1). Prepare the file anew"
+                self._message(self._label, rows, labels, bad)
+                + "; labels are 0 or 1 (bool is a byte of 0 or 1). Prepare the file anew"
             )
         arrays.append(labels)
         return arrays
@@ -122,11 +132,23 @@ class RawBinaryDataset(RowDataset):
         """Where the first bad value is."""
         first = np.flatnonzero(bad.any(axis=1))[0]
         row = int(rows.start + first if isinstance(rows, slice) else rows[first])
-        file, row_in_file = self._chunks[column.chunk].locate(row)
+        chunk = self._chunks[column.chunk]
+        file, row_in_file = chunk.locate(row)
+        position = np.flatnonzero(bad[first])[0]
+        feature = chunk.feature_at(column.begin + position)
         return (
-            f"{self._origin}: feature '{column.feature}': found {values[first][bad[first]][0]} in "
+            f"{self._origin}: feature '{feature}': found {values[first, position]} in "
             f"row {row} (row {row_in_file} of file '{file}', both counted from 0)"
         )
+
+
+def _has_non_finite(values: np.ndarray) -> bool:
+    """Whether a float array holds NaN or infinity; float16 by its exponent bits, because NumPy
+    converts it one value at a time."""
+    if values.dtype == np.float16:
+        exponent = np.uint16(0x7C00)
+        return bool(((values.view(np.uint16) & exponent) == exponent).any())
+    return not np.isfinite(values).all()
 
 
 class _Column(NamedTuple):
@@ -170,6 +192,10 @@ class _StoredChunk:
             columns.append(_Column(feature, index, self._dtype, begin, begin + hotness))
             begin += hotness
         return columns
+
+    def feature_at(self, position: int) -> str:
+        """The feature that a row's value at `position` belongs to."""
+        return next(c.feature for c in self.columns(0) if c.begin <= position < c.end)
 
     def read(self, rows) -> np.ndarray:
         """A copy of the rows of a slice or of an int64 array."""

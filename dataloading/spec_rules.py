@@ -141,7 +141,9 @@ def _check_dtype_holds(dtype: str, cardinality: int, where: str) -> None:
         )
     if cardinality - 1 > largest:
         fitting = [
-            d for d in ("int8", "int16", "int32", "int64") if cardinality - 1 <= np.iinfo(d).max
+            d
+            for d in ("int8", "uint8", "int16", "int32", "int64")
+            if cardinality - 1 <= np.iinfo(d).max
         ]
         raise ValueError(
             f"{where}: dtype {dtype} holds ids up to {largest}, cardinality {cardinality} needs "

@@ -40,6 +40,10 @@ class Scores(NamedTuple):
     note: str
 
 
+class NonFiniteScores(ValueError):
+    """The model gave NaN for a row."""
+
+
 class _Metrics:
     """Checks and log loss; a subclass keeps what its AUC needs in `_store`."""
 
@@ -172,7 +176,7 @@ class _Metrics:
         logits = logits.astype(np.float32, copy=False)
         num_nan = np.count_nonzero(np.isnan(logits))
         if num_nan:
-            raise ValueError(
+            raise NonFiniteScores(
                 f"metrics: {num_nan} of {logits.size} logits of a batch are NaN, so neither log "
                 "loss nor AUC exists. The model has diverged: lower the learning rate or restore "
                 "an earlier checkpoint."

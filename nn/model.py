@@ -52,6 +52,12 @@ class RankingConfig:
             )
         if self.interaction == "cross":
             return
+        if len(self.feature_names) + bool(self.num_numerical) < 2 and self.feature_names:
+            raise ValueError(
+                "--interaction dot_tensorflow needs two features to multiply, the data set has one "
+                f"categorical feature ({self.feature_names[0]}) and no numericals: use "
+                "--interaction cross"
+            )
         dims = set(self.embedding_dims)
         if len(dims) > 1:
             raise ValueError(
@@ -140,12 +146,12 @@ class RankingModel(keras.Model):
         bottom = None
         if self.bottom_mlp is not None:
             bottom = self.bottom_mlp(tf.cast(numerical, self.compute_dtype))
-        if not self.config.feature_names:
-            crossed = bottom
-        elif self.config.interaction == "cross":
-            embeddings = self.embedding(ids)
-            parts = [embeddings] if bottom is None else [bottom, embeddings]
+        parts = [] if bottom is None else [bottom]
+        if self.config.interaction == "cross":
+            parts += [self.embedding(ids)] if ids else []
             crossed = self.interaction(tf.concat(parts, axis=1))
+        elif not ids:
+            crossed = bottom
         else:
             dim = self.config.embedding_dims[0]
             embeddings = tf.reshape(self.embedding(ids), [-1, len(ids), dim])

@@ -8,9 +8,11 @@ The folder appears under its name only when it is whole. Weights are read and wr
 so that a table never exists twice in memory.
 """
 
+import ctypes
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,10 @@ import numpy as np
 
 FORMAT = 1
 _INDEX = "checkpoint.json"
+
+
+class NonFiniteWeight(Exception):
+    """A weight that should be saved holds NaN or infinity; the text is its name."""
 
 
 class Weight(Protocol):
@@ -89,28 +95,67 @@ def save(path: str | os.PathLike, weights: Sequence[Weight], description: Mappin
 
     Raises:
       ValueError: `path` exists and is no checkpoint.
+      NonFiniteWeight: a weight holds NaN or infinity; nothing is saved, an older one stays.
     """
     path = Path(path)
+    _check_replaceable(path)
+    staging = _staging_folder(path)
+    try:
+        size_bytes = _write(staging, weights, description)
+        if path.exists():
+            _exchange(staging, path)
+        else:
+            os.rename(staging, path)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)  # what is left: a failed one, or the old one
+    return size_bytes
+
+
+def check_writable(path: str | os.PathLike) -> None:
+    """Finds out before a training whether `save` could write to `path` after it.
+
+    Raises:
+      ValueError: `path` is something else than a checkpoint, or nothing can be written there.
+    """
+    path = Path(path)
+    _check_replaceable(path)
+    try:
+        _staging_folder(path).rmdir()
+    except OSError as error:
+        raise ValueError(
+            f"--save_checkpoint_path {path} cannot be written: {error.strerror}"
+        ) from None
+
+
+def _check_replaceable(path: Path) -> None:
     if path.exists() and not (path / _INDEX).exists():
         raise ValueError(
             f"--save_checkpoint_path {path} exists and is no checkpoint: it is left as it is; give "
             "another folder"
         )
-    staging = path.with_name(path.name + ".partial")
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
+
+
+def _staging_folder(path: Path) -> Path:
+    """A new folder beside `path`, so that a rename suffices to put it in place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Swaps two folders, in one step where the system can (Linux): at any moment one checkpoint
+    stands under its name."""
     try:
-        size_bytes = _write(staging, weights, description)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-    old = path.with_name(path.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        os.rename(path, old)
-    os.rename(staging, path)
-    shutil.rmtree(old, ignore_errors=True)
-    return size_bytes
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        renameat2 = None
+    current, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    names = (os.fsencode(first), os.fsencode(second))
+    if renameat2 and renameat2(current, names[0], current, names[1], exchange) == 0:
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{second.name}.", dir=second.parent))
+    os.rename(second, aside)
+    os.rename(first, second)
+    os.rename(aside, first)
 
 
 def _write(staging: Path, weights: Sequence[Weight], description: Mapping[str, Any]) -> int:
@@ -151,7 +196,10 @@ def _write_array(file: Path, weight: Weight) -> None:
         }
         np.lib.format.write_array_header_2_0(stream, header)
         for first, last in weight.pieces():
-            stream.write(np.ascontiguousarray(weight.read(first, last)).data)
+            values = np.ascontiguousarray(weight.read(first, last))
+            if not np.isfinite(values).all():
+                raise NonFiniteWeight(weight.name)
+            stream.write(values.data)
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -168,10 +216,12 @@ def _index(path: str | os.PathLike) -> dict[str, Any]:
         ) from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path / _INDEX} is damaged ({error})") from None
-    if index.get("format") != FORMAT:
-        raise ValueError(
-            f"{path / _INDEX} has format {index.get('format')}, this version reads {FORMAT}"
-        )
+    found = index.get("format") if isinstance(index, dict) else None
+    if found != FORMAT:
+        raise ValueError(f"{path / _INDEX} has format {found}, this version reads {FORMAT}")
+    for key in ("description", "weights"):
+        if not isinstance(index.get(key), dict):
+            raise ValueError(f"{path / _INDEX} is damaged ({key} is missing)")
     return index
 
 
@@ -198,9 +248,9 @@ def restore(path: str | os.PathLike, weights: Sequence[Weight]) -> None:
         )
     arrays = {}
     for weight in weights:
-        file = path / entries[weight.name]["file"]
+        file = path / _file_of(weight.name)
         try:
-            array = np.load(file, mmap_mode="r")
+            array = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise ValueError(f"checkpoint file {file} is missing or damaged ({error})") from None
         if array.shape != tuple(weight.shape) or array.dtype != weight.dtype:

@@ -142,7 +142,7 @@ def test_hotness_and_interleaved_features_of_several_dtypes(tmp_path, hotness):
         {
             "num.bin": np.arange(40, dtype=np.float16),
             "z.bin": np.arange(20, dtype=np.int8),
-            "label.bin": np.linspace(0, 1, 20, dtype=np.float32),
+            "label.bin": (np.arange(20) % 3 == 0).astype(np.float32),
             "ids.bin": table,
         },
         {"numerical": ["x", "z", "y"], "categorical": ["b", "a"], "label": ["label"]},
@@ -161,7 +161,7 @@ def test_hotness_and_interleaved_features_of_several_dtypes(tmp_path, hotness):
     np.testing.assert_array_equal(
         batch.inputs.numerical, np.stack([2 * rows, rows, 2 * rows + 1], 1)
     )
-    np.testing.assert_array_equal(batch.labels[:, 0], np.linspace(0, 1, 20, dtype=np.float32))
+    np.testing.assert_array_equal(batch.labels[:, 0], np.arange(20) % 3 == 0)
     (shuffled,) = RawBinaryDataset(spec, "train", 20, shuffle=True).dataset()
     order = shuffled.inputs.numerical[:, 1].numpy().astype(int)
     np.testing.assert_array_equal(shuffled.inputs.categorical[0], b.numpy()[order])
@@ -293,14 +293,32 @@ def test_the_row_is_found_in_the_second_file(tmp_path):
         list(loader.dataset())
 
 
-def test_a_label_that_is_no_probability_is_refused(tmp_path):
+def test_a_label_other_than_0_and_1_is_refused(tmp_path):
     spec = damaged(tmp_path, "label.bin", 6, b"\x07")
     loader = RawBinaryDataset(spec, "train", 8)
-    message = r"'label': found 7 in row 6 .*; labels lie in \[0, 1\] \(bool is a byte of 0 or 1\)"
+    message = r"'label': found 7 in row 6 .*; labels are 0 or 1 \(bool is a byte of 0 or 1\)"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     with pytest.raises(ValueError, match=message):
         loader._read(0, 0, 20)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_numerical_that_is_not_finite_is_refused(tmp_path, dtype, value):
+    spec = damaged(tmp_path, "label.bin", 6, b"\x01")
+    content = spec.to_dict()
+    for name in spec.channel("numerical"):
+        content["feature_spec"][name]["dtype"] = dtype
+    numbers = np.zeros([20, 2], dtype)
+    numbers[:, 0] = np.finfo(dtype).max
+    numbers.tofile(tmp_path / "num.bin")
+    spec = type(spec).from_dict(content, spec.base_directory, spec.origin)
+    assert len(RawBinaryDataset(spec, "train", 8)._read(0, 0, 20)) > 0
+    numbers[13, 1] = value
+    numbers.tofile(tmp_path / "num.bin")
+    with pytest.raises(ValueError, match=rf"'y': found {value} in row 13 .*must be finite"):
+        RawBinaryDataset(spec, "train", 8)._read(0, 0, 20)
 
 
 REFUSED = {

@@ -148,12 +148,18 @@ def test_models_without_numericals_or_without_tables(numerical, features, intera
     model = RankingModel(config)
     ids = tuple(tf.zeros([6, 1], tf.int32) for _ in features)
     assert model((tf.zeros([6, numerical]), ids)).shape == (6, 1)
+    crossed = {"down_0", "up_0"} <= {layer.name for layer in model.submodules if layer.name}
+    assert crossed == (interaction == "cross")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"num_numerical": 0, "feature_names": ()}, "neither numerical nor categorical"),
+        (
+            {"num_numerical": 0, "feature_names": ("a",), "embedding_dims": (4,)},
+            r"needs two features to multiply.*\(a\).*--interaction cross",
+        ),
         ({"bottom_mlp_dims": ()}, "--bottom_mlp_dims is empty.*2 numerical features"),
         ({"embedding_dims": (4, 8)}, r"one --embedding_dim for all tables, got \[4, 8\]"),
         ({"bottom_mlp_dims": (16, 8)}, "ends with 8, but --embedding_dim is 4"),

@@ -71,6 +71,43 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
     checkpoint.restore(path, some_weights())
 
 
+def test_folders_beside_the_checkpoint_are_nobodys_business(tmp_path):
+    for name in ("model.old", "model.partial"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "keep").touch()
+    for n in range(2):
+        checkpoint.save(tmp_path / "model", some_weights(float(n)), {"n": n})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "model.old", "model.partial"]
+    assert (tmp_path / "model.old/keep").exists() and (tmp_path / "model.partial/keep").exists()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, value):
+    path = tmp_path / "model"
+    checkpoint.save(path, some_weights(1.0), {"n": 1})
+    with pytest.raises(checkpoint.NonFiniteWeight, match="dense/mlp/kernel"):
+        checkpoint.save(path, some_weights(value), {"n": 2})
+    assert checkpoint.describe(path) == {"n": 1}
+
+
+def test_writability_is_known_before_training(tmp_path):
+    checkpoint.check_writable(tmp_path / "new/model")
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="--save_checkpoint_path .* cannot be written"):
+        checkpoint.check_writable(tmp_path / "file/model")
+    with pytest.raises(ValueError, match="exists and is no checkpoint"):
+        checkpoint.check_writable(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "new"]
+
+
+def test_exchange_without_the_systems_help(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint.ctypes, "CDLL", lambda *a, **k: object())
+    for n in range(2):
+        checkpoint.save(tmp_path / "model", some_weights(float(n)), {"n": n})
+    assert checkpoint.describe(tmp_path / "model") == {"n": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_folder_that_is_no_checkpoint_is_not_overwritten(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/final.txt").write_text("years of work")
@@ -85,6 +122,8 @@ def test_a_folder_that_is_no_checkpoint_is_not_overwritten(tmp_path):
         (lambda p: None, None),
         (lambda p: (p / "checkpoint.json").unlink(), "is no checkpoint: it has no checkpoint.json"),
         (lambda p: (p / "checkpoint.json").write_text("{"), "is damaged"),
+        (lambda p: (p / "checkpoint.json").write_text("[]"), "has format None"),
+        (lambda p: (p / "checkpoint.json").write_text('{"format": 1}'), "description is missing"),
         (lambda p: (p / "sparse/cat.npy").unlink(), "sparse/cat.npy is missing or damaged"),
         (lambda p: (p / "sparse/cat.npy").write_bytes(b"\x93NUMPY"), "missing or damaged"),
         (
