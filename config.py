@@ -125,7 +125,6 @@ class OptimizerConfig:
     adagrad_initial_accumulator: float = _flag(
         0.1, "Adagrad: start of the sum of squares", minimum=0
     )
-    loss_scale: float = _flag(65536.0, "static loss scale of float16 training (--amp)", minimum=1)
 
 
 @dataclass(frozen=True)
@@ -160,6 +159,7 @@ class RunConfig:
     amp: bool = _flag(
         False, "mixed precision: float16 with loss scaling on a GPU, bfloat16 on a CPU"
     )
+    loss_scale: float = _flag(65536.0, "static loss scale of float16 training (--amp)", minimum=1)
     xla: bool = _flag(False, "let XLA compile the operations that it can fuse")
     cpu: bool = _flag(False, "use no GPU")
     inter_op_parallelism: int | None = _flag(None, "threads that run operations", minimum=0)
@@ -333,42 +333,116 @@ def _check_range(field, value) -> None:
             raise ValueError(f"--{field.name} must be at least {minimum}, got {item}")
 
 
-# Flags that only mean something together with another one: given without it they would be ignored.
-_NEEDS: tuple[tuple[str, str, Any], ...] = (
-    ("shuffle_window_rows", "--shuffle", lambda c: c.data.shuffle),
-    ("num_cross_layers", "--interaction cross", lambda c: c.model.interaction == "cross"),
-    ("cross_layer_projection_dim", "--interaction cross", lambda c: c.model.interaction == "cross"),
-    ("loss_scale", "--amp", lambda c: c.run.amp),
-    ("profiler_steps", "--profiler_start_step", lambda c: c.run.profiler_start_step is not None),
-    ("profiled_rank", "--profiler_start_step", lambda c: c.run.profiler_start_step is not None),
-    ("profiler_start_step", "--mode train", lambda c: c.run.mode == "train"),
-    ("auc_threshold", "--mode train", lambda c: c.run.mode == "train"),
-    ("warmup_batches", "--mode inference", lambda c: c.run.mode == "inference"),
-    ("max_steps", "--mode train or inference", lambda c: c.run.mode != "eval"),
-    ("shuffle", "--dataset_type tf_raw", lambda c: c.data.dataset_type == "tf_raw"),
-    ("eval_mapping", "--dataset_type tf_raw", lambda c: c.data.dataset_type == "tf_raw"),
-    *(
-        (name, "--dataset_type synthetic", lambda c: c.data.dataset_type == "synthetic")
-        for name in (
+def _with_adam(config: "Config") -> bool:
+    return any("adam" in name for name in _optimizers(config))
+
+
+def _with_adagrad(config: "Config") -> bool:
+    return any("adagrad" in name for name in _optimizers(config))
+
+
+def _optimizers(config: "Config") -> tuple[str, str]:
+    return config.optimizer.optimizer, config.optimizer.embedding_optimizer
+
+
+def _draws_from_flags(config: "Config") -> bool:
+    data = config.data
+    return data.dataset_type == "synthetic" and not data.synthetic_dataset_use_feature_spec
+
+
+# Flags that only mean something together with others: given without them they would be ignored.
+_NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
+    (("shuffle_window_rows",), "--shuffle", lambda c: c.data.shuffle),
+    (
+        ("num_cross_layers", "cross_layer_projection_dim"),
+        "--interaction cross",
+        lambda c: c.model.interaction == "cross",
+    ),
+    (("loss_scale",), "--amp", lambda c: c.run.amp),
+    (
+        ("profiler_steps", "profiled_rank"),
+        "--profiler_start_step",
+        lambda c: c.run.profiler_start_step is not None,
+    ),
+    (
+        ("shuffle", "eval_mapping"),
+        "--dataset_type tf_raw",
+        lambda c: c.data.dataset_type == "tf_raw",
+    ),
+    (
+        (
             "synthetic_dataset_train_batches",
             "synthetic_dataset_valid_batches",
+            "synthetic_dataset_use_feature_spec",
+        ),
+        "--dataset_type synthetic",
+        lambda c: c.data.dataset_type == "synthetic",
+    ),
+    (
+        (
             "synthetic_dataset_cardinalities",
             "synthetic_dataset_hotness",
             "synthetic_dataset_alpha",
             "synthetic_dataset_num_numerical_features",
-            "synthetic_dataset_use_feature_spec",
-        )
+        ),
+        "--dataset_type synthetic and without --synthetic_dataset_use_feature_spec",
+        _draws_from_flags,
     ),
+    (
+        ("dataset_path", "feature_spec"),
+        "--dataset_type tf_raw or --synthetic_dataset_use_feature_spec",
+        lambda c: not _draws_from_flags(c),
+    ),
+    (
+        ("embedding_optimizer", "embedding_learning_rate"),
+        "--embedding_trainable",
+        lambda c: c.model.embedding_trainable,
+    ),
+    (("beta1", "beta2"), "--optimizer or --embedding_optimizer adam", _with_adam),
+    (
+        ("adagrad_initial_accumulator",),
+        "--optimizer or --embedding_optimizer adagrad",
+        _with_adagrad,
+    ),
+    (
+        ("epsilon",),
+        "--optimizer or --embedding_optimizer adam or adagrad",
+        lambda c: _with_adam(c) or _with_adagrad(c),
+    ),
+    (("xla",), "compiled functions, not with --run_eagerly", lambda c: not c.run.run_eagerly),
 )
+
+# Flags of the training command that the other modes leave alone. They are no error, so that
+# `--restore_checkpoint_path CHECKPOINT --mode eval` can be appended to the command that trained.
+_TRAINING_ONLY = frozenset(
+    {
+        *(field.name for field in dataclasses.fields(OptimizerConfig)),
+        *("batch_size", "epochs", "evals_per_epoch", "auc_threshold", "print_freq"),
+        *("save_checkpoint_path", "profiler_start_step", "profiler_steps", "profiled_rank"),
+        *("shuffle", "shuffle_window_rows", "synthetic_dataset_train_batches"),
+        *("embedding_trainable", "embedding_zeros_initializer"),
+    }
+)
+
+
+def unused(config: Config) -> list[str]:
+    """The given flags that this `--mode` does not read."""
+    names = set()
+    if config.run.mode != "train":
+        names |= _TRAINING_ONLY
+    if config.run.mode == "eval":
+        names.add("max_steps")
+    if config.run.mode != "inference":
+        names.add("warmup_batches")
+    return sorted(names & config.given)
 
 
 def check(config: Config) -> None:
     """Checks flags against each other. Raises ValueError that names both and the way out."""
-    for name, needed, holds in _NEEDS:
-        if name in config.given and not holds(config):
-            raise ValueError(
-                f"--{name} is only read with {needed}: add that, or leave --{name} out"
-            )
+    for names, needed, holds in _NEEDS:
+        for name in names:
+            if name in config.given and not holds(config):
+                raise ValueError(f"--{name} is only read with {needed}; or leave --{name} out")
     data, model, optimizer, run = config.data, config.model, config.optimizer, config.run
     needs_path = data.dataset_type != "synthetic" or data.synthetic_dataset_use_feature_spec
     if needs_path and not data.dataset_path:
@@ -380,10 +454,6 @@ def check(config: Config) -> None:
         raise ValueError(
             f"--mode {run.mode} needs a trained model: give its folder with "
             "--restore_checkpoint_path (train one with --save_checkpoint_path)"
-        )
-    if run.mode != "train" and run.save_checkpoint_path:
-        raise ValueError(
-            f"--save_checkpoint_path is for --mode train, got --mode {run.mode}: remove one of them"
         )
     if run.max_steps == 0:
         raise ValueError("--max_steps must be -1 (no limit) or at least 1, got 0")
@@ -399,6 +469,12 @@ def check(config: Config) -> None:
             "--auc_threshold is only looked at when the model is evaluated: "
             "with it, set --evals_per_epoch to at least 1"
         )
+    if data.shuffle_window_rows % 8192:
+        raise ValueError(
+            f"--shuffle_window_rows must be a multiple of 8192, got {data.shuffle_window_rows}"
+        )
+    if optimizer.decay_power == 0:
+        raise ValueError("--decay_power must be above 0, got 0; --decay_steps 0 switches decay off")
     for name in ("beta1", "beta2"):
         if getattr(optimizer, name) >= 1:
             raise ValueError(f"--{name} must be below 1, got {getattr(optimizer, name)}")

@@ -4,7 +4,6 @@ python dlrm.py --dataset_path DIR --save_checkpoint_path CHECKPOINT
 python dlrm.py --dataset_path DIR --restore_checkpoint_path CHECKPOINT --mode eval
 """
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 
@@ -15,12 +14,19 @@ from dataloading import feature_spec as fs
 # Generated rows over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_ROWS = 4_000_000
 
+# What a checkpoint must remember to build the model again.
+SHAPE_FLAGS = (
+    *("interaction", "embedding_dim", "bottom_mlp_dims", "top_mlp_dims"),
+    *("num_cross_layers", "cross_layer_projection_dim"),
+)
+
 
 def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> loop.Recipe:
     """The ranking model, its rows, loss, optimizers and evaluator."""
     from nn.evaluator import ClickEvaluator
     from nn.losses import binary_cross_entropy
     from nn.model import RankingConfig, RankingModel
+    from nn.optimizers import create_groups
 
     spec, train, valid, best_auc = open_rows(config, spec, world)
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
@@ -51,14 +57,12 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> loop.Re
         train=train,
         valid=valid,
         loss=loss,
-        groups=loop.optimizer_groups(
-            config.optimizer, model.dense_variables, model.table_variables
-        ),
-        evaluator=ClickEvaluator(model, valid, config.run.auc_thresholds),
-        model_flags=dataclasses.asdict(config.model),
+        groups=create_groups(config.optimizer, model.dense_variables, model.table_variables),
+        evaluator=ClickEvaluator(model, valid, config.run.auc_thresholds) if valid else None,
+        model_flags={name: getattr(config.model, name) for name in SHAPE_FLAGS},
         facts={
             **({"training_rows": train.num_rows} if train else {}),
-            "evaluation_rows": valid.num_rows,
+            **({"evaluation_rows": valid.num_rows} if valid else {}),
             "tables": len(features),
             "parameters": sum(int(v.shape.num_elements()) for v in model.variables),
         },
@@ -96,10 +100,11 @@ def open_rows(config: Config, spec: fs.FeatureSpec | None, world):
             batches = data.synthetic_dataset_train_batches
             train = generated(fs.TRAIN, run.batch_size, batches)
         batches = data.synthetic_dataset_valid_batches
-        valid = generated(fs.VALIDATION, run.valid_batch_size, batches)
+        split = fs.VALIDATION if run.mode == "train" else fs.TEST
+        valid = generated(split, run.valid_batch_size, batches)
         sample = SyntheticDataset(
             spec,
-            fs.VALIDATION,
+            split,
             run.valid_batch_size,
             num_rows=min(valid.num_rows, BEST_AUC_ROWS),
             seed=run.seed,
@@ -118,6 +123,8 @@ def open_rows(config: Config, spec: fs.FeatureSpec | None, world):
             window_rows=data.shuffle_window_rows,
             **share,
         )
+    if run.mode == "train" and not run.evals_per_epoch:
+        return spec, train, None, lambda: None
     mapping = evaluation_mapping(data.eval_mapping, run.mode, spec)
     valid = RawBinaryDataset(spec, mapping, run.valid_batch_size, **share)
     # Generated data sets record it (dataloading/synthetic.py).
@@ -133,6 +140,12 @@ def evaluation_mapping(wanted: str, mode: str, spec: fs.FeatureSpec) -> str:
     first, second = fs.VALIDATION, fs.TEST
     if mode != "train":
         first, second = second, first
+    if first not in spec.source_spec and second not in spec.source_spec:
+        raise ValueError(
+            f"{spec.origin}: source_spec has neither '{first}' nor '{second}' rows to evaluate on: "
+            "evaluate on training rows with --eval_mapping train, or not at all with "
+            "--evals_per_epoch 0"
+        )
     return first if first in spec.source_spec else second
 
 

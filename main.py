@@ -6,7 +6,6 @@ A recipe (`dlrm.py`, `dcnv2.py`) says what to train and calls `run`. `python mai
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +13,12 @@ from typing import Any, NamedTuple
 import config as configuration
 from config import Config
 from dataloading.feature_spec import FeatureSpec
-from runtime import checkpoint, device, distributed
+from runtime import checkpoint, device, distributed, plots, run_folder
 
 # Exit codes beside 0 (done) and 1 (a defect of ours, with a traceback).
 USER_ERROR = 2
 DIVERGED = 3
+INTERRUPTED = 130  # as the shell says it: 128 + SIGINT
 
 
 class Recipe(NamedTuple):
@@ -28,11 +28,11 @@ class Recipe(NamedTuple):
       model: the model, all weights made; `weights_to_save()` lists them.
       train: training rows (`num_rows`, `num_batches`, `dataset(epoch)`, and `failure`, what was
         wrong with a row that could not be read); None unless --mode train.
-      valid: rows to evaluate on, likewise.
+      valid: rows to evaluate on, likewise; None with --evals_per_epoch 0.
       loss: `loss(model, batch) -> (scalar, {name: value})`.
-      groups: optimizers with their learning rates, `nn.trainer.OptimizerGroup`.
-      evaluator: `evaluate()` yields (name, value), "auc" and "log_loss" among them; `draw(folder,
-        metrics)`.
+      groups: optimizers with their learning rates, `nn.optimizers.OptimizerGroup`.
+      evaluator: `evaluate()` yields (name, value), "auc" and "log_loss" among them; `note` says
+        what the reader must know of them; `draw(folder, metrics)`. None without rows to evaluate.
       model_flags: the flags that a checkpoint must remember to build this model again.
       facts: what is worth knowing of model and data, for the log.
       best_auc: gives the best AUC that any model can reach on `valid`, None where nobody knows.
@@ -62,8 +62,8 @@ def run(
 ) -> int:
     """Runs a recipe from its command line; returns the process's exit code."""
     argv = sys.argv if argv is None else argv
-    # TensorFlow's start-up lines about CPU instructions; its warnings stay.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    # TensorFlow's own log below errors: start-up lines, and stack traces of what we report.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(doc.strip() + "\n" + configuration.usage(defaults))
         return 0
@@ -76,6 +76,9 @@ def run(
     except TrainingDiverged as error:
         print(f"{recipe}: training diverged: {error}", file=sys.stderr)
         return DIVERGED
+    except KeyboardInterrupt:
+        print(f"{recipe}: interrupted; nothing was saved", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 
@@ -98,8 +101,10 @@ def execute(
     saved = None
     if config.run.restore_checkpoint_path:
         saved = checkpoint.describe(config.run.restore_checkpoint_path)
-        config = adopt_model_flags(config, saved)
+        config = checkpoint.adopt_flags(config, saved)
     config = config.replace(seed=device.choose_seed(config.run.seed))
+    if config.run.mode == "train" and config.run.save_checkpoint_path and world.is_chief:
+        checkpoint.check_writable(config.run.save_checkpoint_path)
     place = device.set_up(config.run, world.local_rank)
 
     # 2. Data and model.
@@ -111,21 +116,34 @@ def execute(
         checkpoint.restore(config.run.restore_checkpoint_path, recipe.model.weights_to_save())
 
     # 3. The log: parameters first, summary last.
-    run_dir = Path(config.run.run_dir or f"runs/{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}")
+    run_dir = run_folder.make_run_dir(config)
     total_steps = None
     if config.run.mode == "train":
         total_steps = count_steps(config, recipe.train.num_batches)
-    with open_log(config, defaults, run_dir, world, total_steps) as log:
+        if (config.run.profiler_start_step or 0) >= total_steps:
+            raise ValueError(
+                f"--profiler_start_step {config.run.profiler_start_step} is never reached: the "
+                f"training has {total_steps} steps, the first is 0"
+            )
+    with run_folder.open_log(config, defaults, run_dir, world, total_steps) as log:
         log.message(describe(recipe, place, config))
+        if ignored := configuration.unused(config):
+            log.message(
+                f"note: not used in --mode {config.run.mode}: "
+                + ", ".join(f"--{name}" for name in ignored)
+            )
         if "loss_scale" in config.given and place.compute_dtype != "float16":
             log.message("note: --loss_scale is not used, bfloat16 has the range of float32")
         try:
             if config.run.mode == "train":
                 summary = train(config, recipe, place, world, log, run_dir, total_steps)
             elif config.run.mode == "eval":
-                summary = evaluate(recipe, world, run_dir)
+                summary = evaluate(recipe, world, log, run_dir)
             else:
-                summary = benchmark_inference(config, recipe)
+                summary = benchmark_inference(config, recipe, log)
+        except TrainingDiverged as error:
+            log.message(f"training diverged: {error}")
+            raise
         except Exception as error:
             # A bad row arrives here as a stack trace of tf.data; the loader remembers what it was.
             for rows in (recipe.train, recipe.valid):
@@ -135,55 +153,15 @@ def execute(
         best = recipe.best_auc()
         if best is not None:
             summary["best_reachable_auc"] = best
-        log.summary(summary)
+        try:
+            if config.run.mode == "train" and world.is_chief:
+                finish(config, recipe, log, run_dir, summary)
+        except TrainingDiverged as error:
+            log.message(f"training diverged: {error}")
+            raise
+        finally:
+            log.summary(summary)  # also when the disk is full
     return summary
-
-
-def adopt_model_flags(config: Config, saved: Mapping[str, Any]) -> Config:
-    """The model of a checkpoint, where the command line does not say otherwise.
-
-    Raises:
-      ValueError: the command line asks for another model.
-    """
-    wanted = config.flat()
-    adopted = {}
-    for name, value in saved["model_flags"].items():
-        value = tuple(value) if isinstance(value, list) else value
-        if name in config.given and wanted[name] != value:
-            raise ValueError(
-                f"--{name} {wanted[name]} differs from the checkpoint's {value} "
-                f"({config.run.restore_checkpoint_path}): leave the flag out to take the "
-                "checkpoint's value"
-            )
-        adopted[name] = value
-    return config.replace(**adopted)
-
-
-def open_log(config: Config, defaults, run_dir: Path, world, total_steps: int | None):
-    """The run's log with every flag as its first line."""
-    from runtime.logging import RunLogger
-
-    log = RunLogger(
-        config.run.log_path or run_dir / "log.json",
-        {"recipe": config.recipe, **config.flat(), **device.describe()},
-        defaults={
-            "recipe": config.recipe,
-            **Config(config.recipe).flat(),
-            **(defaults or {}),
-            **device.describe(),
-        },
-        tensorboard_dir=config.run.tensorboard_dir,
-        enabled=world.is_chief,
-        total_steps=total_steps,
-    )
-    log.metadata("throughput", unit="samples/s")
-    for name in ("auc", "best_auc", "best_reachable_auc", "log_loss", "loss"):
-        log.metadata(name, format=".5f")
-    for name in ("mean", "p50", "p90", "p95", "p99"):
-        log.metadata(f"latency_{name}", unit="ms")
-    for name in ("elapsed_s", "time_to_auc_threshold_s"):
-        log.metadata(name, unit="s")
-    return log
 
 
 def describe(recipe: Recipe, place: device.Device, config: Config) -> str:
@@ -206,7 +184,9 @@ def evaluation_batches(num_batches: int, evals_per_epoch: int) -> set[int]:
 
 def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) -> dict[str, float]:
     """Trains, evaluates on the way, saves, and returns the summary."""
+    from nn.metrics import NonFiniteScores
     from nn.trainer import Trainer
+    from runtime.profiler import Profiler
     from runtime.timer import StepTimer
 
     options = config.run
@@ -216,6 +196,12 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
         log.message(
             f"note: {total_steps} steps end within --warmup_steps {config.optimizer.warmup_steps}: "
             "the learning rate never reaches --learning_rate"
+        )
+    decay_end = config.optimizer.decay_start_step + config.optimizer.decay_steps
+    if config.optimizer.decay_steps and total_steps > decay_end:
+        log.message(
+            f"note: the learning rate is 0 from step {decay_end} of {total_steps} on "
+            "(--decay_start_step + --decay_steps)"
         )
     history: dict[str, list] = {"train_loss": [], "validation_loss": [], "validation_auc": []}
     best: dict[str, float] = {}
@@ -263,8 +249,14 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
             last = step == total_steps
             if batch in evaluate_after or (last and options.evals_per_epoch):
                 report(epoch)
-                with timer.paused():
-                    metrics = dict(recipe.evaluator.evaluate())
+                try:
+                    with timer.paused():
+                        metrics = dict(recipe.evaluator.evaluate())
+                except NonFiniteScores as error:
+                    raise TrainingDiverged(
+                        f"between step {good_step - 1} and {good_step}: {error}; no checkpoint "
+                        "was saved"
+                    ) from None
                 log.log(step, {**metrics, "elapsed_s": timer.elapsed_s}, epoch=epoch)
                 if recipe.evaluator.note:
                     log.message(recipe.evaluator.note)
@@ -281,68 +273,47 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
             break
     report(epoch)
     profiler.stop()
+    elapsed_s = timer.elapsed_s
 
-    # 7. What is left of the run: checkpoint, pictures, summary.
-    if options.save_checkpoint_path and world.is_chief:
-        size_bytes = checkpoint.save(
-            options.save_checkpoint_path,
-            recipe.model.weights_to_save(),
-            {
-                "recipe": config.recipe,
-                "model_flags": dict(recipe.model_flags),
-                "flags": config.flat(),
-                "step": step,
-                "metrics": metrics,
-            },
-        )
-        log.message(f"saved {size_bytes / 2**20:.1f} MiB to {options.save_checkpoint_path}")
-    if world.is_chief:
-        draw(recipe, run_dir, history, metrics)
     if options.auc_threshold is not None and not stop:
         log.message(f"--auc_threshold {options.auc_threshold} was not reached")
+    if world.is_chief:
+        plots.learning_curve(run_dir / "learning_curve.png", history)
     return {
         **metrics,
         **best,
         "steps": step,
         "throughput": timer.mean_throughput(),
-        "elapsed_s": timer.elapsed_s,
+        "elapsed_s": elapsed_s,
     }
 
 
-def optimizer_groups(options: configuration.OptimizerConfig, dense, tables) -> list:
-    """Optimizers of the dense variables and of the tables, each with its learning rate."""
-    from nn import optimizers
-    from nn.schedule import WarmupPolynomialDecay
-    from nn.trainer import OptimizerGroup
-
-    def group(name: str, variables, base: float) -> OptimizerGroup:
-        optimizer = optimizers.create(
-            name,
-            variables,
-            beta1=options.beta1,
-            beta2=options.beta2,
-            epsilon=options.epsilon,
-            initial_accumulator=options.adagrad_initial_accumulator,
-        )
-        schedule = WarmupPolynomialDecay(
-            base,
-            options.warmup_steps,
-            options.decay_start_step,
-            options.decay_steps,
-            options.decay_power,
-        )
-        return OptimizerGroup(optimizer, schedule)
-
-    sparse = options.embedding_optimizer
-    if sparse == "auto":
-        sparse = optimizers.SPARSE_COUNTERPART[options.optimizer]
-    sparse_rate = options.embedding_learning_rate
-    if sparse_rate is None:
-        sparse_rate = options.learning_rate
-    return [
-        group(options.optimizer, dense, options.learning_rate),
-        group(sparse, tables, sparse_rate),
-    ]
+def finish(config: Config, recipe: Recipe, log, run_dir: Path, summary: Mapping) -> None:
+    """What is left of a training: the checkpoint and the ROC curve."""
+    path = config.run.save_checkpoint_path
+    if path:
+        metrics = {name: value for name, value in summary.items() if isinstance(value, float)}
+        description = {
+            "recipe": config.recipe,
+            "model_flags": dict(recipe.model_flags),
+            "flags": config.flat(),
+            "step": summary["steps"],
+            "metrics": metrics,
+        }
+        try:
+            size_bytes = checkpoint.save(path, recipe.model.weights_to_save(), description)
+        except checkpoint.NonFiniteWeight as error:
+            raise TrainingDiverged(
+                f"the last steps left NaN or infinity in {error}; no checkpoint was saved. Try a "
+                "smaller --learning_rate or a longer --warmup_steps"
+            ) from None
+        except OSError as error:
+            raise ValueError(
+                f"--save_checkpoint_path {path}: {error.strerror}; the model was not saved"
+            ) from None
+        log.message(f"saved {size_bytes / 2**20:.1f} MiB to {path}")
+    if "auc" in summary:
+        recipe.evaluator.draw(run_dir, dict(summary))
 
 
 def rows_of_batch(dataset, batch: int, batch_size: int) -> int:
@@ -350,25 +321,18 @@ def rows_of_batch(dataset, batch: int, batch_size: int) -> int:
     return min(batch_size, dataset.num_rows - batch * batch_size)
 
 
-def draw(recipe: Recipe, run_dir: Path, history: Mapping, metrics: Mapping[str, float]) -> None:
-    """Pictures of the run: learning curve and ROC."""
-    from runtime import plots
-
-    plots.learning_curve(run_dir / "learning_curve.png", history)
-    if metrics:
-        recipe.evaluator.draw(run_dir, dict(metrics))
-
-
-def evaluate(recipe: Recipe, world, run_dir: Path) -> dict[str, float]:
+def evaluate(recipe: Recipe, world, log, run_dir: Path) -> dict[str, float]:
     """Metrics of the restored model over every row."""
     metrics = dict(recipe.evaluator.evaluate())
+    if recipe.evaluator.note:
+        log.message(recipe.evaluator.note)
     if world.is_chief:
         recipe.evaluator.draw(run_dir, metrics)
     return metrics
 
 
-def benchmark_inference(config: Config, recipe: Recipe) -> dict[str, float]:
-    """Throughput and latency of the restored model, and its metrics over the rows it scored.
+def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]:
+    """Throughput and latency of the restored model, and its metrics over all rows.
 
     A measurement is one batch in memory to its scores in memory. At least 100 batches are measured
     after the warm-up, or --max_steps; the rows are read again as often as that needs.
@@ -390,40 +354,10 @@ def benchmark_inference(config: Config, recipe: Recipe) -> dict[str, float]:
         batch = next(batches)
         with timer.measure(len(batch.labels)):
             scorer.score(batch.inputs).numpy()
-    return {**timer.statistics(), **dict(recipe.evaluator.evaluate())}
-
-
-class Profiler:
-    """TensorFlow's profiler over --profiler_steps steps from --profiler_start_step on."""
-
-    def __init__(self, options: configuration.RunConfig, run_dir: Path, world):
-        self.start = options.profiler_start_step
-        self.steps = options.profiler_steps
-        if world.rank != options.profiled_rank:
-            self.start = None
-        self.folder = run_dir / "profile"
-        self.running = False
-
-    def before(self, step: int) -> None:
-        """Starts when `step` steps are done."""
-        if step == self.start:
-            import tensorflow as tf
-
-            tf.profiler.experimental.start(str(self.folder))
-            self.running = True
-
-    def after(self, step: int) -> None:
-        """Stops after the last step to record."""
-        if self.running and step == self.start + self.steps:
-            self.stop()
-
-    def stop(self) -> None:
-        """Writes what was recorded, if the profiler runs."""
-        if self.running:
-            import tensorflow as tf
-
-            tf.profiler.experimental.stop()
-            self.running = False
+    metrics = dict(recipe.evaluator.evaluate())
+    if recipe.evaluator.note:
+        log.message(recipe.evaluator.note)
+    return {**timer.statistics(), **metrics}
 
 
 if __name__ == "__main__":

@@ -1,13 +1,21 @@
-"""Rows from anywhere as a `tf.data` pipeline of batches: what all loaders of fixed rows share."""
+"""Rows from anywhere as a `tf.data` pipeline of batches: what all loaders of fixed rows share.
+
+TensorFlow is imported with the first pipeline, so that tools which only write rows start at once.
+"""
+
+from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
 from dataloading.batch import Batch, Inputs
 from dataloading.row_order import share_of_rank
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,8 @@ class RowDataset:
             raise ValueError(
                 f"start_row is {start_row}; allowed: 0 to the number of rows, {self.num_rows}"
             )
+        import tensorflow as tf
+
         columns = self._columns.all()
         read = functools.partial(self._read_share, epoch, start_row)
 
@@ -116,6 +126,8 @@ class RowDataset:
         )
 
     def _to_batch(self, arrays) -> Batch:
+        import tensorflow as tf
+
         # The casts are TensorFlow's: NumPy converts float16 one value at a time.
         weights, labels = arrays[-1], arrays[-2]
         numerical = arrays[: len(self._columns.numerical)]

@@ -10,6 +10,7 @@ import argparse
 import functools
 import math
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -151,8 +152,8 @@ def write_dataset(
     used = {feature for names in channels.values() for feature in names}
     features = {name: keys for name, keys in spec.feature_spec.items() if name in used}
     stored = stored_spec(features, channels, num_rows)
-    partial = directory.with_name(directory.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
         metadata = {"generator": "dataloading.synthetic", "seed": seed}
         for split, rows in num_rows.items():
@@ -169,6 +170,7 @@ def write_dataset(
         )
         written.validate_files()
         written.to_yaml(partial / "feature_spec.yaml")
+        partial.chmod(0o755)  # mkdtemp makes folders for the owner alone
         partial.replace(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -240,7 +242,7 @@ def main(arguments=None) -> None:
             spec = synthetic_spec(args.cardinalities, args.hotness, args.alpha, args.num_numerical)
         num_rows = {TRAIN: args.rows, VALIDATION: args.validation_rows, TEST: args.test_rows}
         written = write_dataset(args.output, spec, num_rows, args.seed)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     for split in num_rows:
         facts = written.metadata[split]

@@ -5,11 +5,13 @@ Each has a dense and a sparse update. The sparse one touches only the rows that 
 gather and scatter only, so that no step costs a pass over a table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from nn.embedding.gradient import sum_duplicates
+from nn.schedule import WarmupPolynomialDecay
 
 Gradient = tf.Tensor | tf.IndexedSlices
 
@@ -224,3 +226,51 @@ def create(
         raise ValueError(f"unknown optimizer {name!r}: choose one of {', '.join(kinds)}")
     kind, options = kinds[name]
     return kind(variables, **options)
+
+
+class OptimizerGroup(NamedTuple):
+    """An optimizer and the learning rate of each step that it follows."""
+
+    optimizer: Optimizer
+    learning_rate: Callable[[tf.Tensor], tf.Tensor]
+
+
+def create_groups(
+    options, dense: Sequence[tf.Variable], tables: Sequence[tf.Variable]
+) -> list[OptimizerGroup]:
+    """Optimizers of the dense variables and of the tables, each with its learning rate.
+
+    Args:
+      options: `config.OptimizerConfig`.
+      dense: variables with dense gradients.
+      tables: variables with sparse gradients.
+    """
+
+    def group(name: str, variables, base: float) -> OptimizerGroup:
+        optimizer = create(
+            name,
+            variables,
+            beta1=options.beta1,
+            beta2=options.beta2,
+            epsilon=options.epsilon,
+            initial_accumulator=options.adagrad_initial_accumulator,
+        )
+        schedule = WarmupPolynomialDecay(
+            base,
+            options.warmup_steps,
+            options.decay_start_step,
+            options.decay_steps,
+            options.decay_power,
+        )
+        return OptimizerGroup(optimizer, schedule)
+
+    sparse = options.embedding_optimizer
+    if sparse == "auto":
+        sparse = SPARSE_COUNTERPART[options.optimizer]
+    sparse_rate = options.embedding_learning_rate
+    if sparse_rate is None:
+        sparse_rate = options.learning_rate
+    return [
+        group(options.optimizer, dense, options.learning_rate),
+        group(sparse, tables, sparse_rate),
+    ]

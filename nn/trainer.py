@@ -5,14 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.optimizers import Optimizer
-
-
-class OptimizerGroup(NamedTuple):
-    """An optimizer and the learning rate of each step that it follows."""
-
-    optimizer: Optimizer
-    learning_rate: Callable[[tf.Tensor], tf.Tensor]
+from nn.optimizers import OptimizerGroup
 
 
 class Progress(NamedTuple):

@@ -21,6 +21,8 @@ from urllib.parse import quote
 
 import numpy as np
 
+from config import Config
+
 FORMAT = 1
 _INDEX = "checkpoint.json"
 
@@ -138,7 +140,9 @@ def _check_replaceable(path: Path) -> None:
 def _staging_folder(path: Path) -> Path:
     """A new folder beside `path`, so that a rename suffices to put it in place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    folder.chmod(0o755)  # mkdtemp makes folders for the owner alone
+    return folder
 
 
 def _exchange(first: Path, second: Path) -> None:
@@ -228,6 +232,47 @@ def _index(path: str | os.PathLike) -> dict[str, Any]:
 def describe(path: str | os.PathLike) -> dict[str, Any]:
     """The configuration that was saved. Raises ValueError if `path` is no checkpoint."""
     return _index(path)["description"]
+
+
+# Of the generated rows' flags, those that say how many there are, not what they are.
+_SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
+
+
+def adopt_flags(config: Config, saved: Mapping[str, Any]) -> Config:
+    """The model of a checkpoint, where the command line does not say otherwise; of generated rows
+    also their seed and features, for only the same teacher's rows can be predicted.
+
+    Raises:
+      ValueError: the command line asks for another model, or the checkpoint is of another version.
+    """
+    wanted = config.flat()
+    adopted = {}
+    remembered, flags = saved.get("model_flags"), saved.get("flags")
+    if not isinstance(remembered, dict) or not isinstance(flags, dict):
+        raise ValueError(
+            f"--restore_checkpoint_path {config.run.restore_checkpoint_path}: the checkpoint does "
+            "not say which model it is of (model_flags)"
+        )
+    if config.data.dataset_type == "synthetic" == flags.get("dataset_type"):
+        teacher = [name for name in flags if name.startswith("synthetic_dataset_")]
+        for name in {"seed", *teacher} - config.given - _SIZES:
+            value = flags[name]
+            adopted[name] = tuple(value) if isinstance(value, list) else value
+    if unknown := sorted((set(remembered) | set(adopted)) - set(wanted)):
+        raise ValueError(
+            f"checkpoint {config.run.restore_checkpoint_path} was made by another version: there "
+            f"is no flag --{unknown[0]}"
+        )
+    for name, value in remembered.items():
+        value = tuple(value) if isinstance(value, list) else value
+        if name in config.given and wanted[name] != value:
+            raise ValueError(
+                f"--{name} {wanted[name]} differs from the checkpoint's {value} "
+                f"({config.run.restore_checkpoint_path}): leave the flag out to take the "
+                "checkpoint's value"
+            )
+        adopted[name] = value
+    return config.replace(**adopted)
 
 
 def restore(path: str | os.PathLike, weights: Sequence[Weight]) -> None:

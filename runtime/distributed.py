@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 # Set by horovodrun, Open MPI and SLURM for each process that they start.
-_SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ def connect() -> World:
         N processes that each train a model of their own would be worse than none.
     """
     for variable in _SIZE_VARIABLES:
-        size = int(os.environ.get(variable, "1"))
-        if size > 1:
+        size = os.environ.get(variable, "1")
+        if size != "1":
             raise ValueError(
                 f"started as one of {size} processes ({variable}={size}), but training on several "
                 "processes is not available yet: start a single one (horovodrun -np 1, or none)"

@@ -47,7 +47,7 @@ def summary(run_dir):
 
 def in_process(run_dir, *flags, recipe=dlrm):
     """Runs a recipe in this process; returns its exit code and summary (None if there is none)."""
-    code = recipe.main(["prog", *map(str, flags), f"--run_dir={run_dir}"])
+    code = recipe.main(["prog", f"--run_dir={run_dir}", *map(str, flags)])
     return code, summary(run_dir) if code == 0 else None
 
 
@@ -181,6 +181,87 @@ def test_auc_threshold_ends_training_and_reports_the_time(tiny, tmp_path):
     assert result["steps"] == 4 and "time_to_auc_threshold_s" not in result
 
 
+def test_synthetic_rows_are_of_the_checkpoints_teacher(tmp_path):
+    """Without --seed the teacher is drawn: another one's rows could not be predicted."""
+    model = tmp_path / "model"
+    flags = [f for f in (*SYNTHETIC, *TINY) if "--seed" not in f and "batches" not in f]
+    features = ["--synthetic_dataset_cardinalities=30,20", "--synthetic_dataset_train_batches=300"]
+    learn = ["--optimizer=adam", "--learning_rate=0.02", "--synthetic_dataset_valid_batches=8"]
+    code, trained = in_process(
+        tmp_path / "a", *flags, *features, *learn, f"--save_checkpoint_path={model}"
+    )
+    assert code == 0 and trained["auc"] > 0.6
+    code, tested = in_process(
+        *(tmp_path / "b", "--dataset_type=synthetic", "--mode=eval", "--valid_batch_size=256"),
+        *(f"--restore_checkpoint_path={model}", "--synthetic_dataset_valid_batches=8"),
+    )
+    assert code == 0
+    assert tested["auc"] == pytest.approx(trained["auc"], abs=0.06)
+    assert tested["auc"] != trained["auc"], "other rows of the same teacher"
+
+
+def test_training_rows_alone_are_enough(tiny, tmp_path, capsys):
+    import shutil
+
+    folder = tmp_path / "rows"
+    shutil.copytree(tiny, folder)
+    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+    content = spec.to_dict()
+    content["source_spec"] = {"train": content["source_spec"]["train"]}
+    FeatureSpec.from_dict(content, folder).to_yaml(folder / "feature_spec.yaml")
+    flags = (f"--dataset_path={folder}", *TINY)
+    assert in_process(tmp_path / "a", *flags)[0] == loop.USER_ERROR
+    assert "--eval_mapping train, or not at all with --evals_per_epoch 0" in capsys.readouterr().err
+    code, result = in_process(tmp_path / "b", *flags, "--evals_per_epoch=0")
+    assert code == 0 and "auc" not in result
+    code, result = in_process(tmp_path / "c", *flags, "--eval_mapping=train")
+    assert code == 0 and "auc" in result
+
+
+def test_a_model_whose_last_step_diverged_is_not_saved(tiny, tmp_path, capsys):
+    """The loss is that before the update: the damage is in the weights alone."""
+    model = tmp_path / "model"
+    for evals in (0, 1):
+        code, _ = in_process(
+            *(tmp_path / "run", f"--dataset_path={tiny}", *TINY, "--learning_rate=inf"),
+            *(f"--evals_per_epoch={evals}", "--max_steps=1", f"--save_checkpoint_path={model}"),
+        )
+        assert code == loop.DIVERGED
+        assert "no checkpoint was saved" in capsys.readouterr().err
+        assert not model.exists()
+        assert any("diverged" in str(line) for line in lines(tmp_path / "run/log.json"))
+
+
+def test_flags_of_training_are_named_when_they_are_not_used(tiny, tmp_path, capsys):
+    model = tmp_path / "model"
+    flags = (f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}")
+    in_process(tmp_path / "a", *flags)
+    code, _ = in_process(
+        tmp_path / "b", *flags, f"--restore_checkpoint_path={model}", "--mode=eval"
+    )
+    assert code == 0
+    assert "note: not used in --mode eval: --batch_size, " in capsys.readouterr().out
+
+
+def test_frozen_tables_over_a_checkpoint(tiny, tmp_path):
+    model = tmp_path / "model"
+    flags = (f"--dataset_path={tiny}", *TINY)
+    in_process(tmp_path / "a", *flags, f"--save_checkpoint_path={model}")
+    code, _ = in_process(
+        tmp_path / "b", *flags, f"--restore_checkpoint_path={model}", "--noembedding_trainable"
+    )
+    assert code == 0
+
+
+def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    from config import Config
+    from runtime.run_folder import make_run_dir
+
+    monkeypatch.chdir(tmp_path)
+    made = {make_run_dir(Config("dlrm")) for _ in range(3)}
+    assert len(made) == 3 and all(folder.is_dir() for folder in made)
+
+
 def test_a_diverging_run_stops_and_saves_nothing(tiny, tmp_path, capsys):
     model = tmp_path / "model"
     code, _ = in_process(
@@ -294,6 +375,9 @@ def test_same_seed_same_run(tiny, tmp_path):
         (["--profiler_start_step=1", "--profiled_rank=1"], "--profiled_rank 1 does not exist"),
         (["--shuffle", "--shuffle_window_rows=100"], "8192"),
         (["--feature_spec=other.yaml"], "other.yaml"),
+        (["--profiler_start_step=4"], "--profiler_start_step 4 is never reached"),
+        (["--run_dir=/proc/zz"], "--run_dir /proc/zz cannot be made"),
+        (["--save_checkpoint_path=/proc/zz"], "--save_checkpoint_path /proc/zz cannot be written"),
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(tiny, tmp_path, capsys, flags, message):

@@ -23,13 +23,13 @@ FLAGS = [
     "--embedding_dim=8",
     "--bottom_mlp_dims=16,8",
     "--top_mlp_dims=32,16,1",
-    "--cross_layer_projection_dim=6",
     "--warmup_steps=4",
     "--decay_start_step=10",
     "--decay_steps=20",
     "--print_freq=1",
     "--seed=12",
 ]
+RANK = "--cross_layer_projection_dim=6"
 RUNS = {
     "dlrm_sgd": (dlrm, ["--learning_rate=2"]),
     "dlrm_adagrad": (dlrm, ["--optimizer=adagrad", "--learning_rate=0.1"]),
@@ -37,8 +37,8 @@ RUNS = {
         dlrm,
         ["--embedding_optimizer=rowwise_adagrad", "--learning_rate=0.2"],
     ),
-    "dcnv2_lazy_adam": (dcnv2, ["--learning_rate=0.01"]),
-    "dcnv2_widths": (dcnv2, ["--learning_rate=0.01", "--embedding_dim=4,8,4,16"]),
+    "dcnv2_lazy_adam": (dcnv2, ["--learning_rate=0.01", RANK]),
+    "dcnv2_widths": (dcnv2, ["--learning_rate=0.01", "--embedding_dim=4,8,4,16", RANK]),
 }
 
 

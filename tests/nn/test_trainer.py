@@ -6,13 +6,15 @@ from nn import optimizers
 from nn.losses import binary_cross_entropy
 from nn.model import RankingConfig, RankingModel
 from nn.schedule import WarmupPolynomialDecay
-from nn.trainer import OptimizerGroup, Trainer
+from nn.trainer import Trainer
 
 
 def weight_trainer(loss, start=1.0, loss_scale=1.0, learning_rate=0.5):
     """A trainer of one weight with SGD; batches are the scalars that the loss gets."""
     w = tf.Variable(start)
-    group = OptimizerGroup(optimizers.create("sgd", [w]), WarmupPolynomialDecay(learning_rate))
+    group = optimizers.OptimizerGroup(
+        optimizers.create("sgd", [w]), WarmupPolynomialDecay(learning_rate)
+    )
     return w, Trainer(w, lambda model, batch: (loss(model, batch), {}), [group], loss_scale)
 
 
@@ -66,7 +68,7 @@ def test_loss_scaling_skips_and_counts_overflows():
 def test_the_learning_rate_follows_the_schedule():
     w = tf.Variable(0.0)
     schedule = WarmupPolynomialDecay(1.0, warmup_steps=2, decay_start_step=2, decay_steps=1)
-    group = OptimizerGroup(optimizers.create("sgd", [w]), schedule)
+    group = optimizers.OptimizerGroup(optimizers.create("sgd", [w]), schedule)
     trainer = Trainer(w, lambda model, batch: (model * 1.0, {}), [group])
     iterator = batches(*[0.0] * 5)
     values = []
@@ -113,8 +115,8 @@ def test_a_model_learns_in_every_precision(interaction, dtype, scale):
 
     rate = WarmupPolynomialDecay(0.1)
     groups = [
-        OptimizerGroup(optimizers.create("adagrad", model.dense_variables), rate),
-        OptimizerGroup(optimizers.create("lazy_adam", model.table_variables), rate),
+        optimizers.OptimizerGroup(optimizers.create("adagrad", model.dense_variables), rate),
+        optimizers.OptimizerGroup(optimizers.create("lazy_adam", model.table_variables), rate),
     ]
     trainer = Trainer(model, loss, groups, scale)
     iterator = iter(rows)

@@ -42,6 +42,11 @@ def numerical(text: str) -> bytes:
     return struct.pack("<e", math.log(x + 3) if x + 3 > 0 else 0.0)
 
 
+def numerical_bin(text: str) -> bytes:
+    x = int(text) if text else -3
+    return struct.pack("<b", 1 + math.floor(2 * math.log(x + 3)) if x + 3 > 0 else 0)
+
+
 def vocabulary(values: list[str], threshold: int) -> list[tuple[str, int]]:
     counts = Counter(value for value in values if value)
     kept = [(value, count) for value, count in counts.items() if count >= threshold]
@@ -64,6 +69,7 @@ def prepare(
     vocabulary_training_rows: bool = False,
     holdout_fraction: float | None = None,
     validation_fraction: float = 0.0,
+    bin_numericals: bool = False,
 ) -> dict[str, bytes]:
     """Every binary and vocabulary file of the data set: name -> content."""
     per_file = [read_rows(path)[0] for path in files]
@@ -97,6 +103,9 @@ def prepare(
         result[f"{name}/numerical.bin"] = b"".join(
             numerical(text) for row in part for text in row[1:14]
         )
+        for i in range(13) if bin_numericals else ():
+            bins = b"".join(numerical_bin(row[1 + i]) for row in part)
+            result[f"{name}/bin_{i}.bin"] = bins
     for i in range(26):
         known = vocabulary([row[14 + i] for row in counted], threshold)
         lines = [f"{value}\t{count}\n" for value, count in known]

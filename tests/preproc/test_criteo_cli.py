@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from preproc.criteo import USER_ERROR, __main__, generate_logs
 from tests.preproc import criteo_reference as reference
 
 ROOT = Path(__file__).parents[2]
@@ -48,17 +49,58 @@ def test_from_generated_logs_to_a_data_set(raw, tmp_path):
 def test_error_is_one_line(raw, tmp_path):
     arguments = ["--input", raw, "--output", tmp_path / "out", "--days", "0-3"]
     result = call("preproc.criteo", *arguments)
-    assert result.returncode == 1
+    assert result.returncode == USER_ERROR == 2
     assert result.stderr.startswith("error: --input ")
     assert "has no file for day_3" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "out").exists()
 
 
+def test_interrupted(tmp_path, monkeypatch, capsys):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(__main__, "prepare", interrupted)
+    monkeypatch.setattr(generate_logs, "generate_day", interrupted)
+    assert __main__.main(["--input", str(tmp_path), "--output", str(tmp_path / "out")]) == 130
+    assert capsys.readouterr().err == "interrupted; run it again to go on\n"
+    assert generate_logs.main(["--output", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "interrupted; the last day file is cut off\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--days", "-1"], "--days must be 1 or more, found -1"),
+        (["--rows_per_day", "-5"], "--rows_per_day must be 1 or more, found -5"),
+        (["--seed", "-1"], "--seed must be 0 or more, found -1"),
+    ],
+    ids=["days", "rows_per_day", "seed"],
+)
+def test_wrong_flags_of_the_generator(tmp_path, capsys, flags, message):
+    with pytest.raises(SystemExit) as stopped:
+        generate_logs.main(["--output", str(tmp_path / "raw"), *flags])
+    assert stopped.value.code == USER_ERROR
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "raw").exists()
+
+
+def test_generator_cannot_write(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    assert generate_logs.main(["--output", str(file / "raw")]) == USER_ERROR
+    error = capsys.readouterr().err
+    assert error.startswith("error: --output ")
+    assert "Not a directory" in error
+    assert error.count("\n") == 1
+
+
 def test_help_names_every_flag():
     text = call("preproc.criteo", "--help").stdout
-    flags = "input output frequency_threshold days vocabulary_days holdout_fraction on_bad_line"
-    for flag in (flags + " validation_fraction overwrite memory_limit threads temp_dir").split():
+    flags = "input output frequency_threshold days vocabulary_days holdout_fraction bin_numericals"
+    for flag in (
+        flags + " on_bad_line validation_fraction overwrite memory_limit threads temp_dir"
+    ).split():
         assert f"--{flag}" in text
 
 

@@ -1,6 +1,8 @@
 """Every refusal: what it says, and that nothing appears under the output's name."""
 
 import io
+import signal
+import threading
 from pathlib import Path
 
 import duckdb
@@ -303,6 +305,34 @@ def test_full_disk():
         explained_errors(500 << 20),
     ):
         connection.execute("COPY (SELECT 1) TO '/dev/full' (FORMAT parquet)")
+
+
+def test_interrupted_query():
+    """Ctrl-C during a query is Python's KeyboardInterrupt, whatever DuckDB makes of it."""
+    query = "SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE hash(i) = 1"
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    with (
+        duckdb.connect(config={"threads": 1}) as connection,
+        pytest.raises(KeyboardInterrupt),
+        explained_errors(500 << 20),
+    ):
+        timer.start()
+        connection.execute(query).fetchall()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (duckdb.InterruptException("INTERRUPT Error: Interrupted!"), KeyboardInterrupt),
+        (RuntimeError("Query interrupted"), KeyboardInterrupt),
+        (RuntimeError("something else"), RuntimeError),
+    ],
+    ids=str,
+)
+def test_ways_to_say_interrupted(error, expected):
+    message = "else" if expected is RuntimeError else "^$"
+    with pytest.raises(expected, match=message), explained_errors(500 << 20):
+        raise error
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,7 @@ import pytest
 from dataloading.feature_spec import FeatureSpec
 from preproc.criteo import duckdb_engine
 from preproc.criteo.arguments import Options, parse_size
-from preproc.criteo.binary_files import encode_numericals, id_dtype
+from preproc.criteo.binary_files import NUM_BINS, bin_ids, encode_numericals, id_dtype
 from preproc.criteo.duckdb_engine import DuckDBEngine
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.prepare import prepare
@@ -84,6 +84,55 @@ def test_by_hand(tmp_path):
     }
 
 
+def test_bins_by_hand(tmp_path):
+    """Bins of num_0: 5 -> 1 + floor(2 * 2.08) = 5, -3 and missing -> 0, -2 -> 1; 997 -> 14."""
+    source = tmp_path / "raw"
+    source.mkdir()
+    numericals = [{0: 5, 12: 0}, {0: -3}, {}, {0: -2, 12: 10**18 - 1}, {0: 997, 12: -1}]
+    lines = [reference.line(0, row, {0: "a"}) for row in numericals]
+    write_day(source / "day_0", *lines[:3])
+    write_day(source / "day_1", *lines[3:])
+    spec = run(source, tmp_path / "out", frequency_threshold=0, bin_numericals=True)
+
+    def column(mapping, name):
+        return np.fromfile(tmp_path / "out" / mapping / f"{name}.bin", "i1").tolist()
+
+    assert column("train", "bin_0") == [5, 0, 0]
+    assert column("validation", "bin_0") == [1]
+    assert column("test", "bin_0") == [14]
+    assert column("train", "bin_12") == [3, 0, 0]
+    assert column("validation", "bin_12") == [83]  # 2 * log(10^18 + 2) = 82.89
+    assert column("test", "bin_12") == [2]
+    bins = tuple(f"bin_{i}" for i in range(13))
+    assert spec.channel("categorical") == (*(f"cat_{i}" for i in range(26)), *bins)
+    assert {spec.cardinality(name) for name in bins} == {89}
+    assert {spec.dtype(name) for name in bins} == {np.dtype("i1")}
+    assert spec.metadata["bin_numericals"] == "1 + floor(2 * log(x + 3))"
+
+
+def test_bin_ids():
+    """Every int64 has an id; the first integers of bins 2 to 5 are 2, 3, 5 and 8 (e^(k/2))."""
+    shifted = np.array([-5, 0, 1, 2, 3, 4, 5, 7, 8, 12, 13, 2**63 - 1])
+    found = bin_ids(shifted)
+    assert found.dtype == np.int8
+    assert found.tolist() == [0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 6, NUM_BINS - 1]
+
+
+@pytest.mark.parametrize("vocabulary_days", [None, "train"])
+def test_bins_equal_the_reference(log, tmp_path, vocabulary_days):
+    """Days and one file; all else stays as it is without bins."""
+    run(log, tmp_path / "out", frequency_threshold=2, bin_numericals=True)
+    expected = reference.prepare(days(log, 0, 1, 2, 3), 2, bin_numericals=True)
+    assert reference.files_of(tmp_path / "out") == expected
+    (source,) = days(log, 1)
+    options = {"holdout_fraction": 0.2, "validation_fraction": 0.1, "bin_numericals": True}
+    run(source, tmp_path / "one", frequency_threshold=2, vocabulary_days=vocabulary_days, **options)
+    expected = reference.prepare(
+        [source], 2, vocabulary_training_rows=vocabulary_days == "train", **options
+    )
+    assert reference.files_of(tmp_path / "one") == expected
+
+
 @pytest.mark.parametrize("threshold", [0, 1, 2, 15])
 def test_days_equal_the_reference(log, tmp_path, threshold):
     run(log, tmp_path / "out", frequency_threshold=threshold)
@@ -151,11 +200,12 @@ def test_values_are_taken_literally(tmp_path):
 
 
 @needs_kaggle
-@pytest.mark.parametrize("threshold", [0, 2, 15])
-def test_kaggle_rows(tmp_path, threshold):
+@pytest.mark.parametrize(("threshold", "bins"), [(0, False), (2, True), (15, False)])
+def test_kaggle_rows(tmp_path, threshold, bins):
     source = KAGGLE / "train_10000.txt"
-    spec = run(source, tmp_path / "out", frequency_threshold=threshold, holdout_fraction=0.2)
-    expected = reference.prepare([source], threshold, holdout_fraction=0.2)
+    options = {"holdout_fraction": 0.2, "bin_numericals": bins}
+    spec = run(source, tmp_path / "out", frequency_threshold=threshold, **options)
+    expected = reference.prepare([source], threshold, **options)
     assert reference.files_of(tmp_path / "out") == expected
     clicks = spec.metadata["clicks"]
     assert (clicks["train"] + clicks["test"]) / 10_000 == 0.2182

@@ -152,6 +152,19 @@ def test_other_options_redo_what_they_change(raw, expected, tmp_path, monkeypatc
     assert reference.files_of(output) == expected
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_bins_redo_the_numericals_only(raw, tmp_path, monkeypatch, capfd, first):
+    """Asked for after a run without them, and no longer asked for after a run with them."""
+    output = tmp_path / "out"
+    create_calls = 2 + (13 if first else 0) + 2  # labels, numericals, bins; then cat_1 fails
+    interrupted(raw, output, monkeypatch, calls=create_calls, bin_numericals=first)
+    capfd.readouterr()
+    prepare(options(raw, output, bin_numericals=not first))
+    assert finished_before(capfd.readouterr().err) == 3 + 2 + 1  # days, cat_0, count cat_1
+    days = sorted(raw.glob("day_*"))
+    assert reference.files_of(output) == reference.prepare(days, 2, bin_numericals=not first)
+
+
 def test_changed_input_is_parsed_again(raw, tmp_path, monkeypatch, capfd):
     output, changed = tmp_path / "out", tmp_path / "raw"
     changed.mkdir()

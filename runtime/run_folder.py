@@ -1,0 +1,60 @@
+"""The folder of a run and the log in it."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from config import Config
+from runtime import device
+from runtime.logging import RunLogger
+
+
+def make_run_dir(config: Config) -> Path:
+    """The run's folder; a new one where `--run_dir` names none."""
+    if config.run.run_dir:
+        run_dir = Path(config.run.run_dir)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"--run_dir {run_dir} cannot be made: {error.strerror}") from None
+        return run_dir
+    stem = f"runs/{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for name in (stem, *(f"{stem}-{number}" for number in range(2, 1000))):
+        try:
+            Path(name).mkdir(parents=True)
+            return Path(name)
+        except FileExistsError:  # another run began in the same second
+            continue
+    raise ValueError(f"{stem} and its like exist: name a folder with --run_dir")
+
+
+def open_log(
+    config: Config,
+    defaults: Mapping[str, Any] | None,
+    run_dir: Path,
+    world,
+    total_steps: int | None,
+) -> RunLogger:
+    """The run's log with every flag as its first line."""
+    log = RunLogger(
+        config.run.log_path or run_dir / "log.json",
+        {"recipe": config.recipe, **config.flat(), **device.describe()},
+        defaults={
+            "recipe": config.recipe,
+            **Config(config.recipe).flat(),
+            **(defaults or {}),
+            **device.describe(),
+        },
+        tensorboard_dir=config.run.tensorboard_dir,
+        enabled=world.is_chief,
+        total_steps=total_steps,
+    )
+    log.metadata("throughput", unit="samples/s")
+    for name in ("auc", "best_auc", "best_reachable_auc", "log_loss", "loss"):
+        log.metadata(name, format=".5f")
+    for name in ("mean", "p50", "p90", "p95", "p99"):
+        log.metadata(f"latency_{name}", unit="ms")
+    for name in ("elapsed_s", "time_to_auc_threshold_s"):
+        log.metadata(name, unit="s")
+    return log
