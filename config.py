@@ -122,6 +122,14 @@ class OptimizerConfig:
     beta1: float = _flag(0.9, "Adam: decay of the first moment", minimum=0)
     beta2: float = _flag(0.999, "Adam: decay of the second moment", minimum=0)
     epsilon: float = _flag(1e-7, "Adam and Adagrad: added to the denominator", minimum=0)
+
+    @property
+    def sparse_optimizer(self) -> str:
+        """The tables' optimizer; `auto` resolved. SGD stays SGD, Adam becomes lazy."""
+        if self.embedding_optimizer != "auto":
+            return self.embedding_optimizer
+        return {"sgd": "sgd", "adagrad": "adagrad", "adam": "lazy_adam"}[self.optimizer]
+
     adagrad_initial_accumulator: float = _flag(
         0.1, "Adagrad: start of the sum of squares", minimum=0
     )
@@ -177,6 +185,37 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
+class DistributionConfig:
+    """How the embedding tables would be spread over processes (`--plan_only`)."""
+
+    plan_only: bool = _flag(False, "print the plan of the tables and stop: nothing is allocated")
+    plan_world_size: int = _flag(8, "processes to plan for", minimum=1)
+    plan_device_memory_gb: float | None = _flag(
+        None, "memory of each device in GB (10^9 bytes); no limit where not given", minimum=0
+    )
+    plan_host_memory_gb: float | None = _flag(
+        None, "host memory of each process in GB for tables that do not fit its device", minimum=0
+    )
+    dist_strategy: str = _flag(
+        "auto",
+        "placement; auto is cost where that is better than memory_balanced",
+        choices=("auto", "cost", "basic", "memory_balanced", "memory_optimized"),
+    )
+    column_slice_threshold: int | None = _flag(
+        None, "elements above which a table is cut into column slices", minimum=1
+    )
+    row_slice_threshold: int | None = _flag(
+        None, "elements from which on a table is cut into row slices, one a process", minimum=1
+    )
+    data_parallel_threshold: int | None = _flag(
+        None, "elements up to which every process holds a copy of a table", minimum=1
+    )
+    cpu_offloading_threshold_gb: float | None = _flag(
+        None, "GB of tables on a device above which the largest go to host memory", minimum=0
+    )
+
+
+@dataclass(frozen=True)
 class Config:
     """All that was asked for.
 
@@ -191,6 +230,7 @@ class Config:
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     run: RunConfig = RunConfig()
+    distribution: DistributionConfig = DistributionConfig()
 
     def flat(self) -> dict[str, Any]:
         """All flags and their values in one dictionary, for the log and the checkpoint."""
@@ -215,6 +255,7 @@ SECTIONS: dict[str, type] = {
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
     "run": RunConfig,
+    "distribution": DistributionConfig,
 }
 
 
@@ -409,6 +450,11 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
         "--optimizer or --embedding_optimizer adam or adagrad",
         lambda c: _with_adam(c) or _with_adagrad(c),
     ),
+    (
+        tuple(f.name for f in dataclasses.fields(DistributionConfig) if f.name != "plan_only"),
+        "--plan_only (training on several processes is not available yet)",
+        lambda c: c.distribution.plan_only,
+    ),
     (("xla",), "compiled functions, not with --run_eagerly", lambda c: not c.run.run_eagerly),
 )
 
@@ -450,7 +496,8 @@ def check(config: Config) -> None:
             "--dataset_path is missing: give the folder that holds the feature spec, or train on "
             "generated rows with --dataset_type synthetic"
         )
-    if run.mode != "train" and not run.restore_checkpoint_path:
+    wants_model = run.mode != "train" and not config.distribution.plan_only
+    if wants_model and not run.restore_checkpoint_path:
         raise ValueError(
             f"--mode {run.mode} needs a trained model: give its folder with "
             "--restore_checkpoint_path (train one with --save_checkpoint_path)"

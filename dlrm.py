@@ -28,7 +28,8 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> loop.Re
     from nn.model import RankingConfig, RankingModel
     from nn.optimizers import create_groups
 
-    spec, train, valid, best_auc = open_rows(config, spec, world)
+    spec = spec_of_rows(config, spec)
+    train, valid, best_auc = open_rows(config, spec, world)
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     dims = parse_embedding_dims(config.model.embedding_dim, len(features))
     model = RankingModel(
@@ -70,8 +71,55 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> loop.Re
     )
 
 
-def open_rows(config: Config, spec: fs.FeatureSpec | None, world):
-    """Feature spec, training rows (or None), rows to evaluate on, and how to get the best AUC."""
+def spec_of_rows(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
+    """The given spec, or that of rows which are generated from flags."""
+    data = config.data
+    if data.dataset_type != "synthetic" or data.synthetic_dataset_use_feature_spec:
+        return spec
+    from dataloading.synthetic_rows import synthetic_spec
+
+    hotness = data.synthetic_dataset_hotness
+    return synthetic_spec(
+        data.synthetic_dataset_cardinalities,
+        hotness[0] if len(hotness) == 1 else hotness,
+        data.synthetic_dataset_alpha,
+        data.synthetic_dataset_num_numerical_features,
+    )
+
+
+def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
+    """Who would hold which slice of which table on `--plan_world_size` processes."""
+    from nn.embedding.plan import Table, plan
+
+    spec, wanted = spec_of_rows(config, spec), config.distribution
+    features = spec.channel(fs.CATEGORICAL_CHANNEL)
+    dims = parse_embedding_dims(config.model.embedding_dim, len(features))
+    rows = spec.cardinalities(fs.CATEGORICAL_CHANNEL)
+    optimizer = config.optimizer.sparse_optimizer
+
+    def size_bytes(gigabytes: float | None) -> int | None:
+        return None if gigabytes is None else round(gigabytes * 1e9)
+
+    return plan(
+        [Table(*table) for table in zip(features, rows, dims, strict=True)],
+        wanted.plan_world_size,
+        strategy=wanted.dist_strategy,
+        hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
+        column_slice_threshold=wanted.column_slice_threshold,
+        row_slice_threshold=wanted.row_slice_threshold,
+        data_parallel_threshold=wanted.data_parallel_threshold,
+        cpu_offloading_threshold_bytes=size_bytes(wanted.cpu_offloading_threshold_gb),
+        device_memory_bytes=size_bytes(wanted.plan_device_memory_gb),
+        host_memory_bytes=size_bytes(wanted.plan_host_memory_gb),
+        global_batch_size=config.run.batch_size,
+        state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
+        state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
+        exchange_itemsize=2 if config.run.amp else 4,
+    ).report()
+
+
+def open_rows(config: Config, spec: fs.FeatureSpec, world):
+    """Training rows and rows to evaluate on, each or None, and how to get the best AUC."""
     data, run = config.data, config.run
     share = {
         "rank": world.rank,
@@ -80,16 +128,7 @@ def open_rows(config: Config, spec: fs.FeatureSpec | None, world):
     }
     train = None
     if data.dataset_type == "synthetic":
-        from dataloading.synthetic import SyntheticDataset, synthetic_spec
-
-        if not data.synthetic_dataset_use_feature_spec:
-            hotness = data.synthetic_dataset_hotness
-            spec = synthetic_spec(
-                data.synthetic_dataset_cardinalities,
-                hotness[0] if len(hotness) == 1 else hotness,
-                data.synthetic_dataset_alpha,
-                data.synthetic_dataset_num_numerical_features,
-            )
+        from dataloading.synthetic import SyntheticDataset
 
         def generated(split: str, batch_size: int, num_batches: int):
             return SyntheticDataset(
@@ -109,7 +148,7 @@ def open_rows(config: Config, spec: fs.FeatureSpec | None, world):
             num_rows=min(valid.num_rows, BEST_AUC_ROWS),
             seed=run.seed,
         )
-        return spec, train, valid, lambda: sample.best_auc
+        return train, valid, lambda: sample.best_auc
 
     from dataloading.raw_binary import RawBinaryDataset
 
@@ -124,13 +163,13 @@ def open_rows(config: Config, spec: fs.FeatureSpec | None, world):
             **share,
         )
     if run.mode == "train" and not run.evals_per_epoch:
-        return spec, train, None, lambda: None
+        return train, None, lambda: None
     mapping = evaluation_mapping(data.eval_mapping, run.mode, spec)
     valid = RawBinaryDataset(spec, mapping, run.valid_batch_size, **share)
     # Generated data sets record it (dataloading/synthetic.py).
     recorded = spec.metadata.get(mapping)
     known = recorded.get("best_auc") if isinstance(recorded, dict) else None
-    return spec, train, valid, lambda: known
+    return train, valid, lambda: known
 
 
 def evaluation_mapping(wanted: str, mode: str, spec: fs.FeatureSpec) -> str:
@@ -151,7 +190,7 @@ def evaluation_mapping(wanted: str, mode: str, spec: fs.FeatureSpec) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    return loop.run("dlrm", build, __doc__, argv=argv)
+    return loop.run("dlrm", build, __doc__, argv=argv, report_plan=report_plan)
 
 
 if __name__ == "__main__":

@@ -59,8 +59,18 @@ def run(
     doc: str,
     defaults: Mapping[str, Any] | None = None,
     argv: Sequence[str] | None = None,
+    report_plan: Callable[[Config, FeatureSpec | None], str] | None = None,
 ) -> int:
-    """Runs a recipe from its command line; returns the process's exit code."""
+    """Runs a recipe from its command line; returns the process's exit code.
+
+    Args:
+      recipe: its name.
+      build: composes model and data, see `Recipe`.
+      doc: text in front of the flags in `--help`.
+      defaults: flags whose default differs.
+      argv: the command line; the process's where not given.
+      report_plan: what `--plan_only` prints, from the flags and the feature spec.
+    """
     argv = sys.argv if argv is None else argv
     # TensorFlow's own log below errors: start-up lines, and stack traces of what we report.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -69,6 +79,9 @@ def run(
         return 0
     try:
         config = configuration.parse(argv, recipe, defaults)
+        if config.distribution.plan_only:
+            print(report_plan(config, load_feature_spec(config)))
+            return 0
         execute(config, build, defaults)
     except (ValueError, OSError) as error:
         print(f"{recipe}: error: {error}", file=sys.stderr)
@@ -108,10 +121,7 @@ def execute(
     place = device.set_up(config.run, world.local_rank)
 
     # 2. Data and model.
-    spec = None
-    if config.data.dataset_path:
-        spec = FeatureSpec.from_yaml(Path(config.data.dataset_path) / config.data.feature_spec)
-    recipe = build(config, spec, world, place)
+    recipe = build(config, load_feature_spec(config), world, place)
     if saved is not None:
         checkpoint.restore(config.run.restore_checkpoint_path, recipe.model.weights_to_save())
 
@@ -162,6 +172,13 @@ def execute(
         finally:
             log.summary(summary)  # also when the disk is full
     return summary
+
+
+def load_feature_spec(config: Config) -> FeatureSpec | None:
+    """The data set's description; None for rows that are generated from flags."""
+    if not config.data.dataset_path:
+        return None
+    return FeatureSpec.from_yaml(Path(config.data.dataset_path) / config.data.feature_spec)
 
 
 def describe(recipe: Recipe, place: device.Device, config: Config) -> str:

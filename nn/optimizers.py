@@ -199,10 +199,6 @@ class LazyAdam(Adam):
         variable.scatter_sub(tf.IndexedSlices(step, rows))
 
 
-# What --embedding_optimizer auto means for each --optimizer.
-SPARSE_COUNTERPART = {"sgd": "sgd", "adagrad": "adagrad", "adam": "lazy_adam"}
-
-
 def create(
     name: str,
     variables: Sequence[tf.Variable],
@@ -264,13 +260,10 @@ def create_groups(
         )
         return OptimizerGroup(optimizer, schedule)
 
-    sparse = options.embedding_optimizer
-    if sparse == "auto":
-        sparse = SPARSE_COUNTERPART[options.optimizer]
     sparse_rate = options.embedding_learning_rate
     if sparse_rate is None:
         sparse_rate = options.learning_rate
     return [
         group(options.optimizer, dense, options.learning_rate),
-        group(sparse, tables, sparse_rate),
+        group(options.sparse_optimizer, tables, sparse_rate),
     ]

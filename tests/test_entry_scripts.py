@@ -123,6 +123,21 @@ def test_threads_profiler_and_tensorboard(tiny, tmp_path, run_script):
     assert list((tmp_path / "tb").rglob("events.out.tfevents.*"))
 
 
+def test_the_plan_is_printed_without_tensorflow(tiny, run_script):
+    flags = ("--embedding_dim=512", "--plan_only", "--plan_world_size=3")
+    done = run_script(
+        *("-c", "import sys, dlrm; code = dlrm.main(); assert 'tensorflow' not in sys.modules"),
+        *(f"--dataset_path={tiny}", *flags, "--bottom_mlp_dims=512,256,512"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in ("cat_0", "cat_1", "cat_2")), done.stdout
+    narrow = run_script("dlrm.py", f"--dataset_path={tiny}", *flags, "--plan_device_memory_gb=1e-6")
+    assert narrow.returncode == loop.USER_ERROR
+    assert "fit" in narrow.stderr
+    unread = run_script("dlrm.py", f"--dataset_path={tiny}", "--column_slice_threshold=10")
+    assert "--column_slice_threshold is only read with --plan_only" in unread.stderr
+
+
 def test_help_needs_no_tensorflow(run_script):
     done = run_script("dcnv2.py", "--help")
     assert done.returncode == 0
