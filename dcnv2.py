@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import main as loop
-from dlrm import build, report_plan
+import ranking
 
 # What differs from DLRM: the interaction, and Adam's settings in place of SGD's.
 DEFAULTS = {
@@ -21,7 +21,7 @@ DEFAULTS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    return loop.run("dcnv2", build, __doc__, DEFAULTS, argv, report_plan)
+    return loop.run("dcnv2", ranking.build, __doc__, DEFAULTS, argv, ranking.report_plan)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import tempfile
 import tensorflow as tf
 
 import config as configuration
-import dlrm
+import ranking
 from benchmarks import dlrm_workload as workload
 from benchmarks.step_parts import parts_ms
 from benchmarks.worker import serve, timed_ms, timed_steps
@@ -25,7 +25,7 @@ class Training:
 
     def __init__(self, config: configuration.Config, place):
         spec = FeatureSpec.from_yaml(f"{config.data.dataset_path}/feature_spec.yaml")
-        recipe = dlrm.build(config, spec, World(), place)
+        recipe = ranking.build(config, spec, World(), place)
         self.model = recipe.model
         self.trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale)
         self.iterator = iter(recipe.train.dataset().repeat())

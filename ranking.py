@@ -1,0 +1,181 @@
+"""What DLRM and DCNv2 share: rows of numericals and ids, the ranking model over them, its plan."""
+
+from config import Config, parse_embedding_dims
+from dataloading import feature_spec as fs
+from main import Recipe
+
+# Generated rows over which the best reachable AUC is computed; its standard error is below 3e-4.
+BEST_AUC_ROWS = 4_000_000
+
+# What a checkpoint must remember to build the model again.
+SHAPE_FLAGS = (
+    *("interaction", "embedding_dim", "bottom_mlp_dims", "top_mlp_dims"),
+    *("num_cross_layers", "cross_layer_projection_dim"),
+)
+
+
+def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
+    """The ranking model, its rows, loss, optimizers and evaluator."""
+    from nn.evaluator import ClickEvaluator
+    from nn.losses import binary_cross_entropy
+    from nn.model import RankingConfig, RankingModel
+    from nn.optimizers import create_groups
+
+    spec = spec_of_rows(config, spec)
+    train, valid, best_auc = open_rows(config, spec, world)
+    features = spec.channel(fs.CATEGORICAL_CHANNEL)
+    dims = parse_embedding_dims(config.model.embedding_dim, len(features))
+    model = RankingModel(
+        RankingConfig(
+            feature_names=features,
+            cardinalities=tuple(spec.cardinalities(fs.CATEGORICAL_CHANNEL)),
+            embedding_dims=dims,
+            num_numerical=sum(spec.hotnesses(fs.NUMERICAL_CHANNEL)),
+            bottom_mlp_dims=config.model.bottom_mlp_dims,
+            top_mlp_dims=config.model.top_mlp_dims,
+            interaction=config.model.interaction,
+            num_cross_layers=config.model.num_cross_layers,
+            cross_layer_projection_dim=config.model.cross_layer_projection_dim,
+        ),
+        seed=config.run.seed,
+        dtype=device.policy,
+        embedding_trainable=config.model.embedding_trainable,
+        embedding_zeros=config.model.embedding_zeros_initializer,
+    )
+
+    def loss(model, batch):
+        return binary_cross_entropy(batch.labels, model(batch.inputs), batch.weights), {}
+
+    return Recipe(
+        model=model,
+        train=train,
+        valid=valid,
+        loss=loss,
+        groups=create_groups(config.optimizer, model.dense_variables, model.table_variables),
+        evaluator=ClickEvaluator(model, valid, config.run.auc_thresholds) if valid else None,
+        model_flags={name: getattr(config.model, name) for name in SHAPE_FLAGS},
+        facts={
+            **({"training_rows": train.num_rows} if train else {}),
+            **({"evaluation_rows": valid.num_rows} if valid else {}),
+            "tables": len(features),
+            "parameters": sum(int(v.shape.num_elements()) for v in model.variables),
+        },
+        best_auc=best_auc,
+    )
+
+
+def spec_of_rows(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
+    """The given spec, or that of rows which are generated from flags."""
+    data = config.data
+    if data.dataset_type != "synthetic" or data.synthetic_dataset_use_feature_spec:
+        return spec
+    from dataloading.synthetic_rows import synthetic_spec
+
+    hotness = data.synthetic_dataset_hotness
+    return synthetic_spec(
+        data.synthetic_dataset_cardinalities,
+        hotness[0] if len(hotness) == 1 else hotness,
+        data.synthetic_dataset_alpha,
+        data.synthetic_dataset_num_numerical_features,
+    )
+
+
+def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
+    """Who would hold which slice of which table on `--plan_world_size` processes."""
+    from nn.embedding.plan import Table, plan
+
+    spec, wanted = spec_of_rows(config, spec), config.distribution
+    features = spec.channel(fs.CATEGORICAL_CHANNEL)
+    dims = parse_embedding_dims(config.model.embedding_dim, len(features))
+    rows = spec.cardinalities(fs.CATEGORICAL_CHANNEL)
+    optimizer = config.optimizer.sparse_optimizer
+
+    def size_bytes(gigabytes: float | None) -> int | None:
+        return None if gigabytes is None else round(gigabytes * 1e9)
+
+    return plan(
+        [Table(*table) for table in zip(features, rows, dims, strict=True)],
+        wanted.plan_world_size,
+        strategy=wanted.dist_strategy,
+        hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
+        column_slice_threshold=wanted.column_slice_threshold,
+        row_slice_threshold=wanted.row_slice_threshold,
+        data_parallel_threshold=wanted.data_parallel_threshold,
+        cpu_offloading_threshold_bytes=size_bytes(wanted.cpu_offloading_threshold_gb),
+        device_memory_bytes=size_bytes(wanted.plan_device_memory_gb),
+        host_memory_bytes=size_bytes(wanted.plan_host_memory_gb),
+        global_batch_size=config.run.batch_size,
+        state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
+        state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
+        exchange_itemsize=2 if config.run.amp else 4,
+    ).report()
+
+
+def open_rows(config: Config, spec: fs.FeatureSpec, world):
+    """Training rows and rows to evaluate on, each or None, and how to get the best AUC."""
+    data, run = config.data, config.run
+    share = {
+        "rank": world.rank,
+        "world_size": world.size,
+        "prefetch_batches": data.prefetch_batches,
+    }
+    train = None
+    if data.dataset_type == "synthetic":
+        from dataloading.synthetic import SyntheticDataset
+
+        def generated(split: str, batch_size: int, num_batches: int):
+            return SyntheticDataset(
+                spec, split, batch_size, num_batches=num_batches, seed=run.seed, **share
+            )
+
+        if run.mode == "train":
+            batches = data.synthetic_dataset_train_batches
+            train = generated(fs.TRAIN, run.batch_size, batches)
+        batches = data.synthetic_dataset_valid_batches
+        split = fs.VALIDATION if run.mode == "train" else fs.TEST
+        valid = generated(split, run.valid_batch_size, batches)
+        sample = SyntheticDataset(
+            spec,
+            split,
+            run.valid_batch_size,
+            num_rows=min(valid.num_rows, BEST_AUC_ROWS),
+            seed=run.seed,
+        )
+        return train, valid, lambda: sample.best_auc
+
+    from dataloading.raw_binary import RawBinaryDataset
+
+    if run.mode == "train":
+        train = RawBinaryDataset(
+            spec,
+            fs.TRAIN,
+            run.batch_size,
+            shuffle=data.shuffle,
+            seed=run.seed,
+            window_rows=data.shuffle_window_rows,
+            **share,
+        )
+    if run.mode == "train" and not run.evals_per_epoch:
+        return train, None, lambda: None
+    mapping = evaluation_mapping(data.eval_mapping, run.mode, spec)
+    valid = RawBinaryDataset(spec, mapping, run.valid_batch_size, **share)
+    # Generated data sets record it (dataloading/synthetic.py).
+    recorded = spec.metadata.get(mapping)
+    known = recorded.get("best_auc") if isinstance(recorded, dict) else None
+    return train, valid, lambda: known
+
+
+def evaluation_mapping(wanted: str, mode: str, spec: fs.FeatureSpec) -> str:
+    """What `--eval_mapping auto` means: never the test rows while there are validation rows."""
+    if wanted != "auto":
+        return wanted
+    first, second = fs.VALIDATION, fs.TEST
+    if mode != "train":
+        first, second = second, first
+    if first not in spec.source_spec and second not in spec.source_spec:
+        raise ValueError(
+            f"{spec.origin}: source_spec has neither '{first}' nor '{second}' rows to evaluate on: "
+            "evaluate on training rows with --eval_mapping train, or not at all with "
+            "--evals_per_epoch 0"
+        )
+    return first if first in spec.source_spec else second
