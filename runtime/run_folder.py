@@ -1,5 +1,6 @@
 """The folder of a run and the log in it."""
 
+import itertools
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,13 +21,14 @@ def make_run_dir(config: Config) -> Path:
             raise ValueError(f"--run_dir {run_dir} cannot be made: {error.strerror}") from None
         return run_dir
     stem = f"runs/{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
-    for name in (stem, *(f"{stem}-{number}" for number in range(2, 1000))):
+    for number in itertools.count(1):
+        run_dir = Path(stem if number == 1 else f"{stem}-{number}")
         try:
-            Path(name).mkdir(parents=True)
-            return Path(name)
+            run_dir.mkdir(parents=True)
+            break
         except FileExistsError:  # another run began in the same second
             continue
-    raise ValueError(f"{stem} and its like exist: name a folder with --run_dir")
+    return run_dir
 
 
 def open_log(

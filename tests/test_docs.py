@@ -1,5 +1,6 @@
 """Every command in README and docs, run on tiny data in a copy of the repository."""
 
+import json
 import os
 import re
 import shutil
@@ -70,6 +71,16 @@ def test_commands_of_a_page(page, tmp_path, request):
             check=False,
         )
         assert done.returncode == 0, f"{page.name}:\n{script}\n{done.stdout}\n{done.stderr}"
+    if page.name == "README.md":
+        demo_reaches_the_best_auc(home)
+
+
+def demo_reaches_the_best_auc(home: Path) -> None:
+    """`make demo` was one of the commands: its model is within 0.01 of the best one there can be."""
+    for run in ("demo", "demo-test"):
+        *_, last = (home / "runs" / run / "log.json").read_text().splitlines()
+        summary = json.loads(last.removeprefix("DLLL "))["data"]
+        assert 0 <= summary["best_reachable_auc"] - summary["auc"] < 0.01, run
 
 
 def raw_rows(path: Path) -> None:
