@@ -76,7 +76,7 @@ def test_commands_of_a_page(page, tmp_path, request):
 
 
 def demo_reaches_the_best_auc(home: Path) -> None:
-    """`make demo` was one of the commands: its model is within 0.01 of the best one there can be."""
+    """`make demo` was one of the commands: its model is within 0.01 of the best there can be."""
     for run in ("demo", "demo-test"):
         *_, last = (home / "runs" / run / "log.json").read_text().splitlines()
         summary = json.loads(last.removeprefix("DLLL "))["data"]

@@ -5,20 +5,22 @@ python -m preproc.criteo --input raw --output data --frequency_threshold 15 --da
 
 import sys
 
+from preproc.criteo import INTERRUPTED, USER_ERROR
 from preproc.criteo.arguments import parse
 from preproc.criteo.prepare import prepare
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the data set is there, 1 with a message otherwise."""
+    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
+    otherwise."""
     try:
         prepare(parse(argv))
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return USER_ERROR
     except KeyboardInterrupt:
         print("interrupted; run it again to go on", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0
 
 

@@ -29,6 +29,7 @@ class Options:
     vocabulary_days: tuple[int, ...] | str | None = None  # None: all; "train": training rows
     holdout_fraction: float | None = None
     validation_fraction: float = 0.0
+    bin_numericals: bool = False
     on_bad_line: str = "error"
     overwrite: bool = False
     memory_limit_bytes: int = 4 << 30
@@ -131,6 +132,7 @@ def parse(argv: list[str] | None = None) -> Options:
         vocabulary_days=vocabulary_days,
         holdout_fraction=flags.holdout_fraction,
         validation_fraction=flags.validation_fraction,
+        bin_numericals=flags.bin_numericals,
         on_bad_line=flags.on_bad_line,
         overwrite=flags.overwrite,
         memory_limit_bytes=memory_limit_bytes,
@@ -175,6 +177,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="V",
         help="with --holdout_fraction: validate on the last V of all rows before those "
         "(default 0: no validation rows)",
+    )
+    add(
+        "--bin_numericals",
+        action="store_true",
+        help="also give each numerical as a categorical feature bin_0..bin_12: "
+        "1 + floor(2 * log(x + 3)), 0 where it is missing or undefined",
     )
     add(
         "--on_bad_line",

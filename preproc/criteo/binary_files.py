@@ -17,6 +17,7 @@ NUMERICAL_DTYPE = np.dtype("<f2")
 LABEL_DTYPE = np.dtype("?")
 _ID_DTYPES = tuple(np.dtype(name) for name in ("<i1", "<i2", "<i4", "<i8"))
 MIN_NUMERICAL = -2  # log(x + 3) is undefined below
+NUM_BINS = 89  # ids of bin_ids: 1 + floor(2 * log(2^63 + 2)) = 88 is the largest of any int64
 
 
 def encode_numericals(shifted: np.ndarray) -> np.ndarray:
@@ -31,6 +32,23 @@ def encode_numericals(shifted: np.ndarray) -> np.ndarray:
     defined = shifted > 0
     # log(1) = 0 fills the rest.
     return np.log(np.where(defined, shifted, 1).astype(np.float64)).astype(NUMERICAL_DTYPE)
+
+
+def bin_ids(shifted: np.ndarray) -> np.ndarray:
+    """1 + floor(2 log(x + 3)), and 0 where x is missing or below -2: bins that are half a factor
+    of e wide, for models to take a numerical as a categorical.
+
+    The logarithm is the float64 one that `encode_numericals` rounds.
+
+    Args:
+        shifted: integers x + 3; 0 or less stands for missing or undefined.
+
+    Returns:
+        int8 ids 0 to NUM_BINS - 1.
+    """
+    defined = shifted > 0
+    bins = 1 + np.floor(2 * np.log(np.where(defined, shifted, 1).astype(np.float64)))
+    return np.where(defined, bins, 0).astype(np.int8)
 
 
 def id_dtype(cardinality: int) -> np.dtype:

@@ -1,5 +1,6 @@
 """What a prepared Criteo data set consists of: its files, its feature spec, its summary."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from dataloading.feature_spec import (
@@ -8,7 +9,13 @@ from dataloading.feature_spec import (
     NUMERICAL_CHANNEL,
     FeatureSpec,
 )
-from preproc.criteo.binary_files import LABEL_DTYPE, NUMERICAL_DTYPE, ColumnFiles, id_dtype
+from preproc.criteo.binary_files import (
+    LABEL_DTYPE,
+    NUM_BINS,
+    NUMERICAL_DTYPE,
+    ColumnFiles,
+    id_dtype,
+)
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 from preproc.criteo.splits import Split
 from preproc.criteo.staging import SPEC_FILE
@@ -16,6 +23,7 @@ from preproc.criteo.staging import SPEC_FILE
 LABEL = "label"
 NUMERICALS = tuple(f"num_{i}" for i in range(NUM_NUMERICAL))
 CATEGORICALS = tuple(f"cat_{i}" for i in range(NUM_CATEGORICAL))
+BINS = tuple(f"bin_{i}" for i in range(NUM_NUMERICAL))  # the numericals as categoricals
 VOCABULARY_FOLDER = "vocabulary"
 
 
@@ -36,14 +44,19 @@ def categorical_files(
     return ColumnFiles(folder, f"{column}.bin", splits, id_dtype(cardinality))
 
 
+def bin_files(folder: Path, splits: tuple[Split, ...]) -> list[ColumnFiles]:
+    """The numericals' bins: a file a column, one int8 id a row."""
+    return [categorical_files(folder, splits, name, NUM_BINS) for name in BINS]
+
+
 def vocabulary_file(column: str) -> Path:
     """The column's values, relative to the data set; line N is `value<tab>count` of id N."""
     return Path(VOCABULARY_FOLDER, f"{column}.tsv")
 
 
-def all_files(splits: tuple[Split, ...]) -> list[Path]:
+def all_files(splits: tuple[Split, ...], with_bins: bool) -> list[Path]:
     """Every file of a data set, relative to its folder."""
-    names = [LABEL, "numerical", *CATEGORICALS]
+    names = [LABEL, "numerical", *CATEGORICALS, *(BINS if with_bins else ())]
     columns = [Path(split.name, f"{name}.bin") for split in splits for name in names]
     return [Path(SPEC_FILE), *columns, *(vocabulary_file(column) for column in CATEGORICALS)]
 
@@ -51,19 +64,22 @@ def all_files(splits: tuple[Split, ...]) -> list[Path]:
 def feature_spec(
     folder: Path, splits: tuple[Split, ...], cardinalities: dict[str, int], metadata: dict
 ) -> FeatureSpec:
-    """The data set's feature spec. The same input and options give the same on every engine."""
+    """The data set's feature spec. The same input and options give the same on every engine.
+
+    cardinalities: of the categorical features, in their channel's order.
+    """
     features = {LABEL: {"dtype": LABEL_DTYPE.name}}
     features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in NUMERICALS}
     features |= {
         name: {"dtype": id_dtype(cardinalities[name]).name, "cardinality": cardinalities[name]}
-        for name in CATEGORICALS
+        for name in cardinalities
     }
     content = {
         "feature_spec": features,
-        "source_spec": {split.name: _chunks(split.name) for split in splits},
+        "source_spec": {split.name: _chunks(split.name, cardinalities) for split in splits},
         "channel_spec": {
             NUMERICAL_CHANNEL: list(NUMERICALS),
-            CATEGORICAL_CHANNEL: list(CATEGORICALS),
+            CATEGORICAL_CHANNEL: list(cardinalities),
             LABEL_CHANNEL: [LABEL],
         },
         "metadata": metadata,
@@ -71,14 +87,14 @@ def feature_spec(
     return FeatureSpec.from_dict(content, folder, origin=str(folder / SPEC_FILE))
 
 
-def _chunks(mapping: str) -> list[dict]:
+def _chunks(mapping: str, categoricals: Iterable[str]) -> list[dict]:
     def chunk(features, name):
         return {"type": "split_binary", "features": features, "files": [f"{mapping}/{name}.bin"]}
 
     return [
         chunk([LABEL], LABEL),
         chunk(list(NUMERICALS), "numerical"),
-        *(chunk([name], name) for name in CATEGORICALS),
+        *(chunk([name], name) for name in categoricals),
     ]
 
 

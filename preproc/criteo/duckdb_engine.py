@@ -231,9 +231,11 @@ class DuckDBEngine:
 
 @contextlib.contextmanager
 def explained_errors(memory_limit_bytes: int):
-    """Turns what DuckDB says when memory or disk run out into an error that says what to do.
+    """Turns what DuckDB says when memory or disk run out into an error that says what to do, and
+    its way to say Ctrl-C into Python's.
 
     Raises:
+        KeyboardInterrupt: a query was interrupted.
         ValueError: out of memory.
         OSError: the disk is full, or another error of reading and writing.
     """
@@ -247,6 +249,13 @@ def explained_errors(memory_limit_bytes: int):
         ) from error
     except duckdb.IOException as error:
         raise OSError(f"reading or writing failed: {error}") from error
+    except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
+    except RuntimeError as error:
+        # What DuckDB raises where the signal reaches it between two steps of a query.
+        if str(error) == "Query interrupted":
+            raise KeyboardInterrupt from error
+        raise
 
 
 def _quoted(text) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from preproc.criteo import INTERRUPTED, USER_ERROR
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 
 # Numbers of different values, of the order of the Criteo Kaggle log's.
@@ -106,7 +107,7 @@ def _with_separator(text: np.ndarray, missing) -> np.ndarray:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Writes day_0, day_1, ... (or day_0.gz, ...) into a folder."""
+    """Writes day_0, day_1, ... (or day_0.gz, ...) into a folder; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m preproc.criteo.generate_logs")
     parser.add_argument("--output", required=True, help="folder for the day files; made if absent")
     parser.add_argument("--days", type=int, default=3, help="number of day files (default 3)")
@@ -114,11 +115,23 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--gzip", action="store_true", help="write day_N.gz")
     parser.add_argument("--seed", type=int, default=0, help="other seeds give other rows")
     flags = parser.parse_args(argv)
+    for name in ("days", "rows_per_day"):
+        if getattr(flags, name) < 1:
+            parser.error(f"--{name} must be 1 or more, found {getattr(flags, name)}")
+    if flags.seed < 0:
+        parser.error(f"--seed must be 0 or more, found {flags.seed}")
     folder = Path(flags.output)
-    folder.mkdir(parents=True, exist_ok=True)
-    for day in range(flags.days):
-        name = f"day_{day}.gz" if flags.gzip else f"day_{day}"
-        generate_day(folder / name, flags.rows_per_day, [flags.seed, day])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for day in range(flags.days):
+            name = f"day_{day}.gz" if flags.gzip else f"day_{day}"
+            generate_day(folder / name, flags.rows_per_day, [flags.seed, day])
+    except OSError as error:
+        print(f"error: --output {folder}: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted; the last day file is cut off", file=sys.stderr)
+        return INTERRUPTED
     print(f"{flags.days} x {flags.rows_per_day:,} rows in {folder}")
     return 0
 

@@ -11,7 +11,7 @@ import numpy as np
 from dataloading.feature_spec import TRAIN, FeatureSpec
 from preproc.criteo import data_set
 from preproc.criteo.arguments import TRAINING_ROWS, Options
-from preproc.criteo.binary_files import encode_numericals, sync
+from preproc.criteo.binary_files import NUM_BINS, bin_ids, encode_numericals, sync
 from preproc.criteo.duckdb_engine import DayFile, DuckDBEngine, explained_errors
 from preproc.criteo.log_files import LogFile, find_log_files
 from preproc.criteo.progress import Progress
@@ -67,11 +67,13 @@ def prepare(options: Options) -> FeatureSpec:
         cardinalities = {
             column: stages.write_categorical(log, column) for column in data_set.CATEGORICALS
         }
+        if options.bin_numericals:
+            cardinalities |= dict.fromkeys(data_set.BINS, NUM_BINS)
         metadata = _metadata(options, files, log, clicks)
         spec = data_set.feature_spec(staging.data, log.splits, cardinalities, metadata)
         spec.to_yaml(staging.data / SPEC_FILE)
         spec.validate_files()
-        staging.publish(data_set.all_files(log.splits))
+        staging.publish(data_set.all_files(log.splits, options.bin_numericals))
     print(data_set.summary(options.output, spec, time.perf_counter() - started))
     return FeatureSpec.from_yaml(options.output / SPEC_FILE)
 
@@ -144,28 +146,33 @@ class _Stages:
         return chosen, sum(rows[: chosen[-1] + 1])
 
     def write_numericals(self, log: ParsedLog) -> dict[str, int]:
-        """Labels and numericals -> their files; returns the clicks of each split."""
+        """Labels, numericals and their bins -> files; returns the clicks of each split."""
         labels = data_set.label_files(self.staging.data, log.splits)
         numericals = data_set.numerical_files(self.staging.data, log.splits)
+        with_bins = self.options.bin_numericals
+        bins = data_set.bin_files(self.staging.data, log.splits) if with_bins else []
+        files = [labels, numericals, *bins]
 
         def work() -> dict[str, int]:
-            labels.create()
-            numericals.create()
+            for file in files:
+                file.create()
             clicks = dict.fromkeys((split.name for split in log.splits), 0)
             for day in log.days:
                 for rows, label, values in self.engine.numerical_blocks(day):
                     labels.write(rows, label.astype(bool))
                     numericals.write(rows, encode_numericals(values))
+                    for i, file in enumerate(bins):
+                        file.write(rows, bin_ids(values[:, i]))
                     for split in log.splits:
                         inside = (rows >= split.start) & (rows < split.stop)
                         clicks[split.name] += int(np.sum(label, where=inside, dtype=np.int64))
-            labels.sync()
-            numericals.sync()
+            for file in files:
+                file.sync()
             return clicks
 
         return self._run(
             "write labels and numericals",
-            log.rows_key,
+            stage_key(log.rows_key, "bins") if with_bins else log.rows_key,
             work,
             lambda clicks: f"{sum(clicks.values()):,} clicks",
         )
@@ -242,6 +249,7 @@ def _metadata(
     """What the data set was made from; nothing of engines, machines or times, so that every
     engine writes the same."""
     days = options.vocabulary_days
+    bins = {"bin_numericals": "1 + floor(2 * log(x + 3))"} if options.bin_numericals else {}
     rows = {split.name: split.num_rows for split in log.splits}
     return {
         "source": "criteo click logs",
@@ -252,4 +260,5 @@ def _metadata(
         "clicks": clicks,
         "click_rate": {name: round(clicks[name] / rows[name], 6) for name in rows},
         "bad_lines": log.bad_lines,
+        **bins,
     }
