@@ -27,6 +27,7 @@ __all__ = [
     "VALIDATION",
     "Chunk",
     "FeatureSpec",
+    "smallest_id_dtype",
 ]
 
 NUMERICAL_CHANNEL = "numerical"
@@ -35,6 +36,12 @@ LABEL_CHANNEL = "label"
 TRAIN = "train"
 VALIDATION = "validation"
 TEST = "test"
+
+
+def smallest_id_dtype(cardinality: int) -> np.dtype:
+    """The smallest signed integer dtype that holds the ids 0 to cardinality - 1."""
+    signed = (np.dtype(name) for name in ("int8", "int16", "int32", "int64"))
+    return next(dtype for dtype in signed if cardinality - 1 <= np.iinfo(dtype).max)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataloading.feature_spec import (
     TRAIN,
     VALIDATION,
     FeatureSpec,
+    smallest_id_dtype,
 )
 from dataloading.power_law import PowerLaw
 from dataloading.teacher import Teacher, probabilities
@@ -51,9 +52,8 @@ def synthetic_spec(
             strict=True,
         )
     ):
-        fitting = (t for t in ("int8", "int16", "int32") if cardinality - 1 <= np.iinfo(t).max)
         categorical[f"cat_{f}"] = {
-            "dtype": next(fitting, "int64"),
+            "dtype": smallest_id_dtype(cardinality).name,
             "cardinality": cardinality,
             "hotness": ids,
             "alpha": exponent,

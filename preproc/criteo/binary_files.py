@@ -15,7 +15,6 @@ from preproc.criteo.splits import Split
 
 NUMERICAL_DTYPE = np.dtype("<f2")
 LABEL_DTYPE = np.dtype("?")
-_ID_DTYPES = tuple(np.dtype(name) for name in ("<i1", "<i2", "<i4", "<i8"))
 MIN_NUMERICAL = -2  # log(x + 3) is undefined below
 NUM_BINS = 89  # ids of bin_ids: 1 + floor(2 * log(2^63 + 2)) = 88 is the largest of any int64
 
@@ -49,11 +48,6 @@ def bin_ids(shifted: np.ndarray) -> np.ndarray:
     defined = shifted > 0
     bins = 1 + np.floor(2 * np.log(np.where(defined, shifted, 1).astype(np.float64)))
     return np.where(defined, bins, 0).astype(np.int8)
-
-
-def id_dtype(cardinality: int) -> np.dtype:
-    """The smallest integer dtype that holds the ids 0 to cardinality - 1."""
-    return next(d for d in _ID_DTYPES if cardinality - 1 <= np.iinfo(d).max)
 
 
 @dataclass(frozen=True)

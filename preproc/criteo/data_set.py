@@ -8,13 +8,13 @@ from dataloading.feature_spec import (
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
     FeatureSpec,
+    smallest_id_dtype,
 )
 from preproc.criteo.binary_files import (
     LABEL_DTYPE,
     NUM_BINS,
     NUMERICAL_DTYPE,
     ColumnFiles,
-    id_dtype,
 )
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 from preproc.criteo.splits import Split
@@ -41,7 +41,9 @@ def categorical_files(
     folder: Path, splits: tuple[Split, ...], column: str, cardinality: int
 ) -> ColumnFiles:
     """One categorical column: one id a row, 0 to cardinality - 1."""
-    return ColumnFiles(folder, f"{column}.bin", splits, id_dtype(cardinality))
+    return ColumnFiles(
+        folder, f"{column}.bin", splits, smallest_id_dtype(cardinality).newbyteorder("<")
+    )
 
 
 def bin_files(folder: Path, splits: tuple[Split, ...]) -> list[ColumnFiles]:
@@ -71,7 +73,10 @@ def feature_spec(
     features = {LABEL: {"dtype": LABEL_DTYPE.name}}
     features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in NUMERICALS}
     features |= {
-        name: {"dtype": id_dtype(cardinalities[name]).name, "cardinality": cardinalities[name]}
+        name: {
+            "dtype": smallest_id_dtype(cardinalities[name]).name,
+            "cardinality": cardinalities[name],
+        }
         for name in cardinalities
     }
     content = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dataloading.feature_spec import Chunk, FeatureSpec
+from dataloading.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 
 VALID = {
     "feature_spec": {
@@ -409,3 +409,12 @@ def test_damaged_files_are_named(stored):
 def test_it_needs_no_tensorflow(root):
     command = "import dataloading.feature_spec, sys; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], cwd=root, check=True)
+
+
+@pytest.mark.parametrize(
+    ("cardinality", "dtype"),
+    [(1, "i1"), (128, "i1"), (129, "i2"), (32_768, "i2"), (32_769, "i4"), (2**31, "i4"),
+     (2**31 + 1, "i8")],
+)  # fmt: skip
+def test_smallest_dtype(cardinality, dtype):
+    assert smallest_id_dtype(cardinality) == np.dtype(dtype)

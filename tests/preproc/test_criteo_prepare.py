@@ -9,7 +9,7 @@ import pytest
 from dataloading.feature_spec import FeatureSpec
 from preproc.criteo import duckdb_engine
 from preproc.criteo.arguments import Options, parse_size
-from preproc.criteo.binary_files import NUM_BINS, bin_ids, encode_numericals, id_dtype
+from preproc.criteo.binary_files import NUM_BINS, bin_ids, encode_numericals
 from preproc.criteo.duckdb_engine import DuckDBEngine
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.prepare import prepare
@@ -292,15 +292,6 @@ def test_numericals_are_rounded_once():
     found = encode_numericals(shifted)
     assert found.dtype == np.float16
     np.testing.assert_array_equal(found, np.array(expected, np.float16))
-
-
-@pytest.mark.parametrize(
-    ("cardinality", "dtype"),
-    [(1, "i1"), (128, "i1"), (129, "i2"), (32_768, "i2"), (32_769, "i4"), (2**31, "i4"),
-     (2**31 + 1, "i8")],
-)  # fmt: skip
-def test_smallest_dtype(cardinality, dtype):
-    assert id_dtype(cardinality) == np.dtype(dtype)
 
 
 @pytest.mark.parametrize(
