@@ -12,9 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# `make test` is what runs these tests. The benchmarks take minutes and, the first, PyTorch.
+# `make test` is what runs these tests.
 NOT_HERE = {"make test", "make test-all"}
-LONG = {"make bench", "make bench-loader", "make bench-preparation"}
 
 
 def fences(page: Path) -> list[str]:
@@ -52,14 +51,13 @@ def page(request):
     return request.param
 
 
-def test_commands_of_a_page(page, tmp_path, request):
+def test_commands_of_a_page(page, tmp_path):
     """The blocks of a page run one after the other, as a reader would run them."""
     home = copy_of_the_repository(tmp_path / "a clone")
     if page.name == "criteo.md":
         raw_rows(home / "data/criteo/train.txt")
-    left_out = NOT_HERE if request.config.getoption("--long") else NOT_HERE | LONG
     for script in fences(page):
-        if {line for line in commands(script) if line} <= left_out:
+        if {line for line in commands(script) if line} <= NOT_HERE:
             continue
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],

@@ -1,0 +1,24 @@
+"""The benchmarks meet the targets that they print; minutes each, so only with `make test-all`."""
+
+import re
+import subprocess
+
+import pytest
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("target", ["bench-loader", "bench-preparation", "bench"])
+def test_targets_are_met(target, root):
+    done = subprocess.run(
+        ["make", target], cwd=root, capture_output=True, text=True, timeout=3600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\bmet\b", done.stdout)
+
+
+def test_every_benchmark_of_the_table_is_a_target(root):
+    table = (root / "benchmarks/README.md").read_text()
+    targets = re.findall(r"^\| `make ([a-z-]+)`", table, re.MULTILINE)
+    makefile = (root / "Makefile").read_text()
+    assert len(targets) == 3
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
