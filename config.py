@@ -123,16 +123,16 @@ class OptimizerConfig:
     beta2: float = _flag(0.999, "Adam: decay of the second moment", minimum=0)
     epsilon: float = _flag(1e-7, "Adam and Adagrad: added to the denominator", minimum=0)
 
+    adagrad_initial_accumulator: float = _flag(
+        0.1, "Adagrad: start of the sum of squares", minimum=0
+    )
+
     @property
     def sparse_optimizer(self) -> str:
         """The tables' optimizer; `auto` resolved. SGD stays SGD, Adam becomes lazy."""
         if self.embedding_optimizer != "auto":
             return self.embedding_optimizer
         return {"sgd": "sgd", "adagrad": "adagrad", "adam": "lazy_adam"}[self.optimizer]
-
-    adagrad_initial_accumulator: float = _flag(
-        0.1, "Adagrad: start of the sum of squares", minimum=0
-    )
 
 
 @dataclass(frozen=True)
@@ -455,6 +455,11 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
         "--plan_only (training on several processes is not available yet)",
         lambda c: c.distribution.plan_only,
     ),
+    (
+        ("restore_checkpoint_path", "save_checkpoint_path"),
+        "a model, not with --plan_only",
+        lambda c: not c.distribution.plan_only,
+    ),
     (("xla",), "compiled functions, not with --run_eagerly", lambda c: not c.run.run_eagerly),
 )
 
@@ -472,7 +477,7 @@ _TRAINING_ONLY = frozenset(
 
 
 def unused(config: Config) -> list[str]:
-    """The given flags that this `--mode` does not read."""
+    """The given flags that are not read in this `--mode` or without evaluations."""
     names = set()
     if config.run.mode != "train":
         names |= _TRAINING_ONLY
@@ -480,6 +485,8 @@ def unused(config: Config) -> list[str]:
         names.add("max_steps")
     if config.run.mode != "inference":
         names.add("warmup_batches")
+    if config.run.mode == "train" and not config.run.evals_per_epoch:
+        names |= {"eval_mapping", "valid_batch_size", "auc_thresholds"}
     return sorted(names & config.given)
 
 

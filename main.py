@@ -80,6 +80,8 @@ def run(
     try:
         config = configuration.parse(argv, recipe, defaults)
         if config.distribution.plan_only:
+            if report_plan is None:
+                raise ValueError(f"--plan_only: the recipe {recipe} has no plan")
             print(report_plan(config, load_feature_spec(config)))
             return 0
         execute(config, build, defaults)
@@ -90,7 +92,7 @@ def run(
         print(f"{recipe}: training diverged: {error}", file=sys.stderr)
         return DIVERGED
     except KeyboardInterrupt:
-        print(f"{recipe}: interrupted; nothing was saved", file=sys.stderr)
+        print(f"{recipe}: interrupted", file=sys.stderr)
         return INTERRUPTED
     return 0
 
@@ -126,7 +128,6 @@ def execute(
         checkpoint.restore(config.run.restore_checkpoint_path, recipe.model.weights_to_save())
 
     # 3. The log: parameters first, summary last.
-    run_dir = run_folder.make_run_dir(config)
     total_steps = None
     if config.run.mode == "train":
         total_steps = count_steps(config, recipe.train.num_batches)
@@ -135,11 +136,12 @@ def execute(
                 f"--profiler_start_step {config.run.profiler_start_step} is never reached: the "
                 f"training has {total_steps} steps, the first is 0"
             )
+    run_dir = run_folder.make_run_dir(config)
     with run_folder.open_log(config, defaults, run_dir, world, total_steps) as log:
         log.message(describe(recipe, place, config))
         if ignored := configuration.unused(config):
             log.message(
-                f"note: not used in --mode {config.run.mode}: "
+                f"note: not used in this run (--mode {config.run.mode}): "
                 + ", ".join(f"--{name}" for name in ignored)
             )
         if "loss_scale" in config.given and place.compute_dtype != "float16":
@@ -153,6 +155,9 @@ def execute(
                 summary = benchmark_inference(config, recipe, log)
         except TrainingDiverged as error:
             log.message(f"training diverged: {error}")
+            raise
+        except KeyboardInterrupt:
+            log.message("interrupted")
             raise
         except Exception as error:
             # A bad row arrives here as a stack trace of tf.data; the loader remembers what it was.
@@ -202,7 +207,7 @@ def evaluation_batches(num_batches: int, evals_per_epoch: int) -> set[int]:
 def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) -> dict[str, float]:
     """Trains, evaluates on the way, saves, and returns the summary."""
     from nn.metrics import NonFiniteScores
-    from nn.trainer import Trainer
+    from nn.trainer import Trainer, non_finite_variable
     from runtime.profiler import Profiler
     from runtime.timer import StepTimer
 
@@ -290,6 +295,8 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
             break
     report(epoch)
     profiler.stop()
+    if broken := non_finite_variable(recipe.groups):
+        raise TrainingDiverged(left_broken(broken))
     elapsed_s = timer.elapsed_s
 
     if options.auc_threshold is not None and not stop:
@@ -303,6 +310,14 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
         "throughput": timer.mean_throughput(),
         "elapsed_s": elapsed_s,
     }
+
+
+def left_broken(weight: object) -> str:
+    """What to say of a weight that is not finite after the last step."""
+    return (
+        f"the last steps left NaN or infinity in {weight}; no checkpoint was saved. Try a smaller "
+        "--learning_rate or a longer --warmup_steps"
+    )
 
 
 def finish(config: Config, recipe: Recipe, log, run_dir: Path, summary: Mapping) -> None:
@@ -320,10 +335,7 @@ def finish(config: Config, recipe: Recipe, log, run_dir: Path, summary: Mapping)
         try:
             size_bytes = checkpoint.save(path, recipe.model.weights_to_save(), description)
         except checkpoint.NonFiniteWeight as error:
-            raise TrainingDiverged(
-                f"the last steps left NaN or infinity in {error}; no checkpoint was saved. Try a "
-                "smaller --learning_rate or a longer --warmup_steps"
-            ) from None
+            raise TrainingDiverged(left_broken(error)) from None
         except OSError as error:
             raise ValueError(
                 f"--save_checkpoint_path {path}: {error.strerror}; the model was not saved"

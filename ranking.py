@@ -1,5 +1,8 @@
 """What DLRM and DCNv2 share: rows of numericals and ids, the ranking model over them, its plan."""
 
+import math
+import re
+
 from config import Config, parse_embedding_dims
 from dataloading import feature_spec as fs
 from main import Recipe
@@ -82,7 +85,7 @@ def spec_of_rows(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
 
 def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
-    from nn.embedding.plan import Table, plan
+    from nn.embedding.plan import PlanError, Table, plan
 
     spec, wanted = spec_of_rows(config, spec), config.distribution
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
@@ -93,22 +96,36 @@ def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
     def size_bytes(gigabytes: float | None) -> int | None:
         return None if gigabytes is None else round(gigabytes * 1e9)
 
-    return plan(
-        [Table(*table) for table in zip(features, rows, dims, strict=True)],
-        wanted.plan_world_size,
-        strategy=wanted.dist_strategy,
-        hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
-        column_slice_threshold=wanted.column_slice_threshold,
-        row_slice_threshold=wanted.row_slice_threshold,
-        data_parallel_threshold=wanted.data_parallel_threshold,
-        cpu_offloading_threshold_bytes=size_bytes(wanted.cpu_offloading_threshold_gb),
-        device_memory_bytes=size_bytes(wanted.plan_device_memory_gb),
-        host_memory_bytes=size_bytes(wanted.plan_host_memory_gb),
-        global_batch_size=config.run.batch_size,
-        state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
-        state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
-        exchange_itemsize=2 if config.run.amp else 4,
-    ).report()
+    try:
+        planned = plan(
+            [Table(*table) for table in zip(features, rows, dims, strict=True)],
+            wanted.plan_world_size,
+            strategy=wanted.dist_strategy,
+            hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
+            column_slice_threshold=wanted.column_slice_threshold,
+            row_slice_threshold=wanted.row_slice_threshold,
+            data_parallel_threshold=wanted.data_parallel_threshold,
+            cpu_offloading_threshold_bytes=size_bytes(wanted.cpu_offloading_threshold_gb),
+            device_memory_bytes=size_bytes(wanted.plan_device_memory_gb),
+            host_memory_bytes=size_bytes(wanted.plan_host_memory_gb),
+            global_batch_size=config.run.batch_size,
+            state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
+            state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
+            exchange_itemsize=2 if config.run.amp else 4,
+        )
+    except PlanError as error:
+        raise ValueError(_with_flags(str(error))) from None
+    return planned.report()
+
+
+def _with_flags(text: str) -> str:
+    """The planner's ways out in the words of the command line."""
+    text = re.sub(
+        r"host_memory_bytes=(\d+)",
+        lambda found: f"--plan_host_memory_gb {math.ceil(int(found[1]) / 1e7) / 100:g}",
+        text,
+    )
+    return text.replace("cpu_offloading_threshold_bytes", "--cpu_offloading_threshold_gb")
 
 
 def open_rows(config: Config, spec: fs.FeatureSpec, world):
@@ -173,9 +190,9 @@ def evaluation_mapping(wanted: str, mode: str, spec: fs.FeatureSpec) -> str:
     if mode != "train":
         first, second = second, first
     if first not in spec.source_spec and second not in spec.source_spec:
+        way_out = ", or not at all with --evals_per_epoch 0" if mode == "train" else ""
         raise ValueError(
             f"{spec.origin}: source_spec has neither '{first}' nor '{second}' rows to evaluate on: "
-            "evaluate on training rows with --eval_mapping train, or not at all with "
-            "--evals_per_epoch 0"
+            f"evaluate on training rows with --eval_mapping train{way_out}"
         )
     return first if first in spec.source_spec else second

@@ -103,7 +103,7 @@ class RawBinaryDataset(RowDataset):
             values = column.of(chunks)
             if _has_non_finite(values):
                 raise ValueError(
-                    self._message(column, rows, values, ~np.isfinite(values))
+                    self._message(column, rows, values, ~_finite(values))
                     + "; numericals must be finite, a NaN kills weights without a word. Write 0 or "
                     "a mean for a missing value when preparing the data"
                 )
@@ -148,7 +148,12 @@ def _has_non_finite(values: np.ndarray) -> bool:
     if values.dtype == np.float16:
         exponent = np.uint16(0x7C00)
         return bool(((values.view(np.uint16) & exponent) == exponent).any())
-    return not np.isfinite(values).all()
+    return not _finite(values).all()
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    """Which values are finite, also as the float32 that the model gets."""
+    return np.abs(values.astype(np.float64, copy=False)) <= np.finfo(np.float32).max
 
 
 class _Column(NamedTuple):

@@ -9,6 +9,7 @@ Ids follow a power law, numericals are standard normal, and labels are drawn fro
 import argparse
 import functools
 import math
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -170,7 +171,9 @@ def write_dataset(
         )
         written.validate_files()
         written.to_yaml(partial / "feature_spec.yaml")
-        partial.chmod(0o755)  # mkdtemp makes folders for the owner alone
+        umask = os.umask(0)
+        os.umask(umask)
+        partial.chmod(0o777 & ~umask)  # mkdtemp makes folders for the owner alone
         partial.replace(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -107,6 +107,17 @@ class Trainer:
         )
 
 
+def non_finite_variable(groups: Sequence[OptimizerGroup]) -> str | None:
+    """Name of a dense variable (of the first group) with NaN or infinity in it, if there is one.
+
+    The loss is computed before the weights move: after the last step only they can tell.
+    """
+    for variable in groups[0].optimizer.variables_to_move:
+        if not bool(tf.reduce_all(tf.math.is_finite(variable))):
+            return variable.name
+    return None
+
+
 def _scaled(gradient, factor: float):
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)

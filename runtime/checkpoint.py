@@ -99,7 +99,7 @@ def save(path: str | os.PathLike, weights: Sequence[Weight], description: Mappin
       ValueError: `path` exists and is no checkpoint.
       NonFiniteWeight: a weight holds NaN or infinity; nothing is saved, an older one stays.
     """
-    path = Path(path)
+    path = _real(path)
     _check_replaceable(path)
     staging = _staging_folder(path)
     try:
@@ -119,7 +119,7 @@ def check_writable(path: str | os.PathLike) -> None:
     Raises:
       ValueError: `path` is something else than a checkpoint, or nothing can be written there.
     """
-    path = Path(path)
+    path = _real(path)
     _check_replaceable(path)
     try:
         _staging_folder(path).rmdir()
@@ -127,6 +127,11 @@ def check_writable(path: str | os.PathLike) -> None:
         raise ValueError(
             f"--save_checkpoint_path {path} cannot be written: {error.strerror}"
         ) from None
+
+
+def _real(path: str | os.PathLike) -> Path:
+    """What a link stands for: a rename would replace the link itself."""
+    return Path(os.path.realpath(path))
 
 
 def _check_replaceable(path: Path) -> None:
@@ -141,7 +146,9 @@ def _staging_folder(path: Path) -> Path:
     """A new folder beside `path`, so that a rename suffices to put it in place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    folder.chmod(0o755)  # mkdtemp makes folders for the owner alone
+    umask = os.umask(0)
+    os.umask(umask)
+    folder.chmod(0o777 & ~umask)  # mkdtemp makes folders for the owner alone
     return folder
 
 
@@ -255,23 +262,32 @@ def adopt_flags(config: Config, saved: Mapping[str, Any]) -> Config:
         )
     if config.data.dataset_type == "synthetic" == flags.get("dataset_type"):
         teacher = [name for name in flags if name.startswith("synthetic_dataset_")]
-        for name in {"seed", *teacher} - config.given - _SIZES:
-            value = flags[name]
-            adopted[name] = tuple(value) if isinstance(value, list) else value
+        for name in ({"seed", *teacher} & set(flags)) - config.given - _SIZES:
+            adopted[name] = flags[name]
+        if adopted.get("synthetic_dataset_use_feature_spec"):
+            raise ValueError(
+                "the checkpoint's generated rows follow a feature spec: give --dataset_path and "
+                "--synthetic_dataset_use_feature_spec, as in training"
+            )
     if unknown := sorted((set(remembered) | set(adopted)) - set(wanted)):
         raise ValueError(
             f"checkpoint {config.run.restore_checkpoint_path} was made by another version: there "
             f"is no flag --{unknown[0]}"
         )
-    for name, value in remembered.items():
-        value = tuple(value) if isinstance(value, list) else value
+    adopted |= remembered
+    for name, value in adopted.items():
+        value = adopted[name] = tuple(value) if isinstance(value, list) else value
+        expected = int if wanted[name] is None else type(wanted[name])  # no default: the seed
+        if type(value) is not expected:
+            raise ValueError(
+                f"checkpoint {config.run.restore_checkpoint_path} is damaged: --{name} is {value!r}"
+            )
         if name in config.given and wanted[name] != value:
             raise ValueError(
                 f"--{name} {wanted[name]} differs from the checkpoint's {value} "
                 f"({config.run.restore_checkpoint_path}): leave the flag out to take the "
                 "checkpoint's value"
             )
-        adopted[name] = value
     return config.replace(**adopted)
 
 

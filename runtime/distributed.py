@@ -29,7 +29,7 @@ def connect() -> World:
         N processes that each train a model of their own would be worse than none.
     """
     for variable in _SIZE_VARIABLES:
-        size = os.environ.get(variable, "1")
+        size = os.environ.get(variable) or "1"
         if size != "1":
             raise ValueError(
                 f"started as one of {size} processes ({variable}={size}), but training on several "

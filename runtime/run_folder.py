@@ -13,18 +13,18 @@ from runtime.logging import RunLogger
 
 def make_run_dir(config: Config) -> Path:
     """The run's folder; a new one where `--run_dir` names none."""
+    parent = Path(config.run.run_dir or "runs")
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--run_dir {parent} cannot be made: {error.strerror}") from None
     if config.run.run_dir:
-        run_dir = Path(config.run.run_dir)
-        try:
-            run_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"--run_dir {run_dir} cannot be made: {error.strerror}") from None
-        return run_dir
-    stem = f"runs/{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
+        return parent
+    stem = str(parent / f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}")
     for number in itertools.count(1):
         run_dir = Path(stem if number == 1 else f"{stem}-{number}")
         try:
-            run_dir.mkdir(parents=True)
+            run_dir.mkdir()
             break
         except FileExistsError:  # another run began in the same second
             continue

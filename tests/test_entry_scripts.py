@@ -133,7 +133,7 @@ def test_the_plan_is_printed_without_tensorflow(tiny, run_script):
     assert all(name in done.stdout for name in ("cat_0", "cat_1", "cat_2")), done.stdout
     narrow = run_script("dlrm.py", f"--dataset_path={tiny}", *flags, "--plan_device_memory_gb=1e-6")
     assert narrow.returncode == loop.USER_ERROR
-    assert "fit" in narrow.stderr
+    assert "do not fit" in narrow.stderr and "--plan_host_memory_gb" in narrow.stderr
     unread = run_script("dlrm.py", f"--dataset_path={tiny}", "--column_slice_threshold=10")
     assert "--column_slice_threshold is only read with --plan_only" in unread.stderr
 
@@ -236,10 +236,11 @@ def test_training_rows_alone_are_enough(tiny, tmp_path, capsys):
 def test_a_model_whose_last_step_diverged_is_not_saved(tiny, tmp_path, capsys):
     """The loss is that before the update: the damage is in the weights alone."""
     model = tmp_path / "model"
-    for evals in (0, 1):
+    save = f"--save_checkpoint_path={model}"
+    for flags in ([save, "--evals_per_epoch=0"], [save], ["--evals_per_epoch=0"]):
         code, _ = in_process(
             *(tmp_path / "run", f"--dataset_path={tiny}", *TINY, "--learning_rate=inf"),
-            *(f"--evals_per_epoch={evals}", "--max_steps=1", f"--save_checkpoint_path={model}"),
+            *("--max_steps=1", *flags),
         )
         assert code == loop.DIVERGED
         assert "no checkpoint was saved" in capsys.readouterr().err
@@ -255,7 +256,7 @@ def test_flags_of_training_are_named_when_they_are_not_used(tiny, tmp_path, caps
         tmp_path / "b", *flags, f"--restore_checkpoint_path={model}", "--mode=eval"
     )
     assert code == 0
-    assert "note: not used in --mode eval: --batch_size, " in capsys.readouterr().out
+    assert "note: not used in this run (--mode eval): --batch_size, " in capsys.readouterr().out
 
 
 def test_frozen_tables_over_a_checkpoint(tiny, tmp_path):
@@ -266,6 +267,50 @@ def test_frozen_tables_over_a_checkpoint(tiny, tmp_path):
         tmp_path / "b", *flags, f"--restore_checkpoint_path={model}", "--noembedding_trainable"
     )
     assert code == 0
+
+
+def test_saving_over_a_link_replaces_what_it_stands_for(tiny, tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept/model")
+    flags = (f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={tmp_path / 'link'}")
+    for _ in range(2):
+        assert in_process(tmp_path / "run", *flags)[0] == 0
+    assert (tmp_path / "link").is_symlink()
+    assert [p.name for p in (tmp_path / "kept").iterdir()] == ["model"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "link", "run"]
+
+
+def test_a_folder_of_runs_that_cannot_be_made(tmp_path, monkeypatch):
+    from config import Config
+    from runtime.run_folder import make_run_dir
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to("/nonexistent/disk")
+    with pytest.raises(ValueError, match="runs cannot be made"):
+        make_run_dir(Config("dlrm"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_flags": None}, "does not say which model"),
+        ({"flags": 3}, "does not say which model"),
+        ({"model_flags": {"gone": 1}}, "made by another version: there is no flag --gone"),
+        ({"model_flags": {"top_mlp_dims": 7}}, "is damaged: --top_mlp_dims is 7"),
+        (
+            {"flags": {"dataset_type": "synthetic", "synthetic_dataset_use_feature_spec": True}},
+            "follow a feature spec: give --dataset_path",
+        ),
+    ],
+)
+def test_checkpoints_that_say_other_things(change, message):
+    from config import parse
+    from runtime.checkpoint import adopt_flags
+
+    config = parse(["x", "--dataset_type=synthetic", "--restore_checkpoint_path=ck"], "dlrm")
+    saved = {"model_flags": {}, "flags": {}, **change}
+    with pytest.raises(ValueError, match=message):
+        adopt_flags(config, saved)
 
 
 def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
