@@ -350,11 +350,17 @@ def rows_of_batch(dataset, batch: int, batch_size: int) -> int:
     return min(batch_size, dataset.num_rows - batch * batch_size)
 
 
-def evaluate(recipe: Recipe, world, log, run_dir: Path) -> dict[str, float]:
-    """Metrics of the restored model over every row."""
+def measure(recipe: Recipe, log) -> dict[str, float]:
+    """Metrics over every row, with what the reader must know of them in the log."""
     metrics = dict(recipe.evaluator.evaluate())
     if recipe.evaluator.note:
         log.message(recipe.evaluator.note)
+    return metrics
+
+
+def evaluate(recipe: Recipe, world, log, run_dir: Path) -> dict[str, float]:
+    """Metrics of the restored model over every row."""
+    metrics = measure(recipe, log)
     if world.is_chief:
         recipe.evaluator.draw(run_dir, metrics)
     return metrics
@@ -383,10 +389,7 @@ def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]
         batch = next(batches)
         with timer.measure(len(batch.labels)):
             scorer.score(batch.inputs).numpy()
-    metrics = dict(recipe.evaluator.evaluate())
-    if recipe.evaluator.note:
-        log.message(recipe.evaluator.note)
-    return {**timer.statistics(), **metrics}
+    return {**timer.statistics(), **measure(recipe, log)}
 
 
 if __name__ == "__main__":

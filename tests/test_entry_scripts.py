@@ -138,6 +138,31 @@ def test_the_plan_is_printed_without_tensorflow(tiny, run_script):
     assert "--column_slice_threshold is only read with --plan_only" in unread.stderr
 
 
+def test_every_flag_of_the_plan_is_obeyed(capsys):
+    tables = "--synthetic_dataset_cardinalities=1000000,100000,2000,10"
+    base = ("prog", "--dataset_type=synthetic", tables, "--embedding_dim=16", "--plan_only")
+
+    def printed(*flags):
+        assert dlrm.main([*base, "--bottom_mlp_dims=16", "--plan_world_size=2", *flags]) == 0
+        return capsys.readouterr().out
+
+    plain = printed("--dist_strategy=basic")
+    assert "strategy basic" in plain
+    for flags in (
+        ["--row_slice_threshold=10000000"],
+        ["--column_slice_threshold=1000000"],
+        ["--data_parallel_threshold=200"],
+        ["--cpu_offloading_threshold_gb=0.05"],
+        ["--optimizer=adam"],
+        ["--embedding_optimizer=rowwise_adagrad"],
+    ):
+        assert printed("--dist_strategy=basic", *flags) != plain, flags
+    small = ("--plan_device_memory_gb=0.02",)
+    assert dlrm.main([*base, "--bottom_mlp_dims=16", "--plan_world_size=2", *small]) != 0
+    assert "do not fit" in capsys.readouterr().err
+    assert "on host" in printed(*small, "--plan_host_memory_gb=1")
+
+
 def test_help_needs_no_tensorflow(run_script):
     done = run_script("dcnv2.py", "--help")
     assert done.returncode == 0
