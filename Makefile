@@ -9,16 +9,18 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 PY := .venv/bin/python
 # Replaces the TensorFlow line of the lock, e.g. on a GPU: make setup TENSORFLOW='tensorflow[and-cuda]==2.15.1'
 TENSORFLOW ?=
+# `make setup HOROVOD=no` leaves Horovod out, and with it training on several processes.
+HOROVOD ?= yes
 
-.PHONY: help setup demo test test-all lint format lock bench bench-loader bench-preparation clean
+.PHONY: help setup demo test test-ranks test-all lint format lock bench bench-loader bench-preparation clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/installed ## make .venv with every pinned package (the other targets do this by themselves)
 
-.venv/installed: requirements.lock runtime/setup.sh
-	@bash runtime/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
+.venv/installed: requirements.lock requirements-horovod.txt runtime/setup.sh runtime/horovod.sh
+	@bash runtime/setup.sh "$(PYTHON)" "$(TENSORFLOW)" "$(HOROVOD)"
 
 demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
 	$(PY) dlrm.py --dataset_path data/demo --batch_size 2048 --embedding_dim 16 --bottom_mlp_dims 64,16 \
@@ -32,9 +34,12 @@ data/demo/feature_spec.yaml: | .venv/installed
 
 test: .venv/installed ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
-	@$(PY) -m pytest tests
+	@$(PY) -m pytest tests --ignore=tests/ranks
 
-test-all: .venv/installed ## run the tests, the long sweeps too
+test-ranks: .venv/installed ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
+	@$(PY) -m pytest tests/ranks
+
+test-all: .venv/installed ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long
 
 lint: .venv/installed ## check style

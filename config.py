@@ -186,15 +186,36 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class DistributionConfig:
-    """How the embedding tables would be spread over processes (`--plan_only`)."""
+    """How the embedding tables are spread over processes (horovodrun -np N, mpirun, srun)."""
 
     plan_only: bool = _flag(False, "print the plan of the tables and stop: nothing is allocated")
-    plan_world_size: int = _flag(8, "processes to plan for", minimum=1)
+    plan_world_size: int = _flag(8, "processes to plan for (--plan_only)", minimum=1)
     plan_device_memory_gb: float | None = _flag(
-        None, "memory of each device in GB (10^9 bytes); no limit where not given", minimum=0
+        None,
+        "memory of each device in GB (10^9 bytes) that the plan keeps to; no limit where not given",
+        minimum=0,
     )
     plan_host_memory_gb: float | None = _flag(
         None, "host memory of each process in GB for tables that do not fit its device", minimum=0
+    )
+    model_parallel_input: bool = _flag(
+        False,
+        "each process reads the ids of its own tables only, of the whole batch; they need no "
+        "exchange then (no row-sliced or data-parallel tables)",
+    )
+    exchange_dtype: str = _flag(
+        "auto",
+        "dtype of embedding vectors between processes; auto is that of the model's activations",
+        choices=("auto", "float32", "bfloat16", "float16"),
+    )
+    embedding_backend: str = _flag(
+        "native",
+        "whose distributed tables: ours, NVIDIA Merlin's distributed-embeddings, or that where it "
+        "is installed",
+        choices=("native", "merlin", "auto"),
+    )
+    rank_timeout_s: float = _flag(
+        600.0, "seconds after which a process that does not answer ends the training", minimum=1
     )
     dist_strategy: str = _flag(
         "auto",
@@ -450,10 +471,16 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
         "--optimizer or --embedding_optimizer adam or adagrad",
         lambda c: _with_adam(c) or _with_adagrad(c),
     ),
+    (("plan_world_size",), "--plan_only", lambda c: c.distribution.plan_only),
     (
-        tuple(f.name for f in dataclasses.fields(DistributionConfig) if f.name != "plan_only"),
-        "--plan_only (training on several processes is not available yet)",
-        lambda c: c.distribution.plan_only,
+        ("rank_timeout_s", "embedding_backend"),
+        "a model, not with --plan_only",
+        lambda c: not c.distribution.plan_only,
+    ),
+    (
+        ("row_slice_threshold", "data_parallel_threshold"),
+        "ids of all tables on every process, not with --model_parallel_input",
+        lambda c: not c.distribution.model_parallel_input,
     ),
     (
         ("restore_checkpoint_path", "save_checkpoint_path"),

@@ -18,6 +18,7 @@ from runtime import checkpoint, device, distributed, plots, run_folder
 # Exit codes beside 0 (done) and 1 (a defect of ours, with a traceback).
 USER_ERROR = 2
 DIVERGED = 3
+RANK_LOST = 4
 INTERRUPTED = 130  # as the shell says it: 128 + SIGINT
 
 
@@ -85,15 +86,26 @@ def run(
             print(report_plan(config, load_feature_spec(config)))
             return 0
         execute(config, build, defaults)
+    except distributed.AgreedError as error:  # every rank has it, one says it
+        if distributed.current().is_chief:
+            print(f"{recipe}: error: {error}", file=sys.stderr)
+        return USER_ERROR
     except (ValueError, OSError) as error:
         print(f"{recipe}: error: {error}", file=sys.stderr)
         return USER_ERROR
     except TrainingDiverged as error:
-        print(f"{recipe}: training diverged: {error}", file=sys.stderr)
+        if distributed.current().is_chief:
+            print(f"{recipe}: training diverged: {error}", file=sys.stderr)
         return DIVERGED
     except KeyboardInterrupt:
         print(f"{recipe}: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except Exception as error:
+        said = distributed.explain(error)
+        if said is None:
+            raise
+        print(f"{recipe}: error: {said}", file=sys.stderr)
+        return RANK_LOST
     return 0
 
 
@@ -107,25 +119,37 @@ def execute(
       TrainingDiverged: the loss became infinite or NaN.
     """
     # 1. Set-up: processes, device, seed.
-    world = distributed.connect()
-    if config.run.profiler_start_step is not None and config.run.profiled_rank >= world.size:
-        raise ValueError(
-            f"--profiled_rank {config.run.profiled_rank} does not exist: there are {world.size} "
-            "processes, the first is 0"
-        )
-    saved = None
-    if config.run.restore_checkpoint_path:
-        saved = checkpoint.describe(config.run.restore_checkpoint_path)
-        config = checkpoint.adopt_flags(config, saved)
-    config = config.replace(seed=device.choose_seed(config.run.seed))
-    if config.run.mode == "train" and config.run.save_checkpoint_path and world.is_chief:
-        checkpoint.check_writable(config.run.save_checkpoint_path)
-    place = device.set_up(config.run, world.local_rank)
+    world = distributed.connect(config.distribution.rank_timeout_s)
+    place = device.set_up(config.run, world.local_rank, world.local_size)
+    world.check_agreement(shared_flags(config))
+
+    def check():
+        if config.run.profiler_start_step is not None and config.run.profiled_rank >= world.size:
+            raise ValueError(
+                f"--profiled_rank {config.run.profiled_rank} does not exist: there are "
+                f"{world.size} processes, the first is 0"
+            )
+        adopted, saved = config, None
+        if config.run.restore_checkpoint_path:
+            saved = checkpoint.describe(config.run.restore_checkpoint_path)
+            adopted = checkpoint.adopt_flags(config, saved)
+        if config.run.mode == "train" and config.run.save_checkpoint_path and world.is_chief:
+            checkpoint.check_writable(config.run.save_checkpoint_path)
+        return adopted, saved
+
+    config, saved = agreed(world, check)
+    seed = world.gather_objects(device.choose_seed(config.run.seed), "seed")[0]
+    config = config.replace(seed=seed)
 
     # 2. Data and model.
-    recipe = build(config, load_feature_spec(config), world, place)
-    if saved is not None:
-        checkpoint.restore(config.run.restore_checkpoint_path, recipe.model.weights_to_save())
+    def make() -> Recipe:
+        made = build(config, load_feature_spec(config), world, place)
+        if saved is not None:
+            checkpoint.restore(config.run.restore_checkpoint_path, made.model.weights_to_save())
+        return made
+
+    recipe = agreed(world, make)
+    world.check_agreement({**recipe.model_flags, **recipe.facts})
 
     # 3. The log: parameters first, summary last.
     total_steps = None
@@ -136,7 +160,8 @@ def execute(
                 f"--profiler_start_step {config.run.profiler_start_step} is never reached: the "
                 f"training has {total_steps} steps, the first is 0"
             )
-    run_dir = run_folder.make_run_dir(config)
+    run_dir = agreed(world, lambda: run_folder.make_run_dir(config) if world.is_chief else None)
+    run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
     with run_folder.open_log(config, defaults, run_dir, world, total_steps) as log:
         log.message(describe(recipe, place, config))
         if ignored := configuration.unused(config):
@@ -165,18 +190,41 @@ def execute(
                 if rows is not None and rows.failure:
                     raise ValueError(rows.failure) from error
             raise
-        best = recipe.best_auc()
+        best = recipe.best_auc() if world.is_chief else None  # may draw millions of rows
         if best is not None:
             summary["best_reachable_auc"] = best
         try:
-            if config.run.mode == "train" and world.is_chief:
-                finish(config, recipe, log, run_dir, summary)
+            if config.run.mode == "train":
+                finish(config, recipe, world, log, run_dir, summary)
         except TrainingDiverged as error:
             log.message(f"training diverged: {error}")
             raise
         finally:
             log.summary(summary)  # also when the disk is full
     return summary
+
+
+# Flags that may differ between processes: what they name is on each machine.
+_LOCAL_FLAGS = {
+    *("dataset_path", "restore_checkpoint_path", "save_checkpoint_path", "run_dir", "log_path"),
+    *("tensorboard_dir", "inter_op_parallelism", "intra_op_parallelism"),
+}
+
+
+def shared_flags(config: Config) -> dict[str, Any]:
+    """The flags that must be the same in all processes."""
+    return {f"--{name}": value for name, value in config.flat().items() if name not in _LOCAL_FLAGS}
+
+
+def agreed(world, action: Callable[[], Any]) -> Any:
+    """Does what every process does; if one cannot, all stop with its error."""
+    error = result = None
+    try:
+        result = action()
+    except (ValueError, OSError) as caught:
+        error = str(caught)
+    world.agree(error)
+    return result
 
 
 def load_feature_spec(config: Config) -> FeatureSpec | None:
@@ -212,7 +260,7 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
     from runtime.timer import StepTimer
 
     options = config.run
-    trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale)
+    trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale, world)
     evaluate_after = evaluation_batches(recipe.train.num_batches, options.evals_per_epoch)
     if total_steps < config.optimizer.warmup_steps:
         log.message(
@@ -320,7 +368,7 @@ def left_broken(weight: object) -> str:
     )
 
 
-def finish(config: Config, recipe: Recipe, log, run_dir: Path, summary: Mapping) -> None:
+def finish(config: Config, recipe: Recipe, world, log, run_dir: Path, summary: Mapping) -> None:
     """What is left of a training: the checkpoint and the ROC curve."""
     path = config.run.save_checkpoint_path
     if path:
@@ -333,15 +381,12 @@ def finish(config: Config, recipe: Recipe, log, run_dir: Path, summary: Mapping)
             "metrics": metrics,
         }
         try:
-            size_bytes = checkpoint.save(path, recipe.model.weights_to_save(), description)
+            weights = recipe.model.weights_to_save()
+            size_bytes = checkpoint.save(path, weights, description, world)
         except checkpoint.NonFiniteWeight as error:
             raise TrainingDiverged(left_broken(error)) from None
-        except OSError as error:
-            raise ValueError(
-                f"--save_checkpoint_path {path}: {error.strerror}; the model was not saved"
-            ) from None
         log.message(f"saved {size_bytes / 2**20:.1f} MiB to {path}")
-    if "auc" in summary:
+    if "auc" in summary and world.is_chief:
         recipe.evaluator.draw(run_dir, dict(summary))
 
 
@@ -387,7 +432,8 @@ def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]
         if number % full == 0:
             batches = iter(recipe.valid.dataset())
         batch = next(batches)
-        with timer.measure(len(batch.labels)):
+        rows = rows_of_batch(recipe.valid, number % full, config.run.valid_batch_size)
+        with timer.measure(rows):
             scorer.score(batch.inputs).numpy()
     return {**timer.statistics(), **measure(recipe, log)}
 

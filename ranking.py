@@ -25,9 +25,11 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
     from nn.optimizers import create_groups
 
     spec = spec_of_rows(config, spec)
-    train, valid, best_auc = open_rows(config, spec, world)
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     dims = parse_embedding_dims(config.model.embedding_dim, len(features))
+    wanted = config.distribution
+    use_merlin = uses_merlin(wanted.embedding_backend)
+    exchange_dtype = wanted.exchange_dtype
     model = RankingModel(
         RankingConfig(
             feature_names=features,
@@ -44,7 +46,16 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
         dtype=device.policy,
         embedding_trainable=config.model.embedding_trainable,
         embedding_zeros=config.model.embedding_zeros_initializer,
+        world=world,
+        plan=None if use_merlin else make_plan(config, spec, world.size),
+        model_parallel_input=wanted.model_parallel_input,
+        exchange_dtype=None if exchange_dtype == "auto" else exchange_dtype,
+        merlin=merlin_options(config) if use_merlin else None,
     )
+    read_features = None
+    if wanted.model_parallel_input:
+        read_features = model.embedding.strategy.input_ids_list[world.rank]
+    train, valid, best_auc = open_rows(config, spec, world, read_features)
 
     def loss(model, batch):
         return binary_cross_entropy(batch.labels, model(batch.inputs), batch.weights), {}
@@ -54,17 +65,53 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
         train=train,
         valid=valid,
         loss=loss,
-        groups=create_groups(config.optimizer, model.dense_variables, model.table_variables),
-        evaluator=ClickEvaluator(model, valid, config.run.auc_thresholds) if valid else None,
+        groups=create_groups(
+            config.optimizer,
+            model.dense_variables,
+            model.table_variables,
+            model.embedding.row_means(),
+        ),
+        evaluator=(
+            ClickEvaluator(model, valid, config.run.auc_thresholds, world) if valid else None
+        ),
         model_flags={name: getattr(config.model, name) for name in SHAPE_FLAGS},
         facts={
             **({"training_rows": train.num_rows} if train else {}),
             **({"evaluation_rows": valid.num_rows} if valid else {}),
             "tables": len(features),
-            "parameters": sum(int(v.shape.num_elements()) for v in model.variables),
+            **({"embedding_backend": "merlin"} if use_merlin else {}),
+            "parameters": sum(math.prod(weight.shape) for weight in model.weights_to_save()),
         },
         best_auc=best_auc,
     )
+
+
+def uses_merlin(backend: str) -> bool:
+    """Whether Merlin's own distributed-embeddings has the tables (`--embedding_backend`)."""
+    if backend == "native":
+        return False
+    from nn.embedding.merlin import is_available
+
+    return backend == "merlin" or is_available()
+
+
+def merlin_options(config: Config) -> dict:
+    """Arguments of Merlin's layer. Raises ValueError for flags that it has nothing for."""
+    wanted = config.distribution
+    for name in ("exchange_dtype", "plan_device_memory_gb", "plan_host_memory_gb"):
+        if name in config.given:
+            raise ValueError(
+                f"--{name} is not known to Merlin's distributed-embeddings: leave it out, or use "
+                "--embedding_backend native"
+            )
+    offloading = wanted.cpu_offloading_threshold_gb
+    return {
+        "strategy": wanted.dist_strategy,
+        "column_slice_threshold": wanted.column_slice_threshold,
+        "row_slice_threshold": wanted.row_slice_threshold,
+        "data_parallel_threshold": wanted.data_parallel_threshold,
+        "gpu_embedding_size": None if offloading is None else round(offloading * 1e9 / 4),
+    }
 
 
 def spec_of_rows(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
@@ -85,21 +132,28 @@ def spec_of_rows(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
 
 def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
+    spec = spec_of_rows(config, spec)
+    return make_plan(config, spec, config.distribution.plan_world_size).report()
+
+
+def make_plan(config: Config, spec: fs.FeatureSpec, world_size: int):
+    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints."""
     from nn.embedding.plan import PlanError, Table, plan
 
-    spec, wanted = spec_of_rows(config, spec), config.distribution
+    wanted = config.distribution
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     dims = parse_embedding_dims(config.model.embedding_dim, len(features))
     rows = spec.cardinalities(fs.CATEGORICAL_CHANNEL)
     optimizer = config.optimizer.sparse_optimizer
+    itemsize = {"float32": 4, "bfloat16": 2, "float16": 2}.get(wanted.exchange_dtype)
 
     def size_bytes(gigabytes: float | None) -> int | None:
         return None if gigabytes is None else round(gigabytes * 1e9)
 
     try:
-        planned = plan(
+        return plan(
             [Table(*table) for table in zip(features, rows, dims, strict=True)],
-            wanted.plan_world_size,
+            world_size,
             strategy=wanted.dist_strategy,
             hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
             column_slice_threshold=wanted.column_slice_threshold,
@@ -111,11 +165,11 @@ def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
             global_batch_size=config.run.batch_size,
             state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
             state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
-            exchange_itemsize=2 if config.run.amp else 4,
+            exchange_itemsize=itemsize or (2 if config.run.amp else 4),
+            dp_input=not wanted.model_parallel_input,
         )
     except PlanError as error:
         raise ValueError(_with_flags(str(error))) from None
-    return planned.report()
 
 
 def _with_flags(text: str) -> str:
@@ -128,13 +182,18 @@ def _with_flags(text: str) -> str:
     return text.replace("cpu_offloading_threshold_bytes", "--cpu_offloading_threshold_gb")
 
 
-def open_rows(config: Config, spec: fs.FeatureSpec, world):
-    """Training rows and rows to evaluate on, each or None, and how to get the best AUC."""
+def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
+    """Training rows and rows to evaluate on, each or None, and how to get the best AUC.
+
+    Args:
+      read_features: features that this rank reads for the whole batch; None: all, of its share.
+    """
     data, run = config.data, config.run
     share = {
         "rank": world.rank,
         "world_size": world.size,
         "prefetch_batches": data.prefetch_batches,
+        "global_features": read_features,
     }
     train = None
     if data.dataset_type == "synthetic":

@@ -42,7 +42,7 @@ class Training:
             return [(layer.kernel.numpy(), layer.bias.numpy()) for layer in mlp.stack]
 
         model = self.model
-        (table,) = model.embedding.group_variables
+        (table,) = model.embedding.trainable_variables
         workload.save_weights(path, table.numpy(), layers(model.bottom_mlp), layers(model.top_mlp))
 
 

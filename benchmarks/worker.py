@@ -67,12 +67,17 @@ def serve(actions: Mapping[str, Callable[..., dict]]) -> None:
     """Answers requests until the other end closes. Answers carry the CPU time they took."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
-        for line in sys.stdin:
-            request = json.loads(line)
-            start = time.process_time()
-            answer = actions[request.pop("action")](**request)
-            answers.write(json.dumps({**answer, "cpu_s": time.process_time() - start}) + "\n")
-            answers.flush()
+        answer_requests(actions, sys.stdin, answers)
+
+
+def answer_requests(actions: Mapping[str, Callable[..., dict]], requests, answers) -> None:
+    """Reads requests, a JSON line each, until there are no more."""
+    for line in requests:
+        request = json.loads(line)
+        start = time.process_time()
+        answer = actions[request.pop("action")](**request)
+        answers.write(json.dumps({**answer, "cpu_s": time.process_time() - start}) + "\n")
+        answers.flush()
 
 
 def timed_ms(call: Callable[[], object]) -> float:

@@ -4,11 +4,13 @@ from typing import Any, NamedTuple
 
 
 class Inputs(NamedTuple):
-    """Model inputs of `batch` rows.
+    """Model inputs of `batch` rows, this rank's share of the global batch.
 
     numerical: float32 `[batch, num_numerical]`; `num_numerical` may be 0.
     categorical: one integer tensor per categorical feature in channel order, `[batch, hotness_f]`,
-        int64 where the feature's dtype is int64 and int32 otherwise. The tuple may be empty.
+        int64 where the feature's dtype is int64 and int32 otherwise. The tuple may be empty. With
+        model-parallel input (`global_features` of the loader) one per entry of that list instead,
+        `[batch * world_size, hotness_f]`: the global batch, rank by rank.
     """
 
     numerical: Any
@@ -16,10 +18,14 @@ class Inputs(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rows of one step.
+    """Rows of one step; `batch` is the same on all ranks.
 
     labels: float32 `[batch, 1]`.
-    weights: float32 `[batch, 1]`; 1.0 for a real row, 0.0 for padding that evens out the ranks.
+    weights: float32 `[batch, 1]`; 0.0 for padding that evens out the ranks, and for a real row
+        `batch * world_size / real rows of the global batch`: 1.0 where nothing is padded. So the
+        mean over ranks of `reduce_mean(weights * losses)` is the mean loss of the real rows of the
+        global batch, and averaged gradients are those of one process. To count rows, ask
+        `weights > 0`.
     """
 
     inputs: Inputs

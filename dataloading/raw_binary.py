@@ -1,6 +1,7 @@
 """Split binaries through `tf.data`, a whole batch at a time: no Python per row."""
 
 import bisect
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from dataloading.feature_spec import (
     Chunk,
     FeatureSpec,
 )
-from dataloading.row_dataset import Columns, RowDataset
+from dataloading.row_dataset import Columns, RowDataset, check_features
 from dataloading.row_order import BlockShuffle, FileOrder
 
 
@@ -32,6 +33,8 @@ class RawBinaryDataset(RowDataset):
         spec: with the channels `numerical`, `categorical` (each may be empty) and `label`.
         mapping: e.g. `train`.
         batch_size, rank, world_size, prefetch_batches, parallel_reads: see `RowDataset`.
+        global_features: see `RowDataset`. Only the files of these categorical features, of the
+            numericals and of the label are opened, and only they must be there.
         block_rows: rows that are neighbours on the disk and read together while shuffling.
         window_rows: a multiple of `block_rows`; larger mixes better and needs more page cache.
 
@@ -50,6 +53,7 @@ class RawBinaryDataset(RowDataset):
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        global_features: Sequence[int] | None = None,
         prefetch_batches: int = 2,
         parallel_reads: int = 2,
         block_rows: int = 8192,
@@ -61,18 +65,27 @@ class RawBinaryDataset(RowDataset):
             mappings=(mapping,),
             chunk_types=("split_binary",),
         )
-        num_rows = spec.num_rows(mapping)
+        chunks = spec.source_spec[mapping]
+        stored = {
+            c.feature: c for index, chunk in enumerate(chunks) for c in _columns(spec, chunk, index)
+        }
+        numerical = _side_by_side([stored[f] for f in spec.channel(NUMERICAL_CHANNEL)])
+        categorical = [stored[f] for f in spec.channel(CATEGORICAL_CHANNEL)]
+        label = stored[spec.channel(LABEL_CHANNEL)[0]]
+        if global_features is None:
+            read = categorical
+        else:
+            read = [categorical[f] for f in check_features(global_features, len(categorical))]
+        used = sorted({column.chunk for column in (*numerical, *read, label)})
+        checked = spec
+        if global_features is not None:
+            checked = _only(spec, mapping, [chunks[index] for index in used])
+        num_rows = checked.num_rows(mapping)
         if num_rows == 0:
             raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
-        self._chunks = [_StoredChunk(spec, chunk) for chunk in spec.source_spec[mapping]]
-        stored = {
-            c.feature: c for index, chunk in enumerate(self._chunks) for c in chunk.columns(index)
-        }
-        self._numerical = _side_by_side([stored[f] for f in spec.channel(NUMERICAL_CHANNEL)])
-        self._categorical = [stored[f] for f in spec.channel(CATEGORICAL_CHANNEL)]
+        self._chunks = {index: _StoredChunk(spec, chunks[index], index) for index in used}
+        self._numerical, self._categorical, self._label = numerical, categorical, label
         self._cardinalities = spec.cardinalities(CATEGORICAL_CHANNEL)
-        self._label = stored[spec.channel(LABEL_CHANNEL)[0]]
-        self._used = {c.chunk for c in (*self._numerical, *self._categorical, self._label)}
         self._origin = f"{spec.origin}: mapping '{mapping}'"
         if shuffle:
             self._order = BlockShuffle(num_rows, seed, block_rows, window_rows)
@@ -82,51 +95,60 @@ class RawBinaryDataset(RowDataset):
             num_rows,
             batch_size,
             Columns(
-                numerical=tuple(column.kind() for column in self._numerical),
-                categorical=tuple(column.kind() for column in self._categorical),
-                label=self._label.dtype,
+                numerical=tuple(column.kind() for column in numerical),
+                categorical=tuple(column.kind() for column in categorical),
+                label=label.dtype,
             ),
             rank=rank,
             world_size=world_size,
+            global_features=global_features,
             prefetch_batches=prefetch_batches,
             parallel_reads=parallel_reads,
         )
 
-    def _read(self, epoch: int, start: int, stop: int) -> list[np.ndarray]:
+    def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:
         rows = self._order.rows(epoch, start, stop)
-        chunks = [
-            chunk.read(rows) if index in self._used else None
-            for index, chunk in enumerate(self._chunks)
-        ]
+        columns = [*self._numerical, *self._categorical, self._label]
+        used = {columns[number].chunk for number in wanted}
+        chunks = {index: self._chunks[index].read(rows) for index in sorted(used)}
         arrays = []
-        for column in self._numerical:
-            values = column.of(chunks)
-            if _has_non_finite(values):
-                raise ValueError(
-                    self._message(column, rows, values, ~_finite(values))
-                    + "; numericals must be finite, a NaN kills weights without a word. Write 0 or "
-                    "a mean for a missing value when preparing the data"
-                )
+        for number in wanted:
+            column = columns[number]
+            values = chunks[column.chunk][:, column.begin : column.end]
+            if number < len(self._numerical):
+                self._check_numericals(column, rows, values)
+            elif number < len(columns) - 1:
+                cardinality = self._cardinalities[number - len(self._numerical)]
+                self._check_ids(column, cardinality, rows, values)
+            else:
+                self._check_labels(rows, values)
             arrays.append(values)
-        for column, cardinality in zip(self._categorical, self._cardinalities, strict=True):
-            ids = column.of(chunks)
-            # One pass: seen as unsigned, negative ids are the largest.
-            if ids.size and int(ids.view(f"u{ids.itemsize}").max()) >= cardinality:
-                raise ValueError(
-                    self._message(column, rows, ids, (ids < 0) | (ids >= cardinality))
-                    + f"; ids lie in [0, {cardinality}). Raise the feature's cardinality in the "
-                    "feature spec, or give such values a known id (say 0) when preparing the data"
-                )
-            arrays.append(ids)
-        labels = self._label.of(chunks)
+        return arrays
+
+    def _check_numericals(self, column, rows, values) -> None:
+        if _has_non_finite(values):
+            raise ValueError(
+                self._message(column, rows, values, ~_finite(values))
+                + "; numericals must be finite, a NaN kills weights without a word. Write 0 or "
+                "a mean for a missing value when preparing the data"
+            )
+
+    def _check_ids(self, column, cardinality: int, rows, ids) -> None:
+        # One pass: seen as unsigned, negative ids are the largest.
+        if ids.size and int(ids.view(f"u{ids.itemsize}").max()) >= cardinality:
+            raise ValueError(
+                self._message(column, rows, ids, (ids < 0) | (ids >= cardinality))
+                + f"; ids lie in [0, {cardinality}). Raise the feature's cardinality in the "
+                "feature spec, or give such values a known id (say 0) when preparing the data"
+            )
+
+    def _check_labels(self, rows, labels) -> None:
         bad = (labels != 0) & (labels != 1)
         if bad.any():
             raise ValueError(
                 self._message(self._label, rows, labels, bad)
                 + "; labels are 0 or 1 (bool is a byte of 0 or 1). Prepare the file anew"
             )
-        arrays.append(labels)
-        return arrays
 
     def _message(self, column, rows, values, bad) -> str:
         """Where the first bad value is."""
@@ -168,19 +190,38 @@ class _Column(NamedTuple):
     def kind(self) -> tuple[np.dtype, int]:
         return self.dtype, self.end - self.begin
 
-    def of(self, chunks: list[np.ndarray]) -> np.ndarray:
-        return chunks[self.chunk][:, self.begin : self.end]
+
+def _columns(spec: FeatureSpec, chunk: Chunk, index: int) -> list[_Column]:
+    """One per feature of the chunk at `index`; reads no file."""
+    stored = spec.dtype(chunk.features[0])
+    # A stored bool is a byte; NumPy and TensorFlow trust that it is 0 or 1, we look.
+    dtype = np.dtype("u1") if stored.kind == "b" else stored.newbyteorder("<")
+    columns, begin = [], 0
+    for feature in chunk.features:
+        end = begin + spec.hotness(feature)
+        columns.append(_Column(feature, index, dtype, begin, end))
+        begin = end
+    return columns
+
+
+def _only(spec: FeatureSpec, mapping: str, chunks: list[Chunk]) -> FeatureSpec:
+    """The spec of these chunks of a mapping alone, to check that their files agree."""
+    features = {name: spec.feature_spec[name] for chunk in chunks for name in chunk.features}
+    return FeatureSpec(
+        features,
+        {mapping: chunks},
+        {LABEL_CHANNEL: spec.channel(LABEL_CHANNEL)},
+        base_directory=spec.base_directory,
+        origin=spec.origin,
+    )
 
 
 class _StoredChunk:
     """The files of a chunk, mapped into memory, as one array [rows, values per row]."""
 
-    def __init__(self, spec: FeatureSpec, chunk: Chunk):
-        stored = spec.dtype(chunk.features[0])
-        # A stored bool is a byte; NumPy and TensorFlow trust that it is 0 or 1, we look.
-        self._dtype = np.dtype("u1") if stored.kind == "b" else stored.newbyteorder("<")
-        self._hotnesses = {feature: spec.hotness(feature) for feature in chunk.features}
-        self._values = sum(self._hotnesses.values())
+    def __init__(self, spec: FeatureSpec, chunk: Chunk, index: int):
+        self._columns = _columns(spec, chunk, index)
+        self._dtype, self._values = self._columns[-1].dtype, self._columns[-1].end
         self._parts, self._first_rows, self._files = [], [0], []
         for file in chunk.files:
             path = spec.base_directory / file
@@ -190,17 +231,9 @@ class _StoredChunk:
                 self._first_rows.append(self._first_rows[-1] + len(part))
                 self._files.append(file)
 
-    def columns(self, index: int) -> list[_Column]:
-        """One per feature, for the chunk at `index`."""
-        columns, begin = [], 0
-        for feature, hotness in self._hotnesses.items():
-            columns.append(_Column(feature, index, self._dtype, begin, begin + hotness))
-            begin += hotness
-        return columns
-
     def feature_at(self, position: int) -> str:
         """The feature that a row's value at `position` belongs to."""
-        return next(c.feature for c in self.columns(0) if c.begin <= position < c.end)
+        return next(c.feature for c in self._columns if c.begin <= position < c.end)
 
     def read(self, rows) -> np.ndarray:
         """A copy of the rows of a slice or of an int64 array."""

@@ -6,13 +6,14 @@ TensorFlow is imported with the first pipeline, so that tools which only write r
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dataloading.batch import Batch, Inputs
-from dataloading.row_order import share_of_rank
+from dataloading.row_order import lay_out_shares, share_of_rank
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -34,18 +35,40 @@ class Columns:
     def all(self) -> tuple[tuple[np.dtype, int], ...]:
         return (*self.numerical, *self.categorical, (self.label, 1))
 
+    def numbers_of_numerical(self) -> tuple[int, ...]:
+        """Where the numericals are in `all()`."""
+        return tuple(range(len(self.numerical)))
+
+    def number_of_categorical(self, feature: int) -> int:
+        """Where a feature is in `all()`."""
+        return len(self.numerical) + feature
+
+    def number_of_label(self) -> int:
+        """Where the label is in `all()`."""
+        return len(self.numerical) + len(self.categorical)
+
 
 class RowDataset:
     """Base of the loaders: `num_rows` rows in batches, each row exactly once per epoch.
 
-    A subclass reads rows by their position in the epoch's order: `_read(epoch, start, stop)`
-    returns one array `[stop - start, values]` per entry of `columns.all()`.
+    A subclass reads rows by their position in the epoch's order: `_read(epoch, start, stop,
+    wanted)` returns one array `[stop - start, values]` per number in `wanted`, which counts the
+    entries of `columns.all()`.
 
     Args:
         batch_size: the global batch size, a multiple of `world_size`.
         rank, world_size: this rank gets one contiguous part of each global batch. All ranks yield
             equally many batches of equal length: where the last global batch does not divide, its
-            rows are split as evenly as possible and padded with rows of weight 0.
+            rows are split as evenly as possible and padded with copies of the batch's first row of
+            weight 0: an optimizer that moves each row of a table which occurs in the batch moves
+            the same ones as on one rank. The weights of the others make up for it, see `Batch`.
+        global_features: None, or the categorical features (their numbers in the channel) whose
+            tables this rank holds, in any order, some perhaps several times: "model-parallel
+            input". Then `Inputs.categorical` has an entry for each of these only, with the ids of
+            the whole global batch: those of rank r in the rows `r * length` to
+            `(r + 1) * length - 1`, in the order, and with the padding, that rank r has
+            itself. Ids of other features are not read. Numericals, labels and weights stay this
+            rank's own. Empty for a rank without tables.
         prefetch_batches: batches that are made ready ahead of the consumer.
         parallel_reads: batches that are read at the same time; their order stays.
     """
@@ -58,6 +81,7 @@ class RowDataset:
         *,
         rank: int = 0,
         world_size: int = 1,
+        global_features: Sequence[int] | None = None,
         prefetch_batches: int = 2,
         parallel_reads: int = 2,
     ):
@@ -76,6 +100,18 @@ class RowDataset:
         self.rank = rank
         self.world_size = world_size
         self._columns = columns
+        local = (*columns.numbers_of_numerical(), columns.number_of_label())
+        if global_features is None:
+            self._features = tuple(range(len(columns.categorical)))
+            self._read_local = (*local, *map(columns.number_of_categorical, self._features))
+            self._read_global = ()
+        else:
+            self._features = check_features(global_features, len(columns.categorical))
+            self._read_local = local
+            # A feature that is there several times is read once.
+            self._read_global = tuple(
+                columns.number_of_categorical(f) for f in dict.fromkeys(self._features)
+            )
         self._prefetch_batches = prefetch_batches
         self._parallel_reads = parallel_reads
         # What was wrong with the rows that could not be read: tf.data hands on the text of an
@@ -108,15 +144,16 @@ class RowDataset:
         import tensorflow as tf
 
         columns = self._columns.all()
-        read = functools.partial(self._read_share, epoch, start_row)
+        numbers = (*self._read_local, *self._read_global)
+        kinds = [*(columns[number] for number in numbers), (np.dtype(np.float32), 1)]
+        read = functools.partial(self._read_part, epoch, start_row)
 
         def batch_at(index):
-            arrays = tf.numpy_function(
-                read, [index], [*(tf.as_dtype(dtype) for dtype, _ in columns), tf.float32]
-            )
-            for array, (_, values) in zip(arrays, [*columns, (None, 1)], strict=True):
+            arrays = tf.numpy_function(read, [index], [tf.as_dtype(dtype) for dtype, _ in kinds])
+            for array, (_, values) in zip(arrays, kinds, strict=True):
                 array.set_shape([None, values])
-            return self._to_batch(arrays)
+            *arrays, weights = arrays
+            return self._to_batch(dict(zip(numbers, arrays, strict=True)), weights)
 
         num_batches = -(-(self.num_rows - start_row) // self.batch_size)
         return (
@@ -125,36 +162,60 @@ class RowDataset:
             .prefetch(self._prefetch_batches)
         )
 
-    def _to_batch(self, arrays) -> Batch:
+    def _to_batch(self, arrays: dict, weights) -> Batch:
         import tensorflow as tf
 
         # The casts are TensorFlow's: NumPy converts float16 one value at a time.
-        weights, labels = arrays[-1], arrays[-2]
-        numerical = arrays[: len(self._columns.numerical)]
-        categorical = arrays[len(self._columns.numerical) : -2]
+        numerical = [tf.cast(arrays[n], tf.float32) for n in self._columns.numbers_of_numerical()]
         if numerical:
-            numerical = tf.concat([tf.cast(array, tf.float32) for array in numerical], axis=1)
+            numerical = tf.concat(numerical, axis=1)
         else:
             numerical = tf.zeros([tf.shape(weights)[0], 0], tf.float32)
-        categorical = tuple(
-            ids if ids.dtype == tf.int64 else tf.cast(ids, tf.int32) for ids in categorical
+        ids = {}
+        for feature in self._features:
+            stored = arrays[self._columns.number_of_categorical(feature)]
+            ids[feature] = stored if stored.dtype == tf.int64 else tf.cast(stored, tf.int32)
+        return Batch(
+            Inputs(numerical, tuple(ids[feature] for feature in self._features)),
+            tf.cast(arrays[self._columns.number_of_label()], tf.float32),
+            weights,
         )
-        return Batch(Inputs(numerical, categorical), tf.cast(labels, tf.float32), weights)
 
-    def _read_share(self, epoch: int, start_row: int, index) -> list[np.ndarray]:
+    def _read_part(self, epoch: int, start_row: int, index) -> list[np.ndarray]:
+        """What this rank gets of a global batch: its own rows, ids of all rows, weights."""
         first = start_row + int(index) * self.batch_size
         size = min(self.batch_size, self.num_rows - first)
         begin, end, length = share_of_rank(size, self.rank, self.world_size)
+        whole = []
         try:
-            arrays = [*self._read(epoch, first + begin, first + end)]
+            if self._read_global:
+                whole = self._read(epoch, first, first + size, self._read_global)
+            own = [*self._read(epoch, first + begin, first + end, self._read_local)]
+            missing = length - (end - begin)
+            filler = self._read(epoch, first, first + 1, self._read_local) if missing else []
         except ValueError as error:
             self.failure = str(error)
             raise
-        arrays.append(np.ones((end - begin, 1), np.float32))
-        missing = length - (end - begin)
+        weight = length * self.world_size / size
+        weights = np.zeros((length, 1), np.float32)
+        weights[: end - begin] = weight
         if missing:
-            arrays = [np.pad(array, ((0, missing), (0, 0))) for array in arrays]
-        return arrays
+            own = [
+                np.concatenate([array, *[row] * missing])
+                for array, row in zip(own, filler, strict=True)
+            ]
+        return [*own, *(lay_out_shares(array, self.world_size) for array in whole), weights]
 
-    def _read(self, epoch: int, start: int, stop: int) -> list[np.ndarray]:
+    def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:
         raise NotImplementedError
+
+
+def check_features(features: Sequence[int], num_features: int) -> tuple[int, ...]:
+    """The numbers of `global_features`, each of which must be that of a feature."""
+    for feature in features:
+        if not 0 <= feature < num_features:
+            raise ValueError(
+                f"global_features holds {feature}; allowed: the numbers of the categorical "
+                f"features, of which there are {num_features}, the first is 0"
+            )
+    return tuple(features)

@@ -86,3 +86,19 @@ def share_of_rank(num_rows: int, rank: int, world_size: int) -> tuple[int, int, 
     begin = rank * base + min(rank, longer)
     end = begin + base + (1 if rank < longer else 0)
     return begin, end, base + (1 if longer else 0)
+
+
+def lay_out_shares(rows: np.ndarray, world_size: int) -> np.ndarray:
+    """A global batch with the padding of `share_of_rank`: [n, ...] -> [length * world_size, ...].
+
+    Rank r's share begins at `r * length`; padding repeats the batch's first row.
+    """
+    base, longer = divmod(len(rows), world_size)
+    if not longer:
+        return rows
+    full = longer * (base + 1)
+    padded = np.empty((world_size, base + 1, *rows.shape[1:]), rows.dtype)
+    padded[longer:, base] = rows[0]
+    padded[:longer] = rows[:full].reshape(longer, base + 1, *rows.shape[1:])
+    padded[longer:, :base] = rows[full:].reshape(world_size - longer, base, *rows.shape[1:])
+    return padded.reshape(-1, *rows.shape[1:])

@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,9 @@ class SyntheticDataset(RowDataset):
             dtype, cardinality, hotness and alpha (1.1 where it says none); no file is needed.
             `synthetic_spec(...)` makes one from numbers.
         split: `train`, `validation` or `test`.
-        batch_size, rank, world_size, prefetch_batches, parallel_reads: see `RowDataset`.
+        batch_size, rank, world_size, global_features, prefetch_batches, parallel_reads: see
+            `RowDataset`. A label follows from all ids of its row: with `global_features` each rank
+            generates the whole global batch.
         num_rows: or `num_batches`, the number of full global batches.
         seed: of the teacher and of the rows.
     """
@@ -68,6 +71,7 @@ class SyntheticDataset(RowDataset):
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        global_features: Sequence[int] | None = None,
         prefetch_batches: int = 2,
         parallel_reads: int = 2,
     ):
@@ -80,7 +84,10 @@ class SyntheticDataset(RowDataset):
             raise ValueError(f"generated data of {num_rows} rows; allowed: 1 or more")
         rows = SyntheticRows(spec, split, seed)
         self._generate = rows.block
-        self._block = functools.lru_cache(maxsize=4)(rows.block)
+        cached = 4
+        if global_features is not None:  # the whole batch is read, and then this rank's share
+            cached += parallel_reads * -(-batch_size // BLOCK_ROWS)
+        self._block = functools.lru_cache(cached)(rows.block)
         super().__init__(
             num_rows,
             batch_size,
@@ -91,6 +98,7 @@ class SyntheticDataset(RowDataset):
             ),
             rank=rank,
             world_size=world_size,
+            global_features=global_features,
             prefetch_batches=prefetch_batches,
             parallel_reads=parallel_reads,
         )
@@ -110,13 +118,14 @@ class SyntheticDataset(RowDataset):
         """The AUC of the teacher's probabilities on exactly these rows: the best reachable one."""
         return self.statistics.best_auc
 
-    def _read(self, epoch: int, start: int, stop: int) -> list[np.ndarray]:
+    def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:
         first, last = start // BLOCK_ROWS, max(start, stop - 1) // BLOCK_ROWS
         pieces = []
         for index in range(first, last + 1):
             numerical, ids, labels, _ = self._block(index)
+            arrays = [*numerical, *ids, labels]
             rows = slice(max(start - index * BLOCK_ROWS, 0), stop - index * BLOCK_ROWS)
-            pieces.append([array[rows] for array in (*numerical, *ids, labels)])
+            pieces.append([arrays[number][rows] for number in wanted])
         return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
 
 

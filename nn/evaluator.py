@@ -6,7 +6,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from nn.metrics import make_metrics
+from nn.metrics_over_ranks import over_ranks
 from runtime import plots
+from runtime.distributed import World
 
 
 class Scorer:
@@ -26,45 +28,62 @@ class Scorer:
 
     @tf.function(reduce_retracing=True, autograph=False)
     def score_next(self, iterator) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """(labels, logits, weights) of the iterator's next batch, each [batch, 1] float32."""
+        """(labels, logits, weights) of the iterator's next batch, each [batch, 1] float32.
+
+        Every real row weighs 1, padding 0: a batch's own weights are made for means over ranks.
+        """
         batch = iterator.get_next()
-        return batch.labels, self.model(batch.inputs), batch.weights
+        weights = tf.cast(batch.weights > 0, tf.float32)
+        return batch.labels, self.model(batch.inputs), weights
 
 
 class ClickEvaluator:
-    """Log loss and ROC AUC of a click model; every row counts once.
+    """Log loss and ROC AUC of a click model; every row of all ranks counts once.
 
     Args:
       model: the model.
-      dataset: `num_batches` and `dataset() -> tf.data.Dataset` of batches.
+      dataset: `num_batches`, the same on all ranks, and `dataset() -> tf.data.Dataset` of batches.
       auc_thresholds: None for the exact AUC, else the number of bins.
+      world: the ranks that share the rows; None is one process.
     """
 
-    def __init__(self, model, dataset, auc_thresholds: int | None = None):
+    def __init__(
+        self, model, dataset, auc_thresholds: int | None = None, world: World | None = None
+    ):
         self.dataset = dataset
         self._scorer = Scorer(model)
         self._auc_thresholds = auc_thresholds
-        self._metrics = None
+        self._world = world or World()
+        self._curve = None
         self.note = ""
 
     def evaluate(self) -> Iterator[tuple[str, float]]:
         """Runs over the data set once; yields "auc", "log_loss" and, with bins, its error bound.
 
+        Every rank must call it and gets the same numbers, or the same error. When the first number
+        is there, all communication is over: what follows is up to each rank.
+
         `note` says afterwards what the reader of the numbers must know, such as why an AUC is NaN.
         """
-        self._metrics = make_metrics(self._auc_thresholds)
+        self._curve = None
+        metrics = over_ranks(make_metrics(self._auc_thresholds), self._world)
         iterator = iter(self.dataset.dataset())
         for _ in range(self.dataset.num_batches):
-            self._metrics.update(*self._scorer.score_next(iterator))
-        scores = self._metrics.result()
+            metrics.update(*self._scorer.score_next(iterator))
+        scores = metrics.result()
+        if self._world.size == 1:
+            self._curve = metrics.roc_curve
+        else:  # now, because the chief draws alone: three small messages, no score is sent
+            curve = metrics.roc_curve()
+            self._curve = lambda: curve
+        self.note = scores.note
         yield "auc", scores.auc
         yield "log_loss", scores.log_loss
         if self._auc_thresholds is not None:
             yield "auc_error_bound", scores.auc_error_bound
-        self.note = scores.note
 
     def draw(self, folder: Path, metrics: dict[str, float]) -> None:
-        """Draws the ROC curve of the last evaluation into `folder`."""
-        if self._metrics is not None:
-            fpr, tpr = self._metrics.roc_curve()
+        """Draws the ROC curve of the last evaluation into `folder`; any rank may call it alone."""
+        if self._curve is not None:
+            fpr, tpr = self._curve()
             plots.roc_curve(folder / "roc.png", fpr, tpr, metrics["auc"])

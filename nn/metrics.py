@@ -8,18 +8,20 @@ Both accumulators have one interface:
     metrics.result()        # Scores(auc, log_loss, ...)
     metrics.roc_curve()     # (fpr, tpr), at most 1,000 points
 
-Rows of weight 0 are padding: whatever their label and logit are, they change nothing.
+Rows of weight 0 are padding: whatever their label and logit are, they change nothing. Where each of
+several ranks has some of the rows, `nn/metrics_over_ranks.py` gives all of them the result of all.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from nn.sorted_scores import SortedScores, auc_of, doubled_wins, mass_below, rates
+
 # Updates with tensors are kept this long before their values are fetched, so that an accelerator is
 # waited for once in 16 batches (16 x 65,536 rows x 12 bytes = 12 MiB are held meanwhile).
 _MAX_PENDING_UPDATES = 16
-# Rows that are looked up at once: bounds the temporary memory of the exact AUC (2 x 8 bytes a row).
-_LOOKUP_ROWS = 1 << 20
 
 
 class Scores(NamedTuple):
@@ -42,6 +44,32 @@ class Scores(NamedTuple):
 
 class NonFiniteScores(ValueError):
     """The model gave NaN for a row."""
+
+
+def summarize(totals, positive, negative, auc: Callable[[], tuple[float, float]]) -> Scores:
+    """What was added up, as an evaluation's scores.
+
+    Args:
+        totals: sums of weight * loss, of weights and of rows.
+        positive, negative: rows of each class, or their weight.
+        auc: gives (auc, error bound); called where there are both classes.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    loss_sum, weight_sum, num_rows = totals
+    if num_rows == 0:
+        raise ValueError(
+            "metrics: there is nothing to evaluate: no row of non-zero weight was added. "
+            "Check that the evaluated mapping has rows."
+        )
+    value, bound, note = float("nan"), 0.0, ""
+    if positive > 0 and negative > 0:
+        value, bound = auc()
+    else:
+        label = 1 if positive > 0 else 0
+        note = f"AUC is undefined, it needs both classes: all {int(num_rows)} labels are {label}"
+    return Scores(value, float(loss_sum / weight_sum), bound, int(num_rows), note)
 
 
 class _Metrics:
@@ -73,7 +101,7 @@ class _Metrics:
             return
         self._pending.append(batch)
         if len(self._pending) >= _MAX_PENDING_UPDATES:
-            self._fetch()
+            self.fetch()
 
     def result(self) -> Scores:
         """Everything added so far. More may be added afterwards.
@@ -81,23 +109,8 @@ class _Metrics:
         Raises:
             ValueError: no row of non-zero weight was added, or a pending batch is bad (see update).
         """
-        self._fetch()
-        loss_sum, weight_sum, num_rows = self._totals
-        if num_rows == 0:
-            raise ValueError(
-                "metrics: there is nothing to evaluate: no row of non-zero weight was added. "
-                "Check that the evaluated mapping has rows."
-            )
-        positive, negative = self._class_weights()
-        auc, bound, note = float("nan"), 0.0, ""
-        if positive > 0 and negative > 0:
-            auc, bound = self._auc()
-        else:
-            label = 1 if positive > 0 else 0
-            note = (
-                f"AUC is undefined, it needs both classes: all {int(num_rows)} labels are {label}"
-            )
-        return Scores(auc, float(loss_sum / weight_sum), bound, int(num_rows), note)
+        self.fetch()
+        return summarize(self._totals, *self._class_weights(), self._auc)
 
     def roc_curve(self, max_points: int = 1000) -> tuple[np.ndarray, np.ndarray]:
         """(fpr, tpr), float64, from (0, 0) to (1, 1): at most max_points points of the curve,
@@ -108,8 +121,7 @@ class _Metrics:
         Raises:
             ValueError: max_points below 4, or as in result().
         """
-        if max_points < 4:
-            raise ValueError(f"roc_curve: max_points must be at least 4, received {max_points}")
+        check_points(max_points)
         self.result()
         fpr, tpr = self._rates(max_points)
         positive, negative = self._class_weights()
@@ -117,6 +129,21 @@ class _Metrics:
             fpr if negative > 0 else np.full_like(fpr, np.nan),
             tpr if positive > 0 else np.full_like(tpr, np.nan),
         )
+
+    def fetch(self):
+        """Waits for the pending batches and adds them.
+
+        Raises:
+            ValueError: one of them is bad (see update).
+        """
+        pending, self._pending = self._pending, []
+        for batch in pending:
+            self._add(*batch)
+
+    def sums(self) -> tuple[list[float], list[int | float]]:
+        """([sums of weight * loss, of weights, of rows], [negatives, positives]) fetched so far."""
+        positive, negative = self._class_weights()
+        return self._totals.tolist(), [negative, positive]
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays from which `merge` of another accumulator of the same kind continues.
@@ -128,7 +155,7 @@ class _Metrics:
         Binned: "histogram", float64 [2, num_bins], the weights of negatives and positives; the
             states of many ranks may be summed element by element and merged once.
         """
-        self._fetch()
+        self.fetch()
         return {"totals": self._totals.copy(), **self._kept()}
 
     def merge(self, state: dict[str, np.ndarray]):
@@ -137,7 +164,7 @@ class _Metrics:
         Raises:
             ValueError: the state of another kind of accumulator, or with another number of bins.
         """
-        self._fetch()
+        self.fetch()
         own = self._shapes(self._kept())
         received = self._shapes({name: array for name, array in state.items() if name != "totals"})
         if own != received:
@@ -147,11 +174,6 @@ class _Metrics:
             )
         self._merge(state)
         self._totals += state["totals"]
-
-    def _fetch(self):
-        pending, self._pending = self._pending, []
-        for batch in pending:
-            self._add(*batch)
 
     def _add(self, labels, logits, weights):
         labels, logits = np.asarray(labels).reshape(-1), np.asarray(logits).reshape(-1)
@@ -205,9 +227,10 @@ class ExactMetrics(_Metrics):
     """AUC = P(score of a positive > score of a negative) + P(equal) / 2, over all pairs
     (Mann-Whitney U).
 
-    Keeps 4 bytes a row (8 with weights other than 0 and 1); result() takes as much again while it
-    joins a class and keeps the scores sorted. The classes are sorted apart (np.sort on float32, in
-    place) and the smaller is looked up in the larger; the pairs are counted in integers, so the
+    Keeps 4 bytes a row (8 with weights other than 0 and 1, 16 after a result); result() takes as
+    much again while it joins a class and keeps the scores sorted. The classes are sorted apart
+    (np.sort on float32, in place) and the smaller is looked up in the larger; the pairs are counted
+    in integers, so the
     result is exact to the last rounding and does not depend on the order of the rows. On one core
     with AVX512, 10 million rows: result() takes 0.1 s (3 % positives) to 0.4 s (50 %), with real
     weights 0.8 s; an argsort of them alone 0.5 s, scikit-learn 3.7 s.
@@ -218,6 +241,7 @@ class ExactMetrics(_Metrics):
         # Per class (negative, positive): chunks (scores float32 [n], weights float32 [n] or None
         # for ones).
         self._chunks = [[], []]
+        self._sorted: list[SortedScores | None] = [None, None]
 
     def _store(self, positives, logits, weights, exp_neg_abs):
         for label, rows in enumerate((~positives, positives)):
@@ -226,6 +250,7 @@ class ExactMetrics(_Metrics):
     def _append(self, label, scores, weights):
         if scores.size:
             self._chunks[label].append((scores, weights))
+            self._sorted[label] = None
 
     def _joined(self, label):
         """(scores, weights or None) of a class, which becomes its only chunk."""
@@ -239,16 +264,20 @@ class ExactMetrics(_Metrics):
             chunks[:] = [(np.concatenate([s for s, _ in chunks]), weights)]
         return chunks[0]
 
-    def _sorted(self, label):
-        """(ascending scores, cumulative weights float64 [n + 1] or None for ones) of a class."""
-        scores, weights = self._joined(label)
-        if weights is None:
-            scores.sort()
-            return scores, None
-        order = np.argsort(scores)
-        scores, weights = scores[order], weights[order]
-        self._chunks[label] = [(scores, weights)]
-        return scores, np.concatenate(([0.0], np.cumsum(weights, dtype=np.float64)))
+    def sorted_scores(self, label: int) -> SortedScores:
+        """The rows of class 0 or 1 that were fetched so far."""
+        if self._sorted[label] is None:
+            scores, weights = self._joined(label)
+            if weights is None:
+                scores.sort()
+                self._sorted[label] = SortedScores(scores)
+            else:
+                order = np.argsort(scores)
+                scores, weights = scores[order], weights[order]
+                self._chunks[label] = [(scores, weights)]
+                cumulative = np.concatenate(([0.0], np.cumsum(weights, dtype=np.float64)))
+                self._sorted[label] = SortedScores(scores, cumulative)
+        return self._sorted[label]
 
     def _class_weights(self):
         return [
@@ -260,39 +289,20 @@ class ExactMetrics(_Metrics):
         ]
 
     def _auc(self):
-        (neg, neg_cum), (pos, pos_cum) = self._sorted(0), self._sorted(1)
-        flip = len(pos) > len(neg)
-        if flip:
-            few, few_cum, many, many_cum = neg, neg_cum, pos, pos_cum
-        else:
-            few, few_cum, many, many_cum = pos, pos_cum, neg, neg_cum
-        few_weights = None if few_cum is None else np.diff(few_cum)
-        lower = 0  # pairs in which the score of `many` is the lower one count 2, ties 1
-        for start in range(0, len(few), _LOOKUP_ROWS):
-            part = slice(start, start + _LOOKUP_ROWS)
-            counts = _mass(many, many_cum, few[part], "left") + _mass(
-                many, many_cum, few[part], "right"
-            )
-            lower += (counts.sum() if few_weights is None else counts @ few_weights[part]).item()
         positive, negative = self._class_weights()
-        pairs = 2 * positive * negative
-        auc = (pairs - lower if flip else lower) / pairs
-        return min(max(auc, 0.0), 1.0), 0.0  # weighted sums may round past the ends
+        wins = doubled_wins([self.sorted_scores(1)], [self.sorted_scores(0)])
+        return auc_of(wins, positive, negative), 0.0
 
     def _rates(self, max_points):
-        (neg, neg_cum), (pos, pos_cum) = self._sorted(0), self._sorted(1)
+        classes = [self.sorted_scores(label) for label in (0, 1)]
         half = (max_points - 2) // 2
         picked = [
             scores[np.linspace(0, len(scores) - 1, min(half, len(scores))).astype(np.int64)]
-            for scores in (neg, pos)
+            for scores, _ in classes
         ]
         thresholds = np.unique(np.concatenate(picked))[::-1]
-        rates = []
-        for scores, cum in ((neg, neg_cum), (pos, pos_cum)):
-            total = max(len(scores) if cum is None else cum[-1], np.finfo(np.float64).tiny)
-            rate = 1 - _mass(scores, cum, thresholds, "left") / total
-            rates.append(np.concatenate(([0.0], rate, [1.0])))
-        return tuple(rates)
+        fpr, tpr = (rates(mass_below([rows], thresholds), rows.total) for rows in classes)
+        return fpr, tpr
 
     def _kept(self):
         kept = {}
@@ -366,7 +376,7 @@ def make_metrics(auc_thresholds: int | None = None) -> ExactMetrics | BinnedMetr
     return ExactMetrics() if auc_thresholds is None else BinnedMetrics(auc_thresholds)
 
 
-def _mass(scores, cumulative, thresholds, side):
-    """Rows (or their weight) of ascending scores below each threshold, "right" with equal ones."""
-    counts = np.searchsorted(scores, thresholds, side)
-    return counts if cumulative is None else cumulative[counts]
+def check_points(max_points: int) -> None:
+    """Refuses too few points for a ROC curve."""
+    if max_points < 4:
+        raise ValueError(f"roc_curve: max_points must be at least 4, received {max_points}")

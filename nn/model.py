@@ -1,15 +1,22 @@
 """The ranking model of both recipes: DLRM, and DCNv2 with cross layers in place of dot products."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
-from nn.embedding.layer import EmbeddingCollection, TableConfig
+from nn.embedding.embedding import Embedding
+from nn.embedding.layer import DistributedEmbedding
+from nn.embedding.merlin import MerlinEmbedding
+from nn.embedding.plan import Plan
+from nn.embedding.weights import TableUniform
 from nn.interaction import CrossNetwork, DotInteraction
 from nn.keras import keras
 from nn.mlp import MLP
 from runtime.checkpoint import VariableWeight, Weight
+from runtime.distributed import World
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,11 @@ class RankingModel(keras.Model):
       dtype: Keras dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
       embedding_trainable: whether tables get gradients.
       embedding_zeros: start tables at zero.
+      world: the ranks among which tables are spread.
+      plan: who holds which table; None: the default one of nn/embedding/plan.py.
+      model_parallel_input: a call gets the ids of this rank's own tables, of all ranks' samples.
+      exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
+      merlin: options of Merlin's own `DistributedEmbedding`, which then has the tables; None: ours.
     """
 
     def __init__(
@@ -91,22 +103,44 @@ class RankingModel(keras.Model):
         dtype: str = "float32",
         embedding_trainable: bool = True,
         embedding_zeros: bool = False,
+        world: World = World(),
+        plan: Plan | None = None,
+        model_parallel_input: bool = False,
+        exchange_dtype: str | None = None,
+        merlin: Mapping[str, Any] | None = None,
     ):
         super().__init__(name="ranking_model", dtype=dtype)
         self.config = config
         tables = [
-            TableConfig(name, rows, dim)
+            Embedding(
+                rows,
+                dim,
+                embeddings_initializer="zeros" if embedding_zeros else TableUniform(seed, name),
+                combiner="sum",
+                name=name,
+            )
             for name, rows, dim in zip(
                 config.feature_names, config.cardinalities, config.embedding_dims, strict=True
             )
         ]
-        self.embedding = EmbeddingCollection(
-            tables,
-            seed=seed,
-            zeros=embedding_zeros,
-            trainable=embedding_trainable,
-            dtype=dtype,
-        )
+        common = {
+            "dp_input": not model_parallel_input,
+            "trainable": embedding_trainable,
+            "dtype": dtype,
+            "name": "embedding",
+        }
+        if merlin is not None:
+            self.embedding = MerlinEmbedding(tables, merlin, **common)
+        else:
+            self.embedding = DistributedEmbedding(
+                tables,
+                strategy="auto",
+                plan=plan,
+                exchange_dtype=exchange_dtype,
+                check_ids=False,  # the loader does
+                world=world,
+                **common,
+            )
         self.bottom_mlp = (
             MLP(config.bottom_mlp_dims, seed=seed, name="bottom_mlp", dtype=dtype)
             if config.num_numerical
@@ -128,34 +162,47 @@ class RankingModel(keras.Model):
         self._make_weights()
 
     def _make_weights(self) -> None:
-        """Runs one row, so that every weight exists before the first step."""
-        ids = tuple(tf.zeros([1, 1], tf.int32) for _ in self.config.feature_names)
-        self((tf.zeros([1, self.config.num_numerical]), ids))
+        """Runs one row, so that every weight exists before the first step.
+
+        Without the look-up, which would be collective.
+        """
+        self.embedding.build(None)
+        width = sum(self.config.embedding_dims)
+        self._score(
+            tf.zeros([1, self.config.num_numerical]), tf.zeros([1, width], self.compute_dtype)
+        )
 
     def call(self, inputs: Sequence) -> tf.Tensor:
-        """Scores rows.
+        """Scores rows; collective where the tables are spread over ranks.
 
         Args:
           inputs: (numerical [batch, num_numerical] float, ids: one [batch, hotness] integer tensor
-            a categorical feature).
+            a categorical feature; with `model_parallel_input` those of this rank's look-ups and all
+            ranks' samples).
 
         Returns:
           Logits of a click, [batch, 1] float32.
         """
         numerical, ids = inputs
+        embeddings = None
+        if self.config.feature_names:
+            embeddings = self.embedding(ids, concatenate=True)
+        return self._score(numerical, embeddings)
+
+    def _score(self, numerical: tf.Tensor, embeddings: tf.Tensor | None) -> tf.Tensor:
+        """Logits from numericals and the embeddings [batch, sum of their dims]."""
         bottom = None
         if self.bottom_mlp is not None:
             bottom = self.bottom_mlp(tf.cast(numerical, self.compute_dtype))
-        parts = [] if bottom is None else [bottom]
         if self.config.interaction == "cross":
-            parts += [self.embedding(ids)] if ids else []
+            parts = [part for part in (bottom, embeddings) if part is not None]
             crossed = self.interaction(tf.concat(parts, axis=1))
-        elif not ids:
+        elif not self.config.feature_names:
             crossed = bottom
         else:
             dim = self.config.embedding_dims[0]
-            embeddings = tf.reshape(self.embedding(ids), [-1, len(ids), dim])
-            crossed = self.interaction(embeddings, bottom)
+            shape = [-1, len(self.config.feature_names), dim]
+            crossed = self.interaction(tf.reshape(embeddings, shape), bottom)
         return tf.cast(self.top_mlp(crossed), tf.float32)
 
     @property
@@ -176,5 +223,9 @@ class RankingModel(keras.Model):
             for v in self.dense_variables
             for name in [v.name.removeprefix(f"{self.name}/").split(":")[0]]
         ]
-        tables = self.embedding.table_weights()
-        return dense + [replace(table, name=f"sparse/{table.name}") for table in tables]
+        tables = []
+        for table in self.embedding.table_weights():
+            named = copy.copy(table)
+            object.__setattr__(named, "name", f"sparse/{table.name}")
+            tables.append(named)
+        return dense + tables

@@ -110,12 +110,44 @@ class RowWiseAdagrad(Optimizer):
 
     A table's state is 1 / dim of its size (Gupta et al., "Training Recommender Systems at Scale",
     2020). For tables: a dense gradient is an error.
+
+    Args:
+      row_means: means over whole rows where columns of one table live on several ranks,
+        `nn.embedding.row_means.RowMeans`.
     """
 
-    def __init__(self, variables, initial_accumulator: float = 0.1, epsilon: float = 1e-7):
+    def __init__(
+        self, variables, initial_accumulator: float = 0.1, epsilon: float = 1e-7, row_means=None
+    ):
         super().__init__(variables)
         self.epsilon = epsilon
         self.accumulators = self.slots("row_accumulator", initial_accumulator, by_row=True)
+        self._row_means = row_means
+
+    def apply(self, gradients, learning_rate):
+        """As any optimizer, in two turns: means of whole rows first, which may be collective."""
+        if self._row_means is None:
+            super().apply(gradients, learning_rate)
+            return
+        places, summed = [], []
+        for i, (variable, gradient) in enumerate(
+            zip(self.variables_to_move, gradients, strict=True)
+        ):
+            if isinstance(gradient, tf.IndexedSlices):
+                gradient = sum_duplicates(gradient)
+                order = tf.argsort(gradient.indices)
+                rows, values = (tf.gather(x, order) for x in (gradient.indices, gradient.values))
+                places.append(i)
+                summed.append((rows, values))
+            elif gradient is not None:
+                self.apply_dense(i, variable, gradient, learning_rate)
+        means = self._row_means(
+            [self.variables_to_move[i] for i in places],
+            [rows for rows, _ in summed],
+            [tf.reduce_sum(tf.square(values), axis=1) for _, values in summed],
+        )
+        for i, (rows, values), mean in zip(places, summed, means, strict=True):
+            self._move(i, rows, values, mean, learning_rate)
 
     def apply_dense(self, i, variable, gradient, learning_rate):
         raise ValueError(
@@ -125,11 +157,14 @@ class RowWiseAdagrad(Optimizer):
 
     def apply_sparse(self, i, variable, gradient, learning_rate):
         gradient = sum_duplicates(gradient)
-        rows, g = gradient.indices, gradient.values
-        total = tf.gather(self.accumulators[i], rows) + tf.reduce_mean(tf.square(g), axis=1)
+        means = tf.reduce_mean(tf.square(gradient.values), axis=1)
+        self._move(i, gradient.indices, gradient.values, means, learning_rate)
+
+    def _move(self, i, rows, g, mean_squares, learning_rate):
+        total = tf.gather(self.accumulators[i], rows) + mean_squares
         self.accumulators[i].scatter_update(tf.IndexedSlices(total, rows))
         step = learning_rate * g / (tf.sqrt(total) + self.epsilon)[:, tf.newaxis]
-        variable.scatter_sub(tf.IndexedSlices(step, rows))
+        self.variables_to_move[i].scatter_sub(tf.IndexedSlices(step, rows))
 
 
 class Adam(Optimizer):
@@ -207,6 +242,7 @@ def create(
     beta2: float = 0.999,
     epsilon: float = 1e-7,
     initial_accumulator: float = 0.1,
+    row_means=None,
 ) -> Optimizer:
     """Makes the optimizer of a flag's name. Raises ValueError for an unknown name."""
     adagrad = {"initial_accumulator": initial_accumulator, "epsilon": epsilon}
@@ -214,7 +250,7 @@ def create(
     kinds = {
         "sgd": (SGD, {}),
         "adagrad": (Adagrad, adagrad),
-        "rowwise_adagrad": (RowWiseAdagrad, adagrad),
+        "rowwise_adagrad": (RowWiseAdagrad, {**adagrad, "row_means": row_means}),
         "adam": (Adam, adam),
         "lazy_adam": (LazyAdam, adam),
     }
@@ -232,7 +268,7 @@ class OptimizerGroup(NamedTuple):
 
 
 def create_groups(
-    options, dense: Sequence[tf.Variable], tables: Sequence[tf.Variable]
+    options, dense: Sequence[tf.Variable], tables: Sequence[tf.Variable], row_means=None
 ) -> list[OptimizerGroup]:
     """Optimizers of the dense variables and of the tables, each with its learning rate.
 
@@ -240,6 +276,7 @@ def create_groups(
       options: `config.OptimizerConfig`.
       dense: variables with dense gradients.
       tables: variables with sparse gradients.
+      row_means: see `RowWiseAdagrad`.
     """
 
     def group(name: str, variables, base: float) -> OptimizerGroup:
@@ -250,6 +287,7 @@ def create_groups(
             beta2=options.beta2,
             epsilon=options.epsilon,
             initial_accumulator=options.adagrad_initial_accumulator,
+            row_means=row_means,
         )
         schedule = WarmupPolynomialDecay(
             base,

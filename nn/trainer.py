@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from nn.embedding.gradient import sum_over_ranks
 from nn.optimizers import OptimizerGroup
+from runtime.distributed import World
 
 
 class Progress(NamedTuple):
@@ -34,10 +36,11 @@ class Trainer:
 
     Args:
       model: the model.
-      loss: `loss(model, batch) -> (scalar, {name: value})`.
+      loss: `loss(model, batch) -> (scalar, {name: value})`; its mean over ranks is minimised.
       groups: optimizers and their schedules; together they move all trained variables.
       loss_scale: factor on the loss for float16. Above 1, gradients are checked, and a step with a
         non-finite one is skipped and counted.
+      world: the ranks; all call every method together.
     """
 
     def __init__(
@@ -46,7 +49,9 @@ class Trainer:
         loss: Callable,
         groups: Sequence[OptimizerGroup],
         loss_scale: float = 1.0,
+        world: World = World(),
     ):
+        self.world = world
         self.model = model
         self.loss = loss
         self.groups = list(groups)
@@ -65,14 +70,20 @@ class Trainer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._variables)
             loss, _ = self.loss(self.model, batch)
-            scaled = loss * self.loss_scale if self.loss_scale != 1.0 else loss
+            # The sum of the ranks' gradients is then that of the mean of their losses.
+            factor = self.loss_scale / self.world.size
+            scaled = loss * factor if factor != 1.0 else loss
         gradients = tape.gradient(scaled, self._variables)
+        gradients = sum_over_ranks(self.world, gradients, self._variables, "gradients")
         self._record(loss)
         if self.loss_scale == 1.0:
             self._apply(gradients)
         else:
             gradients = [_scaled(g, 1.0 / self.loss_scale) for g in gradients]
             finite = tf.reduce_all([_is_finite(g) for g in gradients if g is not None])
+            if self.world.size > 1:  # a rank's own tables may overflow on it alone
+                everywhere = self.world.all_reduce([tf.cast(finite, tf.float32)], "min", "finite")
+                finite = everywhere[0] > 0
             self._skipped_steps.assign_add(tf.cast(tf.logical_not(finite), tf.int64))
             tf.cond(finite, lambda: self._apply(gradients), lambda: None)
         self.step.assign_add(1)
@@ -93,7 +104,13 @@ class Trainer:
     def progress(self) -> Progress:
         """Waits for the device and tells what happened since the last call."""
         step = int(self.step.numpy())
-        loss_sum = float(self._loss_sum.numpy())
+        bad_step = int(self._first_bad_step.numpy())
+        never = 2**62
+        (loss_sum,) = self.world.all_reduce([self._loss_sum.read_value()], "mean", "loss")
+        (first_bad,) = self.world.all_reduce(
+            [tf.constant(bad_step or never, tf.int64)], "min", "first_bad_step"
+        )
+        loss_sum, first_bad = float(loss_sum), int(first_bad)
         self._loss_sum.assign(0.0)
         steps = step - self._seen_steps
         self._seen_steps = step
@@ -101,7 +118,7 @@ class Trainer:
         return Progress(
             step=step,
             loss=loss_sum / steps if steps else float("nan"),
-            first_bad_step=int(self._first_bad_step.numpy()),
+            first_bad_step=0 if first_bad == never else first_bad,
             skipped_steps=int(self._skipped_steps.numpy()),
             learning_rate=float(rate),
         )

@@ -5,9 +5,11 @@
     <path>/sparse/FEATURE.npy   whole embedding tables, whatever variable held them
 
 The folder appears under its name only when it is whole. Weights are read and written in pieces,
-so that a table never exists twice in memory.
+so that a table never exists twice in memory. With several processes rank 0 writes what all read
+together; each rank restores its own part from the files, which every rank must see.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -22,6 +24,7 @@ from urllib.parse import quote
 import numpy as np
 
 from config import Config
+from runtime.distributed import World
 
 FORMAT = 1
 _INDEX = "checkpoint.json"
@@ -44,14 +47,17 @@ class Weight(Protocol):
     shape: tuple[int, ...]
     dtype: np.dtype
 
-    def read(self, first: int, last: int) -> np.ndarray:
-        """Rows first..last-1."""
+    def read(self, first: int, last: int) -> np.ndarray | None:
+        """Rows first..last-1, on rank 0; a call that all ranks make together."""
 
     def write(self, first: int, values: np.ndarray) -> None:
-        """Sets the rows from `first` on."""
+        """Sets the rows from `first` on, as far as this rank holds them."""
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """(first, last) of consecutive runs that are small enough to be copied."""
+
+    def local_pieces(self) -> Iterator[tuple[int, int]]:
+        """Those of `pieces` of which this rank holds anything."""
 
 
 @dataclass(frozen=True)
@@ -83,34 +89,157 @@ class VariableWeight:
         """One piece."""
         yield 0, self.shape[0]
 
+    local_pieces = pieces  # every rank has a copy
 
-def save(path: str | os.PathLike, weights: Sequence[Weight], description: Mapping[str, Any]) -> int:
+
+def save(
+    path: str | os.PathLike,
+    weights: Sequence[Weight],
+    description: Mapping[str, Any],
+    world: World = World(),
+) -> int:
     """Writes a checkpoint; an older one of that name is replaced once the new one is whole.
+
+    All ranks call it together; rank 0 writes. A fault of its is raised on every rank.
 
     Args:
       path: folder to make.
       weights: what to save.
       description: JSON-able configuration, given back by `describe`.
+      world: the ranks.
 
     Returns:
       Bytes of weights written.
 
     Raises:
-      ValueError: `path` exists and is no checkpoint.
+      ValueError: `path` exists and is no checkpoint, or cannot be written (disk full).
       NonFiniteWeight: a weight holds NaN or infinity; nothing is saved, an older one stays.
     """
-    path = _real(path)
-    _check_replaceable(path)
-    staging = _staging_folder(path)
+    writer = _Writer(path, description) if world.is_chief else None
     try:
-        size_bytes = _write(staging, weights, description)
-        if path.exists():
-            _exchange(staging, path)
-        else:
-            os.rename(staging, path)
+        _together(world, lambda: writer.open())
+        for weight in weights:
+            _together(world, lambda weight=weight: writer.begin(weight))
+            for first, last in weight.pieces():
+                values = weight.read(first, last)
+                if writer is not None:
+                    writer.add(values)
+            _together(world, lambda: writer.end())
+        _together(world, lambda: writer.commit())
     finally:
-        shutil.rmtree(staging, ignore_errors=True)  # what is left: a failed one, or the old one
-    return size_bytes
+        if writer is not None:
+            writer.close()
+    return sum(int(np.prod(w.shape, dtype=np.int64)) * w.dtype.itemsize for w in weights)
+
+
+def _together(world: World, action) -> None:
+    """Does `action` on rank 0 and raises what it raises on every rank."""
+    fault = None
+    if world.is_chief:
+        try:
+            action()
+        except NonFiniteWeight as error:
+            fault = ("weight", str(error))
+        except (ValueError, OSError) as error:
+            fault = ("error", str(error))
+    if world.size > 1:
+        fault = world.gather_objects(fault, "checkpoint.fault")[0]
+    if fault is not None:
+        kind, text = fault
+        raise NonFiniteWeight(text) if kind == "weight" else ValueError(text)
+
+
+class _Writer:
+    """The files of one checkpoint, beside its place until all are there.
+
+    A fault within a weight is kept until its end, so that reading goes on on all ranks.
+    """
+
+    def __init__(self, path: str | os.PathLike, description: Mapping[str, Any]):
+        self.path = _real(path)
+        self._description = dict(description)
+        self._entries: dict[str, Any] = {}
+        self._staging: Path | None = None
+        self._stream = self._weight = self._fault = None
+
+    def open(self) -> None:
+        """Makes the folder."""
+        _check_replaceable(self.path)
+        with self._saying_where():
+            self._staging = _staging_folder(self.path)
+
+    def begin(self, weight: Weight) -> None:
+        """Starts a weight's .npy file."""
+        file = _file_of(weight.name)
+        with self._saying_where():
+            (self._staging / file).parent.mkdir(parents=True, exist_ok=True)
+            self._stream = open(self._staging / file, "wb")  # noqa: SIM115 closed by end()
+            header = {
+                "descr": np.lib.format.dtype_to_descr(weight.dtype),
+                "fortran_order": False,
+                "shape": tuple(weight.shape),
+            }
+            np.lib.format.write_array_header_2_0(self._stream, header)
+        self._weight = weight
+        self._entries[weight.name] = {
+            "file": str(file),
+            "shape": list(weight.shape),
+            "dtype": weight.dtype.name,
+        }
+
+    def add(self, values: np.ndarray) -> None:
+        """Writes the weight's next rows."""
+        if self._fault is not None:
+            return
+        try:
+            if not np.isfinite(values).all():
+                raise NonFiniteWeight(self._weight.name)
+            with self._saying_where():
+                self._stream.write(np.ascontiguousarray(values).data)
+        except (NonFiniteWeight, ValueError) as error:
+            self._fault = error
+
+    def end(self) -> None:
+        """Ends the weight; raises what was wrong with it."""
+        if self._fault is not None:
+            raise self._fault
+        with self._saying_where():
+            _sync(self._stream)
+            self._stream.close()
+
+    def commit(self) -> None:
+        """Writes the index and puts the folder in its place."""
+        index = {"format": FORMAT, "description": self._description, "weights": self._entries}
+        with self._saying_where():
+            with open(self._staging / _INDEX, "w") as stream:
+                json.dump(index, stream, indent=1)
+                _sync(stream)
+            if self.path.exists():
+                _exchange(self._staging, self.path)
+            else:
+                os.rename(self._staging, self.path)
+
+    def close(self) -> None:
+        """Removes what is left: a failed checkpoint, or the replaced one."""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):  # a full disk, said before
+                self._stream.close()
+        if self._staging is not None:
+            shutil.rmtree(self._staging, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _saying_where(self):
+        try:
+            yield
+        except OSError as error:
+            raise ValueError(
+                f"--save_checkpoint_path {self.path}: {error.strerror}; the model was not saved"
+            ) from None
+
+
+def _sync(stream) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
 
 
 def check_writable(path: str | os.PathLike) -> None:
@@ -169,50 +298,11 @@ def _exchange(first: Path, second: Path) -> None:
     os.rename(aside, first)
 
 
-def _write(staging: Path, weights: Sequence[Weight], description: Mapping[str, Any]) -> int:
-    """Writes all files of a checkpoint; returns the bytes of weights."""
-    entries, size_bytes = {}, 0
-    for weight in weights:
-        file = _file_of(weight.name)
-        (staging / file).parent.mkdir(parents=True, exist_ok=True)
-        _write_array(staging / file, weight)
-        entries[weight.name] = {
-            "file": str(file),
-            "shape": list(weight.shape),
-            "dtype": weight.dtype.name,
-        }
-        size_bytes += int(np.prod(weight.shape, dtype=np.int64)) * weight.dtype.itemsize
-    index = {"format": FORMAT, "description": dict(description), "weights": entries}
-    with open(staging / _INDEX, "w") as stream:
-        json.dump(index, stream, indent=1)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return size_bytes
-
-
 def _file_of(name: str) -> Path:
     """File of a weight: the part before the first slash is the folder, the rest is escaped, because
     tables have the names of features, which are free text."""
     kind, _, rest = name.partition("/")
     return Path(kind) / f"{quote(rest, safe='')}.npy"
-
-
-def _write_array(file: Path, weight: Weight) -> None:
-    """Writes a weight as .npy, piece by piece."""
-    with open(file, "wb") as stream:
-        header = {
-            "descr": np.lib.format.dtype_to_descr(weight.dtype),
-            "fortran_order": False,
-            "shape": tuple(weight.shape),
-        }
-        np.lib.format.write_array_header_2_0(stream, header)
-        for first, last in weight.pieces():
-            values = np.ascontiguousarray(weight.read(first, last))
-            if not np.isfinite(values).all():
-                raise NonFiniteWeight(weight.name)
-            stream.write(values.data)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _index(path: str | os.PathLike) -> dict[str, Any]:
@@ -307,19 +397,47 @@ def restore(path: str | os.PathLike, weights: Sequence[Weight]) -> None:
             f"checkpoint {path} is of another model: it lacks {missing or 'nothing'} and has "
             f"{extra or 'nothing'} too many"
         )
-    arrays = {}
     for weight in weights:
-        file = path / _file_of(weight.name)
-        try:
-            array = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"checkpoint file {file} is missing or damaged ({error})") from None
-        if array.shape != tuple(weight.shape) or array.dtype != weight.dtype:
-            raise ValueError(
-                f"checkpoint file {file} is {array.dtype.name} {list(array.shape)}, the model "
-                f"needs {weight.dtype.name} {list(weight.shape)}"
-            )
-        arrays[weight.name] = array
+        _check_file(path / _file_of(weight.name), weight)
     for weight in weights:
-        for first, last in weight.pieces():
-            weight.write(first, np.asarray(arrays[weight.name][first:last]))
+        with open(path / _file_of(weight.name), "rb") as stream:
+            shape, dtype, start = _read_header(stream)
+            row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+            for first, last in weight.local_pieces():
+                # Not mapped: mapped pages count as this process's memory.
+                stream.seek(start + first * row_bytes)
+                count = (last - first) * row_bytes // dtype.itemsize
+                values = np.fromfile(stream, dtype, count)
+                weight.write(first, values.reshape(last - first, *shape[1:]))
+
+
+def _read_header(stream) -> tuple[tuple[int, ...], np.dtype, int]:
+    """(shape, dtype, byte at which the values start) of a .npy file."""
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    version = np.lib.format.read_magic(stream)
+    if version not in read:
+        raise ValueError(f"version {version} of .npy")
+    shape, fortran_order, dtype = read[version](stream)
+    if fortran_order:
+        raise ValueError("in Fortran order")
+    return shape, dtype, stream.tell()
+
+
+def _check_file(file: Path, weight: Weight) -> None:
+    try:
+        with open(file, "rb") as stream:
+            shape, dtype, start = _read_header(stream)
+            expected = start + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            size_bytes = os.fstat(stream.fileno()).st_size
+            if size_bytes != expected:
+                raise ValueError(f"{size_bytes} bytes instead of {expected}")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"checkpoint file {file} is missing or damaged ({error})") from None
+    if shape != tuple(weight.shape) or dtype != weight.dtype:
+        raise ValueError(
+            f"checkpoint file {file} is {dtype.name} {list(shape)}, the model needs "
+            f"{weight.dtype.name} {list(weight.shape)}"
+        )

@@ -30,8 +30,16 @@ class Device:
         return "float32" if self.compute_dtype == "float32" else f"mixed_{self.compute_dtype}"
 
 
-def set_up(run: configuration.RunConfig, local_rank: int = 0) -> Device:
+def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 1) -> Device:
     """Configures TensorFlow for this process; must run before TensorFlow touches a device.
+
+    Processes of one machine share its cores, where `--intra_op_parallelism` does not say otherwise:
+    N that each start a thread a core would mostly wait for each other.
+
+    Args:
+      run: flags.
+      local_rank: this process among those of its machine; it takes the GPU of that number.
+      local_size: processes on this machine.
 
     Raises:
       ValueError: TensorFlow is initialised already, so that the settings would be ignored.
@@ -51,8 +59,11 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0) -> Device:
     try:
         if run.inter_op_parallelism is not None:
             tf.config.threading.set_inter_op_parallelism_threads(run.inter_op_parallelism)
-        if run.intra_op_parallelism is not None:
-            tf.config.threading.set_intra_op_parallelism_threads(run.intra_op_parallelism)
+        threads = run.intra_op_parallelism
+        if threads is None and local_size > 1:
+            threads = max(1, len(os.sched_getaffinity(0)) // local_size)
+        if threads is not None:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
         gpus = tf.config.list_physical_devices("GPU")
         chosen = [] if run.cpu or not gpus else [gpus[local_rank % len(gpus)]]
         if gpus:

@@ -1,38 +1,370 @@
-"""Which process this is, among how many."""
+"""Which process this is, among how many, and what they tell each other (Horovod).
 
+The only file that imports Horovod. One process is a world of size 1 and never needs it.
+"""
+
+import hashlib
+import json
 import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
-# Set by horovodrun, Open MPI and SLURM for each process that they start.
-_SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+from runtime import launcher, roll_call
+
+# Saving or preparing on one rank may take minutes while the others wait.
+DEFAULT_TIMEOUT_S = 600.0
+
+# What an error of TensorFlow says when Horovod has given up.
+_SIGNS_OF_HOROVOD = ("Horovod has been shut down", "gloo/transport", "HorovodInternalError")
+
+_world: "World | None" = None
+_caller: roll_call.Caller | None = None
+_timeout_s = 0.0
+
+
+class AgreedError(ValueError):
+    """An error of one or more ranks that every rank raises."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes that train together; one process is a world of size 1."""
+    """The processes that train together; one process is a world of size 1.
+
+    A collective is called by every rank, eagerly in the same order, within a `tf.function` with the
+    same `name`s, each used once: Horovod pairs tensors by them. Gradients end at a collective: what
+    the backward pass should do is up to the caller (`tf.custom_gradient`). With size 1 the
+    collectives are the identity.
+
+    Attributes:
+      rank: this process, 0 to size - 1.
+      size: number of processes.
+      local_rank: this process among those of its machine, which is also the GPU that it uses.
+      local_size: number of processes on this machine.
+    """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    local_size: int = 1
 
     @property
     def is_chief(self) -> bool:
         """True in the one process that writes logs, plots and checkpoints."""
         return self.rank == 0
 
+    def all_to_all(self, tensor, splits, name: str):
+        """Sends consecutive rows to rank 0, 1, ... and receives theirs.
 
-def connect() -> World:
-    """Finds the other processes.
+        Args:
+          tensor: [n, ...], float, integer or bool of 8 to 64 bits, bfloat16 too.
+          splits: int32 [size], rows for each rank; their sum is n.
+          name: letters, digits, `_`, `.` and `-`.
+
+        Returns:
+          (received, received_splits): the rows from rank 0, 1, ... in this order, and int32 [size],
+          how many there are of each.
+        """
+        import tensorflow as tf
+
+        name = _checked(name)
+        tensor = tf.stop_gradient(tensor)
+        splits = tf.convert_to_tensor(splits, tf.int32)
+        tf.debugging.assert_equal(
+            tf.reduce_sum(splits),
+            tf.shape(tensor)[0],
+            f"all_to_all {name!r}: the splits must add up to the number of rows",
+        )
+        if self.size == 1:
+            return tensor, splits
+        received, received_splits = horovod_tensorflow().alltoall(
+            _as_carried(tensor), splits, name=name, ignore_name_scope=True
+        )
+        return _as_given(received, tensor.dtype), received_splits
+
+    def all_reduce(self, tensors: Sequence, op: str, name: str) -> list:
+        """Mean, sum, min or max over the ranks, element by element.
+
+        Args:
+          tensors: the same shapes and dtypes on every rank: 8, 32 or 64 bit integers, 16 to 64 bit
+            floats. They travel together, in as many messages as there are dtypes.
+          op: "mean" (floats only), "sum", "min" or "max". bfloat16 is reduced in float32, float16
+            in float16.
+          name: as in `all_to_all`.
+
+        Raises:
+          ValueError: an op that does not exist, or the mean of integers.
+        """
+        import tensorflow as tf
+
+        if op not in ("mean", "sum", "min", "max"):
+            raise ValueError(f"all_reduce {name!r}: op must be mean, sum, min or max, not {op!r}")
+        name = _checked(name)
+        tensors = [tf.stop_gradient(tensor) for tensor in tensors]
+        for tensor in tensors:
+            if op == "mean" and not tensor.dtype.is_floating:
+                raise ValueError(
+                    f"all_reduce {name!r}: the mean of {tensor.dtype.name} would be cut off; "
+                    "cast it to a float, or ask for the sum"
+                )
+        if self.size == 1:
+            return tensors
+        hvd = horovod_tensorflow()
+        horovod_op = {"mean": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}[op]
+        sent = [tf.cast(t, tf.float32) if t.dtype == tf.bfloat16 else t for t in tensors]
+        sent = [_as_carried(t) for t in sent]
+        reduced: list = [None] * len(sent)
+        for dtype in sorted({t.dtype.name for t in sent}):
+            places = [place for place, t in enumerate(sent) if t.dtype.name == dtype]
+            group = hvd.grouped_allreduce(
+                [sent[place] for place in places],
+                op=horovod_op,
+                name=f"{name}.{dtype}",
+                ignore_name_scope=True,
+            )
+            for place, result in zip(places, group, strict=True):
+                reduced[place] = tf.cast(result, tensors[place].dtype)
+        return reduced
+
+    def all_gather(self, tensor, name: str):
+        """Every rank's rows, concatenated on axis 0 in the order of ranks.
+
+        Args:
+          tensor: [n, ...]; n may differ between ranks. Dtypes as in `all_to_all`.
+          name: likewise.
+        """
+        import tensorflow as tf
+
+        name = _checked(name)
+        tensor = tf.stop_gradient(tensor)
+        if self.size == 1:
+            return tensor
+        gathered = horovod_tensorflow().allgather(
+            _as_carried(tensor), name=name, ignore_name_scope=True
+        )
+        return _as_given(gathered, tensor.dtype)
+
+    def broadcast(self, tensors: Sequence, name: str, root: int = 0) -> list:
+        """The tensors of rank `root`, on every rank; all have their shapes and dtypes."""
+        import tensorflow as tf
+
+        name = _checked(name)
+        tensors = [tf.stop_gradient(tensor) for tensor in tensors]
+        if self.size == 1:
+            return tensors
+        hvd = horovod_tensorflow()
+        return [
+            _as_given(
+                hvd.broadcast(
+                    _as_carried(tensor), root, name=f"{name}.{i}", ignore_name_scope=True
+                ),
+                tensor.dtype,
+            )
+            for i, tensor in enumerate(tensors)
+        ]
+
+    def gather_objects(self, value: Any, name: str = "objects") -> list:
+        """Every rank's value, on every rank, in the order of ranks; not within a `tf.function`.
+
+        They travel as JSON: a tuple comes back as a list, what JSON does not know as its `str`.
+        """
+        if self.size > 1 and _caller is None:
+            _open_roll_call(self)
+        return self._gather_json(value, name)
+
+    def _gather_json(self, value: Any, name: str) -> list:
+        import numpy as np
+
+        text = _json(value)
+        if self.size == 1:
+            return [json.loads(text)]
+        # JSON has no line break of its own, so that one collective carries texts of any lengths.
+        sent = np.frombuffer(text.encode() + b"\n", np.uint8)
+        received = self.all_gather(sent, name).numpy().tobytes()
+        return [json.loads(line) for line in received.split(b"\n")[:-1]]
+
+    def barrier(self, name: str = "barrier") -> None:
+        """Waits until every rank has come here; not within a `tf.function`."""
+        if self.size > 1:
+            self.all_reduce([0], "sum", name)[0].numpy()
+
+    def check_agreement(self, facts: Mapping[str, Any]) -> None:
+        """Makes sure that every rank was given the same, e.g. flags and the sizes of the data.
+
+        Raises:
+          ValueError: on every rank, with each key that differs, its values and their ranks.
+        """
+        digest = hashlib.sha256(_json(facts).encode()).hexdigest()
+        if len(set(self.gather_objects(digest, "agreement"))) == 1:
+            return
+        by_rank = self.gather_objects(facts, "agreement_facts")
+        differing = []
+        for key in sorted({key for theirs in by_rank for key in theirs}):
+            ranks_of: dict[str, list[int]] = {}
+            for rank, theirs in enumerate(by_rank):
+                value = _json(theirs[key]) if key in theirs else "missing"
+                ranks_of.setdefault(value, []).append(rank)
+            if len(ranks_of) > 1:
+                values = ", ".join(f"{v} on {_ranks(ranks)}" for v, ranks in ranks_of.items())
+                differing.append(f"{key} is {values}")
+        raise AgreedError(
+            f"the {self.size} processes were not given the same: {'; '.join(differing)}. Start "
+            "all of them with the same command, on the same data"
+        )
+
+    def agree(self, error: str | None) -> None:
+        """Ends all ranks with the same error if one of them has one; every rank must call it.
+
+        Raises:
+          AgreedError: the text, with the ranks unless all say the same.
+        """
+        ranks_of: dict[str, list[int]] = {}
+        for rank, text in enumerate(self.gather_objects(error, "agree")):
+            if text is not None:
+                ranks_of.setdefault(text, []).append(rank)
+        if not ranks_of:
+            return
+        if list(map(len, ranks_of.values())) == [self.size]:
+            raise AgreedError(next(iter(ranks_of)))
+        raise AgreedError("; ".join(f"{_ranks(ranks)}: {t}" for t, ranks in ranks_of.items()))
+
+
+def connect(timeout_s: float = DEFAULT_TIMEOUT_S, start_timeout_s: float | None = None) -> World:
+    """Finds the other processes; a second call gives the same world.
+
+    It does not initialise TensorFlow's devices. What the user set of Horovod's variables in the
+    environment stays; the time-outs are then what they say.
+
+    Args:
+      timeout_s: how long ranks wait for one that does not come to a collective, before all of
+        them end with an error for which `explain` finds words.
+      start_timeout_s: how long they wait for one that does not start, before the process ends with
+        exit code 2; at least a minute, and timeout_s, where not given.
 
     Raises:
-      ValueError: a launcher started several processes. Training on several is not built yet, and
-        N processes that each train a model of their own would be worse than none.
+      ValueError: a launcher started several processes, and they cannot work together. N processes
+        that each train a model of their own would be worse than none.
     """
-    for variable in _SIZE_VARIABLES:
-        size = os.environ.get(variable) or "1"
-        if size != "1":
-            raise ValueError(
-                f"started as one of {size} processes ({variable}={size}), but training on several "
-                "processes is not available yet: start a single one (horovodrun -np 1, or none)"
-            )
-    return World()
+    global _world, _timeout_s
+    if _world is not None:
+        return _world
+    launched = launcher.launched()
+    horovod = sys.modules.get("horovod.tensorflow")
+    initialised = horovod is not None and horovod.is_initialized()
+    if launched is None and not initialised:
+        return World()
+    hvd = horovod_tensorflow()
+    if not initialised:
+        if not 1 <= timeout_s < 2**31:
+            raise ValueError(f"the time to wait for a rank is 1 second at least, not {timeout_s}")
+        if start_timeout_s is None:
+            start_timeout_s = max(60.0, timeout_s)
+        launcher.set_defaults(timeout_s, start_timeout_s, launcher.uses_mpi(hvd))
+        with launcher.limited(launched, start_timeout_s):
+            hvd.init()
+    if launched is not None and hvd.size() != launched.size:
+        raise ValueError(launcher.split_world(hvd, launched))
+    if hvd.size() == 1:
+        return World()
+    _world = World(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+    _timeout_s = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") or 0)
+    if _world.is_chief and (note := launcher.never_times_out(hvd)):
+        print(note, file=sys.stderr, flush=True)
+    return _world
+
+
+def current() -> World:
+    """The world of `connect()`; connects if nobody did."""
+    return connect()
+
+
+def explain(error: BaseException) -> str | None:
+    """One sentence on a failed collective with the ranks that are to blame; None for other errors.
+
+    To be called at once, and once, by every rank that caught the error: it asks which ranks have
+    not (some seconds). The ranks are known once `gather_objects`, `agree` or `check_agreement`
+    was called.
+    """
+    text = str(error)
+    if not any(sign in text for sign in _SIGNS_OF_HOROVOD):
+        return None
+    absent = _caller.absent() if _caller is not None else None
+    if absent is None or not (absent.ended or absent.stuck):
+        who = "another process ended, or did not come to a collective"
+    elif absent.ended:
+        who = f"{_ranks(absent.ended)} ended"
+    else:
+        waited = f" within {_timeout_s:g} seconds (--rank_timeout_s)" if _timeout_s else ""
+        who = f"{_ranks(absent.stuck)} did not come to a collective{waited}"
+    return f"the {_world.size if _world else 'other'} processes cannot go on: {who}"
+
+
+def horovod_tensorflow() -> ModuleType:
+    """The module `horovod.tensorflow`.
+
+    Raises:
+      ValueError: it is not installed, or cannot be loaded.
+    """
+    try:
+        import horovod.tensorflow as hvd
+    except ImportError as error:
+        raise ValueError(
+            f"several processes need Horovod, which cannot be imported ({error}): install it with "
+            "`make setup`, or start a single process"
+        ) from None
+    return hvd
+
+
+def horovod_keras() -> ModuleType:
+    """The module `horovod.tensorflow.keras`."""
+    horovod_tensorflow()
+    import horovod.tensorflow.keras as hvd
+
+    return hvd
+
+
+def _open_roll_call(world: World) -> None:
+    """Connects the ranks for `explain`. A collective, and not in `connect`: that is too early for
+    TensorFlow to run."""
+    global _caller
+    desk = roll_call.Desk(world.size) if world.is_chief else None
+    addresses = world._gather_json(desk.address if desk else None, "roll_call")
+    _caller = roll_call.Caller(world.rank, addresses[0])
+
+
+def _checked(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.-]*", name):
+        raise ValueError(
+            f"a collective's name has letters, digits, '_', '.' and '-' only, not {name!r}"
+        )
+    return name
+
+
+def _as_carried(tensor):
+    """What is handed to Horovod, which does not know bfloat16; but any 16 bits will do."""
+    import tensorflow as tf
+
+    if not tf.executing_eagerly() and tf.get_static_value(tensor) is not None:
+        # TensorFlow takes what is computed from constants for a constant: it would call Horovod
+        # while it optimises the graph, and never again. So it must not know this index.
+        hvd = horovod_tensorflow()
+        tensor = tf.gather(tensor[tf.newaxis], hvd.size_op() - hvd.size())
+    return tf.bitcast(tensor, tf.uint16) if tensor.dtype == tf.bfloat16 else tensor
+
+
+def _as_given(tensor, dtype):
+    import tensorflow as tf
+
+    return tf.bitcast(tensor, tf.bfloat16) if dtype == tf.bfloat16 else tensor
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """ "rank 3", or "ranks 0, 2, 5"."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

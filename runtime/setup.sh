@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Makes .venv from requirements.lock. Usage: setup.sh PYTHON [TENSORFLOW_REQUIREMENT]
+# Makes .venv from requirements.lock. Usage: setup.sh PYTHON [TENSORFLOW_REQUIREMENT [HOROVOD]]
+# HOROVOD=no leaves Horovod out: everything but training on several processes.
 set -euo pipefail
 python=$1
 tensorflow=${2:-}
+horovod=${3:-yes}
 
 stop() {
   echo "setup: $1" >&2
@@ -32,4 +34,5 @@ fi
 if ! .venv/bin/python -m pip install --disable-pip-version-check --quiet --quiet --requirement "$lock"; then
   stop "pip could not install requirements.lock (its message is above); check the network or the package index and run make again"
 fi
+[ "$horovod" = no ] || bash runtime/horovod.sh
 touch .venv/installed

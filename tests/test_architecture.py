@@ -24,6 +24,7 @@ OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests",
 SINGLE_HOME = {
     "horovod": "runtime/distributed.py",
     "dllogger": "runtime/dlll.py",
+    "distributed_embeddings": "nn/embedding/merlin.py",
     "tensorflow_dot_based_interact": "nn/interaction.py",
 }
 

@@ -1,0 +1,32 @@
+"""Embedding tables over many processes; `import nn.embedding as dmp`.
+
+The names are those of NVIDIA Merlin's distributed-embeddings (its `dist_model_parallel` and
+`embedding` modules). They are imported when they are first used: the planner needs no TensorFlow.
+"""
+
+import importlib
+
+_MODULE_OF = {
+    "BroadcastGlobalVariablesCallback": "nn.embedding.data_parallel",
+    "ConcatOneHotEmbedding": "nn.embedding.embedding",
+    "DistributedEmbedding": "nn.embedding.layer",
+    "DistributedGradientTape": "nn.embedding.data_parallel",
+    "DistributedOptimizer": "nn.embedding.data_parallel",
+    "Embedding": "nn.embedding.embedding",
+    "IntegerLookup": "nn.embedding.integer_lookup",
+    "broadcast_variables": "nn.embedding.data_parallel",
+}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str):
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -1,6 +1,14 @@
 """Gradients of embedding tables: rows that a batch touched, and what to add to them."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
+
+# A copied table of up to so many elements is summed as a whole, a larger one by the rows that the
+# ranks touched. 16 MiB of float32: a ring carries it in about the time of a batch's vectors.
+_WHOLE_TABLE_ELEMENTS = 2**22
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
@@ -18,3 +26,55 @@ def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     rows, position = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, position, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
+
+
+def sum_over_ranks(
+    world, gradients: Sequence[Gradient], variables: Sequence[tf.Variable], name: str
+) -> list[Gradient]:
+    """Gradients of the sum of all ranks' losses.
+
+    A rank's own variables (marked `de_local` by `DistributedEmbedding`) have got every rank's part
+    through the exchange and stay as they are; the others, of which each rank has a copy, are
+    summed: dense gradients in one message, copied tables' row by row, so that an optimizer sees
+    the rows that one rank would see.
+
+    Args:
+      world: the ranks.
+      gradients: of this rank's loss, one a variable; the mean over ranks is had by dividing the
+        loss by their number first.
+      variables: what they are of.
+      name: of the exchanges.
+    """
+    if world.size == 1:
+        return list(gradients)
+    result = list(gradients)
+    shared = [
+        i
+        for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True))
+        if gradient is not None and not getattr(variable, "de_local", False)
+    ]
+    dense, touched = {}, {}
+    for number, i in enumerate(shared):  # ranks own different numbers of tables
+        gradient, variable = gradients[i], variables[i]
+        if not isinstance(gradient, tf.IndexedSlices):
+            dense[i] = gradient
+        elif variable.shape.num_elements() <= _WHOLE_TABLE_ELEMENTS:
+            rows = variable.shape[0]
+            dense[i] = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+            seen = tf.fill(tf.shape(gradient.indices), 1.0)
+            touched[i] = tf.math.unsorted_segment_sum(seen, gradient.indices, rows)
+        else:
+            result[i] = tf.IndexedSlices(
+                world.all_gather(gradient.values, f"{name}.values.{number}"),
+                world.all_gather(gradient.indices, f"{name}.indices.{number}"),
+                gradient.dense_shape,
+            )
+    summed = world.all_reduce([*dense.values(), *touched.values()], "sum", f"{name}.dense")
+    result_of = dict(zip(dense, summed, strict=False))
+    rows_of = dict(zip(touched, summed[len(dense) :], strict=True))
+    for i, gradient in result_of.items():
+        if i in rows_of:
+            rows = tf.cast(tf.where(rows_of[i] > 0)[:, 0], gradients[i].indices.dtype)
+            gradient = tf.IndexedSlices(tf.gather(gradient, rows), rows, gradients[i].dense_shape)
+        result[i] = gradient
+    return result

@@ -1,131 +1,503 @@
-"""Embedding tables: ids in, rows out."""
+"""Embedding tables over many processes: one Keras layer that obeys a plan."""
 
+import re
+import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from nn.embedding.weights import TableWeight, fill_uniform
+from nn.embedding import plan as planning
+from nn.embedding.embedding import Embedding
+from nn.embedding.exchange import RowSliced
+from nn.embedding.forward import Forward
+from nn.embedding.ids import Signature, read_ids
+from nn.embedding.plan import DATA_PARALLEL, HOST, ROW_SLICED, Plan, Table
+from nn.embedding.plan_attributes import strategy_attributes
+from nn.embedding.row_means import RowMeans
+from nn.embedding.weights import LocalShard, TableWeight, fill
 from nn.keras import keras
-from runtime.device import derive_seed
+from runtime import distributed
 
 
-@dataclass(frozen=True)
-class TableConfig:
-    """One embedding table: `rows` x `dim`, float32."""
+class DistributedEmbedding(keras.layers.Layer):
+    """Embedding tables, each on the ranks that the plan says, looked up by the samples of all.
 
-    name: str
-    rows: int
-    dim: int
+    Arguments up to `gpu_embedding_size`, the attributes of `.strategy` and the methods are those of
+    `DistributedEmbedding` in NVIDIA Merlin's distributed-embeddings, so that programs written for
+    it run; what is behind the `*` is ours. On one process it is the same layer without exchange.
 
-
-class EmbeddingCollection(keras.layers.Layer):
-    """A table for each categorical feature; tables of one width share one variable.
-
-    Table t of a group starts at row `offset_t` of the group's variable, so that a batch costs one
-    gather and one sparse update for each width and not for each table. Several ids of a row are
-    summed (multi-hot). Initial values are uniform in +-sqrt(1 / rows) of the table
-    (Naumov et al., 2019).
+    Every call is collective: all ranks call together, with batches of any size.
 
     Args:
-      tables: the tables, one a feature, in the order of the features.
-      seed: seed of the initial values; a table's values depend on it and on the table's name alone,
-        not on how tables are grouped.
-      zeros: start with zeros instead.
-      trainable: whether the tables get gradients.
-      dtype: Keras dtype policy; the tables are float32, the output has the compute dtype.
+      embeddings: the tables, unbuilt layers with `input_dim` and `output_dim` in their config.
+        Keras' `Embedding` and `nn.embedding.Embedding` are looked up together where their width,
+        dtype and place are equal; layers of other classes keep their own code, are made anew from
+        their config (with fewer columns where they are sliced) and called with the ids of all
+        ranks.
+      strategy: "basic", "memory_balanced", "memory_optimized", "cost" or "auto"; these and the
+        thresholds (in elements) as nn/embedding/plan.py describes them.
+      column_slice_threshold: tables above are cut into column slices.
+      row_slice_threshold: tables from there on are cut into a run of rows for each rank.
+      dp_input: True: a call takes this rank's samples, ids of all features in their order. False:
+        it takes all ranks' samples, rank by rank and equally many of each, ids of the features
+        `.strategy.input_ids_list[rank]` in that order.
+      input_table_map: for each feature the number of its table; None: feature i, table i.
+      data_parallel_threshold: tables up to there are copied to every rank.
+      gpu_embedding_size: elements of a rank's tables that stay on its device; larger tables beyond
+        go to host memory.
+      plan: a finished plan (of tables in this order) in place of the five arguments about
+        placement.
+      exchange_dtype: dtype of vectors on their way, "float32", "bfloat16" or "float16"; None: that
+        of the output.
+      check_ids: raise InvalidArgumentError for ids outside their table; None: on CPUs. A GPU
+        would have to be waited for; there a row of another table, or zeros, would be read.
+      world: the ranks; None: those that the process was started with.
+
+    Raises:
+      ValueError: arguments that contradict each other; a table without input_dim or output_dim; a
+        custom layer or one with a constraint where the plan cuts it; ids that do not fit.
     """
 
     def __init__(
         self,
-        tables: Sequence[TableConfig],
+        embeddings: Sequence[keras.layers.Layer],
+        strategy: str = "basic",
+        column_slice_threshold: int | None = None,
+        row_slice_threshold: int | None = None,
+        dp_input: bool = True,
+        input_table_map: Sequence[int] | None = None,
+        data_parallel_threshold: int | None = None,
+        gpu_embedding_size: int | None = None,
         *,
-        seed: int = 0,
-        zeros: bool = False,
-        trainable: bool = True,
-        name: str = "embedding",
-        dtype: str = "float32",
+        plan: Plan | None = None,
+        exchange_dtype: str | None = None,
+        check_ids: bool | None = None,
+        world=None,
+        **kwargs,
     ):
-        super().__init__(name=name, dtype=dtype, trainable=trainable)
-        self.tables = tuple(tables)
-        self.groups: list[list[int]] = []  # feature numbers of each group, by falling width
-        self.group_variables: list[tf.Variable] = []
-        self._offsets: list[list[int]] = []
-        for dim in sorted({table.dim for table in self.tables}, reverse=True):
-            self._add_group([f for f, table in enumerate(self.tables) if table.dim == dim], dim)
-        if not zeros:
-            for weight in self.table_weights():
-                fill_uniform(weight, derive_seed(seed, weight.name))
-
-    def _add_group(self, features: list[int], dim: int) -> None:
-        offsets, rows = [], 0
-        for f in features:
-            offsets.append(rows)
-            rows += self.tables[f].rows
-        variable = self.add_weight(
-            name=f"tables_of_width_{dim}",
-            shape=[rows, dim],
-            dtype=tf.float32,
-            initializer="zeros",
-            trainable=self.trainable,
-            experimental_autocast=False,  # never a float16 copy of a whole table
+        super().__init__(**kwargs)
+        self.world = distributed.current() if world is None else world
+        self.rank, self.world_size = self.world.rank, self.world.size
+        self._exchange_name = re.sub(r"[^A-Za-z0-9_.-]", "_", self.name)
+        self.dp_input = dp_input
+        self.column_slice_threshold = column_slice_threshold
+        self.row_slice_threshold = row_slice_threshold
+        self.data_parallel_threshold = data_parallel_threshold
+        self._tables = _Untracked(_read_table(t, layer) for t, layer in enumerate(embeddings))
+        if exchange_dtype not in (None, "float32", "bfloat16", "float16"):
+            raise ValueError(
+                f"exchange_dtype is float32, bfloat16, float16 or None, got {exchange_dtype!r}"
+            )
+        self._wire_dtype = exchange_dtype and tf.as_dtype(exchange_dtype)
+        self._check_ids = check_ids
+        if plan is None:
+            plan = self._make_plan(strategy, input_table_map, gpu_embedding_size)
+        self._check_plan(plan)
+        self.plan = plan
+        self.strategy = SimpleNamespace(
+            **asdict(strategy_attributes(plan)),
+            strategy=plan.strategy,
+            column_slice_threshold=column_slice_threshold,
+            row_slice_threshold=row_slice_threshold,
+            data_parallel_threshold=data_parallel_threshold,
+            global_configs=[layer.get_config() for layer in embeddings],
         )
-        self.groups.append(features)
-        self.group_variables.append(variable)
-        self._offsets.append(offsets)
+        self._groups = _Untracked(plan.groups(self.rank))
+        self._holders: list = []  # of each group its variable, or a layer of a class of its own
+        self._row_sliced = _Untracked()
+        self._all_signatures = _Untracked()  # of model-parallel input
+        self._calls = weakref.WeakKeyDictionary()  # calls in each graph
+
+    def _make_plan(self, strategy, input_table_map, gpu_embedding_size) -> Plan:
+        tables = [spec.table for spec in self._tables]
+        inputs = range(len(tables)) if input_table_map is None else input_table_map
+        offloading = None
+        if gpu_embedding_size is not None:
+            offloading = gpu_embedding_size * max([t.itemsize for t in tables], default=4)
+        return planning.plan(
+            tables,
+            self.world_size,
+            strategy=strategy,
+            input_table_map=input_table_map,
+            combined=[
+                not 0 <= t < len(tables) or self._tables[t].combiner is not None for t in inputs
+            ],
+            column_slice_threshold=self.column_slice_threshold,
+            row_slice_threshold=self.row_slice_threshold,
+            data_parallel_threshold=self.data_parallel_threshold,
+            cpu_offloading_threshold_bytes=offloading,
+            dp_input=self.dp_input,
+        )
+
+    def _check_plan(self, plan: Plan) -> None:
+        """Raises ValueError for a plan that is not of these tables, or cuts what cannot be cut."""
+        mine = [(spec.table.rows, spec.table.dim) for spec in self._tables]
+        if [(t.rows, t.dim) for t in plan.tables] != mine or plan.world_size != self.world_size:
+            raise ValueError(
+                f"the plan is of {len(plan.tables)} tables on {plan.world_size} ranks, the layer "
+                f"has {len(mine)} tables on {self.world_size}: plan for the same tables and ranks"
+            )
+        idle = [rank for rank, inputs in enumerate(plan.input_ids_list) if not inputs]
+        if idle and not self.dp_input:
+            raise ValueError(
+                f"ranks {idle} hold no table, so that model-parallel input does not tell them the "
+                "batch: cut tables with a lower column_slice_threshold, start at most as many "
+                "ranks as there are slices, or use dp_input=True"
+            )
+        for t, spec in enumerate(self._tables):
+            if spec.fused:
+                continue
+            cut = "row slices" if t in plan.row_sliced_tables else ""
+            if len(plan.column_slices[t]) > 1 and spec.config.get("embeddings_constraint"):
+                cut = "column slices"
+            if cut:
+                raise ValueError(
+                    f"table {spec.table.name} is a {spec.layer_type.__name__} with code, a "
+                    f"regularizer or a constraint of its own, which does not hold for {cut}: raise "
+                    "the threshold above its size, or use nn.embedding.Embedding without them"
+                )
+
+    def build(self, input_shape=None):
+        """Makes this rank's variables and draws their initial values."""
+        for g, group in enumerate(self._groups):
+            spec = self._tables[group.shards[0].table]
+            with tf.device("CPU:0" if group.device == HOST else None):
+                if spec.fused:
+                    holder = self.add_weight(
+                        name=f"{group.kind}_{g}",
+                        shape=[group.rows, group.dim],
+                        dtype=spec.dtype,
+                        initializer="zeros",
+                        trainable=self.trainable and spec.trainable,
+                        experimental_autocast=False,  # never a float16 copy of a whole table
+                    )
+                else:
+                    holder = self._build_custom(spec, group)
+            self._holders.append(holder)
+            if group.kind != DATA_PARALLEL:
+                for variable in [holder] if spec.fused else holder.weights:
+                    variable.de_local = True  # this rank's own: neither reduced nor broadcast
+        self._row_sliced.extend(self._row_sliced_exchanges())
+        for spec, weight in zip(self._tables, self.table_weights(), strict=True):
+            if spec.fused:
+                fill(weight, spec.initializer)
+        super().build(input_shape)
+
+    def _build_custom(self, spec: "_TableSpec", group) -> keras.layers.Layer:
+        """A layer of the table's own class, with the columns of this rank."""
+        config = {**spec.config, "output_dim": group.dim}
+        layer = spec.layer_type.from_config(config)
+        layer.trainable = self.trainable and spec.trainable
+        if group.kind != DATA_PARALLEL and getattr(layer, "embeddings_regularizer", None):
+            # Gradients of the rank's own variables will be divided by the number of ranks.
+            layer.embeddings_regularizer = _Scaled(layer.embeddings_regularizer, self.world_size)
+        if not layer.built:
+            layer.build([None, 1])
+            layer.built = True
+        return layer
+
+    def _row_sliced_exchanges(self) -> list[tuple]:
+        """(tables, this rank's variable, exchange) of row-sliced tables that share variables."""
+        plan, found = self.plan, []
+        tables_of: dict[tuple, list[int]] = {}
+        for t in plan.row_sliced_tables:
+            table = plan.tables[t]
+            tables_of.setdefault((table.dim, table.itemsize, table.key), []).append(t)
+        groups_of_rank = [plan.groups(rank) for rank in range(self.world_size)]
+        for tables in tables_of.values():
+            offsets = {t: [0] * self.world_size for t in tables}
+            rows, variable = [0] * self.world_size, None
+            for rank, groups in enumerate(groups_of_rank):
+                for g, group in enumerate(groups):
+                    if group.kind != ROW_SLICED or group.shards[0].table not in offsets:
+                        continue
+                    rows[rank] = group.rows
+                    variable = self._holders[g] if rank == self.rank else variable
+                    for shard, offset in zip(group.shards, group.row_offsets, strict=True):
+                        offsets[shard.table][rank] = offset
+            if variable is None:  # more ranks than rows
+                first = self._tables[tables[0]]
+                variable = tf.zeros([0, first.table.dim], first.dtype)
+            bounds = [plan.row_bounds(t) for t in tables]
+            exchange = RowSliced(
+                self.world, bounds, [offsets[t] for t in tables], rows, self._wire_dtype
+            )
+            found.append((tables, variable, exchange))
+        return found
+
+    def row_means(self) -> RowMeans | None:
+        """For optimizers with one number a row; None where all columns of a row are together."""
+        self._must_be_built()
+        variables = [h if isinstance(h, tf.Variable) else None for h in self._holders]
+        means = RowMeans(self.world, self.plan, variables, f"{self._exchange_name}.row_means")
+        return means if means.any_slices else None
 
     def table_weights(self) -> list[TableWeight]:
-        """The tables as whole tables, in the order of the features, wherever their rows live."""
-        weights: list[TableWeight | None] = [None] * len(self.tables)
-        for g, features in enumerate(self.groups):
-            for f, offset in zip(features, self._offsets[g], strict=True):
-                table = self.tables[f]
-                weights[f] = TableWeight(
-                    table.name, (table.rows, table.dim), self.group_variables[g], offset
-                )
-        return weights
+        """The tables as whole tables, in their order, wherever their rows and columns live."""
+        self._must_be_built()
+        local: dict[int, list[LocalShard]] = {}
+        for group, holder in zip(self._groups, self._holders, strict=True):
+            variable = holder if isinstance(holder, tf.Variable) else _matrix_of(holder, group)
+            for shard, offset in zip(group.shards, group.row_offsets, strict=True):
+                local.setdefault(shard.table, []).append(LocalShard(shard, variable, offset))
+        shards: dict[int, list] = {}
+        for rank in range(self.world_size):
+            for shard in self.plan.local_shards(rank):
+                shards.setdefault(shard.table, []).append(shard)
+        return [
+            TableWeight(
+                spec.table.name,
+                (spec.table.rows, spec.table.dim),
+                np.dtype(spec.dtype.as_numpy_dtype),
+                self.world,
+                tuple(shards[t]),
+                tuple(local.get(t, ())),
+            )
+            for t, spec in enumerate(self._tables)
+        ]
 
-    def call(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Looks rows up.
+    def get_weights(self, all_ranks: bool = False) -> list[np.ndarray]:
+        """Whole tables, in their order; collective.
 
         Args:
-          ids: one integer tensor a feature, [batch, hotness of the feature]; ids are in
-            [0, rows of the table). The loader checks that: on a GPU a gather would not.
+          all_ranks: on every rank; else on rank 0 only, and [] elsewhere.
+        """
+        found = []
+        for weight in self.table_weights():
+            wanted = all_ranks or self.world.is_chief
+            table = np.empty(weight.shape, weight.dtype) if wanted else None
+            for first, last in weight.pieces():
+                piece = weight.read(first, last, all_ranks)
+                if wanted:
+                    table[first:last] = piece
+            if wanted:
+                found.append(table)
+        return found
+
+    def set_weights(self, weights, chunk: int = 134217728, use_lock: bool = False) -> None:
+        """Sets the tables from whole ones; each rank takes its part.
+
+        Args:
+          weights: for each table, in their order, an array [rows, dim] or the path of a .npy file,
+            of which only this rank's part is read.
+          chunk: elements to copy at a time.
+          use_lock: one rank after the other, where the host's memory is short.
+
+        Raises:
+          ValueError: another number of tables, or another shape.
+        """
+        tables = self.table_weights()
+        if len(weights) != len(tables):
+            raise ValueError(
+                f"set_weights got {len(weights)} tables, the layer {self.name} has {len(tables)}"
+            )
+        opened = [
+            np.load(w, mmap_mode="r")
+            if isinstance(w, (str, bytes)) or hasattr(w, "__fspath__")
+            else w
+            for w in weights
+        ]
+        for weight, values in zip(tables, opened, strict=True):
+            if tuple(values.shape) != weight.shape:
+                raise ValueError(
+                    f"table {weight.name} is {list(weight.shape)}, set_weights got "
+                    f"{list(values.shape)}"
+                )
+        for turn in range(self.world_size if use_lock else 1):
+            if not use_lock or turn == self.rank:
+                for weight, values in zip(tables, opened, strict=True):
+                    step = max(1, chunk // weight.shape[1])
+                    for first in range(0, weight.shape[0], step):
+                        part = values[first : first + step]
+                        weight.write(first, np.asarray(part, dtype=weight.dtype))
+            if use_lock:
+                self.world.barrier(f"{self._exchange_name}.set_weights")
+
+    def _must_be_built(self) -> None:
+        if not self._holders and self._groups:
+            raise ValueError(
+                f"{self.name} has no weights yet: call it once, or build(None), before its weights "
+                "are read or set"
+            )
+
+    def call(self, inputs, concatenate: bool = False):
+        """Looks up a batch; all ranks together.
+
+        Args:
+          inputs: ids of each feature (see `dp_input`): a tensor [batch] or [batch, ..., hotness],
+            a RaggedTensor or a SparseTensor [batch, None].
+          concatenate: one tensor [batch, width of all outputs] instead of a list; saves a copy.
 
         Returns:
-          [batch, sum of the tables' dims] in the compute dtype, features in their order.
+          For each feature, in their order, the output of this rank's samples in the compute
+          dtype: with a combiner [batch, ..., dim], without [batch, ..., hotness, dim], as Keras'
+          Embedding.
         """
-        if len(ids) != len(self.tables):
-            raise ValueError(f"{len(self.tables)} tables, but ids of {len(ids)} features")
-        outputs: list[tf.Tensor | None] = [None] * len(self.tables)
-        for g, features in enumerate(self.groups):
-            rows = self._look_up_group(g, [ids[f] for f in features])
-            if len(self.groups) == 1:
-                return rows
-            dim = self.tables[features[0]].dim
-            for f, output in zip(features, tf.split(rows, len(features), axis=1), strict=True):
-                outputs[f] = tf.ensure_shape(output, [None, dim])
-        return tf.concat(outputs, axis=1)
+        return self._look_up(inputs, concatenate)
 
-    def _look_up_group(self, g: int, ids: list[tf.Tensor]) -> tf.Tensor:
-        """[batch, number of the group's features * dim]."""
-        variable = self.group_variables[g]
-        num_rows, dim = variable.shape
-        id_dtype = tf.int32 if num_rows < 2**31 else tf.int64
-        hotness = [feature.shape[1] for feature in ids]
-        offsets = [
-            offset
-            for offset, count in zip(self._offsets[g], hotness, strict=True)
-            for _ in range(count)
-        ]
-        all_ids = tf.concat([tf.cast(feature, id_dtype) for feature in ids], axis=1)
-        rows = tf.gather(variable, all_ids + tf.constant(offsets, id_dtype))
-        rows = tf.cast(rows, self.compute_dtype)
-        if len(set(hotness)) == 1:
-            if hotness[0] > 1:
-                rows = tf.reshape(rows, [-1, len(ids), hotness[0], dim])
-                rows = tf.reduce_sum(rows, axis=2)
+    @tf.autograph.experimental.do_not_convert
+    def _look_up(self, inputs, concatenate: bool):
+        inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        features = range(len(self.plan.features))
+        if not self.dp_input:
+            features = self.plan.input_ids_list[self.rank]
+        if len(inputs) != len(features):
+            raise ValueError(
+                f"{self.name} expects ids of {len(features)} features, got {len(inputs)}"
+                + ("" if self.dp_input else f" (rank {self.rank}, model-parallel input)")
+            )
+        signatures, ids = {}, {}
+        for f, given in zip(features, inputs, strict=True):
+            spec = self._tables[self.plan.features[f].table]
+            called = f"{self.name}: feature {f} ({spec.table.name})"
+            signatures[f], ids[f] = read_ids(given, spec.combiner, called)
+        self._check_batch_sizes(features, ids)
+        if not self.dp_input:
+            signatures = self._signatures_of_all(signatures)
+        check = self._check_ids
+        if check is None:
+            check = not tf.config.get_visible_devices("GPU")
+        forward = Forward(
+            self.plan,
+            self.world,
+            self._holders,
+            self._row_sliced,
+            signatures,
+            self.dp_input,
+            self.compute_dtype,
+            self._wire_dtype,
+            check,
+            self._call_name(),
+        )
+        return forward.run(ids, concatenate)
+
+    def _check_batch_sizes(self, features, ids) -> None:
+        sizes = {}
+        for f in features:
+            known = ids[f].values if ids[f].lengths is None else ids[f].lengths
+            if known.shape[0] is not None:
+                sizes.setdefault(known.shape[0], f)
+        if len(sizes) > 1:
+            (one, f), (other, g) = list(sizes.items())[:2]
+            raise ValueError(
+                f"{self.name}: all features need ids of the same samples, but feature {f} has "
+                f"{one} and feature {g} has {other}"
+            )
+        for size, f in sizes.items():
+            if not self.dp_input and size % self.world_size:
+                raise ValueError(
+                    f"{self.name}: model-parallel input has equally many samples of each rank, but "
+                    f"feature {f} has {size} of {self.world_size} ranks: pad the batch"
+                )
+
+    def _signatures_of_all(self, own: dict[int, Signature]) -> dict[int, Signature]:
+        """Signatures of the features that other ranks look up; asked for once."""
+        for known, everything in self._all_signatures:
+            if known == own:
+                return everything
+        if self.world_size == 1:
+            everything = own
         else:
-            pieces = tf.split(rows, hotness, axis=1)
-            rows = tf.stack([tf.reduce_sum(piece, axis=1) for piece in pieces], axis=1)
-        return tf.reshape(rows, [-1, len(ids) * dim])
+            with tf.init_scope():
+                lists = self.world.gather_objects(
+                    [[f, *signature] for f, signature in own.items()],
+                    f"{self._exchange_name}.signatures",
+                )
+            everything = {}
+            for f, ragged, inner, hotness, combiner in (item for items in lists for item in items):
+                inner = None if inner is None else tuple(inner)
+                everything[f] = Signature(ragged, inner, hotness, combiner)
+        loose = [f for f, signature in everything.items() if signature.inner is None]
+        if loose and self.world_size > 1:
+            raise ValueError(
+                f"{self.name}: features {loose} have ragged ids and no combiner: with "
+                "model-parallel input the ranks of the samples do not know how many vectors there "
+                "are; use a combiner or dp_input=True"
+            )
+        self._all_signatures.append((own, everything))
+        return everything
+
+    def _call_name(self) -> str:
+        """Unique among the calls of a graph, and equal on all ranks; eager calls do not overlap."""
+        if tf.executing_eagerly():
+            return self._exchange_name
+        graph = tf.compat.v1.get_default_graph()
+        self._calls[graph] = self._calls.get(graph, 0) + 1
+        return f"{self._exchange_name}.{self._calls[graph]}"
+
+
+@dataclass(frozen=True)
+class _TableSpec:
+    """What a layer says of its table.
+
+    Attributes:
+      fused: looked up together with others; else by the code of `layer_type`.
+    """
+
+    table: Table
+    dtype: tf.DType
+    combiner: str | None
+    initializer: Any
+    trainable: bool
+    fused: bool
+    layer_type: type
+    config: dict[str, Any]
+
+
+def _read_table(t: int, layer: keras.layers.Layer) -> _TableSpec:
+    config = layer.get_config()
+    sizes = config.get("input_dim"), config.get("output_dim")
+    if not all(isinstance(size, (int, np.integer)) for size in sizes):
+        raise ValueError(
+            f"embeddings[{t}] ({type(layer).__name__} {layer.name}) must have input_dim and "
+            f"output_dim in its get_config(), got {sizes[0]} and {sizes[1]}"
+        )
+    known = type(layer) in (keras.layers.Embedding, Embedding)
+    extras = ("embeddings_regularizer", "embeddings_constraint", "activity_regularizer")
+    fused = known and not any(config.get(extra) for extra in extras)
+    dtype = tf.as_dtype(layer.variable_dtype or "float32")
+    key = f"{dtype.name}/{layer.trainable}" if fused else f"table {t}"
+    return _TableSpec(
+        table=Table(layer.name, int(sizes[0]), int(sizes[1]), dtype.size, key),
+        dtype=dtype,
+        combiner=getattr(layer, "combiner", None),
+        initializer=getattr(layer, "embeddings_initializer", None),
+        trainable=layer.trainable,
+        fused=fused,
+        layer_type=Embedding if known else type(layer),
+        config=config,
+    )
+
+
+class _Untracked(list):
+    """A list that Keras does not search for layers and weights."""
+
+
+class _Scaled(keras.regularizers.Regularizer):
+    """A regularizer times a factor."""
+
+    def __init__(self, regularizer, factor: float):
+        self.regularizer, self.factor = regularizer, factor
+
+    def __call__(self, x):
+        return self.factor * self.regularizer(x)
+
+    def get_config(self):
+        """Arguments, for Keras."""
+        return {"regularizer": self.regularizer, "factor": self.factor}
+
+
+def _matrix_of(layer, group) -> tf.Variable:
+    """The table of a layer of a class of its own: its only weight of that shape."""
+    shape = (group.rows, group.dim)
+    found = [v for v in layer.weights if tuple(v.shape) == shape]
+    if len(found) != 1:
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name} should have one weight of shape {list(shape)}, "
+            f"has {[list(v.shape) for v in layer.weights]}: its table cannot be read or set as one"
+        )
+    return found[0]

@@ -1,17 +1,33 @@
 """Whole tables in pieces: reading, writing and filling them without a second copy in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
-PIECE_BYTES = 64 * 2**20
+from nn.embedding.plan_parts import DATA_PARALLEL, Shard
+from nn.keras import keras
+from runtime.device import derive_seed
+
+# Of a table, at a time: small beside a table, large beside the cost of a call.
+PIECE_BYTES = 8 * 2**20
+
+BLOCK_ROWS = 4096  # rows whose initial values are drawn together
+
+
+@dataclass(frozen=True)
+class LocalShard:
+    """Rows and columns of a table in a variable of this rank, from row `offset` of it on."""
+
+    shard: Shard
+    variable: tf.Variable
+    offset: int
 
 
 @dataclass(frozen=True)
 class TableWeight:
-    """One whole table, wherever its rows live.
+    """One whole table, wherever its rows and columns live.
 
     Reads and writes go through gather and scatter: once a variable was gathered from, TensorFlow
     copies all of it for a plain read, however small the slice that is wanted.
@@ -19,35 +35,96 @@ class TableWeight:
     Attributes:
       name: name of the table.
       shape: (rows, dim).
-      variable: float32 [at least offset + rows, dim].
-      offset: row of `variable` at which the table starts.
+      dtype: numpy dtype.
+      world: the ranks.
+      shards: every rank's shards of the table.
+      local: those of this rank.
     """
 
     name: str
     shape: tuple[int, int]
-    variable: tf.Variable
-    offset: int = 0
+    dtype: np.dtype
+    world: object
+    shards: tuple[Shard, ...]
+    local: tuple[LocalShard, ...]
 
-    @property
-    def dtype(self) -> np.dtype:
-        """dtype of the table."""
-        return np.dtype(self.variable.dtype.as_numpy_dtype)
+    def read(self, first: int, last: int, all_ranks: bool = False) -> np.ndarray | None:
+        """Rows first..last-1 as [last - first, dim], on rank 0, or on all; elsewhere None.
 
-    def read(self, first: int, last: int) -> np.ndarray:
-        """Rows first..last-1 as [last - first, dim]."""
-        return tf.gather(self.variable, self._rows(first, last)).numpy()
+        A collective call: every rank makes it, with the same arguments, at the same time.
+        """
+        parts = [
+            tf.reshape(tf.gather(local.variable, _rows(local, begin, end)), [-1])
+            for local in self.local
+            for begin, end in [_overlap(local.shard, first, last)]
+            if end > begin
+        ]
+        sources = [s for s in self.shards if _size(s, first, last)]
+        copied = bool(sources) and sources[0].kind == DATA_PARALLEL
+        if copied:
+            sources = [s for s in sources if s.rank == self.world.rank]
+        flat = tf.concat(parts, axis=0) if parts else tf.zeros([0], tf.as_dtype(self.dtype))
+        if self.world.size > 1 and not copied:
+            if all_ranks:
+                flat = self.world.all_gather(flat, "table.read")
+            elif any(s.rank for s in sources):
+                sizes = tf.constant([1] + [0] * (self.world.size - 1)) * tf.size(flat)
+                flat, _ = self.world.all_to_all(flat, sizes, "table.read")
+        if not (all_ranks or self.world.is_chief):
+            return None
+        return self._assemble(np.asarray(flat), sources, first, last)
+
+    def _assemble(self, flat, sources: Sequence[Shard], first: int, last: int) -> np.ndarray:
+        """Runs of all ranks' shards, as one array."""
+        if len(sources) == 1 and sources[0].columns == self.shape[1]:
+            return flat.reshape(-1, self.shape[1])
+        values = np.empty([last - first, self.shape[1]], self.dtype)
+        position = 0
+        for shard in sources:
+            begin, end = _overlap(shard, first, last)
+            size = _size(shard, first, last)
+            values[begin - first : end - first, shard.column_start : shard.column_end] = flat[
+                position : position + size
+            ].reshape(end - begin, shard.columns)
+            position += size
+        return values
 
     def write(self, first: int, values) -> None:
-        """Sets the rows from `first` on to `values`, [any, dim]."""
-        rows = self._rows(first, first + len(values))
-        self.variable.scatter_update(tf.IndexedSlices(tf.convert_to_tensor(values), rows))
+        """Sets what this rank holds of the rows from `first` on to `values`, [any, dim]."""
+        for local in self.local:
+            begin, end = _overlap(local.shard, first, first + len(values))
+            if end > begin:
+                part = values[
+                    begin - first : end - first, local.shard.column_start : local.shard.column_end
+                ]
+                local.variable.scatter_update(
+                    tf.IndexedSlices(tf.convert_to_tensor(part), _rows(local, begin, end))
+                )
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """(first, last) of consecutive runs of rows of at most `PIECE_BYTES` each."""
         return pieces(self.shape, self.dtype.itemsize)
 
-    def _rows(self, first: int, last: int) -> tf.Tensor:
-        return tf.range(self.offset + first, self.offset + last, dtype=tf.int64)
+    def local_pieces(self) -> Iterator[tuple[int, int]]:
+        """Those of `pieces` of which this rank holds a part."""
+        for first, last in self.pieces():
+            if any(_size(local.shard, first, last) for local in self.local):
+                yield first, last
+
+
+def _overlap(shard: Shard, first: int, last: int) -> tuple[int, int]:
+    begin, end = max(first, shard.row_start), min(last, shard.row_end)
+    return begin, max(begin, end)
+
+
+def _size(shard: Shard, first: int, last: int) -> int:
+    begin, end = _overlap(shard, first, last)
+    return (end - begin) * shard.columns
+
+
+def _rows(local: LocalShard, begin: int, end: int) -> tf.Tensor:
+    shift = local.offset - local.shard.row_start
+    return tf.range(begin + shift, end + shift, dtype=tf.int64)
 
 
 def pieces(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[int, int]]:
@@ -58,18 +135,74 @@ def pieces(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + step, shape[0])
 
 
-def fill_uniform(weight: TableWeight, seed: int) -> None:
-    """Draws a table's initial values, uniform in +-sqrt(1 / rows).
+@keras.saving.register_keras_serializable("nn.embedding")
+class TableUniform(keras.initializers.Initializer):
+    """Uniform in +-sqrt(1 / rows of the table) (Naumov et al., 2019).
 
-    Values depend on the seed and the row alone, not on the size of the pieces that they are drawn
-    in: blocks of 4,096 rows have a random stream each.
+    Values depend on the seed, the table's name and the row alone: however a table is cut and
+    wherever its parts live, they are the same.
+
+    Args:
+      seed: of the run.
+      table: name of the table.
     """
+
+    def __init__(self, seed: int, table: str):
+        self.seed = seed
+        self.table = table
+
+    def __call__(self, shape, dtype=tf.float32, partition_shape=None, partition_offset=(0, 0)):
+        """Draws whole rows.
+
+        Args:
+          shape: [rows, dim] of the table.
+          partition_shape: of a part of it, all rows where not given.
+          partition_offset: its first row, a multiple of BLOCK_ROWS, and column 0.
+        """
+        rows, dim = partition_shape or shape
+        limit = np.sqrt(1.0 / shape[0])
+        seed, first = derive_seed(self.seed, self.table), partition_offset[0] // BLOCK_ROWS
+        blocks = [
+            tf.random.stateless_uniform(
+                [BLOCK_ROWS, dim], seed=[seed, first + number], minval=-limit, maxval=limit
+            )
+            for number in range(-(-rows // BLOCK_ROWS))
+        ]
+        return tf.cast(tf.concat(blocks, axis=0)[:rows], dtype)
+
+    def get_config(self):
+        """Arguments, for Keras."""
+        return {"seed": self.seed, "table": self.table}
+
+
+def fill(weight: TableWeight, initializer) -> None:
+    """Draws a table's initial values on the ranks that hold them.
+
+    Initializers that can draw a part of a table (Keras' uniform, normal and constant ones) are
+    asked for blocks of BLOCK_ROWS rows; others draw all of it at once: Keras' variance scaling ones
+    would scale by the part.
+    """
+    kinds = keras.initializers
+    if isinstance(initializer, kinds.Zeros) or not weight.local:
+        return  # variables start with zeros
+    dtype = tf.as_dtype(weight.dtype)
+    by_part = (
+        *(TableUniform, kinds.Constant, kinds.Ones, kinds.RandomUniform, kinds.RandomNormal),
+        kinds.TruncatedNormal,
+    )
+    if not isinstance(initializer, by_part):
+        weight.write(0, tf.cast(initializer(weight.shape, dtype=dtype), dtype))
+        return
     rows, dim = weight.shape
-    limit = np.sqrt(1.0 / rows)
-    block = 4096
-    for first in range(0, rows, block):
-        last = min(first + block, rows)
-        values = tf.random.stateless_uniform(
-            [block, dim], seed=[seed, first // block], minval=-limit, maxval=limit
+    held = [local.shard for local in weight.local]
+    for first in range(0, rows, BLOCK_ROWS):
+        last = min(first + BLOCK_ROWS, rows)
+        if not any(_size(shard, first, last) for shard in held):
+            continue
+        values = initializer(
+            weight.shape,
+            dtype=dtype,
+            partition_shape=(last - first, dim),
+            partition_offset=(first, 0),
         )
-        weight.write(first, values[: last - first])
+        weight.write(first, values)

@@ -48,7 +48,7 @@ def ids(dataset) -> list[int]:
     """The ids of the real rows of a dataset of `numbered` rows; checks that rows stay whole."""
     found = []
     for batch in dataset:
-        real = batch.weights[:, 0].numpy() == 1
+        real = batch.weights[:, 0].numpy() > 0
         row_ids = batch.inputs.categorical[0].numpy()[:, 0]
         assert (batch.inputs.numerical.numpy()[real, 1] == row_ids[real] + 0.5).all()
         assert (batch.labels.numpy()[real, 0] == row_ids[real] % 2).all()
@@ -247,14 +247,16 @@ def test_ranks_share_every_batch_and_have_equal_shapes(tmp_path, world_size, num
     for index, batch in enumerate(whole):
         parts = [rank[index] for rank in ranks]
         assert len({len(part.labels) for part in parts}) == 1
-        real = [part.inputs.categorical[0][part.weights[:, 0] == 1] for part in parts]
+        real = [part.inputs.categorical[0][part.weights[:, 0] > 0] for part in parts]
         np.testing.assert_array_equal(tf.concat(real, 0), batch.inputs.categorical[0])
         padding = sum(int((part.weights.numpy() == 0).sum()) for part in parts)
         assert padding == -len(batch.labels) % world_size
         for part in parts:
             hidden = part.weights[:, 0] == 0
-            assert (part.inputs.categorical[0][hidden].numpy() == 0).all()
-            assert (part.inputs.numerical[hidden].numpy() == 0).all()
+            # Padding is a row that the batch has anyway.
+            ids, numerical = part.inputs.categorical[0], part.inputs.numerical
+            assert (ids[hidden].numpy() == batch.inputs.categorical[0][0].numpy()).all()
+            assert (numerical[hidden].numpy() == batch.inputs.numerical[0].numpy()).all()
     assert {len(rank) for rank in ranks} == {len(whole)}
 
 
@@ -278,7 +280,7 @@ def test_an_id_out_of_range_names_its_row_and_the_way_out(tmp_path, value, shown
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     with pytest.raises(ValueError, match=message):  # what tf.numpy_function hands on
-        loader._read(0, 0, 20)
+        loader._read(0, 0, 20, range(3))
 
 
 def test_the_row_is_found_in_the_second_file(tmp_path):
@@ -302,7 +304,7 @@ def test_a_label_other_than_0_and_1_is_refused(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     with pytest.raises(ValueError, match=message):
-        loader._read(0, 0, 20)
+        loader._read(0, 0, 20, range(3))
 
 
 @pytest.mark.parametrize(
@@ -321,13 +323,13 @@ def test_a_numerical_that_is_not_finite_is_refused(tmp_path, dtype, value):
     numbers[:, 0] = min(np.finfo(dtype).max, np.finfo("f").max)
     numbers.tofile(tmp_path / "num.bin")
     spec = type(spec).from_dict(content, spec.base_directory, spec.origin)
-    assert len(RawBinaryDataset(spec, "train", 8)._read(0, 0, 20)) > 0
+    assert len(RawBinaryDataset(spec, "train", 8)._read(0, 0, 20, range(3))) > 0
     numbers[13, 1] = value
     numbers.tofile(tmp_path / "num.bin")
     with pytest.raises(
         ValueError, match=rf"'y': found {re.escape(str(value))} in row 13 .*must be finite"
     ):
-        RawBinaryDataset(spec, "train", 8)._read(0, 0, 20)
+        RawBinaryDataset(spec, "train", 8)._read(0, 0, 20, range(3))
 
 
 REFUSED = {

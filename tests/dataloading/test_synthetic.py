@@ -32,7 +32,7 @@ def rows_of(dataset) -> list[np.ndarray]:
     """The real rows of all batches: numericals, ids of each feature, labels."""
     pieces = []
     for batch in dataset:
-        real = batch.weights[:, 0].numpy() == 1
+        real = batch.weights[:, 0].numpy() > 0
         arrays = (batch.inputs.numerical, *batch.inputs.categorical, batch.labels)
         pieces.append([array.numpy()[real] for array in arrays])
     return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]

@@ -54,9 +54,20 @@ def test_log_loss_by_hand():
 
 
 def test_rows_of_weight_zero_do_not_count():
+    # The weight of the real row makes up for the padding, as the loaders' does.
     loss = binary_cross_entropy(column(1, 0), column(0, 99), column(2, 0))
     assert float(loss) == pytest.approx(math.log(2))
     assert float(binary_cross_entropy(column(1), column(0), column(0))) == 0
+
+
+def test_the_mean_over_ranks_is_the_mean_over_real_rows():
+    # Five rows on two ranks: shares of 3 and 2 rows, 6 places, each real row weighs 6 / 5.
+    labels, logits = column(1, 0, 1, 1, 0, 0), column(0.5, -1, 2, -3, 0.1, 0)
+    weights = column(*[6 / 5] * 5, 0)
+    shares = slice(0, 3), slice(3, 6)
+    losses = [binary_cross_entropy(labels[s], logits[s], weights[s]) for s in shares]
+    whole = binary_cross_entropy(labels[:5], logits[:5], column(*[1] * 5))
+    assert sum(map(float, losses)) / 2 == pytest.approx(float(whole), rel=1e-6)
 
 
 def test_huge_logits_stay_finite():

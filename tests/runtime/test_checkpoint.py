@@ -1,3 +1,4 @@
+import io
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ from nn.embedding import weights as table_weights
 from nn.embedding.weights import TableWeight
 from runtime import checkpoint
 from runtime.checkpoint import VariableWeight
+from tests.tables import whole_table
 
 
 def some_weights(fill=0.0, rows=5):
@@ -15,7 +17,7 @@ def some_weights(fill=0.0, rows=5):
     kernel = tf.Variable(tf.fill([2, 2], fill))
     return [
         VariableWeight("dense/mlp/kernel", kernel),
-        TableWeight("sparse/cat", (rows, 3), table, offset=2),
+        whole_table("sparse/cat", rows, table, offset=2),
     ]
 
 
@@ -30,7 +32,7 @@ def test_weights_and_description_come_back(tmp_path, monkeypatch):
     checkpoint.restore(tmp_path / "a/model", new)
     np.testing.assert_array_equal(new[0].read(0, 2), [[0, 1], [2, 3]])
     np.testing.assert_array_equal(new[1].read(0, 5), np.arange(15).reshape(5, 3))
-    np.testing.assert_array_equal(new[1].variable.numpy()[:2], np.full([2, 3], 9.0))
+    np.testing.assert_array_equal(new[1].local[0].variable.numpy()[:2], np.full([2, 3], 9.0))
     # Whole tables as plain .npy files, for whoever wants them.
     table = np.load(tmp_path / "a/model/sparse/cat.npy")
     np.testing.assert_array_equal(table, np.arange(15).reshape(5, 3))
@@ -55,20 +57,41 @@ def test_any_feature_name_is_one_file_in_the_folder(tmp_path, name):
     np.testing.assert_array_equal(weight.read(0, 2), [1, 2])
 
 
-class Full(TableWeight):
-    def read(self, first, last):
-        raise OSError(28, "No space left on device")
-
-
 def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
     path = tmp_path / "model"
     checkpoint.save(path, some_weights(1.0), {"n": 1})
-    broken = [Full("sparse/cat", (5, 3), tf.Variable(tf.zeros([7, 3])))]
+
+    class Full(TableWeight):
+        def read(self, first, last, all_ranks=False):
+            (staging,) = tmp_path.glob(".model.*")
+            raise OSError(28, f"No space left in {staging}")
+
+    broken = [whole_table("sparse/cat", 5, tf.Variable(tf.zeros([7, 3])), kind=Full)]
     with pytest.raises(OSError, match="No space left"):
         checkpoint.save(path, broken, {"n": 2})
     assert checkpoint.describe(path) == {"n": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["model"], "nothing half-written stays"
     checkpoint.restore(path, some_weights())
+
+
+def test_a_full_disk_is_said_and_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    checkpoint.save(path, some_weights(1.0), {"n": 1})
+
+    class FullDisk(io.FileIO):
+        def write(self, data):
+            raise OSError(28, "No space left on device")
+
+    def opened(file, mode="r", **more):
+        return FullDisk(file, mode) if str(file).endswith("cat.npy") else open(file, mode, **more)
+
+    monkeypatch.setattr(checkpoint, "open", opened, raising=False)
+    message = "--save_checkpoint_path .*model: No space left on device; the model was not saved"
+    with pytest.raises(ValueError, match=message):
+        checkpoint.save(path, some_weights(2.0), {"n": 2})
+    monkeypatch.undo()
+    assert checkpoint.describe(path) == {"n": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["model"], "nothing half-written stays"
 
 
 def test_folders_beside_the_checkpoint_are_nobodys_business(tmp_path):

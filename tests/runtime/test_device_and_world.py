@@ -1,7 +1,13 @@
+import http.server
+import os
+import sys
+import threading
+from types import SimpleNamespace
+
 import pytest
 
 from config import RunConfig
-from runtime import device, distributed
+from runtime import device, distributed, launcher, roll_call
 
 
 @pytest.mark.parametrize(
@@ -45,17 +51,210 @@ def test_seeds():
     assert 0 <= device.derive_seed(2**40, "x", 3) < 2**31
 
 
-def test_one_process_is_a_world(monkeypatch):
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    """No other processes, whatever ran before."""
+    for variable in (*launcher.SIZE_VARIABLES, "HOROVOD_CONTROLLER"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(distributed, "_world", None)
+    monkeypatch.setattr(distributed, "_caller", None)
+
+
+def stand_in(monkeypatch, size, mpi_built=True, initialised=False):
+    """A Horovod that finds `size` processes, of which this is the second."""
+    hvd = SimpleNamespace(
+        init=lambda: None,
+        is_initialized=lambda: initialised,
+        size=lambda: size,
+        rank=lambda: min(1, size - 1),
+        local_size=lambda: 2,
+        local_rank=lambda: 1,
+        mpi_built=lambda: mpi_built,
+    )
+    if initialised:
+        monkeypatch.setitem(sys.modules, "horovod.tensorflow", hvd)
+    else:
+        monkeypatch.delitem(sys.modules, "horovod.tensorflow", raising=False)
+        monkeypatch.setattr(launcher, "set_defaults", lambda *args: None)
+    monkeypatch.setattr(distributed, "horovod_tensorflow", lambda: hvd)
+    return hvd
+
+
+def test_one_process_needs_neither_horovod_nor_tensorflow(run_script):
+    done = run_script(
+        "-c",
+        "import sys; from runtime import distributed as d; assert d.connect() == d.World();"
+        "assert d.current().is_chief; assert not {'horovod', 'tensorflow'} & set(sys.modules)",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("variable", launcher.SIZE_VARIABLES)
+def test_a_launcher_of_one_process_is_none(monkeypatch, variable):
+    monkeypatch.setenv(variable, "1")
+    assert distributed.connect() == distributed.World()
+    monkeypatch.setenv(variable, "")
+    assert launcher.launched() is None
+
+
+def test_the_innermost_launcher_counts(monkeypatch):
+    """mpirun within an allocation of SLURM for 8 tasks, one of them on each of 2 machines."""
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
+    assert launcher.launched() == ("OMPI_COMM_WORLD_SIZE", 8)
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    assert launcher.launched() is None
+
+
+def test_several_processes_need_horovod(monkeypatch):
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setitem(sys.modules, "horovod", None)
+    monkeypatch.delitem(sys.modules, "horovod.tensorflow", raising=False)
+    with pytest.raises(ValueError, match="cannot be imported .*: install it with `make setup`"):
+        distributed.connect()
+
+
+def test_connecting_once(monkeypatch, capsys):
+    monkeypatch.setenv("HOROVOD_SIZE", "3")
+    stand_in(monkeypatch, size=3)
     world = distributed.connect()
-    assert (world.rank, world.size, world.is_chief) == (0, 1, True)
-    monkeypatch.setenv("HOROVOD_SIZE", "1")
-    assert distributed.connect().size == 1
+    assert world == distributed.World(rank=1, size=3, local_rank=1, local_size=2)
+    assert not world.is_chief
+    assert distributed.connect(timeout_s=5) is world is distributed.current()
+
+
+def test_a_program_that_has_initialised_horovod_itself(monkeypatch):
+    stand_in(monkeypatch, size=2, initialised=True)
+    assert distributed.connect().size == 2
 
 
 @pytest.mark.parametrize(
-    "variable", ["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]
+    ("mpi_built", "way_out"),
+    [
+        (False, "or have MPI built in: .*apt-get install libopenmpi-dev .* `make -B setup`"),
+        (True, "or with the mpirun of the MPI that Horovod was built with"),
+    ],
 )
-def test_several_processes_are_refused_and_not_ignored(monkeypatch, variable):
-    monkeypatch.setenv(variable, "4")
-    with pytest.raises(ValueError, match=f"one of 4 processes .{variable}=4."):
+def test_processes_that_do_not_see_each_other(monkeypatch, mpi_built, way_out):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    stand_in(monkeypatch, size=1, mpi_built=mpi_built)
+    message = (
+        r"4 processes were started \(SLURM_STEP_NUM_TASKS=4\), but Horovod sees 1, .* start them "
+        f"with `horovodrun --gloo -np 4 ...`, {way_out}"
+    )
+    with pytest.raises(ValueError, match=message):
         distributed.connect()
+
+
+def test_a_time_out_of_nothing(monkeypatch):
+    monkeypatch.setenv("HOROVOD_SIZE", "2")
+    stand_in(monkeypatch, size=2)
+    with pytest.raises(ValueError, match="to wait for a rank is 1 second at least, not 0"):
+        distributed.connect(timeout_s=0)
+
+
+def test_settings_of_horovod(monkeypatch):
+    def settings(*args, **given):
+        monkeypatch.setattr(os, "environ", dict(given))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(4))
+        launcher.set_defaults(*args)
+        return {name.removeprefix("HOROVOD_"): value for name, value in os.environ.items()}
+
+    assert settings(600.0, 600.0, True) == {
+        "CYCLE_TIME": "0.1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "STALL_SHUTDOWN_TIME_SECONDS": "600",
+        "STALL_CHECK_TIME_SECONDS": "60",
+        "GLOO_TIMEOUT_SECONDS": "630",
+    }
+    assert settings(2e6, 60, False)["STALL_SHUTDOWN_TIME_SECONDS"] == "2000000"
+    assert settings(3, 60, False)["STALL_CHECK_TIME_SECONDS"] == "1"
+    # Gloo: a short cycle only where there are cores to spare.
+    assert settings(9, 60, False, HOROVOD_LOCAL_SIZE="2")["CYCLE_TIME"] == "1"
+    assert settings(9, 60, False, HOROVOD_LOCAL_SIZE="1")["CYCLE_TIME"] == "0.1"
+    # What the user has set stays, and Horovod must not find that it checks too rarely.
+    given = {"HOROVOD_CYCLE_TIME": "7", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
+    found = settings(600, 60, False, **given)
+    assert (found["CYCLE_TIME"], found["STALL_CHECK_TIME_SECONDS"]) == ("7", "5")
+
+
+@pytest.mark.parametrize(
+    ("version", "controller", "noted"),
+    [("0.28.1", "gloo", True), ("0.28.1+stall", "gloo", False), ("0.28.1", "mpi", False)],
+)
+def test_a_horovod_without_a_time_out_is_noted(monkeypatch, version, controller, noted):
+    monkeypatch.setenv("HOROVOD_CONTROLLER", controller)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: version)
+    note = launcher.never_times_out(SimpleNamespace(mpi_built=lambda: True))
+    assert bool(note) == noted
+    assert not noted or "waits for a missing rank for ever" in note
+
+
+def test_who_is_not_at_the_meeting_point(monkeypatch):
+    class Store(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path in ("/global/0", "/global/2") else 404)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    assert launcher.not_at_rendezvous(4) == []
+    with http.server.HTTPServer(("127.0.0.1", 0), Store) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
+        monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(server.server_port))
+        assert launcher.not_at_rendezvous(4) == [1, 3]
+        server.shutdown()
+    assert launcher.not_at_rendezvous(4) == []
+
+
+@pytest.mark.parametrize(
+    ("absent", "sentence"),
+    [
+        (roll_call.Absent([1], []), "rank 1 did not come to a collective within 9 seconds .--rank"),
+        (roll_call.Absent([0], [1, 2]), "ranks 1, 2 ended$"),
+        (roll_call.Absent([], []), "another process ended, or did not come to a collective$"),
+        (None, "another process ended, or did not come to a collective$"),
+    ],
+)
+def test_a_failed_collective_in_words(monkeypatch, absent, sentence):
+    monkeypatch.setattr(distributed, "_world", distributed.World(size=3))
+    monkeypatch.setattr(distributed, "_timeout_s", 9.0)
+    monkeypatch.setattr(distributed, "_caller", SimpleNamespace(absent=lambda: absent))
+    error = RuntimeError("Graph execution error: Horovod has been shut down. This was caused by")
+    with pytest.raises(ValueError, match=f"^the 3 processes cannot go on: {sentence}"):
+        raise ValueError(distributed.explain(error))
+    assert distributed.explain(RuntimeError("out of memory")) is None
+
+
+def test_collectives_of_one_process_are_the_identity():
+    import tensorflow as tf
+
+    world = distributed.World()
+    x = tf.constant([[1.0, 2.0]])
+    rows, counts = world.all_to_all(x, [1], "x")
+    assert rows.numpy().tolist() == [[1.0, 2.0]] and counts.numpy().tolist() == [1]
+    for got in (world.all_reduce([x], "mean", "x")[0], world.all_gather(x, "x")):
+        assert got.numpy().tolist() == [[1.0, 2.0]]
+    assert world.broadcast([x], "x")[0].numpy().tolist() == [[1.0, 2.0]]
+    assert world.gather_objects((1, "a")) == [[1, "a"]]
+    world.barrier()
+    world.check_agreement({"flag": 1})
+    world.agree(None)
+    with pytest.raises(distributed.AgreedError, match="^no disk$"):
+        world.agree("no disk")
+
+
+def test_collectives_refuse_with_one_process_what_they_refuse_with_many():
+    import tensorflow as tf
+
+    world = distributed.World()
+    with pytest.raises(ValueError, match="op must be mean, sum, min or max, not 'median'"):
+        world.all_reduce([1.0], "median", "x")
+    with pytest.raises(ValueError, match="the mean of int32 would be cut off; cast it to a float"):
+        world.all_reduce([1.0, 2], "mean", "x")
+    with pytest.raises(ValueError, match="letters, digits, '_', '.' and '-' only, not 'a/b'"):
+        world.all_gather([1.0], "a/b")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the splits must add up"):
+        world.all_to_all([1.0, 2.0], [1], "x")

@@ -1,0 +1,223 @@
+"""Keras layers that look rows of one table up, with the API of Merlin's distributed-embeddings."""
+
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from nn.embedding.ids import read_ids
+from nn.embedding.lookup import combine_fixed, combine_ragged
+from nn.keras import keras
+
+COMBINERS = (None, "sum", "mean")
+
+
+@keras.utils.register_keras_serializable(package="nn.embedding")
+class Embedding(keras.layers.Layer):
+    """One embedding table: ids in, rows or their sum or mean out.
+
+    The drop-in for `Embedding` of NVIDIA Merlin's distributed-embeddings and, without combiner,
+    for Keras' own.
+
+    With a combiner the rows of the last dimension are reduced:
+
+        dense ids [d1, ..., dn], n >= 2   ->  [d1, ..., dn-1, output_dim]
+        ragged ids [batch, None]          ->  [batch, output_dim], zeros for a row without ids
+        sparse ids [batch, any]           ->  the same; columns do not matter
+
+    Without one, dense ids of any shape give [d1, ..., dn, output_dim], ragged ids [batch, None] a
+    ragged [batch, None, output_dim].
+
+    The table is only gathered from, never read as a whole or cast; rows are cast to the compute
+    dtype before they are combined. Its gradient is a `tf.IndexedSlices`. An id that is not in
+    [0, input_dim) is an InvalidArgumentError on a CPU; on a GPU TensorFlow does not look: its row
+    is zeros, and no row learns from it.
+
+    Args:
+      input_dim: rows of the table, the largest id + 1.
+      output_dim: width of a row.
+      embeddings_initializer: Keras initializer of the table. It runs on the CPU, so that a device
+        never holds the table twice.
+      embeddings_regularizer: Keras regularizer of the table; it reads all of it, every step.
+      activity_regularizer: Keras regularizer of the output.
+      embeddings_constraint: Keras constraint of the table.
+      combiner: None, "sum" or "mean".
+      **kwargs: of `keras.layers.Layer`. `dtype` is the table's, or a mixed policy.
+
+    Raises:
+      ValueError: sizes that are not positive, an unknown combiner, ids of a rank that the combiner
+        cannot reduce, nested ragged ids, or sparse ids without combiner.
+    """
+
+    def __init__(
+        self,
+        input_dim,
+        output_dim,
+        embeddings_initializer="uniform",
+        embeddings_regularizer=None,
+        activity_regularizer=None,
+        embeddings_constraint=None,
+        combiner=None,
+        **kwargs,
+    ):
+        if input_dim <= 0 or output_dim <= 0:
+            raise ValueError(
+                f"input_dim and output_dim must be positive, got {input_dim} and {output_dim}"
+            )
+        if combiner not in COMBINERS:
+            raise ValueError(f"combiner is None, 'sum' or 'mean', got {combiner!r}")
+        if "input_shape" not in kwargs and "batch_input_shape" not in kwargs:
+            kwargs["input_shape"] = (None,)  # a Sequential model that starts with it is built
+        kwargs["autocast"] = False  # ids stay what they are
+        super().__init__(**kwargs)
+        self.input_dim = input_dim
+        self.output_dim = output_dim
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
+        self.activity_regularizer = keras.regularizers.get(activity_regularizer)
+        self.embeddings_constraint = keras.constraints.get(embeddings_constraint)
+        self.combiner = combiner
+
+    def build(self, input_shape=None):
+        """Makes the table, `self.embeddings`."""
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.input_dim, self.output_dim),
+            initializer=self._initial_table,
+            regularizer=self.embeddings_regularizer,
+            constraint=self.embeddings_constraint,
+            experimental_autocast=False,
+        )
+        self.built = True
+
+    def _initial_table(self, shape, dtype=None, **kwargs):
+        with tf.device("CPU:0"):
+            return self.embeddings_initializer(shape, dtype=dtype, **kwargs)
+
+    def compute_output_shape(self, input_shape):
+        """`input_shape`, its last dimension replaced where there is a combiner, + [output_dim]."""
+        shape = tf.TensorShape(input_shape)
+        kept = shape if self.combiner is None else shape[:-1]
+        return kept + [self.output_dim]
+
+    def call(self, inputs):
+        """Looks ids up; int32, int64, or anything that can be cast to int32."""
+        if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
+            return self._look_up_ragged(inputs)
+        if inputs.dtype not in (tf.int32, tf.int64):
+            inputs = tf.cast(inputs, tf.int32)
+        if self.combiner is None:
+            return self._rows(inputs)
+        if inputs.shape.rank is not None and inputs.shape.rank < 2:
+            raise ValueError(
+                f"{self.name}: ids of shape {inputs.shape} with combiner {self.combiner!r}: is "
+                "that one sample, or one id a sample? Give [1, ids] or [batch, 1]"
+            )
+        return combine_fixed(self._rows(inputs), self.combiner)
+
+    def _look_up_ragged(self, inputs):
+        if self.combiner is None and isinstance(inputs, tf.SparseTensor):
+            raise ValueError(
+                f"{self.name}: sparse ids need a combiner: use combiner='sum' or 'mean', or give "
+                "dense or ragged ids"
+            )
+        _, ids = read_ids(inputs, self.combiner, self.name)
+        rows = self._rows(ids.values)
+        if self.combiner is None:
+            return inputs.with_values(rows)
+        return combine_ragged(rows, ids.lengths, self.combiner)
+
+    def _rows(self, ids):
+        return tf.cast(tf.gather(self.embeddings, ids), self.compute_dtype)
+
+    def get_config(self):
+        """Arguments, for Keras."""
+        return {
+            **super().get_config(),
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+            "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
+            "activity_regularizer": keras.regularizers.serialize(self.activity_regularizer),
+            "embeddings_constraint": keras.constraints.serialize(self.embeddings_constraint),
+            "combiner": self.combiner,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes a layer from its own config, or from that of Keras' `Embedding`.
+
+        Of the latter, `input_length` says nothing new, and `mask_zero=True` is lost with a warning:
+        rows are looked up alike, but layers behind see no mask.
+        """
+        config = dict(config)
+        config.pop("input_length", None)
+        if config.pop("mask_zero", False):
+            warnings.warn(
+                f"{config.get('name', cls.__name__)}: mask_zero=True is not supported and has no "
+                "effect: id 0 is looked up like any other, and layers behind see no mask",
+                stacklevel=2,
+            )
+        return super().from_config(config)
+
+
+@keras.utils.register_keras_serializable(package="nn.embedding")
+class ConcatOneHotEmbedding(keras.layers.Layer):
+    """Tables of one width in one variable, looked up with one id each.
+
+    Feature f's table is the rows offsets[f] to offsets[f + 1] - 1 of `params`.
+
+    Args:
+      feature_sizes: rows of each feature's table.
+      embedding_width: width of all tables.
+      **kwargs: of `keras.layers.Layer`; float32 unless `dtype` says otherwise.
+
+    Attributes:
+      params: [sum of feature_sizes, embedding_width], Keras' default initial values.
+      offsets: int32 (int64 from 2^31 rows on) [number of features + 1].
+    """
+
+    def __init__(self, feature_sizes, embedding_width, **kwargs):
+        sizes = [int(size) for size in feature_sizes]
+        if not sizes or min(sizes) <= 0 or embedding_width <= 0:
+            raise ValueError(
+                "feature_sizes and embedding_width must be positive, got "
+                f"{sizes} and {embedding_width}"
+            )
+        super().__init__(**{"dtype": "float32", "autocast": False, **kwargs})
+        self.feature_sizes = sizes
+        self.embedding_width = embedding_width
+        bounds = np.cumsum([0, *sizes])
+        self.params = self.add_weight(
+            name="params",
+            shape=[bounds[-1], embedding_width],
+            experimental_autocast=False,
+        )
+        self.offsets = tf.constant(bounds, tf.int32 if bounds[-1] < 2**31 else tf.int64)
+
+    def call(self, inputs):
+        """Looks one row a feature up.
+
+        Args:
+          inputs: integer [batch, number of features]; ids of feature f in [0, feature_sizes[f]).
+            One beyond reads a neighbouring table's row, which nothing notices.
+
+        Returns:
+          [batch, number of features, embedding_width] in the compute dtype.
+        """
+        if inputs.shape.rank != 2 or inputs.shape[1] != len(self.feature_sizes):
+            raise ValueError(
+                f"{self.name}: ids must be [batch, {len(self.feature_sizes)}], one column a "
+                f"feature; got {inputs.shape}"
+            )
+        dtype = tf.int64 if tf.int64 in (inputs.dtype, self.offsets.dtype) else tf.int32
+        rows = tf.cast(inputs, dtype) + tf.cast(self.offsets[:-1], dtype)
+        return tf.cast(tf.gather(self.params, rows), self.compute_dtype)
+
+    def get_config(self):
+        """Arguments, for Keras."""
+        return {
+            **super().get_config(),
+            "feature_sizes": self.feature_sizes,
+            "embedding_width": self.embedding_width,
+        }

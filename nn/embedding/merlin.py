@@ -1,0 +1,151 @@
+"""NVIDIA Merlin's own distributed-embeddings behind the interface of our layer.
+
+The only file that imports it. It is built from source in NVIDIA's containers and needs GPUs.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from nn.keras import keras
+
+STRATEGIES = ("basic", "memory_balanced", "memory_optimized")
+
+
+def is_available() -> bool:
+    """Whether the library can be imported."""
+    return importlib.util.find_spec("distributed_embeddings") is not None
+
+
+class MerlinEmbedding(keras.layers.Layer):
+    """Tables that Merlin's `DistributedEmbedding` places and looks up.
+
+    Args:
+      tables: `nn.embedding.Embedding` layers; what they are is handed over, not they themselves.
+      options: arguments of Merlin's layer: strategy ("auto" and "cost" are ours; Merlin gets
+        "memory_balanced" for them), thresholds; those that are None are left out.
+      dp_input: as there.
+
+    Raises:
+      ValueError: the library is not there, or does not take an option.
+    """
+
+    def __init__(
+        self, tables: Sequence, options: Mapping[str, Any], dp_input: bool = True, **kwargs
+    ):
+        super().__init__(**kwargs)
+        if not is_available():
+            raise ValueError(
+                "--embedding_backend merlin: NVIDIA's distributed-embeddings cannot be imported; "
+                "install it (it is built from source, in NVIDIA's containers), or leave the flag "
+                "out for our own"
+            )
+        from distributed_embeddings.python.layers import dist_model_parallel as merlin
+        from distributed_embeddings.python.layers.embedding import Embedding
+
+        given = {name: value for name, value in options.items() if value is not None}
+        if given.get("strategy") not in STRATEGIES:
+            given["strategy"] = "memory_balanced"
+        self.tables = [(table.name, table.input_dim, table.output_dim) for table in tables]
+        layers = [
+            Embedding(
+                table.input_dim,
+                table.output_dim,
+                embeddings_initializer=table.embeddings_initializer,
+                combiner=table.combiner,
+                name=table.name,
+            )
+            for table in tables
+        ]
+        try:
+            self._merlin = merlin.DistributedEmbedding(
+                layers, dp_input=dp_input, dtype=self.dtype_policy, **given
+            )
+        except TypeError as error:
+            raise ValueError(
+                f"--embedding_backend merlin: this version of distributed-embeddings refuses an "
+                f"option ({error}): leave its flag out, or use our own backend"
+            ) from None
+        self._merlin.trainable = self.trainable
+
+    @property
+    def strategy(self):
+        """Merlin's, with `input_ids_list`."""
+        return self._merlin.strategy
+
+    def build(self, input_shape=None):
+        """Makes this rank's variables."""
+        self._merlin.build(None)
+        super().build(input_shape)
+
+    def call(self, inputs, concatenate: bool = False):
+        """Like `DistributedEmbedding.call`."""
+        outputs = self._merlin(list(inputs))
+        if not concatenate:
+            return outputs
+        return tf.concat(
+            [
+                tf.reshape(output, [-1, dim])
+                for output, (_, _, dim) in zip(outputs, self.tables, strict=True)
+            ],
+            axis=1,
+        )
+
+    def row_means(self) -> None:
+        """Merlin's optimizers know nothing of other ranks' columns."""
+        return
+
+    def table_weights(self) -> list["MerlinTable"]:
+        """The tables as whole tables; Merlin gathers all of them on rank 0 at once."""
+        holder = _Whole(self._merlin, len(self.tables))
+        return [
+            MerlinTable(name, (rows, dim), holder, t)
+            for t, (name, rows, dim) in enumerate(self.tables)
+        ]
+
+
+class _Whole:
+    """All tables as arrays, read once or written once."""
+
+    def __init__(self, layer, num_tables: int):
+        self._layer = layer
+        self._read: list[np.ndarray] | None = None
+        self._written: list[np.ndarray | None] = [None] * num_tables
+
+    def read(self, t: int) -> np.ndarray | None:
+        if self._read is None:
+            self._read = self._layer.get_weights()  # collective; [] elsewhere than on rank 0
+        return self._read[t] if self._read else None
+
+    def write(self, t: int, values: np.ndarray) -> None:
+        self._written[t] = values
+        if all(table is not None for table in self._written):
+            self._layer.set_weights(self._written)
+
+
+class MerlinTable:
+    """A whole table for checkpoints (`runtime.checkpoint.Weight`), in one piece."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, name: str, shape: tuple[int, int], whole: _Whole, number: int):
+        self.name, self.shape = name, shape
+        self._whole, self._number = whole, number
+
+    def read(self, first: int, last: int) -> np.ndarray | None:
+        """The table, on rank 0; collective."""
+        table = self._whole.read(self._number)
+        return None if table is None else table[first:last]
+
+    def write(self, first: int, values: np.ndarray) -> None:
+        """The whole table; all are set when the last one has come."""
+        self._whole.write(self._number, values)
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """One piece."""
+        yield 0, self.shape[0]
+
+    local_pieces = pieces

@@ -1,0 +1,171 @@
+"""What makes gradients of one rank's loss those of all ranks' mean loss."""
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from nn.embedding.gradient import Gradient, sum_over_ranks
+from nn.keras import keras
+from runtime import distributed
+
+_calls_in_graph = weakref.WeakKeyDictionary()
+
+
+@dataclass
+class Reduction:
+    """How gradients become those of all ranks: Horovod's options.
+
+    Every option of `DistributedGradientTape` and `DistributedOptimizer` is one of these.
+
+    Attributes:
+      device_dense, device_sparse, num_groups, groups: accepted and without effect: gradients travel
+        together, one message a dtype, from where they are.
+      compression: a pair of `compress(tensor) -> (tensor, context)` and `decompress(tensor,
+        context)` for dense gradients, e.g. `hvd.Compression.fp16`.
+      sparse_as_dense: average `tf.IndexedSlices` of copied tables as dense tensors.
+      op: `hvd.Average` (None) or `hvd.Sum`. With the sum say `scale_local_gradients=False` too.
+      gradient_predivide_factor: f: gradients are divided by f before and by size / f after the sum.
+      process_set: all ranks, Horovod's default; no other.
+      scale_local_gradients: divide the gradients of a rank's own variables by the number of ranks.
+
+    Raises:
+      ValueError: an option that contradicts another, or that is not supported.
+    """
+
+    device_dense: str = ""
+    device_sparse: str = ""
+    compression: Any = None
+    sparse_as_dense: bool = False
+    op: Any = None
+    gradient_predivide_factor: float = 1.0
+    num_groups: int = 0
+    groups: Any = None
+    process_set: Any = None
+    scale_local_gradients: bool = True
+    own: set = field(default_factory=set)  # references of variables beside the marked ones
+
+    def __post_init__(self):
+        self.world = distributed.current()
+        self.average = True
+        if self.op is not None and self.world.size > 1:
+            hvd = distributed.horovod_tensorflow()
+            if self.op not in (hvd.Average, hvd.Sum):
+                raise ValueError("op is hvd.Average or hvd.Sum; Adasum is not supported")
+            self.average = self.op == hvd.Average
+        if self.gradient_predivide_factor != 1.0 and not self.average:
+            raise ValueError("gradient_predivide_factor is for op=hvd.Average, but op is hvd.Sum")
+        ranks = getattr(self.process_set, "ranks", None)
+        if ranks is not None and list(ranks) != list(range(self.world.size)):
+            raise ValueError(
+                f"process_set has ranks {list(ranks)}, but all {self.world.size} must train "
+                "together: leave it out"
+            )
+
+    def is_own(self, variable) -> bool:
+        """Whether a variable is the rank's own and not a copy."""
+        if getattr(variable, "de_local", False):
+            return True
+        return isinstance(variable, tf.Variable) and variable.ref() in self.own
+
+    def reduce(self, gradients: Sequence[Gradient], variables: Sequence) -> list[Gradient]:
+        """The gradients of all ranks' mean loss.
+
+        Args:
+          gradients: of this rank's loss: tensors, `tf.IndexedSlices` or None, which stays.
+          variables: what they are of; the copies among them in the same order on every rank.
+        """
+        size = self.world.size
+        result = list(gradients)
+        if size == 1:
+            return result
+        copies = [i for i, variable in enumerate(variables) if not self.is_own(variable)]
+        before, after = 1.0, 1.0
+        if self.average:
+            before = 1.0 / self.gradient_predivide_factor
+            after = self.gradient_predivide_factor / size
+        poison = self._non_finite(gradients, copies)
+        sent, contexts = [], []
+        for i in copies:
+            gradient, context = self._compress(_scaled(gradients[i], before))
+            sent.append(gradient)
+            contexts.append(context)
+        summed = sum_over_ranks(
+            self.world,
+            [*sent, poison],
+            [*(variables[i] for i in copies), None],
+            unique_name("data_parallel.gradients"),
+        )
+        poison = summed.pop()
+        for i, gradient, context in zip(copies, summed, contexts, strict=True):
+            if self.compression is not None and isinstance(gradient, tf.Tensor):
+                gradient = self.compression.decompress(gradient, context)
+            result[i] = _scaled(gradient, after)
+        if self.scale_local_gradients:
+            for i in set(range(len(result))) - set(copies):
+                result[i] = _scaled(result[i], 1.0 / size)
+        return result if poison is None else _poisoned(result, poison)
+
+    def _compress(self, gradient: Gradient):
+        if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
+            gradient = tf.convert_to_tensor(gradient)
+        if self.compression is not None and isinstance(gradient, tf.Tensor):
+            return self.compression.compress(gradient)
+        return gradient, None
+
+    def _non_finite(self, gradients, copies) -> tf.Tensor | None:
+        """With float16: 0, or NaN if a gradient of this rank's own variables is not finite.
+
+        Loss scaling skips a step whose gradients are not finite. All ranks have to, or their copies
+        would differ from then on.
+        """
+        if keras.mixed_precision.global_policy().compute_dtype != "float16":
+            return None
+        finite = [tf.constant(True)] + [
+            tf.reduce_all(tf.math.is_finite(getattr(gradients[i], "values", gradients[i])))
+            for i in set(range(len(gradients))) - set(copies)
+            if gradients[i] is not None
+        ]
+        return tf.where(tf.reduce_all(finite), 0.0, float("nan"))
+
+
+def _scaled(gradient: Gradient, factor: float) -> Gradient:
+    if gradient is None or factor == 1.0:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
+
+
+def _poisoned(gradients: list[Gradient], poison: tf.Tensor) -> list[Gradient]:
+    """The gradients, one of them plus `poison`."""
+    for i, gradient in enumerate(gradients):
+        if isinstance(gradient, tf.IndexedSlices):
+            values = gradient.values + tf.cast(poison, gradient.values.dtype)
+            gradients[i] = tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+            break
+        if gradient is not None:
+            gradients[i] = gradient + tf.cast(poison, gradient.dtype)
+            break
+    return gradients
+
+
+def traced_graph():
+    """The function that is being traced, the outermost if there are several; None in eager mode."""
+    if tf.executing_eagerly():
+        return None
+    graph = tf.compat.v1.get_default_graph()
+    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
+        graph = graph.outer_graph
+    return graph
+
+
+def unique_name(name: str) -> str:
+    """Unique among the calls of a graph, and equal on all ranks; eager calls do not overlap."""
+    graph = traced_graph()
+    if graph is None:
+        return name
+    _calls_in_graph[graph] = _calls_in_graph.get(graph, 0) + 1
+    return f"{name}.{_calls_in_graph[graph]}"

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Installs Horovod into .venv; built from source once, then taken from ~/.cache. setup.sh runs it.
+#
+# Gloo is always built in, MPI where mpicxx and mpirun are (Debian: libopenmpi-dev openmpi-bin).
+# NCCL is, beside a TensorFlow for GPUs, where nvcc and nccl.h are; HOROVOD_GPU_OPERATIONS=NCCL or
+# empty decides otherwise, and Horovod's other build variables (HOROVOD_NCCL_HOME, ...) reach it.
+set -euo pipefail
+requirement=$(grep '^horovod==' requirements-horovod.txt)
+version=${requirement#horovod==}
+log=.venv/horovod_build.log
+work=$(mktemp -d)
+# A path without spaces, which Horovod's build needs.
+ln -s "$PWD/.venv" "$work/venv"
+python=$work/venv/bin/python
+
+finish() {
+  local code=$?
+  rm -rf "$work"
+  [ $code = 0 ] ||
+    echo "setup: Horovod could not be built, the end of $log says why; mend that and run make again, or do without training on several processes: make setup HOROVOD=no" >&2
+  exit $code
+}
+trap finish EXIT
+pip() { "$python" -m pip --disable-pip-version-check "$@"; }
+
+transport=gloo
+if command -v mpicxx >/dev/null && command -v mpirun >/dev/null; then transport=gloo-mpi; fi
+tensorflow=$("$python" 2>"$log" -c '
+import sys, sysconfig, tensorflow as tf
+device = "cuda" if tf.test.is_built_with_cuda() else "cpu"
+platform = sysconfig.get_platform()
+print(f"tensorflow-{tf.__version__}-{device}-{sys.implementation.cache_tag}-{platform}")')
+if [[ $tensorflow == *-cuda-* ]] && command -v nvcc >/dev/null &&
+  "${CXX:-g++}" -I"${HOROVOD_NCCL_HOME:-/usr}/include" -include nccl.h -E -x c++ /dev/null &>/dev/null; then
+  export HOROVOD_GPU_OPERATIONS=${HOROVOD_GPU_OPERATIONS-NCCL}
+fi
+# The name says all that a built wheel depends on; "stall" is a change to the source, see below.
+name=horovod-$version+stall-$tensorflow-$transport${HOROVOD_GPU_OPERATIONS:+-$HOROVOD_GPU_OPERATIONS}
+cache=${XDG_CACHE_HOME:-${HOME:-$PWD/.venv}/.cache}/recommenders-at-scale
+kept=$cache/$name
+
+installed() {
+  .venv/bin/python -m pip --disable-pip-version-check install --no-index --no-deps --force-reinstall \
+    "$1"/*.whl && .venv/bin/python -c 'import horovod.tensorflow'
+} >>"$log" 2>&1
+
+if [ -d "$kept" ]; then
+  if installed "$kept"; then exit; fi
+  echo "setup: $kept is of no use here, Horovod is built again"
+  rm -rf "$kept"
+fi
+
+echo "setup: building Horovod with ${transport/-/ and }${HOROVOD_GPU_OPERATIONS:+ and $HOROVOD_GPU_OPERATIONS} (2 to 10 minutes, once; $log)"
+{
+  # Packages that only the build needs stay out of .venv.
+  tools=$work/tools
+  pip install --target "$tools" setuptools==65.5.1 wheel==0.45.1 packaging
+  if ! command -v cmake; then
+    pip install --target "$tools" cmake==3.31.6
+    export HOROVOD_CMAKE=$tools/cmake/data/bin/cmake
+  fi
+  export PYTHONPATH=$tools
+  pip download --no-deps --no-build-isolation --no-binary :all: --dest "$work" "$requirement"
+  tar -xzf "$work/horovod-$version.tar.gz" -C "$work"
+  # Horovod looks for missing ranks in this list, which stayed empty with Gloo: no time-out ever.
+  file=$work/horovod-$version/horovod/common/gloo/gloo_controller.cc
+  sed -i 's/global_ranks_\.reserve(size_)/global_ranks_.resize(size_)/' "$file"
+  grep 'global_ranks_\.resize(size_)' "$file"
+
+  if [ $transport = gloo-mpi ]; then export HOROVOD_WITH_MPI=1; else export HOROVOD_WITHOUT_MPI=1; fi
+  export HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+  # Without CMAKE_..., a cmake from 4 on refuses Gloo's files; MAKEFLAGS are those of the outer make.
+  export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS=-j$(nproc)
+  # The version becomes 0.28.1+stall, by which runtime/distributed.py knows the change above.
+  export HOROVOD_LOCAL_VERSION=stall
+  pip wheel --no-build-isolation --no-deps --no-cache-dir --verbose --wheel-dir "$work/wheel" \
+    "$work/horovod-$version"
+  unset PYTHONPATH
+  # Renamed when complete, so that no other set-up ever sees half of it.
+  if ! { mkdir -p "$cache" && cp -r "$work/wheel" "$kept.$$" && mv -T "$kept.$$" "$kept"; }; then
+    echo "not kept in $cache: it cannot be written, or another set-up was faster"
+    rm -rf "$kept.$$"
+  fi
+} >>"$log" 2>&1
+installed "$work/wheel"

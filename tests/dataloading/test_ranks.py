@@ -1,0 +1,214 @@
+"""What several ranks get of a global batch: weights of an uneven one, and model-parallel input."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading import raw_binary
+from dataloading.feature_spec import FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.synthetic import SyntheticDataset, synthetic_spec, write_dataset
+
+FEATURES = 4  # one int64, one of two ids a row, int8 and int16
+
+
+def small_spec() -> FeatureSpec:
+    content = synthetic_spec([10, 20, 5, 300], hotness=[1, 2, 1, 1], num_numerical=3).to_dict()
+    content["feature_spec"]["cat_0"]["dtype"] = "int64"
+    return FeatureSpec.from_dict(content, ".")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """`stored(num_rows)`: generated rows on disk."""
+    made = {}
+
+    def rows(num_rows: int) -> FeatureSpec:
+        if num_rows not in made:
+            folder = tmp_path_factory.mktemp("rows") / str(num_rows)
+            made[num_rows] = write_dataset(folder, small_spec(), {"train": num_rows})
+        return made[num_rows]
+
+    return rows
+
+
+@pytest.fixture
+def copied(stored, tmp_path):
+    """The same 30 rows in a folder of the test's own."""
+    spec = stored(30)
+    for path in (spec.base_directory / "train").iterdir():
+        (tmp_path / "train").mkdir(exist_ok=True)
+        (tmp_path / "train" / path.name).write_bytes(path.read_bytes())
+    return dataclasses.replace(spec, base_directory=tmp_path, origin="f.yaml")
+
+
+SHUFFLED = {"shuffle": True, "seed": 3, "block_rows": 5, "window_rows": 10}
+
+
+@pytest.fixture(params=["file_order", "shuffled", "generated"])
+def open_rows(request, stored):
+    """`open_rows(num_rows, batch_size, ...)`: a loader of each kind."""
+
+    def open_one(num_rows, batch_size, **settings):
+        if request.param == "generated":
+            return SyntheticDataset(
+                small_spec(), "train", batch_size, num_rows=num_rows, **settings
+            )
+        order = SHUFFLED if request.param == "shuffled" else {}
+        return RawBinaryDataset(stored(num_rows), "train", batch_size, **order, **settings)
+
+    return open_one
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_rows", [30, 1])
+@pytest.mark.parametrize("start_row", [0, 13])
+def test_global_ids_are_those_of_all_ranks_side_by_side(open_rows, world_size, num_rows, start_row):
+    start_row = min(start_row, num_rows)
+    held = [[2, 0], [], [1, 1, 3], [0, 1, 2, 3]]
+    own, held_by = [], []
+    for rank in range(world_size):
+        settings = {"rank": rank, "world_size": world_size}
+        own.append(list(open_rows(num_rows, 12, **settings).dataset(1, start_row)))
+        loader = open_rows(num_rows, 12, global_features=held[rank], **settings)
+        held_by.append(list(loader.dataset(1, start_row)))
+        assert loader.num_rows == num_rows
+    for rank in range(world_size):
+        assert len(held_by[rank]) == len(own[0])
+        for index, batch in enumerate(held_by[rank]):
+            mine = own[rank][index]
+            np.testing.assert_array_equal(batch.inputs.numerical, mine.inputs.numerical)
+            np.testing.assert_array_equal(batch.labels, mine.labels)
+            np.testing.assert_array_equal(batch.weights, mine.weights)
+            assert isinstance(batch.inputs.categorical, tuple)
+            for ids, feature in zip(batch.inputs.categorical, held[rank], strict=True):
+                parts = [theirs[index].inputs.categorical[feature] for theirs in own]
+                assert ids.dtype == parts[0].dtype
+                np.testing.assert_array_equal(ids, tf.concat(parts, 0))
+
+
+def test_shapes_and_dtypes_are_known_before_the_first_batch(open_rows):
+    loader = open_rows(24, 12, rank=1, world_size=2, global_features=[1, 0, 1])
+    element = loader.dataset().element_spec
+    assert [ids.shape.as_list() for ids in element.inputs.categorical] == [
+        [None, 2],
+        [None, 1],
+        [None, 2],
+    ]
+    assert [ids.dtype for ids in element.inputs.categorical] == [tf.int32, tf.int64, tf.int32]
+    assert element.inputs.numerical.shape.as_list() == [None, 3]
+    empty = open_rows(24, 12, rank=1, world_size=2, global_features=()).dataset()
+    assert empty.element_spec.inputs.categorical == ()
+
+
+def test_a_global_batch_of_several_generated_blocks():
+    """A batch of more rows than a block of the generator (8,192)."""
+    settings = {"num_rows": 40_000, "rank": 1, "world_size": 2}
+    own = SyntheticDataset(small_spec(), "train", 20_000, **settings).dataset()
+    loader = SyntheticDataset(small_spec(), "train", 20_000, global_features=[3], **settings)
+    for batch, mine in zip(loader.dataset(), own, strict=True):
+        np.testing.assert_array_equal(batch.labels, mine.labels)
+        (ids,) = batch.inputs.categorical
+        np.testing.assert_array_equal(ids[10_000:], mine.inputs.categorical[3])
+
+
+def test_files_of_other_features_need_not_be_there(copied):
+    whole = list(RawBinaryDataset(copied, "train", 8).dataset())
+    for feature in (0, 1, 3):
+        (copied.base_directory / f"train/cat_{feature}.bin").unlink()
+    loader = RawBinaryDataset(copied, "train", 8, rank=1, world_size=2, global_features=[2])
+    for batch, expected in zip(loader.dataset(), whole, strict=True):
+        np.testing.assert_array_equal(batch.inputs.categorical[0], expected.inputs.categorical[2])
+    (copied.base_directory / "train/cat_2.bin").unlink()
+    assert len(list(RawBinaryDataset(copied, "train", 8, global_features=()).dataset())) == 4
+    with pytest.raises(ValueError, match="file 'train/cat_2.bin' is not there"):
+        RawBinaryDataset(copied, "train", 8, global_features=[2])
+    with pytest.raises(ValueError, match="file 'train/cat_0.bin' is not there"):
+        RawBinaryDataset(copied, "train", 8)
+
+
+def test_files_that_are_read_must_have_equally_many_rows(copied):
+    for file in ("cat_1", "cat_3"):
+        path = copied.base_directory / f"train/{file}.bin"
+        path.write_bytes(path.read_bytes()[:-4])  # one row of cat_1, two rows of cat_3
+    with pytest.raises(ValueError, match=r"\(train/label.bin\) has 30 rows .* has 28"):
+        RawBinaryDataset(copied, "train", 8, global_features=[3])
+    assert RawBinaryDataset(copied, "train", 8, global_features=[2]).num_rows == 30
+
+
+def test_a_feature_is_read_once_a_batch(copied, monkeypatch):
+    reads = []
+    read = raw_binary._StoredChunk.read
+
+    def counted(chunk, rows):
+        values = read(chunk, rows)
+        reads.append((chunk._files[0], len(values)))
+        return values
+
+    monkeypatch.setattr(raw_binary._StoredChunk, "read", counted)
+    loader = RawBinaryDataset(copied, "train", 10, world_size=2, global_features=[3, 1, 3, 3])
+    loader._read_part(0, 0, 0)
+    assert sorted(reads) == [
+        ("train/cat_1.bin", 10),
+        ("train/cat_3.bin", 10),
+        ("train/label.bin", 5),
+        ("train/numerical.bin", 5),
+    ]
+
+
+def test_ids_are_checked_where_they_are_read(copied):
+    path = copied.base_directory / "train/cat_2.bin"
+    content = bytearray(path.read_bytes())
+    content[7] = 99  # a row of rank 1
+    path.write_bytes(content)
+    settings = {"rank": 0, "world_size": 2}
+    assert len(list(RawBinaryDataset(copied, "train", 8, **settings).dataset().take(1))) == 1
+    loader = RawBinaryDataset(copied, "train", 8, global_features=[2], **settings)
+    message = "feature 'cat_2': found 99 in row 7 .* ids lie in"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(loader.dataset())
+    assert "found 99 in row 7" in loader.failure
+    other = RawBinaryDataset(copied, "train", 8, global_features=[0, 1, 3], rank=1, world_size=2)
+    assert len(list(other.dataset())) == 4
+
+
+@pytest.mark.parametrize("feature", [-1, FEATURES])
+def test_features_that_do_not_exist_are_refused(open_rows, feature):
+    message = (
+        f"global_features holds {feature}; allowed: the numbers of the categorical features, "
+        f"of which there are {FEATURES}, the first is 0"
+    )
+    with pytest.raises(ValueError, match=message):
+        open_rows(24, 8, global_features=[0, feature])
+
+
+def test_weights_make_up_for_padding_by_hand(open_rows):
+    # 13 rows in batches of 8 on 4 ranks: 5 rows in the last batch, 2 + 1 + 1 + 1 of 4 x 2 places.
+    ranks = [list(open_rows(13, 8, rank=rank, world_size=4).dataset()) for rank in range(4)]
+    assert [batches[0].weights.numpy().ravel().tolist() for batches in ranks] == [[1.0, 1.0]] * 4
+    last = [batches[1].weights.numpy().ravel() for batches in ranks]
+    weight = np.float32(8 / 5)
+    np.testing.assert_array_equal(last, [[weight, weight]] + [[weight, 0]] * 3)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("num_rows", [24, 29, 31, 1])
+def test_the_mean_over_ranks_is_the_mean_over_real_rows(open_rows, world_size, num_rows):
+    """Of any number that belongs to a row; here the first numerical plays the loss."""
+    whole = list(open_rows(num_rows, 12).dataset())
+    ranks = [
+        list(open_rows(num_rows, 12, rank=rank, world_size=world_size).dataset())
+        for rank in range(world_size)
+    ]
+    for index, batch in enumerate(whole):
+        assert (batch.weights.numpy() == 1).all()
+        means = [
+            tf.reduce_mean(theirs[index].weights * theirs[index].inputs.numerical[:, :1])
+            for theirs in ranks
+        ]
+        expected = np.mean(batch.inputs.numerical[:, 0])
+        assert np.mean(means) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        if len(batch.labels) % world_size == 0:
+            assert all((theirs[index].weights.numpy() == 1).all() for theirs in ranks)

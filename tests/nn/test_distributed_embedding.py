@@ -1,0 +1,333 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nn.embedding.embedding import Embedding
+from nn.embedding.gradient import sum_duplicates
+from nn.embedding.layer import DistributedEmbedding
+from nn.embedding.plan import Table, plan
+from nn.embedding.weights import TableUniform, pieces
+from nn.keras import keras
+from tests.tables import whole_table
+
+
+def tables(*shapes, combiner="sum", **options):
+    return [
+        Embedding(rows, dim, combiner=combiner, name=f"t{i}", **options)
+        for i, (rows, dim) in enumerate(shapes)
+    ]
+
+
+def built(embeddings, **options):
+    layer = DistributedEmbedding(embeddings, **options)
+    layer.build(None)
+    return layer
+
+
+def counting(layer):
+    """Sets row r of table t to 100 t + r in every column."""
+    layer.build(None)
+    layer.set_weights(
+        [
+            np.repeat(100.0 * t + np.arange(rows), dim).reshape(rows, dim).astype("f")
+            for t, (rows, dim) in enumerate(w.shape for w in layer.table_weights())
+        ]
+    )
+    return layer
+
+
+def ids(*features):
+    return tuple(tf.constant(feature, tf.int32) for feature in features)
+
+
+def test_tables_of_one_width_share_a_variable():
+    layer = built(tables((3, 2), (5, 4), (2, 2)))
+    assert sorted(tuple(v.shape) for v in layer.variables) == [(5, 2), (5, 4)]
+
+
+def test_one_hot_lookup_by_hand():
+    layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
+    result = layer(ids([[2], [0]], [[1], [3]]), concatenate=True)
+    np.testing.assert_array_equal(result, [[2, 2, 101, 101], [0, 0, 103, 103]])
+
+
+def test_features_of_mixed_widths_keep_their_order():
+    layer = counting(DistributedEmbedding(tables((3, 1), (4, 2), (5, 1))))
+    result = layer(ids([[2]], [[1]], [[4]]), concatenate=True)
+    np.testing.assert_array_equal(result, [[2, 101, 101, 204]])
+
+
+@pytest.mark.parametrize("second", [[[3, 1]], [[3]]], ids=["equal hotness", "mixed hotness"])
+def test_several_ids_are_summed(second):
+    layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
+    result = layer(ids([[2, 1]], second), concatenate=True)
+    expected = sum(100 + i for i in second[0])
+    np.testing.assert_array_equal(result, [[3, 3, expected, expected]])
+
+
+def test_empty_batch():
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    empty = ids(np.zeros([0, 1]), np.zeros([0, 1]))
+    assert layer(empty, concatenate=True).shape == (0, 4)
+    assert [output.shape for output in layer(empty)] == [(0, 2), (0, 2)]
+
+
+def test_int64_ids():
+    layer = counting(DistributedEmbedding(tables((3, 2))))
+    (result,) = layer((tf.constant([[2]], tf.int64),))
+    np.testing.assert_array_equal(result, [[2, 2]])
+
+
+def test_wrong_number_of_features():
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    with pytest.raises(ValueError, match="expects ids of 2 features, got 1"):
+        layer(ids([[0]]))
+
+
+def uniform(name, rows, dim, seed):
+    return Embedding(rows, dim, embeddings_initializer=TableUniform(seed, name), name=name)
+
+
+def test_initial_values_are_uniform_within_the_bound():
+    layer = built([uniform("a", 10_000, 4, 7), uniform("b", 100, 4, 7)])
+    first, second = layer.get_weights()
+    for values in (first, second):
+        limit = np.sqrt(1 / len(values))
+        assert np.abs(values).max() <= limit
+        assert values.std() == pytest.approx(limit / np.sqrt(3), rel=0.1)
+    assert len(np.unique(first)) > 39_000
+
+
+def test_initial_values_do_not_depend_on_the_other_tables():
+    (alone,) = built([uniform("b", 5000, 4, 3)]).get_weights()
+    beside = built([uniform("a", 7, 4, 3), uniform("b", 5000, 4, 3)]).get_weights()
+    np.testing.assert_array_equal(alone, beside[1])
+    (other,) = built([uniform("b", 5000, 4, 4)]).get_weights()
+    assert (alone[:9] != other[:9]).all()
+
+
+@pytest.mark.parametrize(
+    "initializer",
+    ["zeros", "ones", "uniform", "glorot_uniform", "identity", lambda s, dtype: tf.ones(s) * 3],
+    ids=str,
+)
+def test_any_initializer(initializer):
+    """Those that draw parts of a table give what the whole table would have."""
+    shape = (5, 5) if initializer == "identity" else (5000, 3)
+    (got,) = built([Embedding(*shape, embeddings_initializer=initializer)]).get_weights()
+    whole = keras.initializers.get(initializer)(shape, dtype="float32")
+    assert got.mean() == pytest.approx(float(tf.reduce_mean(whole)), abs=0.01)
+    assert got.std() == pytest.approx(float(tf.math.reduce_std(whole)), rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_low_precision_output_from_float32_tables(dtype):
+    layer = DistributedEmbedding(tables((3, 2)), dtype=dtype)
+    (result,) = layer(ids([[0]]))
+    assert result.dtype.name == dtype.removeprefix("mixed_")
+    assert layer.variables[0].dtype == tf.float32
+
+
+def test_gradient_has_the_rows_of_the_batch():
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    with tf.GradientTape() as tape:
+        output = layer(ids([[2], [2]], [[1], [3]]), concatenate=True)
+        loss = tf.reduce_sum(output * [[1.0, 2.0, 3.0, 4.0]])
+    gradient = tape.gradient(loss, layer.variables[0])
+    assert isinstance(gradient, tf.IndexedSlices)
+    np.testing.assert_array_equal(gradient.indices, [2, 4, 2, 6])
+    summed = sum_duplicates(gradient)
+    np.testing.assert_array_equal(summed.indices, [2, 4, 6])
+    np.testing.assert_array_equal(summed.values, [[2, 4], [3, 4], [3, 4]])
+
+
+def test_frozen_tables_are_not_trainable():
+    assert built(tables((3, 2)), trainable=False).trainable_variables == []
+
+
+def test_pieces_cover_all_rows_and_are_small():
+    runs = list(pieces((1_000_000, 128), 4))
+    assert runs[0][0] == 0
+    assert runs[-1][1] == 1_000_000
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(runs))
+    assert all((last - first) * 512 <= 64 * 2**20 for first, last in runs)
+
+
+def test_table_weight_reads_and_writes_its_rows_only():
+    variable = tf.Variable(tf.zeros([6, 1]))
+    weight = whole_table("t", 3, variable, offset=2)
+    weight.write(1, np.array([[5.0], [6.0]], "f"))
+    np.testing.assert_array_equal(variable[:, 0], [0, 0, 0, 5, 6, 0])
+    np.testing.assert_array_equal(weight.read(0, 3), [[0], [5], [6]])
+
+
+def test_outputs_have_the_shape_of_keras_embedding():
+    dense = tf.constant([[[1, 2], [0, 1]]])  # [1, 2, 2]
+    for combiner, shape in ((None, (1, 2, 2, 3)), ("sum", (1, 2, 3)), ("mean", (1, 2, 3))):
+        layer = DistributedEmbedding([Embedding(4, 3, combiner=combiner)])
+        assert layer([dense])[0].shape == shape
+    layer = DistributedEmbedding([keras.layers.Embedding(4, 3)])
+    assert layer([tf.constant([1, 2])])[0].shape == (2, 3)
+    assert layer(tf.constant([1, 2]))[0].shape == (2, 3)
+
+
+def test_ragged_and_sparse_ids_by_hand():
+    ragged = tf.ragged.constant([[2, 0], [], [1]])
+    sparse = tf.SparseTensor([[0, 3], [0, 9], [2, 0]], [2, 0, 1], [3, 10])
+    for ids_ in (ragged, sparse):
+        (total,) = counting(DistributedEmbedding(tables((3, 1))))([ids_])
+        np.testing.assert_array_equal(total, [[2], [0], [1]])
+        (mean,) = counting(DistributedEmbedding(tables((3, 1), combiner="mean")))([ids_])
+        np.testing.assert_array_equal(mean, [[1], [0], [1]])
+        (rows,) = counting(DistributedEmbedding(tables((3, 1), combiner=None)))([ids_])
+        assert rows.to_list() == [[[2], [0]], [], [[1]]]
+
+
+def test_two_features_of_one_table():
+    layer = counting(DistributedEmbedding(tables((3, 1), (4, 1)), input_table_map=[1, 0, 1]))
+    result = layer(ids([[3]], [[2]], [[0]]), concatenate=True)
+    np.testing.assert_array_equal(result, [[103, 2, 100]])
+
+
+class Doubling(keras.layers.Layer):
+    """A program's own embedding: twice the row."""
+
+    def __init__(self, input_dim, output_dim, **more):
+        super().__init__(**more)
+        self.input_dim, self.output_dim = input_dim, output_dim
+
+    def build(self, _):
+        self.params = self.add_weight("params", [self.input_dim, self.output_dim])
+
+    def call(self, inputs):
+        return 2 * tf.gather(self.params, inputs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+        }
+
+
+def test_a_layer_of_another_class_keeps_its_code():
+    layer = counting(DistributedEmbedding([Doubling(3, 2), Embedding(4, 2)]))
+    first, second = layer([tf.constant([[1, 2]]), tf.constant([3])])
+    np.testing.assert_array_equal(first, [[[2, 2], [4, 4]]])
+    np.testing.assert_array_equal(second, [[103, 103]])
+
+
+def test_a_regularizer_is_a_loss():
+    table = Embedding(3, 2, embeddings_regularizer="l2", embeddings_initializer="ones")
+    layer = DistributedEmbedding([table])
+    layer([tf.constant([0])])
+    assert float(layer.losses[0]) == pytest.approx(6 * 0.01)
+
+
+def test_the_strategys_lists():
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)), input_table_map=[1, 0, 1])
+    assert layer.strategy.input_ids_list == [[1, 0, 2]]
+    assert layer.strategy.table_ids == [[0, 1]]
+    assert [config["input_dim"] for config in layer.strategy.global_configs] == [3, 4]
+
+
+def test_whole_tables_from_files(tmp_path):
+    layer = built(tables((3, 2), (4, 1)))
+    arrays = [np.arange(6, dtype="f").reshape(3, 2), np.ones([4, 1], "f")]
+    for t, array in enumerate(arrays):
+        np.save(tmp_path / f"{t}.npy", array)
+    layer.set_weights([str(tmp_path / "0.npy"), tmp_path / "1.npy"], chunk=3, use_lock=True)
+    for got, expected in zip(layer.get_weights(), arrays, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: DistributedEmbedding([keras.layers.Dense(3)]),
+            r"embeddings\[0\] .* must have input_dim and output_dim .* got None and None",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)), exchange_dtype="int8"),
+            "exchange_dtype is float32, bfloat16, float16 or None, got 'int8'",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)), plan=plan([Table("t", 4, 2)], 1)),
+            "the plan is of 1 tables on 1 ranks, the layer has 1 tables on 1: plan for the same",
+        ),
+        (lambda: DistributedEmbedding(tables((3, 2)), strategy="best"), "strategy is one of"),
+        (lambda: DistributedEmbedding(tables((3, 2))).get_weights(), "no weights yet: call it"),
+        (
+            lambda: built(tables((3, 2))).set_weights([]),
+            "set_weights got 0 tables, the layer .* has 1",
+        ),
+        (
+            lambda: built(tables((3, 2))).set_weights([np.zeros([3, 3])]),
+            r"table t0 is \[3, 2\], set_weights got \[3, 3\]",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)))([tf.constant([1])]),
+            r"feature 0 \(t0\): ids of shape \[batch\] with combiner 'sum'.*Give \[batch, 1\]",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)))([tf.constant(1)]),
+            r"ids must be \[batch\] or \[batch, ..., hotness\], got \(\)",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)))([tf.ragged.constant([[[1]]])]),
+            "nested ones are not supported",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)))(
+                [tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])]
+            ),
+            r"sparse ids must be \[batch, any\]",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2), (3, 2)))(ids([[1], [2]], [[1]])),
+            "feature 0 has 2 and feature 1 has 1",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2), combiner=None))(
+                [tf.ragged.constant([[1]])], concatenate=True
+            ),
+            "the output of feature 0 is ragged; give its table a combiner",
+        ),
+    ],
+)
+def test_misuse_is_explained(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_an_id_outside_its_table_does_not_read_the_neighbour(wrong):
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not in .0, rows of its table"):
+        layer(ids([[wrong]], [[0]]))
+
+
+def test_unknown_hotness():
+    """[batch, None] in a tf.function, with a combiner only."""
+    layer = counting(DistributedEmbedding(tables((3, 1))))
+    spec = [tf.TensorSpec([None, None], tf.int32)]
+    (result,) = tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
+    np.testing.assert_array_equal(result, [[3]])
+    layer = DistributedEmbedding(tables((3, 1), combiner=None))
+    with pytest.raises(ValueError, match="need a static shape after the batch, or a combiner"):
+        tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
+
+
+def test_in_a_keras_model():
+    """model.fit moves the rows of the batches."""
+    layer = counting(DistributedEmbedding(tables((3, 1), (4, 1), combiner=None)))
+    features = [keras.Input([], dtype="int32") for _ in range(2)]
+    model = keras.Model(features, keras.layers.Add()(layer(features)))
+    model.compile("sgd", "mse")
+    model.fit([np.array([1, 1]), np.array([0, 2])], np.zeros(2), verbose=0, batch_size=2)
+    first, second = layer.get_weights()
+    assert first[0] == 0 and first[2] == 2 and first[1] < 1
+    assert second[1] == 101 and second[0] < 100 and second[2] < 102

@@ -1,0 +1,147 @@
+"""Evaluation of a model over every row, on one rank and on several."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.batch import Batch, Inputs
+from dataloading.synthetic import SyntheticDataset, synthetic_spec
+from nn import evaluator as evaluator_module
+from nn.evaluator import ClickEvaluator
+from nn.metrics import NonFiniteScores
+from tests.nn.fake_world import run_threads
+
+SPEC = synthetic_spec([10], num_numerical=2)
+
+
+def first_numerical(inputs):
+    """A model: the score is the first numerical."""
+    return inputs.numerical[:, :1]
+
+
+def generated(num_rows, batch_size, rank=0, world_size=1):
+    return SyntheticDataset(
+        SPEC, "test", batch_size, num_rows=num_rows, rank=rank, world_size=world_size
+    )
+
+
+def rows(*batches):
+    """A data set of batches of (logits, labels, weights)."""
+
+    def batch(logits, labels, weights):
+        columns = [np.array(values, np.float32)[:, None] for values in (logits, labels, weights)]
+        return Batch(Inputs(columns[0], ()), *columns[1:])
+
+    made = [batch(*values) for values in batches]
+    spec = tf.TensorSpec([None, 1], tf.float32)
+    return SimpleNamespace(
+        num_batches=len(made),
+        dataset=lambda: tf.data.Dataset.from_generator(
+            lambda: iter(made), output_signature=Batch(Inputs(spec, ()), spec, spec)
+        ),
+    )
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The curves that were drawn instead of a PNG: (path, fpr, tpr, auc)."""
+    curves = []
+    monkeypatch.setattr(evaluator_module.plots, "roc_curve", lambda *args: curves.append(args))
+    return curves
+
+
+def test_real_rows_count_once_whatever_their_weight_in_the_loss():
+    dataset = rows(([0.0, 2.0], [0, 1], [1, 1]), ([0.0, 9.0], [1, 0], [1.5, 0.0]))
+    scores = dict(ClickEvaluator(first_numerical, dataset).evaluate())
+    assert list(scores) == ["auc", "log_loss"]
+    assert scores["auc"] == 1.5 / 2  # 2 > 0, 0 = 0
+    expected = (2 * math.log(2) + math.log(1 + math.exp(-2))) / 3
+    assert scores["log_loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_bins_tell_their_error_bound():
+    evaluator = ClickEvaluator(first_numerical, generated(500, 64), auc_thresholds=50)
+    exact = dict(ClickEvaluator(first_numerical, generated(500, 64)).evaluate())
+    scores = dict(evaluator.evaluate())
+    assert 0 < scores["auc_error_bound"] < 0.05
+    assert abs(scores["auc"] - exact["auc"]) <= scores["auc_error_bound"]
+
+
+def test_the_note_is_there_with_the_first_number():
+    evaluator = ClickEvaluator(first_numerical, rows(([0.0], [1], [1])))
+    assert evaluator.note == ""
+    assert math.isnan(next(evaluator.evaluate())[1])
+    assert "it needs both classes" in evaluator.note
+
+
+def test_the_last_evaluation_is_drawn(drawn, tmp_path):
+    evaluator = ClickEvaluator(first_numerical, rows(([0.0, 2.0], [0, 1], [1, 1])))
+    evaluator.draw(tmp_path, {})
+    assert drawn == []
+    evaluator.draw(tmp_path, dict(evaluator.evaluate()))
+    ((path, fpr, tpr, auc),) = drawn
+    assert path == tmp_path / "roc.png" and auc == 1
+    assert (fpr.tolist(), tpr.tolist()) == ([0, 0, 1, 1], [0, 1, 1, 1])
+
+
+@pytest.mark.parametrize("auc_thresholds", [None, 100], ids=["exact", "binned"])
+@pytest.mark.parametrize("num_rows", [384, 333, 1])  # 333: the last batch is uneven
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_ranks_agree_with_one(size, num_rows, auc_thresholds, drawn, tmp_path):
+    one = ClickEvaluator(first_numerical, generated(num_rows, 48), auc_thresholds)
+    expected = dict(one.evaluate())
+
+    def run(world):
+        dataset = generated(num_rows, 48, world.rank, world.size)
+        evaluator = ClickEvaluator(first_numerical, dataset, auc_thresholds, world)
+        results = evaluator.evaluate()
+        found = dict([next(results)])  # all communication is over by now
+        if world.is_chief:
+            calls = list(world.calls)
+            found |= dict(results)
+            evaluator.draw(tmp_path, found)
+            assert world.calls == calls
+        else:
+            found |= dict(results)
+        return found, evaluator.note
+
+    results = run_threads(size, run)
+    assert all(repr(result) == repr(results[0]) for result in results)
+    found, note = results[0]
+    assert note == one.note
+    assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
+    if auc_thresholds is None and num_rows > 1:
+        assert found["auc"] == expected["auc"]
+    (curve,) = drawn
+    assert curve[0] == tmp_path / "roc.png"
+
+
+@pytest.mark.parametrize("bad_batch", [0, 17, 39])
+def test_nan_on_one_rank_ends_all_ranks_after_the_last_batch(bad_batch):
+    """The model has a collective in every batch: a rank that left early would stop the others."""
+
+    def run(world):
+        good = ([0.0, 1.0], [0, 1], [1, 1])
+        batches = [good] * 40
+        if world.rank == 1:
+            batches[bad_batch] = ([0.0, math.nan], [0, 1], [1, 1])
+
+        evaluator = ClickEvaluator(first_numerical, rows(*batches), None, world)
+        score_next = evaluator._scorer.score_next
+
+        def score_together(iterator):
+            world.all_gather([world.rank], "forward")
+            return score_next(iterator)
+
+        evaluator._scorer.score_next = score_together
+        try:
+            return list(evaluator.evaluate())
+        finally:
+            assert world.calls.count("forward") == 40
+
+    for error in run_threads(3, run):
+        assert isinstance(error, NonFiniteScores)
+        assert str(error).startswith("rank 1: metrics: 1 of 2 logits of a batch are NaN")

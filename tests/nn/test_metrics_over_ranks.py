@@ -1,0 +1,395 @@
+"""Metrics of rows that are spread over ranks: those of one accumulator that has them all."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nn.metrics import BinnedMetrics, ExactMetrics, NonFiniteScores
+from nn.metrics_over_ranks import MetricsOverRanks, group_equal, over_ranks
+from nn.sorted_scores import SortedScores, doubled_wins, mass_below
+from runtime.distributed import World
+from tests.nn.fake_world import run_threads
+
+SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])
+KINDS = pytest.mark.parametrize(
+    "make", [ExactMetrics, lambda: BinnedMetrics(1000)], ids=["exact", "binned"]
+)
+
+
+def scores_of_ranks(size, make, rows_of_rank, batch_size=7):
+    """What `result()` gives or raises on each rank; rows are (labels, logits, weights or None)."""
+
+    def run(world):
+        metrics = over_ranks(make(), world)
+        labels, logits, weights = rows_of_rank[world.rank]
+        for start in range(0, len(labels), batch_size):
+            rows = slice(start, start + batch_size)
+            metrics.update(labels[rows], logits[rows], None if weights is None else weights[rows])
+        return metrics.result()
+
+    return run_threads(size, run)
+
+
+def one_accumulator(make, rows_of_rank):
+    metrics = make()
+    for labels, logits, weights in rows_of_rank:
+        metrics.update(labels, logits, weights)
+    return metrics
+
+
+def assert_same_everywhere(results):
+    assert all(repr(result) == repr(results[0]) for result in results), results
+
+
+def random_rows(num_rows, seed=0, decimals=None, weighted=False, positive_fraction=0.3):
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(num_rows) < positive_fraction).astype(np.float32)
+    logits = (rng.normal(size=num_rows) + labels).astype(np.float32)
+    if decimals is not None:
+        logits = logits.round(decimals)
+    weights = rng.choice([0, 0.5, 1, 3], num_rows).astype(np.float32) if weighted else None
+    return labels, logits, weights
+
+
+def spread(rows, size, seed=0, uneven=False):
+    """The rows in random order on `size` ranks; uneven: the last rank has none."""
+    order = np.random.default_rng(seed).permutation(len(rows[0]))
+    parts = [p for p in np.array_split(order, size - 1 if uneven and size > 1 else size)]
+    parts += [order[:0]] * (size - len(parts))
+    return [tuple(None if c is None else c[part] for c in rows) for part in parts]
+
+
+def test_hand_computed_on_two_ranks():
+    # Pairs (positive, negative): 1 > 0, 1 > -1, 0 = 0 (half), 0 > -1: 3.5 of 4. The tie is
+    # between the ranks.
+    ranks = [([1, 0], [0.0, -1.0], None), ([1, 0], [1.0, 0.0], None)]
+    results = scores_of_ranks(2, ExactMetrics, ranks)
+    assert_same_everywhere(results)
+    assert results[0].auc == 3.5 / 4 and results[0].num_rows == 4 and results[0].note == ""
+    expected = 2 * (math.log(1 + math.exp(-1)) + math.log(2)) / 4
+    assert results[0].log_loss == pytest.approx(expected, rel=1e-15)
+
+
+def test_hand_computed_weights_on_two_ranks():
+    # A positive of weight 2: above a negative of weight 3 (6), tied with one of weight 1 (2 / 2).
+    # The rank of the latter has no weights other than 1.
+    ranks = [([1, 0], [0.5, -0.5], [2, 3]), ([0], [0.5], None)]
+    results = scores_of_ranks(2, ExactMetrics, ranks)
+    assert_same_everywhere(results)
+    assert results[0].auc == (6 + 1) / 8
+
+
+@SIZES
+@pytest.mark.parametrize("decimals", [None, 2, 1, 0], ids=["no_ties", "few", "many", "heavy"])
+@pytest.mark.parametrize("positive_fraction", [0.03, 0.5, 0.9])
+@pytest.mark.parametrize("uneven", [False, True], ids=["even", "uneven"])
+def test_exact_auc_is_that_of_one_rank_to_the_last_bit(size, decimals, positive_fraction, uneven):
+    rows = random_rows(5000, 1, decimals, positive_fraction=positive_fraction)
+    ranks = spread(rows, size, uneven=uneven)
+    expected = one_accumulator(ExactMetrics, [rows]).result()
+    results = scores_of_ranks(size, ExactMetrics, ranks, batch_size=999)
+    assert_same_everywhere(results)
+    assert results[0].auc == expected.auc
+    assert results[0].log_loss == pytest.approx(expected.log_loss, rel=1e-13)
+    assert results[0][2:] == expected[2:]
+
+
+@SIZES
+@pytest.mark.parametrize("decimals", [None, 1], ids=["no_ties", "ties"])
+def test_weighted_auc_is_that_of_one_rank(size, decimals):
+    rows = random_rows(3000, 2, decimals, weighted=True)
+    expected = one_accumulator(ExactMetrics, [rows]).result()
+    results = scores_of_ranks(size, ExactMetrics, spread(rows, size), batch_size=999)
+    assert_same_everywhere(results)
+    assert results[0].auc == pytest.approx(expected.auc, abs=1e-13)
+    assert results[0].log_loss == pytest.approx(expected.log_loss, rel=1e-13)
+    assert results[0].num_rows == expected.num_rows
+
+
+@SIZES
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_binned_scores_are_those_of_one_rank(size, weighted):
+    rows = random_rows(3000, 3, weighted=weighted)
+
+    def make():
+        return BinnedMetrics(50)
+
+    expected = one_accumulator(make, [rows]).result()
+    results = scores_of_ranks(size, make, spread(rows, size, uneven=True))
+    assert_same_everywhere(results)
+    assert results[0].auc == pytest.approx(expected.auc, abs=1e-14)
+    assert results[0].auc_error_bound == pytest.approx(expected.auc_error_bound, rel=1e-12)
+    assert results[0].log_loss == pytest.approx(expected.log_loss, rel=1e-13)
+    assert results[0].num_rows == expected.num_rows
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.booleans(),
+            st.one_of(
+                st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf]),
+                st.floats(-50, 50, width=32),
+            ),
+            st.sampled_from([0, 1]),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    copies=st.integers(1, 5),
+    size=st.integers(2, 4),
+)
+def test_random_rows_equal_one_accumulator(rows, copies, size):
+    columns = [np.array(column) for column in zip(*rows * copies, strict=True)]
+    owner, columns = columns[0] % size, columns[1:]
+    ranks = [tuple(column[owner == rank] for column in columns) for rank in range(size)]
+    results = scores_of_ranks(size, ExactMetrics, ranks)
+    if not columns[2].any():
+        assert all("nothing to evaluate" in str(error) for error in results)
+        return
+    expected = one_accumulator(ExactMetrics, ranks).result()
+    assert_same_everywhere(results)
+    assert repr(results[0].auc) == repr(expected.auc)
+    assert results[0].log_loss == pytest.approx(expected.log_loss, rel=1e-13)
+    assert results[0][2:] == expected[2:]
+
+
+@KINDS
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_has_no_auc_but_a_log_loss(make, label):
+    ranks = [([label] * 2, [0.0, 0.0], None), ([], [], None), ([label], [0.0], [1.0])]
+    results = scores_of_ranks(3, make, ranks)
+    assert_same_everywhere(results)
+    assert math.isnan(results[0].auc)
+    assert results[0].note == f"AUC is undefined, it needs both classes: all 3 labels are {label}"
+    assert results[0].log_loss == pytest.approx(math.log(2), rel=1e-15)
+
+
+@KINDS
+def test_each_rank_may_have_one_class_only(make):
+    ranks = [([1, 1], [0.0, 2.0], None), ([0, 0], [1.0, -1.0], None), ([], [], None)]
+    results = scores_of_ranks(3, make, ranks)
+    assert_same_everywhere(results)
+    assert results[0].auc == 3 / 4
+
+
+@KINDS
+def test_no_rows_at_all_is_an_error_of_all_ranks(make):
+    ranks = [([], [], None), ([1.0], [0.0], [0.0])]
+    for error in scores_of_ranks(2, make, ranks):
+        assert isinstance(error, ValueError) and "nothing to evaluate" in str(error)
+
+
+def test_an_infinite_loss_is_infinite_on_all_ranks():
+    results = scores_of_ranks(2, ExactMetrics, [([1, 0], [-np.inf, 0.0], None), ([], [], None)])
+    assert_same_everywhere(results)
+    assert results[0].log_loss == math.inf and results[0].auc == 0
+
+
+def bad_updates(world, make, bad_batches, as_tensors):
+    """Rank by rank a list of bad batches, each among good ones; nothing may be raised by them."""
+    metrics = MetricsOverRanks(make(), world)
+    for batch in [([1, 0], [0.0, 1.0]), *bad_batches[world.rank], ([1, 0], [0.0, 1.0])]:
+        metrics.update(*([tf.constant(part) for part in batch] if as_tensors else batch))
+    return metrics.result()
+
+
+@KINDS
+@pytest.mark.parametrize("as_tensors", [False, True], ids=["arrays", "tensors"])
+def test_nan_on_one_rank_is_an_error_of_all(make, as_tensors):
+    bad = [[], [([1.0, 0.0], [math.nan, 1.0])], []]
+    errors = run_threads(3, bad_updates, make, bad, as_tensors)
+    for error in errors:
+        assert isinstance(error, NonFiniteScores)
+        assert str(error).startswith("rank 1: metrics: 1 of 2 logits of a batch are NaN")
+        assert "ranks have an error" not in str(error)
+
+
+@KINDS
+def test_errors_of_several_ranks(make):
+    nan, wrong = ([1.0], [math.nan]), ([7.0], [0.0])
+    for error in run_threads(3, bad_updates, make, [[], [nan], [nan, wrong]], False):
+        assert isinstance(error, NonFiniteScores)
+        assert str(error).startswith("rank 1: ")
+        assert str(error).endswith("(2 of 3 ranks have an error)")
+    # Wrong labels are not a model that has diverged.
+    for error in run_threads(2, bad_updates, make, [[wrong], [nan]], False):
+        assert not isinstance(error, NonFiniteScores)
+        assert str(error).startswith("rank 0: metrics: labels must be 0 or 1, received 7")
+
+
+def test_a_world_of_one_is_the_accumulator_itself():
+    metrics = ExactMetrics()
+    assert over_ranks(metrics, World()) is metrics
+
+
+def test_rows_may_be_added_after_a_result():
+    rows = random_rows(600, decimals=1)
+
+    def run(world):
+        metrics = over_ranks(ExactMetrics(), world)
+        own = [column[world.rank :: world.size] for column in rows[:2]]
+        metrics.update(*(column[:50] for column in own))
+        first = metrics.result(), metrics.roc_curve()
+        assert first[0] == metrics.result()
+        metrics.update(*(column[50:] for column in own))
+        metrics.roc_curve()
+        return metrics.result()
+
+    results = run_threads(3, run)
+    assert_same_everywhere(results)
+    assert results[0].auc == one_accumulator(ExactMetrics, [rows]).result().auc
+
+
+def largest_range(size, rows_of_rank):
+    """Received scores and masses of the rank with most, and which collectives there were."""
+
+    def run(world):
+        received = []
+        send = world.all_to_all
+        world.all_to_all = lambda *args: received.append(send(*args)) or received[-1]
+        metrics = over_ranks(ExactMetrics(), world)
+        metrics.update(*rows_of_rank[world.rank])
+        metrics.result()
+        return sum(len(values) for values, _ in received), set(world.calls)
+
+    received, names = zip(*run_threads(size, run), strict=True)
+    return max(received), names[0]
+
+
+@pytest.mark.parametrize("skewed", [False, True], ids=["same", "sorted"])
+def test_ranges_are_even(skewed):
+    """Also where each rank has scores of its own: rank 0 the lowest, rank 3 the highest."""
+    labels, logits, _ = random_rows(40_000)
+    if skewed:
+        logits = np.sort(logits)
+    ranks = [(labels[r * 10_000 :][:10_000], logits[r * 10_000 :][:10_000]) for r in range(4)]
+    largest, names = largest_range(4, ranks)
+    assert largest < 10_000 * 1.05
+    assert not any("grouped" in name for name in names)
+
+
+def test_heavy_ties_travel_together():
+    """Half of all rows have one score, the others are different."""
+    labels, logits, _ = random_rows(40_000)
+    logits[::2] = 0.25
+    ranks = [(labels[r::4], logits[r::4]) for r in range(4)]
+    ranks = [spread((*rows, None), 1)[0][:2] for rows in ranks]
+    largest, _ = largest_range(4, ranks)
+    assert largest < 10_000
+    constant = [(labels[r::4], np.zeros(10_000)) for r in range(4)]
+    largest, _ = largest_range(4, constant)
+    assert largest == 4 * 2 * 2  # of 4 ranks, 2 classes: score and mass
+
+
+def test_equal_scores_are_grouped():
+    rows = SortedScores(np.array([-1, -1, -1, 0, 0, 0, 0, 2], np.float32))
+    singles, (scores, masses) = group_equal(rows, weighted=False)
+    assert singles.tolist() == [-1, -1, -1, 2]
+    assert (scores.tolist(), masses.tolist(), masses.dtype) == ([0], [4], np.int64)
+    singles, (scores, masses) = group_equal(rows, weighted=True)
+    assert singles.size == 0 and scores.tolist() == [-1, 0, 2] and masses.tolist() == [3, 4, 1]
+    assert masses.dtype == np.float64
+    singles, _ = group_equal(SortedScores(rows.scores[:4]), weighted=False)
+    assert singles.tolist() == [-1, -1, -1, 0]
+    halves = SortedScores(np.array([1, 1, 3], np.float32), np.array([0, 0.5, 2.5, 3]))
+    _, (scores, masses) = group_equal(halves, weighted=True)
+    assert (scores.tolist(), masses.tolist()) == ([1, 3], [2.5, 0.5])
+    for weighted in (False, True):
+        singles, (scores, masses) = group_equal(SortedScores(rows.scores[:0]), weighted)
+        assert singles.size == scores.size == masses.size == 0
+
+
+def test_pairs_of_several_parts_by_hand():
+    positives = [
+        SortedScores(np.array([1, 3], np.float32)),
+        SortedScores(np.array([2, 3], np.float32), np.array([0, 5, 7])),
+    ]
+    negatives = [SortedScores(np.array([2], np.float32), np.array([0, 4]))]
+    # 3 x 4 pairs are won (score 3), 5 x 4 are ties (score 2).
+    assert doubled_wins(positives, negatives) == 2 * 12 + 20
+    assert doubled_wins(negatives, positives) == 2 * 4 + 20
+    assert mass_below(positives, np.array([2.0, 3.0]), "left").tolist() == [1, 6]
+    assert mass_below(positives, np.array([2.0, 3.0]), "right").tolist() == [6, 9]
+
+
+def test_pairs_beyond_64_bits_are_counted():
+    tied = [SortedScores(np.zeros(1, np.float32), np.array([0, 2**40]))]
+    assert doubled_wins(tied, tied) == 2**80
+
+
+def curves_of_ranks(size, make, rows_of_rank, max_points):
+    def run(world):
+        metrics = over_ranks(make(), world)
+        metrics.update(*rows_of_rank[world.rank])
+        return metrics.roc_curve(max_points)
+
+    return run_threads(size, run)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("max_points", [20, 1000])
+def test_points_lie_on_the_curve_of_all_rows(size, weighted, max_points):
+    rows = random_rows(8000, decimals=3, weighted=weighted)
+    curves = curves_of_ranks(size, ExactMetrics, spread(rows, size, uneven=True), max_points)
+    assert_same_everywhere([curve.tolist() for curve in np.array(curves)])
+    fpr, tpr = curves[0]
+    assert 0.8 * max_points < len(fpr) == len(tpr) <= max_points
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
+    assert (np.diff(fpr) >= 0).all() and (np.diff(tpr) >= 0).all()
+    labels, logits, weights = rows
+    weights = np.ones_like(labels) if weights is None else weights
+    thresholds = np.unique(logits)
+    above = [
+        np.array([weights[(labels == label) & (logits >= t)].sum() for t in thresholds])
+        / weights[labels == label].sum()
+        for label in (0, 1)
+    ]
+    on_curve = np.stack(above, axis=1)
+    for point in np.stack([fpr, tpr], axis=1)[1:-1:20]:
+        assert np.abs(on_curve - point).sum(axis=1).min() < 1e-6
+    gaps = np.maximum(np.diff(fpr), np.diff(tpr))
+    assert gaps.max() < 4 * 2 / max_points  # evenly along it
+
+
+def test_few_rows_give_the_whole_roc_curve():
+    ranks = [([1, 0], [4.0, 1.0]), ([1], [2.0]), ([0], [3.0]), ([], [])]
+    for fpr, tpr in curves_of_ranks(4, ExactMetrics, ranks, 1000):
+        assert fpr.tolist() == [0, 0, 0.5, 0.5, 1, 1]
+        assert tpr.tolist() == [0, 0.5, 0.5, 1, 1, 1]
+
+
+@KINDS
+@pytest.mark.parametrize("label", [0, 1])
+def test_the_rate_of_a_class_without_rows_is_nan(make, label):
+    for fpr, tpr in curves_of_ranks(2, make, [([label], [0.0]), ([], [])], 100):
+        assert np.isnan(tpr if label == 0 else fpr).all()
+        assert np.isfinite(fpr if label == 0 else tpr).all()
+
+
+def test_the_binned_curve_is_that_of_one_rank():
+    rows = random_rows(3000)
+
+    def make():
+        return BinnedMetrics(200)
+
+    expected = one_accumulator(make, [rows]).roc_curve(100)
+    for curve in curves_of_ranks(3, make, spread(rows, 3), 100):
+        np.testing.assert_allclose(curve, expected, atol=1e-14)
+
+
+@KINDS
+def test_a_curve_that_cannot_be_drawn_is_an_error_of_all_ranks(make):
+    for error in curves_of_ranks(2, make, [([1], [0.0]), ([0], [1.0])], 3):
+        assert "max_points must be at least 4, received 3" in str(error)
+    for error in curves_of_ranks(2, make, [([1], [math.nan]), ([0], [1.0])], 100):
+        assert isinstance(error, NonFiniteScores) and "rank 0: " in str(error)
+    for error in curves_of_ranks(2, make, [([], []), ([], [])], 100):
+        assert "nothing to evaluate" in str(error)

@@ -1,0 +1,110 @@
+"""Starts several processes and collects what each of them found."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LAUNCHERS = ("gloo", "mpi")
+
+
+class RanksRun(NamedTuple):
+    """What several processes left behind.
+
+    Attributes:
+      returncode: the launcher's exit code.
+      output: all that they and the launcher wrote.
+      results: what rank 0, 1, ... wrote as JSON; None where one wrote nothing.
+    """
+
+    returncode: int
+    output: str
+    results: list[Any]
+
+
+@pytest.fixture(scope="session")
+def mpi() -> None:
+    """Skips where mpirun is absent or Horovod cannot use it."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is not there (Debian: apt-get install libopenmpi-dev openmpi-bin)")
+    import horovod.tensorflow as hvd
+
+    if not hvd.mpi_built():
+        pytest.skip("Horovod was built without MPI; install it and run `make -B setup`")
+
+
+@pytest.fixture
+def run_ranks(request, tmp_path_factory):
+    """Runs a script or module on several ranks, one thread each.
+
+    `run_ranks(num_ranks, "tests/ranks/x_worker.py", *args)` or `run_ranks(num_ranks, "module")`,
+    with launcher "gloo" or "mpi" (skips where there is none), variables `env`, and `timeout` in
+    seconds, after which nothing is left running. Starting takes seconds: do many checks in one run.
+    A worker writes its result to the file `$RANK_RESULTS/<rank>.json`. With check, an exit code
+    other than 0 fails the test and shows the output.
+    """
+
+    def run(
+        num_ranks: int,
+        program: str,
+        *args: object,
+        launcher: str = "gloo",
+        env: dict[str, str] | None = None,
+        timeout: float = 180,
+        check: bool = True,
+    ) -> RanksRun:
+        results = tmp_path_factory.mktemp("ranks")
+        if launcher == "mpi":
+            request.getfixturevalue("mpi")
+            command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+        else:
+            command = [str(Path(sys.executable).parent / "horovodrun"), "--gloo"]
+        command += ["-np", str(num_ranks), sys.executable]
+        command += [program] if program.endswith(".py") else ["-m", program]
+        returncode, output = run_limited(
+            [*command, *map(str, args)],
+            {
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "TF_CPP_MIN_LOG_LEVEL": "2",
+                "TF_NUM_INTRAOP_THREADS": "1",
+                "TF_NUM_INTEROP_THREADS": "1",
+                "OMP_NUM_THREADS": "1",
+                "RANK_RESULTS": str(results),
+                **(env or {}),
+            },
+            timeout,
+        )
+        if check and returncode:
+            pytest.fail(f"{launcher}, {num_ranks} ranks: exit code {returncode}\n{output}")
+        files = [results / f"{rank}.json" for rank in range(num_ranks)]
+        found = [json.loads(file.read_text()) if file.exists() else None for file in files]
+        return RanksRun(returncode, output, found)
+
+    return run
+
+
+def run_limited(command: list[str], env: dict[str, str], timeout: float) -> tuple[int, str]:
+    """Exit code and output of a command, of which no process is left after the time-out."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        # horovodrun's processes have sessions of their own, so that killing a group is not enough.
+        for child in [*psutil.Process(process.pid).children(recursive=True), process]:
+            try:
+                child.kill()
+            except psutil.NoSuchProcess:
+                continue
+        output, _ = process.communicate()
+        pytest.fail(f"not done within {timeout} s: {' '.join(command)}\n{output}")
+    return process.returncode, output

@@ -1,0 +1,153 @@
+"""Tape, optimizer and broadcast on two ranks (data_parallel_worker.py), and on one process."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import nn.embedding as dmp
+from nn.keras import keras
+from tests.ranks import data_parallel_worker
+
+
+@pytest.fixture(scope="module")
+def two_ranks(root):
+    """What the worker wrote; it goes on to the next case after none that failed."""
+    horovodrun = Path(sys.executable).parent / "horovodrun"
+    if not horovodrun.exists():
+        pytest.skip("Horovod is not installed")
+    return subprocess.run(
+        [horovodrun, "--gloo", "-np", "2", sys.executable, "-m", data_parallel_worker.__name__],
+        cwd=root,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("case", data_parallel_worker.CASES)
+def test_two_ranks_do_what_one_does(two_ranks, case):
+    done = re.findall(rf"rank (\d) of 2: {case} ok", two_ranks.stdout)
+    assert sorted(done) == ["0", "1"], two_ranks.stdout + two_ranks.stderr
+
+
+@pytest.mark.parametrize("wrap_first", [False, True])
+def test_one_process_has_a_plain_tape(wrap_first):
+    own, other = tf.Variable(3.0), tf.Variable(2.0)
+    own.de_local = True
+    if wrap_first:
+        with dmp.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
+            loss = own * other
+    else:
+        with tf.GradientTape(persistent=True) as tape:
+            loss = own * other
+        tape = dmp.DistributedGradientTape(tape, sparse_as_dense=True)
+    found = tape.gradient(loss, {"own": own, "none": tf.Variable(1.0)}, use_generic_names=True)
+    assert float(found["own"]) == 2.0 and found["none"] is None
+    assert [float(g) for g in tape.gradient(loss, [own, other], output_gradients=2.0)] == [4, 6]
+    assert [v.ref() for v in tape.watched_variables()] == [own.ref(), other.ref()]
+    tape.register_local_source(other)
+    mine, ours = tape.get_local_and_global_gradients(loss, [own, other])
+    assert [float(g) for _, g in mine] == [2.0, 3.0] and ours == []
+
+
+def test_one_process_tape_records_what_it_is_told():
+    watched, reset = tf.constant([1.0, 2.0]), tf.Variable(1.0)
+    with dmp.DistributedGradientTape(
+        tf.GradientTape(persistent=True, watch_accessed_variables=False)
+    ) as tape:
+        tape.watch(watched)
+        squares = watched * watched
+        with tape.stop_recording():
+            hidden = watched * 5.0
+    assert tape.gradient(squares, watched).numpy().tolist() == [2, 4]
+    assert tape.gradient(hidden, watched) is None
+    zero = tape.gradient(hidden, watched, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    assert zero.numpy().tolist() == [0, 0]
+    assert tape.jacobian(squares, watched).numpy().tolist() == [[2, 0], [0, 4]]
+    with dmp.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
+        lost = reset * 2.0
+        tape.reset()
+        rows = tf.reshape(watched, [2, 1])
+        tape.watch(rows)
+        squares = rows * rows
+    assert tape.gradient(lost, reset) is None
+    assert tape.batch_jacobian(squares, rows).numpy().reshape(-1).tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.legacy.SGD])
+def test_one_process_has_the_optimizer_itself(make):
+    optimizer = make(0.5)
+    config = optimizer.get_config()
+    assert dmp.DistributedOptimizer(optimizer, name="any", device_dense="") is optimizer
+    assert type(optimizer) is make and optimizer.get_config() == config
+    variable = tf.Variable(1.0)
+    optimizer.apply_gradients([(tf.constant(1.0), variable)])
+    assert variable.numpy() == 0.5
+
+
+def test_one_process_broadcasts_nothing():
+    variable = tf.Variable([1.0])
+    dmp.broadcast_variables([variable])
+    assert variable.numpy().tolist() == [1.0]
+    with pytest.raises(ValueError, match="one of the 1 ranks, got 1"):
+        dmp.broadcast_variables([variable], root_rank=1)
+
+
+@pytest.mark.parametrize("input_shape", [[2], None], ids=["built", "unbuilt"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_one_process_fits_as_without(input_shape, policy):
+    def weights(wrap, callbacks):
+        keras.utils.set_random_seed(1)
+        kwargs = {"input_shape": input_shape} if input_shape else {}
+        model = keras.Sequential([keras.layers.Dense(1, dtype=policy, **kwargs)])
+        optimizer = keras.mixed_precision.LossScaleOptimizer(wrap(keras.optimizers.Adam(0.1)))
+        model.compile(optimizer, "mse")
+        model.fit(tf.ones([4, 2]), tf.zeros([4, 1]), verbose=0, callbacks=callbacks)
+        return model.get_weights()
+
+    callback = dmp.BroadcastGlobalVariablesCallback(0)
+    found = weights(dmp.DistributedOptimizer, [callback])
+    assert callback.broadcast_done
+    for mine, theirs in zip(found, weights(lambda optimizer: optimizer, []), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_callback_leaves_variables_alone():
+    one, other = tf.Variable([1.0, 2.0]), tf.Variable(2.0)
+    for given in (one, [one]):
+        callback = dmp.BroadcastGlobalVariablesCallback(0, local_variables=given)
+        callback.register_local_var(other)
+        assert callback.local_variables == {one.ref(), other.ref()}
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (
+            lambda: dmp.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=2),
+            "backward_passes_per_step=2 is not supported",
+        ),
+        (
+            lambda: dmp.DistributedGradientTape(
+                tf.GradientTape(), process_set=type("Set", (), {"ranks": [0, 1]})
+            ),
+            r"process_set has ranks \[0, 1\], but all 1 must train",
+        ),
+    ],
+)
+def test_options_that_are_not_supported(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()
+
+
+def test_a_misspelt_option_is_an_error():
+    with pytest.raises(TypeError, match="sparse_is_dense"):
+        dmp.DistributedOptimizer(keras.optimizers.SGD(), sparse_is_dense=True)

@@ -1,0 +1,64 @@
+"""N ranks equal one rank: outputs, losses and all weights after five steps (equality_worker.py).
+
+One launch has each placement with each kind of input, with one optimizer each; together the
+launches have them with every optimizer (more than once).
+"""
+
+import json
+
+import pytest
+
+from tests.ranks.equality_worker import OPTIMIZERS
+
+LAUNCHES = [("gloo", 2), ("gloo", 3), ("gloo", 4), ("mpi", 2), ("mpi", 3), ("mpi", 4)]
+assert len(LAUNCHES) >= len(OPTIMIZERS)
+
+
+@pytest.fixture(scope="module")
+def one_rank(tmp_path_factory, run_script):
+    """What one process finds, in a file."""
+    folder = tmp_path_factory.mktemp("one_rank")
+    done = run_script(
+        "-m",
+        "tests.ranks.equality_worker",
+        "--reference",
+        folder / "reference.npz",
+        env={"RANK_RESULTS": str(folder), "TF_NUM_INTRAOP_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_compiled_and_low_precision_equal_one_rank_in_eager_float32(one_rank):
+    report = json.loads((one_rank / "0.json").read_text())
+    assert len(report) >= 8
+    assert {name: what for name, what in report.items() if what} == {}
+
+
+@pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
+def test_ranks_equal_one_rank(one_rank, run_ranks, launcher, num_ranks):
+    run = run_ranks(
+        num_ranks,
+        "tests.ranks.equality_worker",
+        *("--reference", one_rank / "reference.npz"),
+        *("--turn", LAUNCHES.index((launcher, num_ranks))),
+        launcher=launcher,
+        timeout=500,
+    )
+    for rank, report in enumerate(run.results):
+        wrong = {name: what for name, what in report.items() if what}
+        assert wrong == {}, f"rank {rank}"
+        assert len(report) > 40
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+def test_every_optimizer_everywhere(one_rank, run_ranks, num_ranks):
+    run = run_ranks(
+        num_ranks,
+        "tests.ranks.equality_worker",
+        *("--reference", one_rank / "reference.npz"),
+        timeout=1500,
+    )
+    for report in run.results:
+        assert {name: what for name, what in report.items() if what} == {}

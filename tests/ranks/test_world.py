@@ -1,0 +1,60 @@
+"""`World` on several processes; each test starts them once."""
+
+import pytest
+
+WORKER = "tests/ranks/world_worker.py"
+
+
+@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
+def test_collectives(run_ranks, launcher, num_ranks):
+    run = run_ranks(num_ranks, WORKER, "collectives", launcher=launcher)
+    for rank, found in enumerate(run.results):
+        assert found.pop("world") == [rank, num_ranks, rank, num_ranks]
+        assert found.pop("keras") == num_ranks
+        assert len(found) >= 10
+        assert set(found.values()) == {"ok"}, "\n".join(v for v in found.values() if v != "ok")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "missing", "kind"),
+    [("gloo", 1, "graph"), ("mpi", 0, "eager")],
+)
+def test_a_rank_that_does_not_come_is_named(run_ranks, launcher, missing, kind):
+    run = run_ranks(2, WORKER, "stall", missing, kind, launcher=launcher, check=False, timeout=90)
+    survivor = run.results[1 - missing]
+    assert run.results[missing] is None
+    assert survivor["said"] == (
+        f"the 2 processes cannot go on: rank {missing} did not come to a collective within 2 "
+        "seconds (--rank_timeout_s)"
+    )
+    assert survivor["after_s"] > 2
+
+
+def test_a_rank_that_ends_is_named_at_once(run_ranks):
+    run = run_ranks(3, WORKER, "end", 1, "graph", check=False, timeout=90)
+    for rank in (0, 2):
+        said = run.results[rank]["said"]
+        assert said == "the 3 processes cannot go on: rank 1 ended", (rank, run.output)
+
+
+def test_a_rank_that_is_killed_ends_all(run_ranks):
+    """horovodrun itself ends the others, perhaps before they have said anything."""
+    run = run_ranks(2, WORKER, "kill", 1, "graph", check=False, timeout=90)
+    assert run.returncode != 0
+    assert "Process 1 exit with status code 137" in run.output
+
+
+def test_a_rank_that_does_not_start_is_named(run_ranks):
+    run = run_ranks(2, WORKER, "late", 60, check=False, timeout=50)
+    assert run.returncode != 0
+    assert "error: rank 1 of 2 did not start within 2 seconds" in run.output
+
+
+def test_ranks_that_do_not_see_each_other_are_refused(run_ranks):
+    alone = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    run = run_ranks(2, WORKER, "lonely", launcher="mpi", env=alone)
+    for found in run.results:
+        assert found["said"].startswith(
+            "2 processes were started (OMPI_COMM_WORLD_SIZE=2), but Horovod sees 1, and each would "
+            "train a model of its own: start them with `horovodrun --gloo -np 2 ...`"
+        )
