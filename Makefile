@@ -12,7 +12,7 @@ TENSORFLOW ?=
 # `make setup HOROVOD=no` leaves Horovod out, and with it training on several processes.
 HOROVOD ?= yes
 
-.PHONY: help setup demo test test-ranks test-all lint format lock bench bench-loader bench-preparation clean
+.PHONY: help setup demo test test-ranks test-all lint format lock bench bench-ranks bench-loader bench-preparation clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +50,9 @@ format: .venv/installed ## rewrite the code in the house format
 
 bench: .venv/installed .venv-torch/installed ## DLRM's training step beside a plain PyTorch DLRM, interleaved
 	@$(PY) -m benchmarks.dlrm_training
+
+bench-ranks: .venv/installed ## training on 2 ranks x 1 thread beside 1 rank x 2 threads, interleaved
+	@$(PY) -m benchmarks.rank_scaling
 
 bench-loader: .venv/installed ## samples per second of the loader alone
 	@$(PY) -m benchmarks.loader

@@ -350,7 +350,7 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
     if options.auc_threshold is not None and not stop:
         log.message(f"--auc_threshold {options.auc_threshold} was not reached")
     if world.is_chief:
-        plots.learning_curve(run_dir / "learning_curve.png", history)
+        plots.draw("learning_curve", run_dir / "learning_curve.png", history=history)
     return {
         **metrics,
         **best,

@@ -104,6 +104,12 @@ def merlin_options(config: Config) -> dict:
                 f"--{name} is not known to Merlin's distributed-embeddings: leave it out, or use "
                 "--embedding_backend native"
             )
+    if config.optimizer.sparse_optimizer == "rowwise_adagrad" and wanted.column_slice_threshold:
+        raise ValueError(
+            "--embedding_optimizer rowwise_adagrad needs means over whole rows, which Merlin's "
+            "column slices (--column_slice_threshold) do not give: use another optimizer, or "
+            "--embedding_backend native"
+        )
     offloading = wanted.cpu_offloading_threshold_gb
     return {
         "strategy": wanted.dist_strategy,
@@ -166,6 +172,7 @@ def make_plan(config: Config, spec: fs.FeatureSpec, world_size: int):
             state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
             state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
             exchange_itemsize=itemsize or (2 if config.run.amp else 4),
+            id_itemsize=8 if any(spec.dtype(name).itemsize > 4 for name in features) else 4,
             dp_input=not wanted.model_parallel_input,
         )
     except PlanError as error:

@@ -120,7 +120,7 @@ class RankSide:
             except TimeoutError:
                 if self._launcher.poll() is not None or time.monotonic() > deadline:
                     came = f"{len(self._ranks)} of {self._num_ranks} ranks came"
-                    raise RuntimeError(f"{self.name}: only {came}: {self._last_words()}") from None
+                    raise RuntimeError(f"{self.name}: {came}: {self._last_words()}") from None
         with connection:
             connection.settimeout(ANSWER_TIMEOUT_S)
             stream = connection.makefile("rw")
@@ -144,14 +144,14 @@ class RankSide:
         except OSError:  # a broken connection, or the time-out
             lines = [""]
         if not all(lines):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._launcher.wait(timeout=END_TIMEOUT_S)  # for all of the last words
             raise RuntimeError(f"{self.name} died during '{action}': {self._last_words()}")
         for rank in self._ranks:
             rank.signal(signal.SIGSTOP)
         return [json.loads(line) for line in lines]
 
     def _last_words(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._launcher.wait(timeout=END_TIMEOUT_S)  # the others' words come late
         self._log.seek(0)
         return self._log.read()[-3000:]
 
@@ -170,8 +170,8 @@ class RankSide:
         for rank in self._ranks:
             rank.signal(signal.SIGKILL)
             os.close(rank.handle)
-        if self._launcher.poll() is None:
-            os.killpg(self._launcher.pid, signal.SIGKILL)
-            self._launcher.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._launcher.pid, signal.SIGKILL)  # what is left of it
+        self._launcher.wait()
         self._ranks = []
         self._log.close()

@@ -112,15 +112,19 @@ def parts_ms(step: Callable[[], object], count: int, folder: str) -> Sequence[tu
     tf.profiler.experimental.stop()
     (trace,) = Path(folder).rglob("*.xplane.pb")
     shares = {
-        part: ps / 1e9 / count for part, ps in share_out(_intervals(trace.read_bytes())).items()
+        part: ps / 1e9 / count for part, ps in share_out(intervals_of(trace.read_bytes())).items()
     }
     always = {part for part, _ in (*PARTS, *LAST_PARTS)} | {OTHER}
     found = [(part, shares.get(part, 0.0)) for part in in_order(always | shares.keys())]
     return [*found, (WAITING, total_ms - sum(shares.values()))]
 
 
-def _intervals(trace: bytes) -> Iterable[Interval]:
-    """Operations of a trace, by part."""
+def intervals_of(trace: bytes) -> Iterable[Interval]:
+    """The operations of a trace, under the names of their parts.
+
+    Args:
+      trace: the bytes of an .xplane.pb file.
+    """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace.FromString(trace)

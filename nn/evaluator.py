@@ -86,4 +86,4 @@ class ClickEvaluator:
         """Draws the ROC curve of the last evaluation into `folder`; any rank may call it alone."""
         if self._curve is not None:
             fpr, tpr = self._curve()
-            plots.roc_curve(folder / "roc.png", fpr, tpr, metrics["auc"])
+            plots.draw("roc_curve", folder / "roc.png", fpr=fpr, tpr=tpr, auc=metrics["auc"])

@@ -51,7 +51,7 @@ if [ -d "$kept" ]; then
 fi
 
 echo "setup: building Horovod with ${transport/-/ and }${HOROVOD_GPU_OPERATIONS:+ and $HOROVOD_GPU_OPERATIONS} (2 to 10 minutes, once; $log)"
-{
+(
   # Packages that only the build needs stay out of .venv.
   tools=$work/tools
   pip install --target "$tools" setuptools==65.5.1 wheel==0.45.1 packaging
@@ -69,17 +69,16 @@ echo "setup: building Horovod with ${transport/-/ and }${HOROVOD_GPU_OPERATIONS:
 
   if [ $transport = gloo-mpi ]; then export HOROVOD_WITH_MPI=1; else export HOROVOD_WITHOUT_MPI=1; fi
   export HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
-  # Without CMAKE_..., a cmake from 4 on refuses Gloo's files; MAKEFLAGS are those of the outer make.
+  # For a cmake from 4 on, which refuses Gloo's files; and in place of what the outer make set.
   export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS=-j$(nproc)
   # The version becomes 0.28.1+stall, by which runtime/distributed.py knows the change above.
   export HOROVOD_LOCAL_VERSION=stall
   pip wheel --no-build-isolation --no-deps --no-cache-dir --verbose --wheel-dir "$work/wheel" \
     "$work/horovod-$version"
-  unset PYTHONPATH
   # Renamed when complete, so that no other set-up ever sees half of it.
   if ! { mkdir -p "$cache" && cp -r "$work/wheel" "$kept.$$" && mv -T "$kept.$$" "$kept"; }; then
     echo "not kept in $cache: it cannot be written, or another set-up was faster"
     rm -rf "$kept.$$"
   fi
-} >>"$log" 2>&1
+) >>"$log" 2>&1
 installed "$work/wheel"

@@ -1,16 +1,43 @@
 """Pictures of a run as PNG: the learning curve and the ROC curve.
 
 matplotlib is imported when a picture is drawn, and without pyplot, whose global state stays the
-caller's.
+caller's. Runs draw in a process of its own (`draw`).
 """
 
+import json
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _TRAIN, _VALIDATION, _QUIET = "#9db4cc", "#1f5fa8", "#999999"
 _BEST = "#c8501e"
+
+
+def draw(kind: str, path: str | Path, **content) -> None:
+    """Draws in a process of its own, so that matplotlib's 30 MiB are not added to this one's.
+
+    Args:
+        kind: "learning_curve" or "roc_curve", with the arguments of that function; numbers may be
+            NumPy's.
+
+    Raises:
+        OSError: it could not be drawn or written, with the process's last words.
+    """
+    plain = json.dumps(content, default=lambda value: value.tolist())
+    done = subprocess.run(
+        [sys.executable, "-m", "runtime.plots", kind, os.path.abspath(path)],
+        input=plain,
+        cwd=Path(__file__).resolve().parent.parent,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise OSError(f"{path} could not be drawn: {done.stderr.strip().splitlines()[-1:]}")
 
 
 def learning_curve(path: str | Path, history: Mapping[str, Sequence[tuple[float, float]]]):
@@ -120,3 +147,8 @@ def _write(figure, path):
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    kind, path = sys.argv[1:]
+    {"learning_curve": learning_curve, "roc_curve": roc_curve}[kind](path, **json.load(sys.stdin))

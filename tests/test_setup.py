@@ -2,17 +2,20 @@
 
 import os
 import re
+import shutil
 import stat
 import subprocess
+import sys
 
 import pytest
 
 
-def make(folder, *targets, path=None):
+def make(folder, *targets, path=None, home=None):
+    changed = {"PATH": path, "HOME": home}
     return subprocess.run(
         ["make", *targets],
         cwd=folder,
-        env={**os.environ, **({"PATH": path} if path else {})},
+        env={**os.environ, **{name: str(value) for name, value in changed.items() if value}},
         capture_output=True,
         text=True,
         timeout=60,
@@ -25,7 +28,13 @@ def clone(root, tmp_path):
     """Makefile and set-up scripts in a folder with a space in its name."""
     folder = tmp_path / "a clone"
     (folder / "runtime").mkdir(parents=True)
-    for name in ("Makefile", "requirements.lock", "runtime/setup.sh"):
+    for name in (
+        "Makefile",
+        "requirements.lock",
+        "requirements-horovod.txt",
+        "runtime/setup.sh",
+        "runtime/horovod.sh",
+    ):
         (folder / name).write_bytes((root / name).read_bytes())
     return folder
 
@@ -39,12 +48,17 @@ def program(folder, name, script):
 def test_help_lists_every_target(root):
     listed = re.findall(r"^  make (\S+)", make(root, "help").stdout, re.MULTILINE)
     assert listed == re.findall(r"^([a-z-]+):(?!=)", (root / "Makefile").read_text(), re.MULTILINE)
-    assert {"demo", "test", "bench", "setup"} <= set(listed)
+    assert {"demo", "test", "test-ranks", "bench", "setup"} <= set(listed)
 
 
-def test_ci_runs_the_tests(root):
+def test_ci_runs_all_tests_and_ends_with_one_summary(root):
     assert (root / ".ci/run").stat().st_mode & stat.S_IXUSR
-    assert "make test" in (root / ".ci/run").read_text()
+    commands = (root / ".ci/run").read_text().splitlines()
+    assert "set -euo pipefail" in commands
+    assert commands[-3:] == ["make lint", "make test-ranks", "make test"]
+    makefile = (root / "Makefile").read_text()
+    assert "pytest tests --ignore=tests/ranks\n" in makefile
+    assert "pytest tests/ranks\n" in makefile
 
 
 def test_lock_pins_every_package(root):
@@ -96,7 +110,7 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
         'printf "#!/bin/bash\\ncp \\"\\${@: -1}\\" got.txt" >.venv/bin/python; '
         "chmod +x .venv/bin/python; else echo 3.11; fi",
     )
-    flags = (f"PYTHON={tools / 'python'}",)
+    flags = (f"PYTHON={tools / 'python'}", "HOROVOD=no")
     for expected in (1, 1):
         done = make(clone, "setup", *flags)
         assert done.returncode == 0, done.stderr
@@ -108,3 +122,161 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
     installed = (clone / "got.txt").read_text()
     assert "tensorflow[and-cuda]==2.15.1" in installed
     assert "tensorflow-cpu" not in installed
+
+
+STAND_IN = """#!{python}
+# In place of Python with pip: says what it is asked to do, and makes a file where pip makes one.
+import os, pathlib, sys, tarfile
+args = sys.argv[1:]
+place = pathlib.Path.cwd()
+def calls(text):
+    with open(place / "calls", "a") as file:
+        file.write(text + "\\n")
+if args[0] == "-c":
+    if "import horovod" not in args[1]:
+        print(os.environ.get("STAND_IN_FACTS", "tensorflow-2.15.1-cpu-cpython-311-linux-x86_64"))
+    sys.exit()
+command = args[args.index("--disable-pip-version-check") + 1]
+if command == "install" and "--no-index" in args:
+    calls("install " + pathlib.Path(args[-1]).read_text())
+    sys.exit("damaged" in pathlib.Path(args[-1]).read_text())
+if command == "download":
+    work = pathlib.Path(args[args.index("--dest") + 1])
+    source = work / "source/gloo_controller.cc"
+    source.parent.mkdir()
+    source.write_text(os.environ.get("STAND_IN_SOURCE", "global_ranks_.reserve(size_);"))
+    with tarfile.open(work / "horovod-0.28.1.tar.gz", "w:gz") as tar:
+        tar.add(source, "horovod-0.28.1/horovod/common/gloo/gloo_controller.cc")
+if command == "wheel":
+    source = pathlib.Path(args[-1], "horovod/common/gloo/gloo_controller.cc").read_text()
+    mpi = "mpi" if "HOROVOD_WITH_MPI" in os.environ else "no mpi"
+    calls(f"build {{source}} {{mpi}} {{os.environ['HOROVOD_LOCAL_VERSION']}}")
+    if "STAND_IN_FAILS" in os.environ:
+        sys.exit("error: the compiler says no")
+    folder = pathlib.Path(args[args.index("--wheel-dir") + 1])
+    folder.mkdir()
+    (folder / "horovod-0.28.1+stall-cp311-cp311-linux_x86_64.whl").write_text("a wheel")
+"""
+
+
+@pytest.fixture
+def set_up_horovod(clone, tmp_path):
+    """Runs runtime/horovod.sh with a stand-in for Python; gives the process and what it called."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in (
+        *("bash", "grep", "mktemp", "ln", "rm", "nproc", "tar", "gzip", "sed", "mkdir", "cp", "mv"),
+        "cmake",
+    ):
+        (tools / name).symlink_to(shutil.which(name) or shutil.which("true"))
+    program(tools, "mpicxx", "")
+    program(tools, "mpirun", "")
+    (clone / ".venv/bin").mkdir(parents=True)
+    python = clone / ".venv/bin/python"
+    python.write_text(STAND_IN.format(python=sys.executable))
+    python.chmod(0o755)
+
+    def run(**env):
+        (clone / "calls").unlink(missing_ok=True)
+        done = subprocess.run(
+            ["bash", "runtime/horovod.sh"],
+            cwd=clone,
+            env={"PATH": str(tools), "HOME": str(tmp_path), **env},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        calls = clone / "calls"
+        return done, calls.read_text().splitlines() if calls.exists() else []
+
+    return run
+
+
+BUILT = ["build global_ranks_.resize(size_); mpi stall", "install a wheel"]
+
+
+def kept(tmp_path):
+    return sorted((tmp_path / ".cache/recommenders-at-scale").glob("*"))
+
+
+def test_horovod_is_built_once(set_up_horovod, tmp_path):
+    done, calls = set_up_horovod()
+    assert (done.returncode, calls) == (0, BUILT), done.stderr
+    assert "building Horovod with gloo and mpi" in done.stdout
+    (folder,) = kept(tmp_path)
+    assert folder.name == (
+        "horovod-0.28.1+stall-tensorflow-2.15.1-cpu-cpython-311-linux-x86_64-gloo-mpi"
+    )
+    done, calls = set_up_horovod()
+    assert (done.returncode, calls, done.stdout) == (0, ["install a wheel"], "")
+    # Another TensorFlow needs a build of its own, and so does a machine without MPI.
+    done, calls = set_up_horovod(STAND_IN_FACTS="tensorflow-2.16.1-cpu-cpython-311-linux-x86_64")
+    assert (done.returncode, calls) == (0, BUILT)
+    (tmp_path / "tools/mpirun").unlink()
+    done, calls = set_up_horovod()
+    assert calls == ["build global_ranks_.resize(size_); no mpi stall", "install a wheel"]
+    assert len(kept(tmp_path)) == 3
+
+
+def test_a_damaged_horovod_is_built_again(set_up_horovod, tmp_path):
+    set_up_horovod()
+    (wheel,) = kept(tmp_path)[0].glob("*.whl")
+    wheel.write_text("damaged")
+    done, calls = set_up_horovod()
+    assert (done.returncode, calls) == (0, ["install damaged", *BUILT]), done.stderr
+    assert "is of no use here, Horovod is built again" in done.stdout
+    assert [file.read_text() for file in kept(tmp_path)[0].glob("*")] == ["a wheel"]
+
+
+def test_a_cache_that_cannot_be_written_does_no_harm(set_up_horovod, tmp_path):
+    (tmp_path / ".cache").write_text("a file where the folder should be")
+    done, calls = set_up_horovod()
+    assert (done.returncode, calls) == (0, BUILT), done.stderr
+
+
+def test_nccl_beside_a_tensorflow_for_gpus(set_up_horovod, tmp_path):
+    program(tmp_path / "tools", "nvcc", "")
+    program(tmp_path / "tools", "g++", "[ -e nccl.h ]")
+    cuda = "tensorflow-2.15.1-cuda-cpython-311-linux-x86_64"
+    set_up_horovod(STAND_IN_FACTS=cuda)
+    assert kept(tmp_path)[-1].name.endswith("-gloo-mpi"), "no header of NCCL"
+    program(tmp_path / "tools", "g++", "")
+    set_up_horovod(STAND_IN_FACTS=cuda)
+    assert kept(tmp_path)[-1].name.endswith("-gloo-mpi-NCCL")
+    _, calls = set_up_horovod(STAND_IN_FACTS=cuda, HOROVOD_GPU_OPERATIONS="")
+    assert calls == ["install a wheel"], "the user may do without"
+
+
+@pytest.mark.parametrize(
+    "env", [{"STAND_IN_FAILS": "1"}, {"STAND_IN_SOURCE": "another version of Horovod"}]
+)
+def test_a_failed_build_is_one_sentence(set_up_horovod, clone, tmp_path, env):
+    done, _ = set_up_horovod(**env)
+    assert done.returncode != 0
+    assert re.fullmatch(
+        r"setup: Horovod could not be built, the end of \.venv/horovod_build\.log says why; .* "
+        r"make setup HOROVOD=no\n",
+        done.stderr,
+    )
+    assert kept(tmp_path) == []
+    if "STAND_IN_FAILS" in env:
+        assert "the compiler says no" in (clone / ".venv/horovod_build.log").read_text()
+
+
+def test_a_set_up_without_horovod_is_not_called_done(clone, tmp_path):
+    """Here the build fails; `make` runs it again next time."""
+    tools = tmp_path / "tools"
+    program(
+        tools,
+        "python",
+        'if [ "$1" = -m ]; then mkdir -p .venv/bin; printf "#!/bin/bash\n'
+        r'[[ "\$*" == *requirements.txt ]]" >.venv/bin/python; chmod +x .venv/bin/python; '
+        "else echo 3.11; fi",
+    )
+    done = make(clone, "setup", f"PYTHON={tools / 'python'}", home=tmp_path)
+    assert done.returncode != 0
+    assert "Horovod could not be built" in done.stderr
+    assert not (clone / ".venv/installed").exists()
+    done = make(clone, "setup", f"PYTHON={tools / 'python'}", "HOROVOD=no", home=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -356,6 +356,8 @@ class DistributedEmbedding(keras.layers.Layer):
             called = f"{self.name}: feature {f} ({spec.table.name})"
             signatures[f], ids[f] = read_ids(given, spec.combiner, called)
         self._check_batch_sizes(features, ids)
+        if any(of.values.dtype == tf.int64 for of in ids.values()):  # they travel together
+            ids = {f: of._replace(values=tf.cast(of.values, tf.int64)) for f, of in ids.items()}
         if not self.dp_input:
             signatures = self._signatures_of_all(signatures)
         check = self._check_ids

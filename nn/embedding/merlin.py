@@ -95,7 +95,7 @@ class MerlinEmbedding(keras.layers.Layer):
         )
 
     def row_means(self) -> None:
-        """Merlin's optimizers know nothing of other ranks' columns."""
+        """Means over whole rows are each rank's own matter, see `ranking.merlin_options`."""
         return
 
     def table_weights(self) -> list["MerlinTable"]:

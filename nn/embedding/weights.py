@@ -11,7 +11,7 @@ from nn.keras import keras
 from runtime.device import derive_seed
 
 # Of a table, at a time: small beside a table, large beside the cost of a call.
-PIECE_BYTES = 8 * 2**20
+PIECE_BYTES = 2 * 2**20
 
 BLOCK_ROWS = 4096  # rows whose initial values are drawn together
 

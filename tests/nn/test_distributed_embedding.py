@@ -80,6 +80,12 @@ def test_int64_ids():
     np.testing.assert_array_equal(result, [[2, 2]])
 
 
+def test_ids_of_two_dtypes():
+    layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
+    given = (tf.constant([[2]], tf.int64), tf.constant([[1]], tf.int32))
+    np.testing.assert_array_equal(layer(given, concatenate=True), [[2, 2, 101, 101]])
+
+
 def test_wrong_number_of_features():
     layer = DistributedEmbedding(tables((3, 2), (4, 2)))
     with pytest.raises(ValueError, match="expects ids of 2 features, got 1"):

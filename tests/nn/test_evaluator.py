@@ -49,7 +49,12 @@ def rows(*batches):
 def drawn(monkeypatch):
     """The curves that were drawn instead of a PNG: (path, fpr, tpr, auc)."""
     curves = []
-    monkeypatch.setattr(evaluator_module.plots, "roc_curve", lambda *args: curves.append(args))
+
+    def draw(kind, path, fpr, tpr, auc):
+        assert kind == "roc_curve"
+        curves.append((path, fpr, tpr, auc))
+
+    monkeypatch.setattr(evaluator_module.plots, "draw", draw)
     return curves
 
 

@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from runtime.plots import learning_curve, roc_curve
+from runtime.plots import draw, learning_curve, roc_curve
 
 HISTORY = {
     "train_loss": [(100, 0.6), (200, 0.5), (300, float("nan")), (400, 0.45)],
@@ -67,3 +67,13 @@ def test_pyplot_is_never_imported_and_matplotlib_only_to_draw(tmp_path):
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_in_a_process_of_its_own(tmp_path):
+    draw("learning_curve", tmp_path / "a.png", history=HISTORY)
+    rates = np.linspace(0, 1, 5)
+    draw("roc_curve", tmp_path / "b.png", fpr=rates, tpr=np.sqrt(rates), auc=np.float64("nan"))
+    assert _size(tmp_path / "a.png") and _size(tmp_path / "b.png")
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="could not be drawn.*file"):
+        draw("learning_curve", tmp_path / "file/x.png", history=HISTORY)

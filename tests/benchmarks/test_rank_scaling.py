@@ -1,0 +1,329 @@
+"""The benchmark of several ranks beside one: parts, processes, page, and a small run."""
+
+import argparse
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import dlrm_workload, rank_report, rank_scaling, rank_sides, step_parts
+from benchmarks.rank_sides import RankSide
+
+# Two "ranks" that a shell launches, and what they do.
+TWO = ["sh", "-c", 'RANK=1 "$@" & RANK=0 "$@" & wait', "launch"]
+RANK = [
+    sys.executable,
+    "-c",
+    "import json, os, socket, sys\n"
+    "from benchmarks.worker import answer_requests\n"
+    "rank = int(os.environ.get('RANK', 0))\n"
+    "def add(a, b): return {'sum': a + b + rank, 'pid': os.getpid()}\n"
+    "stream = socket.create_connection(('127.0.0.1', int(sys.argv[-1]))).makefile('rw')\n"
+    "print(json.dumps({'rank': rank, 'pid': os.getpid()}), file=stream, flush=True)\n"
+    "answer_requests({'add': add}, stream, stream)\n",
+]
+SMALL_TABLES = ",".join(map(str, [50] * 26))
+
+
+@pytest.mark.parametrize(
+    ("operation", "part"),
+    [
+        ("IteratorGetNext:IteratorGetNext", "batch from the iterator"),
+        ("PyFunc:PyFunc", "batch from the iterator"),
+        ("ranking_model/embedding/embedding.1.ids:HorovodAlltoall", "exchange: ids"),
+        ("ranking_model/embedding/embedding.1.lengths:HorovodAlltoall", "exchange: ids"),
+        ("ranking_model/embedding/embedding.1.vectors:HorovodAlltoall", "exchange: vectors"),
+        ("a/embedding.1.loose.0.12:HorovodAlltoall", "exchange: vectors"),
+        ("embedding.1.vectors.gradient:HorovodAlltoall", "exchange: gradients of vectors"),
+        ("embedding.1.rows.gradient:HorovodAlltoall", "exchange: gradients of vectors"),
+        (
+            "gradients.dense.float32:HorovodGroupedAllreduce",
+            "exchange: sum of the dense gradients",
+        ),
+        ("gradients.values.3:HorovodAllgather", "exchange: the rest"),
+        ("ranking_model/embedding/GatherV2:GatherV2", "vectors: from and to the order of ranks"),
+        ("GatherV2_1:GatherV2", "vectors: from and to the order of ranks"),
+        ("GatherV2:GatherV2", "interaction: triangle, joining and splitting"),
+        ("Unique:Unique", "rows: duplicates and order"),
+        ("argsort/TopKV2:TopKV2", "rows: duplicates and order"),
+        ("UnsortedSegmentSum_1:UnsortedSegmentSum", "rows: duplicates and order"),
+        ("Bitcast:Bitcast", "casts"),
+    ],
+)
+def test_parts_of_ranks(operation, part):
+    assert step_parts.part_of(operation) == part
+
+
+def test_waiting_has_only_the_time_in_which_nothing_runs():
+    shares = step_parts.share_out(
+        [
+            step_parts.Interval("exchange", 0, 10, waits=True),
+            step_parts.Interval("product", 2, 5),
+            step_parts.Interval("sum", 8, 14, waits=True),
+        ]
+    )
+    assert shares == {"exchange": 2 + 3 + 1, "product": 3, "sum": 1 + 4}
+
+
+def test_an_asynchronous_operation_waits_from_its_start_until_it_is_done():
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space = xplane_pb2.XSpace()
+    plane = space.planes.add()
+    texts = ["name", "kernel_type", "step_id", "embedding.1.ids", "HorovodAlltoall"]
+    for number, text in enumerate(texts):
+        plane.stat_metadata[number].name = text
+    names = ["ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"]
+    names += ["a/Relu:Relu", "ExecutorState::Process"]
+    for number, name in enumerate(names):
+        plane.event_metadata[number].name = name
+    line = plane.lines.add(timestamp_ns=1)
+
+    def add_event(number, begin, duration, step=None):
+        event = line.events.add(metadata_id=number, offset_ps=begin, duration_ps=duration)
+        if step is not None:
+            event.stats.add(metadata_id=0, ref_value=3)
+            event.stats.add(metadata_id=1, ref_value=4)
+            event.stats.add(metadata_id=2, int64_value=step)
+
+    add_event(0, 10, 5, step=1)
+    add_event(2, 20, 30)
+    add_event(3, 20, 40)
+    add_event(1, 70, 9, step=1)
+    add_event(0, 200, 5, step=2)  # the trace ended before it was done
+    found = step_parts.intervals_of(space.SerializeToString())
+    assert sorted(found) == [
+        ("dense layers: forward products, bias, ReLU", 1020, 1050, False),
+        ("exchange: ids", 1010, 1070, True),
+    ]
+
+
+def test_parts_have_one_order():
+    parts = [step_parts.WAITING, "exchange: vectors", step_parts.OTHER, "casts"]
+    assert step_parts.in_order(parts) == [parts[3], parts[1], parts[2], parts[0]]
+
+
+def test_settings_and_sides():
+    names = [setting.name for setting in rank_scaling.settings_of(["float32"])]
+    assert names == ["float32", "float32, vectors travel as bfloat16"]
+    assert [s.flags for s in rank_scaling.settings_of(["bfloat16"])] == [{"amp": True}]
+    one, mpi = rank_scaling.sides_of(["mpi"], threads=4, ranks=2)
+    assert one == ("1 rank x 4 threads", (), 1, 4)
+    assert mpi.name == "2 ranks x 2 threads, MPI (mpirun)"
+    assert (mpi.launch[0], mpi.launch[-2:], mpi.threads) == ("mpirun", ["-np", "2"], 2)
+    assert [rank_scaling.num_batches(size) for size in (64, 8192, 65536, 2**20)] == [16, 16, 4, 4]
+
+
+def test_launchers_that_are_missing(monkeypatch):
+    if why := rank_sides.why_missing("gloo"):
+        pytest.skip(why)
+    monkeypatch.setattr(rank_sides, "_HAS_MPI", "raise SystemExit(1)")
+    monkeypatch.setattr(rank_sides.shutil, "which", lambda name: "/usr/bin/mpirun")
+    assert rank_sides.why_missing("mpi") == "Horovod was built without MPI"
+    monkeypatch.setattr(rank_sides.shutil, "which", lambda name: None)
+    assert rank_sides.why_missing("mpi") == "mpirun is not installed"
+    monkeypatch.setattr(rank_sides, "_horovodrun", lambda: Path("/nowhere/horovodrun"))
+    assert "Horovod is not installed" in rank_sides.why_missing("gloo")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--threads", "3"], "--ranks 2 cannot share --threads 3 evenly"),
+        (["--launchers", "gloo,nccl"], "--launchers are gloo,mpi, got nccl"),
+        (["--precisions", "float64"], "--precisions are float32,bfloat16, got float64"),
+        (["--launchers", "mpi"], "no ranks to measure: mpirun is not installed"),
+    ],
+)
+def test_arguments_that_cannot_be(options, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["rank_scaling", *options])
+    monkeypatch.setattr(rank_scaling, "why_missing", lambda name: "mpirun is not installed")
+    with pytest.raises(SystemExit):
+        rank_scaling.main()
+    assert message in capsys.readouterr().err
+
+
+def state_of(pid: int) -> str:
+    """Linux' letter for it: T is stopped; empty if there is no such process."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else ""
+
+
+def comes_to(pid: int, states: tuple[str, ...]) -> bool:
+    """Whether a process is in one of the states within some seconds."""
+    deadline = time.monotonic() + 20
+    while state_of(pid) not in states and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return state_of(pid) in states
+
+
+def stops(pid: int) -> bool:
+    return comes_to(pid, ("T",))
+
+
+def ends(pid: int) -> bool:
+    return comes_to(pid, ("", "Z"))
+
+
+def test_ranks_answer_in_order_stop_and_end(root, monkeypatch):
+    monkeypatch.chdir(root)
+    side = RankSide("two", TWO, 2, RANK)
+    answers = side.ask("add", a=1, b=2)
+    assert [answer["sum"] for answer in answers] == [3, 4]
+    assert all(stops(answer["pid"]) for answer in answers)
+    assert side.ask("add", a=2, b=2)[1]["sum"] == 5
+    side.close()
+    assert all(ends(answer["pid"]) for answer in answers)
+
+
+def test_a_rank_that_dies_says_why_and_takes_the_others_along(root, monkeypatch):
+    monkeypatch.chdir(root)
+    side = RankSide("two", TWO, 2, RANK)
+    pids = [answer["pid"] for answer in side.ask("add", a=1, b=2)]
+    with pytest.raises(RuntimeError, match=r"(?s)two died during 'multiply'.*KeyError"):
+        side.ask("multiply")
+    side.close()
+    assert all(map(ends, pids))
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        (["sh", "-c", "echo cannot start; exit 3"], "0 of 2 ranks came: cannot start"),
+        (["sh", "-c", "exec sleep 60"], "0 of 2 ranks came"),
+        ([], "1 of 2 ranks came"),
+    ],
+    ids=["launcher ends", "nobody comes", "one comes"],
+)
+def test_ranks_that_do_not_come(launch, message, root, monkeypatch):
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(rank_sides, "START_TIMEOUT_S", 3.0)
+    with pytest.raises(RuntimeError, match=f"two: {message}"):
+        RankSide("two", launch, 2, RANK)
+
+
+def test_ranks_end_when_their_driver_is_killed(root):
+    program = (
+        "from tests.benchmarks.test_rank_scaling import *\n"
+        "side = RankSide('two', TWO, 2, RANK)\n"
+        "print(*(answer['pid'] for answer in side.ask('add', a=1, b=2)), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE, text=True
+    )
+    pids = [int(pid) for pid in driver.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(map(stops, pids))
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    driver.stdout.close()
+    assert all(map(ends, pids))
+
+
+def test_sides_that_train_different_things_are_refused():
+    class Side:
+        def __init__(self, losses):
+            self.losses = iter(losses)
+
+        def ask(self, action, **arguments):
+            return [{"loss": next(self.losses)}]
+
+    settings = [rank_scaling.Setting("float32", {}, 1e-4)]
+    found = rank_scaling.Measurements(64, ["one", "two"], ["float32"])
+    found.check_same_training({"one": Side([0.7, 0.6]), "two": Side([0.7, 0.60001])}, settings, 2)
+    assert found.first_losses == {"float32": [0.7, 0.6]}
+    sides = {"one": Side([0.7, 0.6]), "two": Side([0.7, 0.601])}
+    with pytest.raises(RuntimeError, match="do not train the same model.*batch 64.*two"):
+        found.check_same_training(sides, settings, 2)
+
+
+def made_up(ms_of_ranks):
+    """One rank took 90, 100 and 110 ms a step; two took `ms_of_ranks`, in both settings."""
+    found = rank_scaling.Measurements(1000, ["1 rank", "2 ranks"], ["float32", "bfloat16"])
+    for setting in found.settings:
+        found.step_ms["1 rank", setting] = [90.0, 100.0, 110.0]
+        found.step_ms["2 ranks", setting] = ms_of_ranks
+        found.cpu_ms["1 rank", setting] = [[(150.0, 5.0)]] * 3
+        found.cpu_ms["2 ranks", setting] = [[(80.0, 7.0), (90.0, 9.0)]] * 3
+        sent = {"id_bytes": 1e6, "vector_bytes": 2e6, "gradient_bytes": 3e6, "allreduce_bytes": 0}
+        found.exchanged["2 ranks", setting] = [{"costs": sent, "dense_bytes": 4e6}] * 2
+    found.parts["1 rank", "float32"] = [{"casts": 1.0, "between operations": 99.0}]
+    found.parts["2 ranks", "float32"] = [
+        {"casts": 0.5, "exchange: ids": 30.0, "between operations": 60.0},
+        {"casts": 0.4, "exchange: ids": 50.0, "between operations": 40.0},
+    ]
+    found.first_losses = {"float32": [0.7], "bfloat16": [0.7]}
+    found.foreign_cpu = [0.1]
+    for side, ranks in (("1 rank", 1), ("2 ranks", 2)):
+        found.described[side] = [{"tensorflow": "2.0", "peak_kib": 2**21}] * ranks
+    return found
+
+
+def rendered(found, missing=()):
+    if why := rank_sides.why_missing("gloo"):
+        pytest.skip(why)
+    args = argparse.Namespace(
+        batch_sizes=[1000],
+        rounds=3,
+        warmup_rounds=1,
+        steps=3,
+        trace_steps=5,
+        threads=2,
+        ranks=2,
+        launchers=["gloo"],
+        precisions=["float32", "bfloat16"],
+        table_rows=list(dlrm_workload.TABLE_ROWS),
+    )
+    return rank_report.render([found], args, dict(missing))
+
+
+def test_page_of_made_up_measurements():
+    # Ratios within a round: 0.9, 0.8, 1.1.
+    page, met = rendered(made_up([100.0, 125.0, 100.0]), {"mpi": "mpirun is not installed"})
+    assert met
+    for line in (
+        "- not measured, mpi: mpirun is not installed",
+        "| 1,000 | float32 | 1 rank | 100 [95, 105] | 10000 [9545, 10556] |  |",
+        "| 1,000 | float32 | 2 ranks | 100 [100, 112] | 10000 [9000, 10000] | "
+        "0.900 [0.850, 1.000] |",
+        "| 1,000 | float32 | 2 ranks | 0 | 80 | 7 | 186 | 2.00 |",
+        "| 1,000 | float32 | 2 ranks | 1 | 90 | 9 |  | 2.00 |",
+        "| 1,000 | bfloat16 | 1 | 1.0 | 2.0 | 3.0 | 0.0 | 4.0 | 10.0 |",
+        "| part | 1 rank: rank 0 | 2 ranks: rank 0 | 2 ranks: rank 1 |",
+        "| exchange: ids | 0.0 | 30.0 | 50.0 |",
+        "| sum | 100.0 | 90.5 | 90.4 |",
+        "- batch 1,000, float32, 2 ranks: 0.900 of one rank's samples per second; target 0.85: met",
+        "- batch 1,000, bfloat16, 2 ranks: 0.900 of one rank's samples per second; for information",
+    ):
+        assert line in page.splitlines(), page
+    assert "Batch 1,000, bfloat16" not in page  # it was not traced
+
+
+def test_a_missed_target_is_said():
+    page, met = rendered(made_up([100.0, 120.0, 140.0]))
+    assert not met
+    assert "0.833 of one rank's samples per second; target 0.85: MISSED" in page
+
+
+def test_a_small_run(root, run_script, tmp_path):
+    if why := rank_sides.why_missing("gloo"):
+        pytest.skip(why)
+    options = ["--batch_sizes", "64", "--rounds", "1", "--warmup_rounds", "0", "--steps", "1"]
+    options += ["--trace_steps", "1", "--launchers", "gloo", "--precisions", "bfloat16"]
+    options += ["--table_rows", SMALL_TABLES, "--output", tmp_path / "page.md"]
+    done = run_script("-m", "benchmarks.rank_scaling", *options, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "page.md").read_text()
+    assert page in done.stdout
+    assert f"--table_rows {SMALL_TABLES}" in page
+    assert re.search(r"2 ranks x 1 thread, Gloo .*samples per second; for information\n", page)
+    (row,) = re.findall(r"^\| exchange: sum of the dense gradients (.*) \|$", page, re.MULTILINE)
+    one, *ranks = [float(value) for value in row.strip("| ").split(" | ")]
+    assert one == 0.0
+    assert len(ranks) == 2
+    assert sum(ranks) > 0.0
