@@ -80,7 +80,15 @@ class World:
         )
         if self.size == 1:
             return tensor, splits
-        received, received_splits = horovod_tensorflow().alltoall(
+        hvd = horovod_tensorflow()
+        if launcher.uses_mpi(hvd) and not hvd.nccl_built():
+            tf.debugging.assert_less(
+                tf.size(tensor, tf.int64),
+                tf.constant(2**31, tf.int64),
+                f"all_to_all {name!r}: MPI counts elements in 32 bits and cannot carry so many; "
+                "start with Gloo (horovodrun --gloo), which can, or take smaller batches",
+            )
+        received, received_splits = hvd.alltoall(
             _as_carried(tensor), splits, name=name, ignore_name_scope=True
         )
         return _as_given(received, tensor.dtype), received_splits

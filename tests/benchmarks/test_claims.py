@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("target", ["bench-loader", "bench-preparation", "bench"])
+@pytest.mark.parametrize("target", ["bench-loader", "bench-preparation", "bench", "bench-ranks"])
 def test_targets_are_met(target, root):
     done = subprocess.run(
         ["make", target], cwd=root, capture_output=True, text=True, timeout=3600, check=False

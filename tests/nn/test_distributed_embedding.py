@@ -337,3 +337,23 @@ def test_in_a_keras_model():
     first, second = layer.get_weights()
     assert first[0] == 0 and first[2] == 2 and first[1] < 1
     assert second[1] == 101 and second[0] < 100 and second[2] < 102
+
+
+@pytest.mark.long  # 5 GiB of memory
+def test_a_table_of_more_than_2_to_the_31_elements():
+    rows, dim = 2**31 // 128 + 1000, 128
+    table = Embedding(rows, dim, embeddings_initializer="zeros", combiner="sum", dtype="float16")
+    layer = built([table, Embedding(5, dim, combiner="sum", dtype="float16")])
+    weight, other = layer.table_weights()
+    weight.write(rows - 1, np.full([1, dim], 3.0, np.float16))
+    other.write(0, np.full([5, dim], 7.0, np.float16))
+    last = tf.constant([[rows - 1]])
+    with tf.GradientTape() as tape:
+        first, second = layer([last, tf.constant([[4]])])
+        loss = tf.reduce_sum(first)
+    assert float(first[0, 0]) == 3 and float(second[0, 0]) == 7
+    (variable,) = layer.trainable_variables
+    assert variable.shape.num_elements() > 2**31
+    gradient = tape.gradient(loss, variable)
+    variable.scatter_sub(tf.IndexedSlices(gradient.values, gradient.indices))
+    np.testing.assert_array_equal(weight.read(rows - 2, rows)[:, 0], [0, 2])
