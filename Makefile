@@ -9,18 +9,23 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 PY := .venv/bin/python
 # Replaces the TensorFlow line of the lock, e.g. on a GPU: make setup TENSORFLOW='tensorflow[and-cuda]==2.15.1'
 TENSORFLOW ?=
-# `make setup HOROVOD=no` leaves Horovod out, and with it training on several processes.
+# HOROVOD=no leaves Horovod out, which is built for some minutes, and with it several processes.
 HOROVOD ?= yes
+READY := .venv/installed $(if $(filter no,$(HOROVOD)),,.venv/horovod)
 
 .PHONY: help setup demo test test-ranks test-all lint format lock bench bench-ranks bench-loader bench-preparation clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
-setup: .venv/installed ## make .venv with every pinned package (the other targets do this by themselves)
+setup: $(READY) ## make .venv with every pinned package and Horovod (the other targets do this by themselves)
 
-.venv/installed: requirements.lock requirements-horovod.txt runtime/setup.sh runtime/horovod.sh
-	@bash runtime/setup.sh "$(PYTHON)" "$(TENSORFLOW)" "$(HOROVOD)"
+.venv/installed: requirements.lock runtime/setup.sh
+	@bash runtime/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
+
+.venv/horovod: requirements-horovod.txt runtime/horovod.sh .venv/installed
+	@bash runtime/horovod.sh
+	@touch $@
 
 demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
 	$(PY) dlrm.py --dataset_path data/demo --batch_size 2048 --embedding_dim 16 --bottom_mlp_dims 64,16 \
@@ -32,14 +37,14 @@ demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks
 data/demo/feature_spec.yaml: | .venv/installed
 	$(PY) -m dataloading.synthetic --output data/demo --rows 2000000
 
-test: .venv/installed ## run the tests
+test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 	@$(PY) -m pytest tests --ignore=tests/ranks
 
-test-ranks: .venv/installed ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
+test-ranks: .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
 	@$(PY) -m pytest tests/ranks
 
-test-all: .venv/installed ## run all tests, the long sweeps too
+test-all: $(READY) ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long
 
 lint: .venv/installed ## check style
@@ -51,7 +56,7 @@ format: .venv/installed ## rewrite the code in the house format
 bench: .venv/installed .venv-torch/installed ## DLRM's training step beside a plain PyTorch DLRM, interleaved
 	@$(PY) -m benchmarks.dlrm_training
 
-bench-ranks: .venv/installed ## training on 2 ranks x 1 thread beside 1 rank x 2 threads, interleaved
+bench-ranks: .venv/horovod ## training on 2 ranks x 1 thread beside 1 rank x 2 threads, interleaved
 	@$(PY) -m benchmarks.rank_scaling
 
 bench-loader: .venv/installed ## samples per second of the loader alone

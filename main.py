@@ -142,8 +142,11 @@ def execute(
     config = config.replace(seed=seed)
 
     # 2. Data and model.
+    spec = agreed(world, lambda: load_feature_spec(config))
+    world.check_agreement({"the feature spec": spec.fingerprint() if spec else None})
+
     def make() -> Recipe:
-        made = build(config, load_feature_spec(config), world, place)
+        made = build(config, spec, world, place)
         if saved is not None:
             checkpoint.restore(config.run.restore_checkpoint_path, made.model.weights_to_save())
         return made

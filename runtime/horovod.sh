@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Horovod into .venv; built from source once, then taken from ~/.cache. setup.sh runs it.
+# Installs Horovod into .venv; built from source once, then taken from ~/.cache. `make setup` runs it.
 #
 # Gloo is always built in, MPI where mpicxx and mpirun are (Debian: libopenmpi-dev openmpi-bin).
 # NCCL is, beside a TensorFlow for GPUs, where nvcc and nccl.h are; HOROVOD_GPU_OPERATIONS=NCCL or

@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# Makes .venv from requirements.lock. Usage: setup.sh PYTHON [TENSORFLOW_REQUIREMENT [HOROVOD]]
-# HOROVOD=no leaves Horovod out: everything but training on several processes.
+# Makes .venv from requirements.lock. Usage: setup.sh PYTHON [TENSORFLOW_REQUIREMENT]
 set -euo pipefail
 python=$1
 tensorflow=${2:-}
-horovod=${3:-yes}
 
 stop() {
   echo "setup: $1" >&2
@@ -34,5 +32,4 @@ fi
 if ! .venv/bin/python -m pip install --disable-pip-version-check --quiet --quiet --requirement "$lock"; then
   stop "pip could not install requirements.lock (its message is above); check the network or the package index and run make again"
 fi
-[ "$horovod" = no ] || bash runtime/horovod.sh
 touch .venv/installed

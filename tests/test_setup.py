@@ -277,6 +277,6 @@ def test_a_set_up_without_horovod_is_not_called_done(clone, tmp_path):
     done = make(clone, "setup", f"PYTHON={tools / 'python'}", home=tmp_path)
     assert done.returncode != 0
     assert "Horovod could not be built" in done.stderr
-    assert not (clone / ".venv/installed").exists()
+    assert not (clone / ".venv/horovod").exists()
     done = make(clone, "setup", f"PYTHON={tools / 'python'}", "HOROVOD=no", home=tmp_path)
     assert done.returncode == 0, done.stderr

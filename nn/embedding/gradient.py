@@ -1,12 +1,16 @@
 """Gradients of embedding tables: rows that a batch touched, and what to add to them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 # A copied table of up to so many elements is summed as a whole, a larger one by the rows that the
 # ranks touched. 16 MiB of float32: a ring carries it in about the time of a batch's vectors.
 _WHOLE_TABLE_ELEMENTS = 2**22
+
+# Dense gradients travel in messages of about this size: while one is on its way, the backward pass
+# makes the next.
+_BUCKET_BYTES = 2**20
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 
@@ -35,8 +39,8 @@ def sum_over_ranks(
 
     A rank's own variables (marked `de_local` by `DistributedEmbedding`) have got every rank's part
     through the exchange and stay as they are; the others, of which each rank has a copy, are
-    summed: dense gradients in one message, copied tables' row by row, so that an optimizer sees
-    the rows that one rank would see.
+    summed: dense gradients in few messages, the last layers' first, while the backward pass goes
+    on; copied tables' row by row, so that an optimizer sees the rows that one rank would see.
 
     Args:
       world: the ranks.
@@ -69,12 +73,29 @@ def sum_over_ranks(
                 world.all_gather(gradient.indices, f"{name}.indices.{number}"),
                 gradient.dense_shape,
             )
-    summed = world.all_reduce([*dense.values(), *touched.values()], "sum", f"{name}.dense")
-    result_of = dict(zip(dense, summed, strict=False))
-    rows_of = dict(zip(touched, summed[len(dense) :], strict=True))
+    result_of, rows_of = {}, {}
+    for number, bucket in enumerate(_buckets(dense)):
+        tensors = [*(dense[i] for i in bucket), *(touched[i] for i in bucket if i in touched)]
+        summed = world.all_reduce(tensors, "sum", f"{name}.dense.{number}")
+        result_of |= dict(zip(bucket, summed, strict=False))
+        rows_of |= dict(
+            zip([i for i in bucket if i in touched], summed[len(bucket) :], strict=True)
+        )
     for i, gradient in result_of.items():
         if i in rows_of:
             rows = tf.cast(tf.where(rows_of[i] > 0)[:, 0], gradients[i].indices.dtype)
             gradient = tf.IndexedSlices(tf.gather(gradient, rows), rows, gradients[i].dense_shape)
         result[i] = gradient
     return result
+
+
+def _buckets(gradients: Mapping[int, tf.Tensor]) -> list[list[int]]:
+    """Keys of gradients that travel together, in the order in which a backward pass makes them."""
+    buckets, size_bytes = [[]], 0
+    for i in sorted(gradients, reverse=True):
+        if size_bytes >= _BUCKET_BYTES:
+            buckets.append([])
+            size_bytes = 0
+        buckets[-1].append(i)
+        size_bytes += (gradients[i].shape.num_elements() or 0) * gradients[i].dtype.size
+    return buckets if gradients else []

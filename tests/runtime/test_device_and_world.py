@@ -170,7 +170,7 @@ def test_settings_of_horovod(monkeypatch):
     assert settings(2e6, 60, False)["STALL_SHUTDOWN_TIME_SECONDS"] == "2000000"
     assert settings(3, 60, False)["STALL_CHECK_TIME_SECONDS"] == "1"
     # Gloo: a short cycle only where there are cores to spare.
-    assert settings(9, 60, False, HOROVOD_LOCAL_SIZE="2")["CYCLE_TIME"] == "1"
+    assert settings(9, 60, False, HOROVOD_LOCAL_SIZE="2")["CYCLE_TIME"] == "10"
     assert settings(9, 60, False, HOROVOD_LOCAL_SIZE="1")["CYCLE_TIME"] == "0.1"
     # What the user has set stays, and Horovod must not find that it checks too rarely.
     given = {"HOROVOD_CYCLE_TIME": "7", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
