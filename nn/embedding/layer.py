@@ -3,21 +3,20 @@
 import re
 import weakref
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from nn.embedding import plan as planning
-from nn.embedding.embedding import Embedding
-from nn.embedding.exchange import RowSliced
 from nn.embedding.forward import Forward
 from nn.embedding.ids import Signature, read_ids
-from nn.embedding.plan import DATA_PARALLEL, HOST, ROW_SLICED, Plan, Table
+from nn.embedding.plan import DATA_PARALLEL, HOST, ROW_SLICED, Plan
 from nn.embedding.plan_attributes import strategy_attributes
 from nn.embedding.row_means import RowMeans
+from nn.embedding.row_sliced import RowSliced
+from nn.embedding.table_spec import Scaled, TableSpec, Untracked, matrix_of, read_table
 from nn.embedding.weights import LocalShard, TableWeight, fill
 from nn.keras import keras
 from runtime import distributed
@@ -87,7 +86,7 @@ class DistributedEmbedding(keras.layers.Layer):
         self.column_slice_threshold = column_slice_threshold
         self.row_slice_threshold = row_slice_threshold
         self.data_parallel_threshold = data_parallel_threshold
-        self._tables = _Untracked(_read_table(t, layer) for t, layer in enumerate(embeddings))
+        self._tables = Untracked(read_table(t, layer) for t, layer in enumerate(embeddings))
         if exchange_dtype not in (None, "float32", "bfloat16", "float16"):
             raise ValueError(
                 f"exchange_dtype is float32, bfloat16, float16 or None, got {exchange_dtype!r}"
@@ -106,10 +105,10 @@ class DistributedEmbedding(keras.layers.Layer):
             data_parallel_threshold=data_parallel_threshold,
             global_configs=[layer.get_config() for layer in embeddings],
         )
-        self._groups = _Untracked(plan.groups(self.rank))
+        self._groups = Untracked(plan.groups(self.rank))
         self._holders: list = []  # of each group its variable, or a layer of a class of its own
-        self._row_sliced = _Untracked()
-        self._all_signatures = _Untracked()  # of model-parallel input
+        self._row_sliced = Untracked()
+        self._all_signatures = Untracked()  # of model-parallel input
         self._calls = weakref.WeakKeyDictionary()  # calls in each graph
 
     def _make_plan(self, strategy, input_table_map, gpu_embedding_size) -> Plan:
@@ -187,14 +186,14 @@ class DistributedEmbedding(keras.layers.Layer):
                 fill(weight, spec.initializer)
         super().build(input_shape)
 
-    def _build_custom(self, spec: "_TableSpec", group) -> keras.layers.Layer:
+    def _build_custom(self, spec: TableSpec, group) -> keras.layers.Layer:
         """A layer of the table's own class, with the columns of this rank."""
         config = {**spec.config, "output_dim": group.dim}
         layer = spec.layer_type.from_config(config)
         layer.trainable = self.trainable and spec.trainable
         if group.kind != DATA_PARALLEL and getattr(layer, "embeddings_regularizer", None):
             # Gradients of the rank's own variables will be divided by the number of ranks.
-            layer.embeddings_regularizer = _Scaled(layer.embeddings_regularizer, self.world_size)
+            layer.embeddings_regularizer = Scaled(layer.embeddings_regularizer, self.world_size)
         if not layer.built:
             layer.build([None, 1])
             layer.built = True
@@ -241,7 +240,7 @@ class DistributedEmbedding(keras.layers.Layer):
         self._must_be_built()
         local: dict[int, list[LocalShard]] = {}
         for group, holder in zip(self._groups, self._holders, strict=True):
-            variable = holder if isinstance(holder, tf.Variable) else _matrix_of(holder, group)
+            variable = holder if isinstance(holder, tf.Variable) else matrix_of(holder, group)
             for shard, offset in zip(group.shards, group.row_offsets, strict=True):
                 local.setdefault(shard.table, []).append(LocalShard(shard, variable, offset))
         shards: dict[int, list] = {}
@@ -430,76 +429,3 @@ class DistributedEmbedding(keras.layers.Layer):
         graph = tf.compat.v1.get_default_graph()
         self._calls[graph] = self._calls.get(graph, 0) + 1
         return f"{self._exchange_name}.{self._calls[graph]}"
-
-
-@dataclass(frozen=True)
-class _TableSpec:
-    """What a layer says of its table.
-
-    Attributes:
-      fused: looked up together with others; else by the code of `layer_type`.
-    """
-
-    table: Table
-    dtype: tf.DType
-    combiner: str | None
-    initializer: Any
-    trainable: bool
-    fused: bool
-    layer_type: type
-    config: dict[str, Any]
-
-
-def _read_table(t: int, layer: keras.layers.Layer) -> _TableSpec:
-    config = layer.get_config()
-    sizes = config.get("input_dim"), config.get("output_dim")
-    if not all(isinstance(size, (int, np.integer)) for size in sizes):
-        raise ValueError(
-            f"embeddings[{t}] ({type(layer).__name__} {layer.name}) must have input_dim and "
-            f"output_dim in its get_config(), got {sizes[0]} and {sizes[1]}"
-        )
-    known = type(layer) in (keras.layers.Embedding, Embedding)
-    extras = ("embeddings_regularizer", "embeddings_constraint", "activity_regularizer")
-    fused = known and not any(config.get(extra) for extra in extras)
-    dtype = tf.as_dtype(layer.variable_dtype or "float32")
-    key = f"{dtype.name}/{layer.trainable}" if fused else f"table {t}"
-    return _TableSpec(
-        table=Table(layer.name, int(sizes[0]), int(sizes[1]), dtype.size, key),
-        dtype=dtype,
-        combiner=getattr(layer, "combiner", None),
-        initializer=getattr(layer, "embeddings_initializer", None),
-        trainable=layer.trainable,
-        fused=fused,
-        layer_type=Embedding if known else type(layer),
-        config=config,
-    )
-
-
-class _Untracked(list):
-    """A list that Keras does not search for layers and weights."""
-
-
-class _Scaled(keras.regularizers.Regularizer):
-    """A regularizer times a factor."""
-
-    def __init__(self, regularizer, factor: float):
-        self.regularizer, self.factor = regularizer, factor
-
-    def __call__(self, x):
-        return self.factor * self.regularizer(x)
-
-    def get_config(self):
-        """Arguments, for Keras."""
-        return {"regularizer": self.regularizer, "factor": self.factor}
-
-
-def _matrix_of(layer, group) -> tf.Variable:
-    """The table of a layer of a class of its own: its only weight of that shape."""
-    shape = (group.rows, group.dim)
-    found = [v for v in layer.weights if tuple(v.shape) == shape]
-    if len(found) != 1:
-        raise ValueError(
-            f"{type(layer).__name__} {layer.name} should have one weight of shape {list(shape)}, "
-            f"has {[list(v.shape) for v in layer.weights]}: its table cannot be read or set as one"
-        )
-    return found[0]

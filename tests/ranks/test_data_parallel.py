@@ -24,7 +24,7 @@ def two_ranks(root):
     return subprocess.run(
         [horovodrun, "--gloo", "-np", "2", sys.executable, "-m", data_parallel_worker.__name__],
         cwd=root,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "HOROVOD_CYCLE_TIME": "1"},
         capture_output=True,
         text=True,
         timeout=600,

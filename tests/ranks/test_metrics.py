@@ -21,7 +21,7 @@ def test_ranks_agree_with_one_accumulator(root, size):
     launcher = subprocess.Popen(
         [horovodrun, "--gloo", "-np", str(size), sys.executable, "-m", metrics_worker.__name__],
         cwd=root,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "HOROVOD_CYCLE_TIME": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,0 +1,79 @@
+"""Look-ups in tables of which every rank holds a run of rows."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from nn.embedding.exchange import exchange_rows
+
+
+def _expand(rows, index):
+    """rows[index], whose gradient is dense: the rows are a batch's, not a table's."""
+
+    @tf.custom_gradient
+    def expand(rows):
+        def gradient(upstream):
+            return tf.math.unsorted_segment_sum(upstream, index, tf.shape(rows)[0])
+
+        return tf.gather(rows, index), gradient
+
+    return expand(rows)
+
+
+class RowSliced:
+    """Exchange for tables of which every rank holds a run of rows: each id travels to its owner
+    once a batch and rank, however often it occurs, and its row comes back.
+
+    Args:
+      world: the ranks.
+      bounds: for each table its rows' bounds, [world size + 1]: rank r holds
+        [bounds[r], bounds[r + 1]).
+      offsets: for each table and rank the row of the rank's variable at which its run starts.
+      variable_rows: rows of each rank's variable.
+      wire_dtype: dtype of rows on their way; None for their own.
+    """
+
+    def __init__(self, world, bounds, offsets, variable_rows, wire_dtype=None):
+        self.world = world
+        self.wire_dtype = wire_dtype
+        # Rows of all ranks' variables, one after the other.
+        firsts = [sum(variable_rows[:rank]) for rank in range(world.size)]
+        self._firsts = [*firsts, sum(variable_rows)]
+        self._bounds = [list(b) for b in bounds]
+        self._shifts = [
+            [firsts[r] + of[r] - b[r] for r in range(world.size)]
+            for b, of in zip(bounds, offsets, strict=True)
+        ]
+
+    def look_up(self, variable, ids: Sequence[tuple[int, tf.Tensor]], dtype, name: str):
+        """Rows of ids.
+
+        Args:
+          variable: this rank's rows [rows, dim] of all tables.
+          ids: (place of the table among those of `bounds`, ids [n] in the table) of each feature
+            of this rank's samples.
+          dtype: of the result.
+          name: prefix of the exchanges' names.
+
+        Returns:
+          [n, dim] of each feature.
+        """
+        places = tf.concat([self._places(t, values) for t, values in ids], axis=0)
+        wanted, position = tf.unique(places)
+        order = tf.argsort(wanted)
+        back = tf.math.invert_permutation(order)
+        wanted = tf.gather(wanted, order)
+        ends = tf.searchsorted(wanted, tf.constant(self._firsts, tf.int64))
+        own_first = self._firsts[self.world.rank]
+        asked, asked_sizes = self.world.all_to_all(wanted, ends[1:] - ends[:-1], f"{name}.ids")
+        rows = tf.cast(tf.gather(variable, asked - own_first), dtype)
+        rows, _ = exchange_rows(self.world, rows, asked_sizes, f"{name}.rows", self.wire_dtype)
+        rows = tf.ensure_shape(rows, [None, variable.shape[1]])
+        results = _expand(rows, tf.gather(back, position))
+        return tf.split(results, [tf.size(values) for _, values in ids], axis=0)
+
+    def _places(self, table: int, ids: tf.Tensor) -> tf.Tensor:
+        """int64 [n], each id's row among the rows of all ranks' variables."""
+        ids = tf.cast(tf.reshape(ids, [-1]), tf.int64)
+        bounds, shifts = (tf.constant(x[table], tf.int64) for x in (self._bounds, self._shifts))
+        return ids + tf.gather(shifts, tf.searchsorted(bounds, ids, side="right") - 1)
