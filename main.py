@@ -120,8 +120,8 @@ def execute(
     """
     # 1. Set-up: processes, device, seed.
     world = distributed.connect(config.distribution.rank_timeout_s)
-    place = device.set_up(config.run, world.local_rank, world.local_size)
-    world.check_agreement(shared_flags(config))
+    place = agreed(world, lambda: device.set_up(config.run, world.local_rank, world.local_size))
+    world.check_agreement({**shared_flags(config), "the device": str(place)})
 
     def check():
         if config.run.profiler_start_step is not None and config.run.profiled_rank >= world.size:
@@ -138,6 +138,13 @@ def execute(
         return adopted, saved
 
     config, saved = agreed(world, check)
+    world.check_agreement(
+        {
+            "the restored checkpoint": saved,
+            "whether --save_checkpoint_path is given": bool(config.run.save_checkpoint_path),
+            **shared_flags(config),
+        }
+    )
     seed = world.gather_objects(device.choose_seed(config.run.seed), "seed")[0]
     config = config.replace(seed=seed)
 
@@ -165,7 +172,9 @@ def execute(
             )
     run_dir = agreed(world, lambda: run_folder.make_run_dir(config) if world.is_chief else None)
     run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
-    with run_folder.open_log(config, defaults, run_dir, world, total_steps) as log:
+    with agreed(
+        world, lambda: run_folder.open_log(config, defaults, run_dir, world, total_steps)
+    ) as log:
         log.message(describe(recipe, place, config))
         if ignored := configuration.unused(config):
             log.message(
@@ -353,7 +362,8 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
     if options.auc_threshold is not None and not stop:
         log.message(f"--auc_threshold {options.auc_threshold} was not reached")
     if world.is_chief:
-        plots.draw("learning_curve", run_dir / "learning_curve.png", history=history)
+        path = run_dir / "learning_curve.png"
+        draw(log, lambda: plots.draw("learning_curve", path, history=history))
     return {
         **metrics,
         **best,
@@ -361,6 +371,14 @@ def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) ->
         "throughput": timer.mean_throughput(),
         "elapsed_s": elapsed_s,
     }
+
+
+def draw(log, action: Callable[[], None]) -> None:
+    """Draws a picture; a training is not lost because it cannot be drawn."""
+    try:
+        action()
+    except OSError as error:
+        log.message(f"note: {error}")
 
 
 def left_broken(weight: object) -> str:
@@ -390,7 +408,7 @@ def finish(config: Config, recipe: Recipe, world, log, run_dir: Path, summary: M
             raise TrainingDiverged(left_broken(error)) from None
         log.message(f"saved {size_bytes / 2**20:.1f} MiB to {path}")
     if "auc" in summary and world.is_chief:
-        recipe.evaluator.draw(run_dir, dict(summary))
+        draw(log, lambda: recipe.evaluator.draw(run_dir, dict(summary)))
 
 
 def rows_of_batch(dataset, batch: int, batch_size: int) -> int:
@@ -410,7 +428,7 @@ def evaluate(recipe: Recipe, world, log, run_dir: Path) -> dict[str, float]:
     """Metrics of the restored model over every row."""
     metrics = measure(recipe, log)
     if world.is_chief:
-        recipe.evaluator.draw(run_dir, metrics)
+        draw(log, lambda: recipe.evaluator.draw(run_dir, metrics))
     return metrics
 
 

@@ -28,15 +28,15 @@ class Optimizer(tf.Module):
         self.variables_to_move = list(variables)
 
     def slots(self, kind: str, initial: float = 0.0, by_row: bool = False) -> list[tf.Variable]:
-        """One state variable a variable: of its shape, or [rows] with `by_row`."""
-        return [
-            tf.Variable(
-                tf.fill(v.shape[:1] if by_row else v.shape, tf.constant(initial, tf.float32)),
-                trainable=False,
-                name=f"{v.name.split(':')[0]}/{kind}",
-            )
-            for v in self.variables_to_move
-        ]
+        """One state variable a variable: of its shape, or [rows] with `by_row`, where it is."""
+        made = []
+        for v in self.variables_to_move:
+            with tf.device(v.device):  # tables in host memory have their state there
+                shape = v.shape[:1] if by_row else v.shape
+                start = tf.fill(shape, tf.constant(initial, tf.float32))
+                name = f"{v.name.split(':')[0]}/{kind}"
+                made.append(tf.Variable(start, trainable=False, name=name))
+        return made
 
     def apply(self, gradients: Sequence[Gradient | None], learning_rate: tf.Tensor) -> None:
         """Applies one gradient a variable, in the order of `variables_to_move`.
@@ -52,7 +52,7 @@ class Optimizer(tf.Module):
         ):
             if isinstance(gradient, tf.IndexedSlices):
                 self.apply_sparse(i, variable, gradient, learning_rate)
-            elif gradient is not None:
+            elif gradient is not None and variable.shape.num_elements():
                 self.apply_dense(i, variable, gradient, learning_rate)
 
     def begin_step(self) -> None:
@@ -139,7 +139,7 @@ class RowWiseAdagrad(Optimizer):
                 rows, values = (tf.gather(x, order) for x in (gradient.indices, gradient.values))
                 places.append(i)
                 summed.append((rows, values))
-            elif gradient is not None:
+            elif gradient is not None and variable.shape.num_elements():
                 self.apply_dense(i, variable, gradient, learning_rate)
         means = self._row_means(
             [self.variables_to_move[i] for i in places],

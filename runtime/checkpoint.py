@@ -24,7 +24,7 @@ from urllib.parse import quote
 import numpy as np
 
 from config import Config
-from runtime.distributed import World
+from runtime.distributed import AgreedError, World
 
 FORMAT = 1
 _INDEX = "checkpoint.json"
@@ -142,11 +142,15 @@ def _together(world: World, action) -> None:
             fault = ("weight", str(error))
         except (ValueError, OSError) as error:
             fault = ("error", str(error))
+        except Exception as error:  # the others would wait for ever
+            if world.size == 1:
+                raise
+            fault = ("error", f"{type(error).__name__}: {error}")
     if world.size > 1:
         fault = world.gather_objects(fault, "checkpoint.fault")[0]
     if fault is not None:
         kind, text = fault
-        raise NonFiniteWeight(text) if kind == "weight" else ValueError(text)
+        raise NonFiniteWeight(text) if kind == "weight" else AgreedError(text)
 
 
 class _Writer:

@@ -73,8 +73,12 @@ class Received(NamedTuple):
     batch_sizes: tf.Tensor
 
 
-def exchange_rows(world, rows, sizes, name: str, wire_dtype=None):
+def exchange_rows(world, rows, sizes, name: str, wire_dtype=None, anchor=None):
     """Sends rows to all ranks; the gradient sends their gradients back.
+
+    TensorFlow asks for a gradient only where a trained variable took part. On a rank whose rows
+    come from none (no table, or a frozen one) the anchor is that variable: else the other ranks
+    would wait for it.
 
     Args:
       rows: [n, width], those for rank 0 first.
@@ -82,6 +86,7 @@ def exchange_rows(world, rows, sizes, name: str, wire_dtype=None):
       name: unique among the exchanges under way, equal on all ranks.
       wire_dtype: dtype on the way; None for that of the rows. Gradients of a float16 exchange of
         float32 rows go as bfloat16: they are mean over a batch, and float16 ends at 6e-8.
+      anchor: an empty variable that is trained on every rank, if any of the rows is on any.
 
     Returns:
       (received [m, width], sizes received int32 [world size]).
@@ -91,17 +96,18 @@ def exchange_rows(world, rows, sizes, name: str, wire_dtype=None):
         back = tf.bfloat16
 
     @tf.custom_gradient
-    def exchange(rows):
+    def exchange(rows, anchor):
         received, received_sizes = world.all_to_all(tf.cast(rows, forth), sizes, name)
 
         def gradient(upstream, _):
             upstream = tf.reshape(tf.cast(upstream, back), tf.shape(received))
             returned, _ = world.all_to_all(upstream, received_sizes, f"{name}.gradient")
-            return tf.cast(returned, rows.dtype)
+            return tf.cast(returned, rows.dtype), tf.zeros_like(anchor)
 
         return (tf.cast(received, rows.dtype), received_sizes), gradient
 
-    return exchange(rows)
+    anchor = tf.zeros([0]) if anchor is None else tf.convert_to_tensor(anchor)
+    return exchange(rows, anchor)
 
 
 class TableParallel:
@@ -112,9 +118,13 @@ class TableParallel:
       requests: for each rank its look-ups.
       name: prefix of the exchanges' names.
       wire_dtype: dtype of vectors on their way; None for their own.
+      anchor: see `exchange_rows`.
     """
 
-    def __init__(self, world, requests: Sequence[Requests], name: str, wire_dtype=None):
+    def __init__(
+        self, world, requests: Sequence[Requests], name: str, wire_dtype=None, anchor=None
+    ):
+        self.anchor = anchor
         self.world = world
         self.requests = list(requests)
         self.own = self.requests[world.rank]
@@ -208,7 +218,7 @@ class TableParallel:
             return rows
         sizes = batch_sizes * (self.own.width // self.unit)
         received, _ = exchange_rows(
-            self.world, rows, sizes, f"{self.name}.vectors", self.wire_dtype
+            self.world, rows, sizes, f"{self.name}.vectors", self.wire_dtype, self.anchor
         )
         return tf.ensure_shape(received, [None, self.unit])
 
@@ -297,7 +307,12 @@ class TableParallel:
                     rows = tf.zeros([0, r.columns], dtype)
                     sizes = tf.zeros([self.world.size], tf.int32)
                 received, _ = exchange_rows(
-                    self.world, rows, sizes, f"{self.name}.loose.{rank}.{i}", self.wire_dtype
+                    self.world,
+                    rows,
+                    sizes,
+                    f"{self.name}.loose.{rank}.{i}",
+                    self.wire_dtype,
+                    self.anchor,
                 )
                 received = tf.ensure_shape(received, [None, r.columns])
                 pieces.setdefault(r.feature, []).append((r.column_start, received))

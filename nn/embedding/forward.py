@@ -28,6 +28,7 @@ class Forward:
       wire_dtype: on their way.
       check: whether to check ids.
       name: prefix of the exchanges' names.
+      anchor: see `nn.embedding.exchange.exchange_rows`.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Forward:
         wire_dtype,
         check: bool,
         name: str,
+        anchor=None,
     ):
         self.plan, self.world, self.groups = plan, world, groups
         self.row_sliced = row_sliced
@@ -55,6 +57,7 @@ class Forward:
             [self._requests(rank, TABLE_PARALLEL) for rank in range(world.size)],
             name,
             wire_dtype,
+            anchor,
         )
 
     def _requests(self, rank: int, kind: str) -> Requests:
@@ -80,7 +83,7 @@ class Forward:
         """Outputs of all features, see `DistributedEmbedding.call`."""
         exchange = self.exchange
         found: dict[int, tf.Tensor] = {}
-        if self.plan.table_parallel_tables:
+        if any(requests.fixed or requests.ragged for requests in exchange.requests):
             if self.dp_input:
                 received = exchange.send_ids(ids)
             else:
@@ -91,6 +94,11 @@ class Forward:
                 rows = exchange.return_vectors(vectors, received.batch_sizes, self.dtype)
                 alone = all(s.inner is not None for s in self.signatures.values()) and not (
                     self.plan.data_parallel_tables or self.plan.row_sliced_tables
+                )
+                # Units of a feature of several vectors and slices would be in another order.
+                alone = alone and all(
+                    of.vectors == 1 or len(self.plan.output_pieces[f]) == 1
+                    for f, of in self.signatures.items()
                 )
                 if concatenate and alone and exchange.unit >= _LEAST_UNIT:
                     return exchange.in_order(rows, batch_size)
@@ -193,6 +201,8 @@ class Forward:
         found = {}
         for i, (tables, variable, exchange) in enumerate(self.row_sliced):
             features = self.plan.features_of(tuple(tables))
+            if not features:
+                continue
             wanted = []
             for f in features:
                 t = self.plan.features[f].table

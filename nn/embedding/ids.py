@@ -93,10 +93,10 @@ def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
                 "or one id a sample? Give [batch, 1]"
             )
         return Signature(False, (), 1, None), Ids(ids[:, tf.newaxis])
-    if None in shape[1:]:
+    if None in shape[1:] or 0 in shape[1:]:
         if len(shape) > 2 or combiner is None:
             raise ValueError(
-                f"{feature}: ids {ids.shape} need a static shape after the batch"
+                f"{feature}: ids {ids.shape} need a static shape above 0 after the batch"
                 + ("" if len(shape) > 2 else ", or a combiner")
             )
         size = tf.shape(ids)

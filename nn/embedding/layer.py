@@ -1,7 +1,6 @@
 """Embedding tables over many processes: one Keras layer that obeys a plan."""
 
 import re
-import weakref
 from collections.abc import Sequence
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from nn.embedding.forward import Forward
 from nn.embedding.ids import Signature, read_ids
 from nn.embedding.plan import DATA_PARALLEL, HOST, ROW_SLICED, Plan
 from nn.embedding.plan_attributes import strategy_attributes
+from nn.embedding.reduction import unique_name
 from nn.embedding.row_means import RowMeans
 from nn.embedding.row_sliced import RowSliced
 from nn.embedding.table_spec import Scaled, TableSpec, Untracked, matrix_of, read_table
@@ -81,7 +81,7 @@ class DistributedEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.world = distributed.current() if world is None else world
         self.rank, self.world_size = self.world.rank, self.world.size
-        self._exchange_name = re.sub(r"[^A-Za-z0-9_.-]", "_", self.name)
+        self._exchange_name = "tables." + re.sub(r"[^A-Za-z0-9_.-]", "_", self.name)
         self.dp_input = dp_input
         self.column_slice_threshold = column_slice_threshold
         self.row_slice_threshold = row_slice_threshold
@@ -108,8 +108,8 @@ class DistributedEmbedding(keras.layers.Layer):
         self._groups = Untracked(plan.groups(self.rank))
         self._holders: list = []  # of each group its variable, or a layer of a class of its own
         self._row_sliced = Untracked()
+        self._anchor = None
         self._all_signatures = Untracked()  # of model-parallel input
-        self._calls = weakref.WeakKeyDictionary()  # calls in each graph
 
     def _make_plan(self, strategy, input_table_map, gpu_embedding_size) -> Plan:
         tables = [spec.table for spec in self._tables]
@@ -140,6 +140,11 @@ class DistributedEmbedding(keras.layers.Layer):
                 f"the plan is of {len(plan.tables)} tables on {plan.world_size} ranks, the layer "
                 f"has {len(mine)} tables on {self.world_size}: plan for the same tables and ranks"
             )
+        if not self.dp_input and (plan.data_parallel_tables or plan.row_sliced_tables):
+            raise ValueError(
+                "the plan has data-parallel or row-sliced tables, of which every rank needs ids: "
+                "they need dp_input=True"
+            )
         idle = [rank for rank, inputs in enumerate(plan.input_ids_list) if not inputs]
         if idle and not self.dp_input:
             raise ValueError(
@@ -162,8 +167,16 @@ class DistributedEmbedding(keras.layers.Layer):
 
     def build(self, input_shape=None):
         """Makes this rank's variables and draws their initial values."""
+        exchanged = {*self.plan.table_parallel_tables, *self.plan.row_sliced_tables}
+        if self.world_size > 1 and any(self._tables[t].trainable for t in exchanged):
+            # So that the backward pass comes to every exchange on every rank.
+            self._anchor = self.add_weight(
+                name="anchor", shape=[0], initializer="zeros", trainable=self.trainable
+            )
+            self._anchor.de_local = True
         for g, group in enumerate(self._groups):
             spec = self._tables[group.shards[0].table]
+            self._check_group([self._tables[shard.table] for shard in group.shards])
             with tf.device("CPU:0" if group.device == HOST else None):
                 if spec.fused:
                     holder = self.add_weight(
@@ -181,19 +194,31 @@ class DistributedEmbedding(keras.layers.Layer):
                 for variable in [holder] if spec.fused else holder.weights:
                     variable.de_local = True  # this rank's own: neither reduced nor broadcast
         self._row_sliced.extend(self._row_sliced_exchanges())
-        for spec, weight in zip(self._tables, self.table_weights(), strict=True):
-            if spec.fused:
-                fill(weight, spec.initializer)
+        fused = [t for t, spec in enumerate(self._tables) if spec.fused]
+        for t, weight in zip(fused, self._weights_of(fused), strict=True):
+            fill(weight, self._tables[t].initializer)
         super().build(input_shape)
+
+    def _check_group(self, specs: list[TableSpec]) -> None:
+        """Raises ValueError for tables that cannot share a variable."""
+        kinds = {(spec.dtype, spec.trainable, spec.fused) for spec in specs}
+        if len(kinds) > 1 or (len(specs) > 1 and not specs[0].fused):
+            names = [spec.table.name for spec in specs]
+            raise ValueError(
+                f"the plan puts {names} into one variable, but their layers differ in dtype, "
+                "trainable or class: give them different `key`s in `nn.embedding.plan.Table`"
+            )
 
     def _build_custom(self, spec: TableSpec, group) -> keras.layers.Layer:
         """A layer of the table's own class, with the columns of this rank."""
         config = {**spec.config, "output_dim": group.dim}
         layer = spec.layer_type.from_config(config)
         layer.trainable = self.trainable and spec.trainable
-        if group.kind != DATA_PARALLEL and getattr(layer, "embeddings_regularizer", None):
-            # Gradients of the rank's own variables will be divided by the number of ranks.
-            layer.embeddings_regularizer = Scaled(layer.embeddings_regularizer, self.world_size)
+        for name in ("embeddings_regularizer", "activity_regularizer"):
+            regularizer = getattr(layer, name, None)
+            if group.kind != DATA_PARALLEL and regularizer is not None:
+                # Gradients of the rank's own variables will be divided by the number of ranks.
+                setattr(layer, name, Scaled(regularizer, self.world_size))
         if not layer.built:
             layer.build([None, 1])
             layer.built = True
@@ -223,7 +248,12 @@ class DistributedEmbedding(keras.layers.Layer):
                 variable = tf.zeros([0, first.table.dim], first.dtype)
             bounds = [plan.row_bounds(t) for t in tables]
             exchange = RowSliced(
-                self.world, bounds, [offsets[t] for t in tables], rows, self._wire_dtype
+                self.world,
+                bounds,
+                [offsets[t] for t in tables],
+                rows,
+                self._wire_dtype,
+                self._anchor,
             )
             found.append((tables, variable, exchange))
         return found
@@ -237,12 +267,19 @@ class DistributedEmbedding(keras.layers.Layer):
 
     def table_weights(self) -> list[TableWeight]:
         """The tables as whole tables, in their order, wherever their rows and columns live."""
+        return self._weights_of(range(len(self._tables)))
+
+    def _weights_of(self, tables: Sequence[int]) -> list[TableWeight]:
         self._must_be_built()
+        wanted = set(tables)
         local: dict[int, list[LocalShard]] = {}
         for group, holder in zip(self._groups, self._holders, strict=True):
+            if not wanted & {shard.table for shard in group.shards}:
+                continue
             variable = holder if isinstance(holder, tf.Variable) else matrix_of(holder, group)
             for shard, offset in zip(group.shards, group.row_offsets, strict=True):
                 local.setdefault(shard.table, []).append(LocalShard(shard, variable, offset))
+        order = {shard: i for i, shard in enumerate(self.plan.local_shards(self.rank))}
         shards: dict[int, list] = {}
         for rank in range(self.world_size):
             for shard in self.plan.local_shards(rank):
@@ -254,9 +291,10 @@ class DistributedEmbedding(keras.layers.Layer):
                 np.dtype(spec.dtype.as_numpy_dtype),
                 self.world,
                 tuple(shards[t]),
-                tuple(local.get(t, ())),
+                # In the plan's order, by which the receiver of their rows cuts them apart.
+                tuple(sorted(local.get(t, ()), key=lambda held: order[held.shard])),
             )
-            for t, spec in enumerate(self._tables)
+            for t, spec in [(t, self._tables[t]) for t in tables]
         ]
 
     def get_weights(self, all_ranks: bool = False) -> list[np.ndarray]:
@@ -294,18 +332,15 @@ class DistributedEmbedding(keras.layers.Layer):
             raise ValueError(
                 f"set_weights got {len(weights)} tables, the layer {self.name} has {len(tables)}"
             )
-        opened = [
-            np.load(w, mmap_mode="r")
-            if isinstance(w, (str, bytes)) or hasattr(w, "__fspath__")
-            else w
-            for w in weights
-        ]
-        for weight, values in zip(tables, opened, strict=True):
-            if tuple(values.shape) != weight.shape:
-                raise ValueError(
-                    f"table {weight.name} is {list(weight.shape)}, set_weights got "
-                    f"{list(values.shape)}"
-                )
+        error, opened = None, []
+        try:
+            opened = [_opened(weight, given) for weight, given in zip(tables, weights, strict=True)]
+        except (ValueError, OSError) as caught:
+            error = caught
+        if use_lock:  # the others would wait for this rank's turn
+            self.world.agree(error and str(error))
+        elif error is not None:
+            raise error
         for turn in range(self.world_size if use_lock else 1):
             if not use_lock or turn == self.rank:
                 for weight, values in zip(tables, opened, strict=True):
@@ -372,7 +407,8 @@ class DistributedEmbedding(keras.layers.Layer):
             self.compute_dtype,
             self._wire_dtype,
             check,
-            self._call_name(),
+            unique_name(self._exchange_name),
+            self._anchor,
         )
         return forward.run(ids, concatenate)
 
@@ -400,6 +436,12 @@ class DistributedEmbedding(keras.layers.Layer):
         for known, everything in self._all_signatures:
             if known == own:
                 return everything
+            if self.world_size > 1:
+                raise ValueError(
+                    f"{self.name}: the ids' shapes are other than at the first call ({known}, now "
+                    f"{own}), and with model-parallel input the ranks of the samples do not know: "
+                    "pad to one hotness, or pass ragged ids from the start"
+                )
         if self.world_size == 1:
             everything = own
         else:
@@ -422,10 +464,13 @@ class DistributedEmbedding(keras.layers.Layer):
         self._all_signatures.append((own, everything))
         return everything
 
-    def _call_name(self) -> str:
-        """Unique among the calls of a graph, and equal on all ranks; eager calls do not overlap."""
-        if tf.executing_eagerly():
-            return self._exchange_name
-        graph = tf.compat.v1.get_default_graph()
-        self._calls[graph] = self._calls.get(graph, 0) + 1
-        return f"{self._exchange_name}.{self._calls[graph]}"
+
+def _opened(weight: TableWeight, given) -> np.ndarray:
+    """A table that `set_weights` got, an array or a file."""
+    is_path = isinstance(given, (str, bytes)) or hasattr(given, "__fspath__")
+    values = np.load(given, mmap_mode="r") if is_path else given
+    if tuple(values.shape) != weight.shape:
+        raise ValueError(
+            f"table {weight.name} is {list(weight.shape)}, set_weights got {list(values.shape)}"
+        )
+    return values

@@ -23,20 +23,18 @@ class RowMeans:
 
     def __init__(self, world, plan: Plan, variables: Sequence, name: str):
         self._world, self._name = world, name
-        holders = {
-            t: sorted({shard.rank for shard in shards})
-            for t, shards in enumerate(plan.column_slices)
-        }
-        self._slices = []  # (table, variable, first row, end, columns of the table, other holders)
+        self.any_slices = any(len(shards) > 1 for shards in plan.column_slices)
+        # Of each sliced table: its dim, the other ranks that hold slices, and this rank's slices as
+        # (variable, first row, end).
+        self._tables: dict[int, tuple[int, list[int], list[tuple]]] = {}
         for variable, group in zip(variables, plan.groups(world.rank), strict=True):
             for shard, offset in zip(group.shards, group.row_offsets, strict=True):
-                others = [r for r in holders[shard.table] if r != world.rank]
-                if variable is not None and others and shard.columns < plan.tables[shard.table].dim:
-                    end = offset + shard.rows
-                    dim = plan.tables[shard.table].dim
-                    self._slices.append((shard.table, variable, offset, end, dim, others))
-        self._slices.sort(key=lambda item: item[0])
-        self.any_slices = any(len(ranks) > 1 for ranks in holders.values())
+                t, dim = shard.table, plan.tables[shard.table].dim
+                if variable is None or shard.columns == dim or not plan.column_slices[t]:
+                    continue
+                others = sorted({s.rank for s in plan.column_slices[t]} - {world.rank})
+                held = self._tables.setdefault(t, (dim, others, []))[2]
+                held.append((variable, offset, offset + shard.rows))
 
     def __call__(self, variables: Sequence, rows: Sequence, sums: Sequence) -> list[tf.Tensor]:
         """Means of rows; collective.
@@ -51,32 +49,37 @@ class RowMeans:
         """
         means = [s / v.shape[1] for v, s in zip(variables, sums, strict=True)]
         place = {v.ref(): i for i, v in enumerate(variables)}
-        parts = {}  # table -> (number of the variable, first, this rank's sums)
-        for t, variable, first, end, _, _ in self._slices:
-            i = place.get(variable.ref())
-            if i is not None:
-                bounds = tf.searchsorted(rows[i], tf.constant([first, end], rows[i].dtype))
-                parts[t] = (i, bounds[0], sums[i][bounds[0] : bounds[1]])
-        shared = [item for item in self._slices if item[0] in parts]
-        nothing = tf.zeros([0], tf.float32)
-        sent, sizes = [nothing], []
-        for rank in range(self._world.size):
-            mine = [parts[item[0]][2] for item in shared if rank in item[5]]
-            sent += mine
-            sizes.append(tf.add_n([tf.size(part) for part in mine]) if mine else tf.constant(0))
-        received, _ = self._world.all_to_all(tf.concat(sent, axis=0), tf.stack(sizes), self._name)
-        senders = [
-            (rank, item[0])
-            for rank in range(self._world.size)
-            for item in shared
-            if rank in item[5]
-        ]
-        if not senders:
-            return means
-        runs = tf.split(received, [tf.size(parts[t][2]) for _, t in senders])
-        for t, _, _, _, dim, _ in shared:
-            i, first, own = parts[t]
-            total = tf.add_n([own, *(r for (_, s), r in zip(senders, runs, strict=True) if s == t)])
-            where = first + tf.range(tf.size(own))
-            means[i] = tf.tensor_scatter_nd_update(means[i], where[:, tf.newaxis], total / dim)
+        runs: dict[int, list] = {}  # of each table (number of the variable, first, sums) a slice
+        for t in sorted(self._tables):
+            for variable, first, end in self._tables[t][2]:
+                i = place.get(variable.ref())
+                if i is not None:
+                    bounds = tf.searchsorted(rows[i], tf.constant([first, end], rows[i].dtype))
+                    runs.setdefault(t, []).append((i, bounds[0], sums[i][bounds[0] : bounds[1]]))
+        own = {t: tf.add_n([part for _, _, part in held]) for t, held in runs.items()}
+        total = self._add_other_ranks(own)
+        for t, held in runs.items():
+            for i, first, part in held:
+                where = first + tf.range(tf.size(part))
+                mean = total[t] / self._tables[t][0]
+                means[i] = tf.tensor_scatter_nd_update(means[i], where[:, tf.newaxis], mean)
         return means
+
+    def _add_other_ranks(self, own: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
+        """Sums over all columns, from those of this rank's."""
+        sent, sizes, senders = [tf.zeros([0], tf.float32)], [], []
+        for rank in range(self._world.size):
+            shared = [t for t in own if rank in self._tables[t][1]]
+            sent += [own[t] for t in shared]
+            senders += shared
+            counts = [tf.size(own[t]) for t in shared]
+            sizes.append(tf.add_n(counts) if counts else tf.constant(0))
+        received, _ = self._world.all_to_all(tf.concat(sent, axis=0), tf.stack(sizes), self._name)
+        if not senders:
+            return own
+        parts = {t: [part] for t, part in own.items()}
+        for t, part in zip(
+            senders, tf.split(received, [tf.size(own[t]) for t in senders]), strict=True
+        ):
+            parts[t].append(part)
+        return {t: tf.add_n(found) for t, found in parts.items()}

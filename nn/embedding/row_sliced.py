@@ -31,10 +31,12 @@ class RowSliced:
       offsets: for each table and rank the row of the rank's variable at which its run starts.
       variable_rows: rows of each rank's variable.
       wire_dtype: dtype of rows on their way; None for their own.
+      anchor: see `exchange_rows`.
     """
 
-    def __init__(self, world, bounds, offsets, variable_rows, wire_dtype=None):
+    def __init__(self, world, bounds, offsets, variable_rows, wire_dtype=None, anchor=None):
         self.world = world
+        self.anchor = anchor
         self.wire_dtype = wire_dtype
         # Rows of all ranks' variables, one after the other.
         firsts = [sum(variable_rows[:rank]) for rank in range(world.size)]
@@ -67,7 +69,9 @@ class RowSliced:
         own_first = self._firsts[self.world.rank]
         asked, asked_sizes = self.world.all_to_all(wanted, ends[1:] - ends[:-1], f"{name}.ids")
         rows = tf.cast(tf.gather(variable, asked - own_first), dtype)
-        rows, _ = exchange_rows(self.world, rows, asked_sizes, f"{name}.rows", self.wire_dtype)
+        rows, _ = exchange_rows(
+            self.world, rows, asked_sizes, f"{name}.rows", self.wire_dtype, self.anchor
+        )
         rows = tf.ensure_shape(rows, [None, variable.shape[1]])
         results = _expand(rows, tf.gather(back, position))
         return tf.split(results, [tf.size(values) for _, values in ids], axis=0)
@@ -75,5 +79,7 @@ class RowSliced:
     def _places(self, table: int, ids: tf.Tensor) -> tf.Tensor:
         """int64 [n], each id's row among the rows of all ranks' variables."""
         ids = tf.cast(tf.reshape(ids, [-1]), tf.int64)
+        # Where ids are not checked, one outside the table must not leave the ranks out of step.
+        ids = tf.clip_by_value(ids, 0, self._bounds[table][-1] - 1)
         bounds, shifts = (tf.constant(x[table], tf.int64) for x in (self._bounds, self._shifts))
         return ids + tf.gather(shifts, tf.searchsorted(bounds, ids, side="right") - 1)

@@ -1,15 +1,18 @@
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from nn import optimizers
 from nn.embedding.embedding import Embedding
 from nn.embedding.gradient import sum_duplicates
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.plan import Table, plan
+from nn.embedding.plan import HOST, Shard, Table, plan
 from nn.embedding.weights import TableUniform, pieces
 from nn.keras import keras
+from runtime.distributed import World
 from tests.tables import whole_table
 
 
@@ -323,7 +326,7 @@ def test_unknown_hotness():
     (result,) = tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
     np.testing.assert_array_equal(result, [[3]])
     layer = DistributedEmbedding(tables((3, 1), combiner=None))
-    with pytest.raises(ValueError, match="need a static shape after the batch, or a combiner"):
+    with pytest.raises(ValueError, match="need a static shape above 0 after the batch, or a combiner"):
         tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
 
 
@@ -357,3 +360,74 @@ def test_a_table_of_more_than_2_to_the_31_elements():
     gradient = tape.gradient(loss, variable)
     variable.scatter_sub(tf.IndexedSlices(gradient.values, gradient.indices))
     np.testing.assert_array_equal(weight.read(rows - 2, rows)[:, 0], [0, 2])
+
+
+def test_two_shards_of_a_table_on_one_rank():
+    """Columns in host memory and on the device, in another order than the variables'."""
+    whole = plan([Table("t0", 6, 4), Table("t1", 5, 2)], 1)
+    shards = (
+        Shard(0, 0, 0, 6, 2, 4),
+        Shard(1, 0, 0, 5, 0, 2, device=HOST),
+        Shard(0, 0, 0, 6, 0, 2, device=HOST),
+    )
+    cut = dataclasses.replace(whole, table_shards=(shards,))
+    values = [np.arange(24, dtype="f").reshape(6, 4), np.arange(10, dtype="f").reshape(5, 2)]
+    after = []
+    for chosen in (whole, cut):
+        layer = built(tables((6, 4), (5, 2)), plan=chosen)
+        layer.set_weights(values)
+        for got, expected in zip(layer.get_weights(), values, strict=True):
+            np.testing.assert_array_equal(got, expected)
+        variables = layer.trainable_variables
+        optimizer = optimizers.create("rowwise_adagrad", variables, row_means=layer.row_means())
+        with tf.GradientTape() as tape:
+            output = layer(ids([[1, 3], [2, 2]], [[4], [0]]), concatenate=True)
+            loss = tf.reduce_sum(tf.square(output))
+        optimizer.apply(tape.gradient(loss, variables), tf.constant(0.1))
+        after.append((output, *layer.get_weights()))
+    for got, expected in zip(after[1], after[0], strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: built(
+                [Embedding(3, 2), Embedding(3, 2, dtype="float16")],
+                plan=plan([Table("a", 3, 2), Table("b", 3, 2)], 1),
+            ),
+            "into one variable, but their layers differ in dtype",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)), world=World(0, 2), dp_input=False)(
+                [tf.constant([[1], [2], [0]])]
+            ),
+            "equally many samples of each rank, but feature 0 has 3 of 2 ranks: pad",
+        ),
+        (
+            lambda: DistributedEmbedding(
+                tables((3, 2)),
+                world=World(0, 2),
+                dp_input=False,
+                plan=plan([Table("t0", 3, 2)], 2, data_parallel_threshold=10),
+            ),
+            "of which every rank needs ids: they need dp_input=True",
+        ),
+        (
+            lambda: DistributedEmbedding(
+                tables((3, 1)), world=World(0, 2), dp_input=False, strategy="basic"
+            ),
+            r"ranks \[1\] hold no table, so that model-parallel input does not tell them",
+        ),
+        (
+            lambda: DistributedEmbedding(
+                [Doubling(30, 2)], world=World(0, 2), row_slice_threshold=10
+            ),
+            "a Doubling with code, a regularizer or a constraint .* does not hold for row slices",
+        ),
+    ],
+)
+def test_what_a_plan_cannot_do(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

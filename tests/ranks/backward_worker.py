@@ -1,0 +1,102 @@
+"""Backward passes in which some ranks hold nothing that is trained, and plans with odd shards."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from nn import optimizers
+from nn.embedding.embedding import Embedding
+from nn.embedding.gradient import sum_over_ranks
+from nn.embedding.layer import DistributedEmbedding
+from runtime import distributed
+from runtime.distributed import World
+
+RAGGED = [[1, 0], [], [1], [0, 1, 1], [0], [1]]
+PAIRS = [[0, 1], [1, 1], [1, 0], [0, 0], [1, 0], [0, 1]]
+
+
+def tables(shapes, combiner="sum", **frozen):
+    return [
+        Embedding(
+            rows, dim, combiner=combiner, name=f"t{t}", trainable=not frozen.get(f"t{t}", False)
+        )
+        for t, (rows, dim) in enumerate(shapes)
+    ]
+
+
+# Name: (tables, options of the layer, ids of each feature)
+CASES = {
+    "loose ragged ids": (tables([(2, 4), (2, 6)], None), {}, [RAGGED, RAGGED]),
+    "more ranks than columns": (tables([(2, 2)]), {}, [PAIRS]),
+    "more ranks than rows": (
+        tables([(2, 4), (2, 4)]),
+        {"row_slice_threshold": 1},
+        [PAIRS, RAGGED],
+    ),
+    "a frozen table alone on a rank": (
+        tables([(2, 4), (2, 4), (2, 4)], t0=True),
+        {"strategy": "basic"},
+        [PAIRS, PAIRS, PAIRS],
+    ),
+    "vectors side by side in column slices": (
+        tables([(2, 16), (2, 16)], None),
+        {"column_slice_threshold": 20},
+        [PAIRS, PAIRS],
+    ),
+    "tables that nobody reads": (
+        tables([(2, 4), (3, 4), (2, 4)]),
+        {"input_table_map": [0], "row_slice_threshold": 12},
+        [PAIRS],
+    ),
+}
+
+
+def run(world, case):
+    """Outputs of this rank's samples and all tables after a step."""
+    embeddings, options, features = CASES[case]
+    layer = DistributedEmbedding(embeddings, world=world, name="_odd", **options)
+    layer.build(None)
+    rng = np.random.default_rng(0)
+    layer.set_weights([rng.normal(size=w.shape).astype("f") for w in layer.table_weights()])
+    bounds = [len(PAIRS) * r // world.size for r in range(world.size + 1)]
+    mine = slice(*bounds[world.rank : world.rank + 2])
+    ids = [
+        tf.ragged.constant(rows[mine], dtype=tf.int32, ragged_rank=1)
+        if rows is RAGGED
+        else tf.constant(rows[mine])
+        for rows in features
+    ]
+    join = case == "vectors side by side in column slices"
+    variables = layer.trainable_variables
+    optimizer = optimizers.create("rowwise_adagrad", variables, row_means=layer.row_means())
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(variables)
+        outputs = layer(ids, concatenate=join)
+        flat = [outputs] if join else [getattr(o, "flat_values", o) for o in outputs]
+        loss = tf.add_n([tf.reduce_sum(tf.square(o)) for o in flat])
+    gradients = tape.gradient(loss, variables)
+    optimizer.apply(sum_over_ranks(world, gradients, variables, "g"), tf.constant(0.1))
+    return [o.numpy() for o in flat], layer.get_weights(all_ranks=True)
+
+
+def main() -> None:
+    world = distributed.connect()
+    report = {}
+    for case in CASES:
+        outputs, weights = run(world, case)
+        _, expected = run(World(), case)
+        same = all(np.allclose(a, b, atol=1e-5) for a, b in zip(weights, expected, strict=True))
+        everyone, _ = run(World(), case)
+        parts = [world.all_gather(o, f"outputs.{i}").numpy() for i, o in enumerate(outputs)]
+        same_outputs = all(
+            np.allclose(a, b, atol=1e-5) for a, b in zip(parts, everyone, strict=True)
+        )
+        report[case] = [bool(same), bool(same_outputs)]
+    (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
