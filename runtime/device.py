@@ -101,7 +101,8 @@ def release_code_pages() -> None:
     libc = ctypes.CDLL(None)
     for line in maps.read_text().splitlines():
         addresses, permissions, *_, name = line.split(maxsplit=5)
-        if permissions == "r-xp" and name.startswith("/"):  # code from a file, never written to
+        # Code of a library, never written to: what is dropped can be read again from the file.
+        if permissions == "r-xp" and ".so" in name and not name.endswith("(deleted)"):
             first, end = (int(address, 16) for address in addresses.split("-"))
             dont_need = 4
             libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), dont_need)

@@ -134,8 +134,8 @@ def test_the_plan_is_printed_without_tensorflow(tiny, run_script):
     narrow = run_script("dlrm.py", f"--dataset_path={tiny}", *flags, "--plan_device_memory_gb=1e-6")
     assert narrow.returncode == loop.USER_ERROR
     assert "do not fit" in narrow.stderr and "--plan_host_memory_gb" in narrow.stderr
-    unread = run_script("dlrm.py", f"--dataset_path={tiny}", "--column_slice_threshold=10")
-    assert "--column_slice_threshold is only read with --plan_only" in unread.stderr
+    unread = run_script("dlrm.py", f"--dataset_path={tiny}", "--plan_world_size=10")
+    assert "--plan_world_size is only read with --plan_only" in unread.stderr
 
 
 def test_every_flag_of_the_plan_is_obeyed(capsys):

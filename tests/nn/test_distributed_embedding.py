@@ -326,7 +326,9 @@ def test_unknown_hotness():
     (result,) = tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
     np.testing.assert_array_equal(result, [[3]])
     layer = DistributedEmbedding(tables((3, 1), combiner=None))
-    with pytest.raises(ValueError, match="need a static shape above 0 after the batch, or a combiner"):
+    with pytest.raises(
+        ValueError, match="need a static shape above 0 after the batch, or a combiner"
+    ):
         tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
 
 

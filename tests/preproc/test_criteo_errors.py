@@ -307,9 +307,12 @@ def test_full_disk():
         connection.execute("COPY (SELECT 1) TO '/dev/full' (FORMAT parquet)")
 
 
-def test_interrupted_query():
+def test_interrupted_query(request):
     """Ctrl-C during a query is Python's KeyboardInterrupt, whatever DuckDB makes of it."""
     query = "SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE hash(i) = 1"
+    # A shell that starts a job in the background has it ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
     with (
         duckdb.connect(config={"threads": 1}) as connection,
