@@ -13,7 +13,7 @@ TENSORFLOW ?=
 HOROVOD ?= yes
 READY := .venv/installed $(if $(filter no,$(HOROVOD)),,.venv/horovod)
 
-.PHONY: help setup demo test test-ranks test-all lint format lock bench bench-ranks bench-loader bench-preparation clean
+.PHONY: help setup demo test test-ranks test-all lint format lock bench bench-ranks bench-checkpoints bench-loader bench-preparation clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,7 @@ setup: $(READY) ## make .venv with every pinned package and Horovod (the other t
 	@touch $@
 
 demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
+	@rm -rf runs/demo/checkpoint
 	$(PY) dlrm.py --dataset_path data/demo --batch_size 2048 --embedding_dim 16 --bottom_mlp_dims 64,16 \
 	  --top_mlp_dims 128,64,1 --optimizer adam --learning_rate 0.01 --warmup_steps 50 --decay_start_step 400 \
 	  --decay_steps 600 --print_freq 200 --seed 1 --run_dir runs/demo --save_checkpoint_path runs/demo/checkpoint
@@ -58,6 +59,9 @@ bench: .venv/installed .venv-torch/installed ## DLRM's training step beside a pl
 
 bench-ranks: .venv/horovod ## training on 2 ranks x 1 thread beside 1 rank x 2 threads, interleaved
 	@$(PY) -m benchmarks.rank_scaling
+
+bench-checkpoints: .venv/installed ## what a checkpoint every 100 steps costs of the training, interleaved
+	@$(PY) -m benchmarks.checkpoint_cost
 
 bench-loader: .venv/installed ## samples per second of the loader alone
 	@$(PY) -m benchmarks.loader

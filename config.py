@@ -38,7 +38,7 @@ class DataConfig:
     eval_mapping: str = _flag(
         "auto",
         "which rows evaluation reads; auto is validation (else test) while training and test (else "
-        "validation) in --mode eval and inference",
+        "validation) in the other modes",
         choices=("auto", "train", "validation", "test"),
     )
     shuffle: bool = _flag(False, "read the training rows in a new seeded order each epoch")
@@ -141,8 +141,9 @@ class RunConfig:
 
     mode: str = _flag(
         "train",
-        "train, eval (metrics of a checkpoint) or inference (its throughput and latency)",
-        choices=("train", "eval", "inference"),
+        "train, or with a checkpoint: eval (its metrics), predict (its score of every row; labels "
+        "may be absent) or inference (its throughput and latency)",
+        choices=("train", "eval", "predict", "inference"),
     )
     batch_size: int = _flag(65536, "rows of a training step, over all processes", minimum=1)
     valid_batch_size: int = _flag(65536, "rows of an evaluation or inference step", minimum=1)
@@ -162,6 +163,9 @@ class RunConfig:
         "seed of weights, shuffling and synthetic rows; drawn and logged where not given",
         minimum=0,
     )
+    deterministic: bool = _flag(
+        False, "the same bits in every run on the same processors; slower on a GPU"
+    )
     run_eagerly: bool = _flag(False, "run without tf.function, to debug")
     tfdata_debug: bool = _flag(False, "run tf.data eagerly, to debug")
     amp: bool = _flag(
@@ -177,11 +181,43 @@ class RunConfig:
     )
     log_path: str | None = _flag(None, "file of DLLL log lines; <run_dir>/log.json where not given")
     tensorboard_dir: str | None = _flag(None, "also write TensorBoard summaries here")
-    save_checkpoint_path: str | None = _flag(None, "folder to save the trained model to")
-    restore_checkpoint_path: str | None = _flag(None, "folder of a saved model to start from")
+    predictions_path: str | None = _flag(
+        None, "predict: file of the scores, in row order; .parquet, .csv or .npy"
+    )
     profiler_start_step: int | None = _flag(None, "step at which to start the profiler", minimum=0)
     profiler_steps: int = _flag(10, "steps that the profiler records", minimum=1)
     profiled_rank: int = _flag(0, "process that is profiled", minimum=0)
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What is saved when, and where a run starts from."""
+
+    save_checkpoint_path: str | None = _flag(
+        None, "folder of this training's checkpoints; one is saved at the end in any case"
+    )
+    restore_checkpoint_path: str | None = _flag(
+        None, "saved model to start from: a checkpoint, or a folder of them (the newest)"
+    )
+    resume: str | None = _flag(
+        None,
+        "go on with a training: auto is from the newest checkpoint in --save_checkpoint_path (from "
+        "the start where there is none), else the path of a checkpoint or a folder of them",
+    )
+    checkpoint_every: int | None = _flag(None, "save every so many steps", minimum=1)
+    checkpoint_every_minutes: float | None = _flag(None, "save every so many minutes", minimum=0)
+    keep_checkpoints: int = _flag(2, "newest checkpoints to keep", minimum=1)
+    on_checkpoint_error: str = _flag(
+        "continue",
+        "what to do when a checkpoint cannot be written (disk full): continue, or stop training",
+        choices=("continue", "stop"),
+    )
+    checkpoint_memory_mb: int = _flag(
+        128,
+        "memory of each process (MiB) for what is copied and not written yet; with more, training "
+        "waits less",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -251,6 +287,7 @@ class Config:
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     run: RunConfig = RunConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
     distribution: DistributionConfig = DistributionConfig()
 
     def flat(self) -> dict[str, Any]:
@@ -276,6 +313,7 @@ SECTIONS: dict[str, type] = {
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
     "run": RunConfig,
+    "checkpoint": CheckpointConfig,
     "distribution": DistributionConfig,
 }
 
@@ -286,6 +324,14 @@ def _homes() -> dict[str, str]:
         for section, kind in SECTIONS.items()
         for field in dataclasses.fields(kind)
     }
+
+
+def kinds_of(name: str) -> tuple[type, ...]:
+    """The Python types that a flag's value may have."""
+    hint = typing.get_type_hints(SECTIONS[_homes()[name]])[name]
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kinds = tuple(typing.get_origin(kind) or kind for kind in kinds)
+    return (*kinds, int) if float in kinds else kinds
 
 
 def define_flags(defaults: Mapping[str, Any] | None = None) -> flags.FlagValues:
@@ -483,10 +529,19 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
         lambda c: not c.distribution.model_parallel_input,
     ),
     (
-        ("restore_checkpoint_path", "save_checkpoint_path"),
+        ("restore_checkpoint_path", "save_checkpoint_path", "resume"),
         "a model, not with --plan_only",
         lambda c: not c.distribution.plan_only,
     ),
+    (
+        (
+            *("checkpoint_every", "checkpoint_every_minutes", "keep_checkpoints"),
+            *("on_checkpoint_error", "checkpoint_memory_mb"),
+        ),
+        "--save_checkpoint_path or --resume",
+        lambda c: c.checkpoint.save_checkpoint_path or c.checkpoint.resume,
+    ),
+    (("predictions_path",), "--mode predict", lambda c: c.run.mode == "predict"),
     (("xla",), "compiled functions, not with --run_eagerly", lambda c: not c.run.run_eagerly),
 )
 
@@ -496,7 +551,9 @@ _TRAINING_ONLY = frozenset(
     {
         *(field.name for field in dataclasses.fields(OptimizerConfig)),
         *("batch_size", "epochs", "evals_per_epoch", "auc_threshold", "print_freq"),
-        *("save_checkpoint_path", "profiler_start_step", "profiler_steps", "profiled_rank"),
+        *("save_checkpoint_path", "resume", "checkpoint_every", "checkpoint_every_minutes"),
+        *("keep_checkpoints", "on_checkpoint_error", "checkpoint_memory_mb"),
+        *("profiler_start_step", "profiler_steps", "profiled_rank"),
         *("shuffle", "shuffle_window_rows", "synthetic_dataset_train_batches"),
         *("embedding_trainable", "embedding_zeros_initializer"),
     }
@@ -508,8 +565,10 @@ def unused(config: Config) -> list[str]:
     names = set()
     if config.run.mode != "train":
         names |= _TRAINING_ONLY
-    if config.run.mode == "eval":
+    if config.run.mode in ("eval", "predict"):
         names.add("max_steps")
+    if config.run.mode == "predict":
+        names.add("auc_thresholds")
     if config.run.mode != "inference":
         names.add("warmup_batches")
     if config.run.mode == "train" and not config.run.evals_per_epoch:
@@ -524,17 +583,37 @@ def check(config: Config) -> None:
             if name in config.given and not holds(config):
                 raise ValueError(f"--{name} is only read with {needed}; or leave --{name} out")
     data, model, optimizer, run = config.data, config.model, config.optimizer, config.run
+    saved = config.checkpoint
     needs_path = data.dataset_type != "synthetic" or data.synthetic_dataset_use_feature_spec
-    if needs_path and not data.dataset_path:
+    # A resumed training has it from its checkpoint.
+    if needs_path and not data.dataset_path and not saved.resume:
         raise ValueError(
             "--dataset_path is missing: give the folder that holds the feature spec, or train on "
             "generated rows with --dataset_type synthetic"
         )
     wants_model = run.mode != "train" and not config.distribution.plan_only
-    if wants_model and not run.restore_checkpoint_path:
+    if wants_model and not saved.restore_checkpoint_path:
         raise ValueError(
             f"--mode {run.mode} needs a trained model: give its folder with "
             "--restore_checkpoint_path (train one with --save_checkpoint_path)"
+        )
+    if saved.resume and run.mode == "train":
+        if saved.restore_checkpoint_path:
+            raise ValueError(
+                "--resume goes on with a training, --restore_checkpoint_path starts a new one from "
+                "its weights: give one of them"
+            )
+        if saved.resume == "auto" and not saved.save_checkpoint_path:
+            raise ValueError(
+                "--resume auto looks for checkpoints in --save_checkpoint_path, which is missing; "
+                "or give the path of a checkpoint"
+            )
+    if saved.checkpoint_every_minutes == 0:
+        raise ValueError("--checkpoint_every_minutes must be above 0, got 0; or leave it out")
+    if run.mode == "predict" and not run.predictions_path:
+        raise ValueError(
+            "--mode predict needs a file for the scores: give --predictions_path with a name that "
+            "ends in .parquet, .csv or .npy"
         )
     if run.max_steps == 0:
         raise ValueError("--max_steps must be -1 (no limit) or at least 1, got 0")

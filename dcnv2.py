@@ -1,7 +1,7 @@
 """DCNv2, the deep and cross network with low-rank cross layers (Wang et al., 2021).
 
-python dcnv2.py --dataset_path DIR --save_checkpoint_path CHECKPOINT
-python dcnv2.py --dataset_path DIR --restore_checkpoint_path CHECKPOINT --mode eval
+python dcnv2.py --dataset_path DIR --save_checkpoint_path CHECKPOINTS --resume auto
+python dcnv2.py --dataset_path DIR --restore_checkpoint_path CHECKPOINTS --mode eval
 """
 
 import sys

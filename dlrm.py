@@ -1,7 +1,7 @@
 """DLRM, the deep learning recommendation model (Naumov et al., 2019).
 
-python dlrm.py --dataset_path DIR --save_checkpoint_path CHECKPOINT
-python dlrm.py --dataset_path DIR --restore_checkpoint_path CHECKPOINT --mode eval
+python dlrm.py --dataset_path DIR --save_checkpoint_path CHECKPOINTS --resume auto
+python dlrm.py --dataset_path DIR --restore_checkpoint_path CHECKPOINTS --mode eval
 """
 
 import sys

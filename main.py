@@ -1,24 +1,39 @@
-"""The one loop: set-up, data and model, then train, eval or inference.
+"""Set-up, data and model, then one of the modes: train (training.py), eval, predict, inference.
 
 A recipe (`dlrm.py`, `dcnv2.py`) says what to train and calls `run`. `python main.py` is `dlrm.py`.
 """
 
-import math
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import config as configuration
 from config import Config
 from dataloading.feature_spec import FeatureSpec
-from runtime import checkpoint, device, distributed, plots, run_folder
+from runtime import checkpoint, device, distributed, predictions, run_folder
+from runtime.checkpoint.flags import adopt_flags, adopt_original, resume_flags
+from training import (
+    Position,
+    Stopped,
+    TrainingDiverged,
+    check_same_rows,
+    count_steps,
+    description,
+    draw,
+    rows_of_batch,
+    train,
+    training_weights,
+)
 
 # Exit codes beside 0 (done) and 1 (a defect of ours, with a traceback).
 USER_ERROR = 2
 DIVERGED = 3
 RANK_LOST = 4
+STOPPED = 75  # by a signal, a checkpoint is saved: "temporary failure, try again" of sysexits.h
 INTERRUPTED = 130  # as the shell says it: 128 + SIGINT
 
 
@@ -48,10 +63,6 @@ class Recipe(NamedTuple):
     model_flags: Mapping[str, Any]
     facts: Mapping[str, Any]
     best_auc: Callable[[], float | None] = lambda: None
-
-
-class TrainingDiverged(Exception):
-    """The loss became infinite or NaN."""
 
 
 def run(
@@ -97,6 +108,10 @@ def run(
         if distributed.current().is_chief:
             print(f"{recipe}: training diverged: {error}", file=sys.stderr)
         return DIVERGED
+    except Stopped as stopped:
+        if distributed.current().is_chief:
+            print(f"{recipe}: {stopped}", file=sys.stderr)
+        return STOPPED
     except KeyboardInterrupt:
         print(f"{recipe}: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -117,11 +132,67 @@ def execute(
     Raises:
       ValueError: something that the user can mend.
       TrainingDiverged: the loss became infinite or NaN.
+      Stopped: a signal ended the training after a checkpoint.
     """
     # 1. Set-up: processes, device, seed.
-    world = distributed.connect(config.distribution.rank_timeout_s)
+    world = distributed.connect(
+        config.distribution.rank_timeout_s, deterministic=config.run.deterministic
+    )
     place = agreed(world, lambda: device.set_up(config.run, world.local_rank, world.local_size))
     world.check_agreement({**shared_flags(config), "the device": str(place)})
+    folder, path, saved_here = find_checkpoint(config, world)
+    try:
+        return execute_from(config, build, defaults, world, place, folder, path, saved_here)
+    finally:
+        if folder is not None:
+            folder.release()
+
+
+def find_checkpoint(config: Config, world) -> tuple[checkpoint.Folder | None, Path | None, bool]:
+    """Where this run saves, taken by rank 0, and what it starts from, as rank 0 sees it.
+
+    Returns:
+      (folder or None, checkpoint or None, whether it is the folder's newest).
+    """
+    saving = config.run.mode == "train"
+    resume = config.checkpoint.resume if saving else None
+
+    def look():
+        if not world.is_chief:
+            return None, None, False
+        folder = path = None
+        if config.checkpoint.restore_checkpoint_path:
+            path = checkpoint.resolve(config.checkpoint.restore_checkpoint_path)
+        elif resume and resume != "auto":
+            path = checkpoint.resolve(resume, "--resume")
+        root = config.checkpoint.save_checkpoint_path
+        if resume and not root:
+            root = path.parent  # goes on where it was
+        if saving and root:
+            folder = checkpoint.Folder(root)
+            folder.take()
+        newest = folder.newest() if folder else None
+        if resume == "auto":
+            path = newest.path if newest else None
+        elif newest and not (resume and path.resolve().parent == folder.root):
+            raise ValueError(
+                f"--save_checkpoint_path {root} holds checkpoints of an earlier training "
+                f"({newest.path.name}): go on with it by --resume auto, or give another folder"
+            )
+        return folder, path, bool(newest and path and newest.path == path.resolve())
+
+    folder, path, saved_here = agreed(world, look)
+    told = [str(folder.root) if folder else None, str(path) if path else None, saved_here]
+    root, path, saved_here = world.gather_objects(told, "find_checkpoint")[0]
+    if root is not None and folder is None:
+        folder = checkpoint.Folder(root)
+    return folder, Path(path) if path else None, saved_here
+
+
+def execute_from(config, build, defaults, world, place, folder, path, saved_here):
+    """`execute`, from a checkpoint or from the start."""
+    resuming = path is not None and config.checkpoint.resume and config.run.mode == "train"
+    flag = "--resume" if resuming else "--restore_checkpoint_path"
 
     def check():
         if config.run.profiler_start_step is not None and config.run.profiled_rank >= world.size:
@@ -129,19 +200,23 @@ def execute(
                 f"--profiled_rank {config.run.profiled_rank} does not exist: there are "
                 f"{world.size} processes, the first is 0"
             )
-        adopted, saved = config, None
-        if config.run.restore_checkpoint_path:
-            saved = checkpoint.describe(config.run.restore_checkpoint_path)
-            adopted = checkpoint.adopt_flags(config, saved)
-        if config.run.mode == "train" and config.run.save_checkpoint_path and world.is_chief:
-            checkpoint.check_writable(config.run.save_checkpoint_path)
-        return adopted, saved
+        if config.run.mode == "predict" and world.is_chief:
+            predictions.check_writable(config.run.predictions_path)
+        if path is None:
+            return config, None, []
+        with checkpoint.offering_the_previous(path, flag):
+            saved = checkpoint.describe(path)
+        if resuming:
+            adopted, changed = resume_flags(config, saved.description, str(path))
+            return adopted, saved, changed
+        adopt = adopt_original if checkpoint.is_original(path) else adopt_flags
+        return adopt(config, saved.description), saved, []
 
-    config, saved = agreed(world, check)
+    config, saved, changed = agreed(world, check)
     world.check_agreement(
         {
-            "the restored checkpoint": saved,
-            "whether --save_checkpoint_path is given": bool(config.run.save_checkpoint_path),
+            "the checkpoint": (saved.description, saved.state) if saved else None,
+            "whether --save_checkpoint_path is given": folder is not None,
             **shared_flags(config),
         }
     )
@@ -150,48 +225,66 @@ def execute(
 
     # 2. Data and model.
     spec = agreed(world, lambda: load_feature_spec(config))
-    world.check_agreement({"the feature spec": spec.fingerprint() if spec else None})
+    spec_hash = spec.fingerprint() if spec else None
+    world.check_agreement({"the feature spec": spec_hash})
 
     def make() -> Recipe:
         made = build(config, spec, world, place)
-        if saved is not None:
-            checkpoint.restore(config.run.restore_checkpoint_path, made.model.weights_to_save())
+        if saved is None:
+            return made
+        with checkpoint.offering_the_previous(path, flag):
+            if resuming:
+                check_same_rows(saved.description, config, made, spec_hash, f"checkpoint {path}")
+                checkpoint.restore(path, training_weights(made))
+            elif checkpoint.is_original(path):
+                tables = [w for w in made.model.weights_to_save() if w.name.startswith("sparse/")]
+                checkpoint.restore_original(path, tables)
+            else:
+                checkpoint.restore(path, made.model.weights_to_save())
         return made
 
     recipe = agreed(world, make)
     world.check_agreement({**recipe.model_flags, **recipe.facts})
+    start = Position(**saved.state) if resuming else Position()
 
     # 3. The log: parameters first, summary last.
     total_steps = None
     if config.run.mode == "train":
         total_steps = count_steps(config, recipe.train.num_batches)
-        if (config.run.profiler_start_step or 0) >= total_steps:
+        profiled_step = config.run.profiler_start_step
+        if profiled_step is not None and not start.step <= profiled_step < total_steps:
             raise ValueError(
-                f"--profiler_start_step {config.run.profiler_start_step} is never reached: the "
-                f"training has {total_steps} steps, the first is 0"
+                f"--profiler_start_step {profiled_step} is never reached: the training has "
+                f"{total_steps} steps, the first is {start.step}"
             )
     run_dir = agreed(world, lambda: run_folder.make_run_dir(config) if world.is_chief else None)
     run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
     with agreed(
-        world, lambda: run_folder.open_log(config, defaults, run_dir, world, total_steps)
+        world,
+        lambda: run_folder.open_log(config, defaults, run_dir, world, total_steps, start.step),
     ) as log:
         log.message(describe(recipe, place, config))
-        if ignored := configuration.unused(config):
-            log.message(
-                f"note: not used in this run (--mode {config.run.mode}): "
-                + ", ".join(f"--{name}" for name in ignored)
-            )
-        if "loss_scale" in config.given and place.compute_dtype != "float16":
-            log.message("note: --loss_scale is not used, bfloat16 has the range of float32")
+        note_flags(config, place, log)
+        if path is not None:
+            log.message(describe_start(config, path, start, total_steps, changed))
         try:
             if config.run.mode == "train":
-                summary = train(config, recipe, place, world, log, run_dir, total_steps)
+                described = description(config, recipe, spec_hash)
+                if why := described.get("no_resume"):
+                    log.message(f"note: checkpoints of this training cannot be resumed: {why}")
+                summary = train(
+                    *(config, recipe, place, world, log, run_dir, total_steps, folder, start),
+                    *(saved_here, described),
+                )
             elif config.run.mode == "eval":
                 summary = evaluate(recipe, world, log, run_dir)
+            elif config.run.mode == "predict":
+                summary = predict(config, recipe, world, log)
             else:
                 summary = benchmark_inference(config, recipe, log)
-        except TrainingDiverged as error:
-            log.message(f"training diverged: {error}")
+        except (TrainingDiverged, Stopped) as end:
+            kind = "training diverged: " if isinstance(end, TrainingDiverged) else ""
+            log.message(f"{kind}{end}")
             raise
         except KeyboardInterrupt:
             log.message("interrupted")
@@ -202,24 +295,50 @@ def execute(
                 if rows is not None and rows.failure:
                     raise ValueError(rows.failure) from error
             raise
-        best = recipe.best_auc() if world.is_chief else None  # may draw millions of rows
+        best = None
+        if config.run.mode != "predict" and world.is_chief:
+            best = recipe.best_auc()  # may draw millions of rows
         if best is not None:
             summary["best_reachable_auc"] = best
         try:
-            if config.run.mode == "train":
-                finish(config, recipe, world, log, run_dir, summary)
-        except TrainingDiverged as error:
-            log.message(f"training diverged: {error}")
-            raise
+            if config.run.mode == "train" and "auc" in summary and world.is_chief:
+                draw(log, lambda: recipe.evaluator.draw(run_dir, dict(summary)))
         finally:
-            log.summary(summary)  # also when the disk is full
+            log.summary(summary)
     return summary
+
+
+def note_flags(config: Config, place: device.Device, log) -> None:
+    """Says which of the given flags are not used."""
+    if ignored := configuration.unused(config):
+        log.message(
+            f"note: not used in this run (--mode {config.run.mode}): "
+            + ", ".join(f"--{name}" for name in ignored)
+        )
+    if "loss_scale" in config.given and place.compute_dtype != "float16":
+        log.message("note: --loss_scale is not used, bfloat16 has the range of float32")
+
+
+def describe_start(config: Config, path: Path, start, total_steps, changed) -> str:
+    """One line on the checkpoint that a run starts from."""
+    if not start.step:
+        text = f"weights of {path}"
+        if checkpoint.is_original(path):
+            text += " (NVIDIA's layout: its tables; the MLPs and the interaction start anew)"
+        return text
+    text = f"resumed {path} at step {start.step} of {total_steps}"
+    if changed:
+        values = config.flat()
+        given = ", ".join(f"--{name} {values[name]}" for name in changed)
+        text += f"; other than before: {given}"
+    return text
 
 
 # Flags that may differ between processes: what they name is on each machine.
 _LOCAL_FLAGS = {
     *("dataset_path", "restore_checkpoint_path", "save_checkpoint_path", "run_dir", "log_path"),
-    *("tensorboard_dir", "inter_op_parallelism", "intra_op_parallelism"),
+    *("resume", "predictions_path", "tensorboard_dir"),
+    *("inter_op_parallelism", "intra_op_parallelism"),
 }
 
 
@@ -252,170 +371,6 @@ def describe(recipe: Recipe, place: device.Device, config: Config) -> str:
     return f"{config.run.mode} on {place.kind} in {place.compute_dtype}  {facts}"
 
 
-def count_steps(config: Config, num_batches: int) -> int:
-    """Steps of the whole training."""
-    steps = config.run.epochs * num_batches
-    return steps if config.run.max_steps == -1 else min(steps, config.run.max_steps)
-
-
-def evaluation_batches(num_batches: int, evals_per_epoch: int) -> set[int]:
-    """After which batches of an epoch (from 1) to evaluate: evenly spaced, the last one always."""
-    evals = min(evals_per_epoch, num_batches)
-    return {-(-num_batches * k // evals) for k in range(1, evals + 1)}
-
-
-def train(config, recipe, place, world, log, run_dir: Path, total_steps: int) -> dict[str, float]:
-    """Trains, evaluates on the way, saves, and returns the summary."""
-    from nn.metrics import NonFiniteScores
-    from nn.trainer import Trainer, non_finite_variable
-    from runtime.profiler import Profiler
-    from runtime.timer import StepTimer
-
-    options = config.run
-    trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale, world)
-    evaluate_after = evaluation_batches(recipe.train.num_batches, options.evals_per_epoch)
-    if total_steps < config.optimizer.warmup_steps:
-        log.message(
-            f"note: {total_steps} steps end within --warmup_steps {config.optimizer.warmup_steps}: "
-            "the learning rate never reaches --learning_rate"
-        )
-    decay_end = config.optimizer.decay_start_step + config.optimizer.decay_steps
-    if config.optimizer.decay_steps and total_steps > decay_end:
-        log.message(
-            f"note: the learning rate is 0 from step {decay_end} of {total_steps} on "
-            "(--decay_start_step + --decay_steps)"
-        )
-    history: dict[str, list] = {"train_loss": [], "validation_loss": [], "validation_auc": []}
-    best: dict[str, float] = {}
-    metrics: dict[str, float] = {}
-    timer = StepTimer(warmup_steps=min(10, total_steps // 2))
-    profiler = Profiler(options, run_dir, world)
-    good_step = step = 0
-    stop = False
-
-    def report(epoch: int) -> None:
-        """Looks at what the device has done (it is waited for here) and writes a line."""
-        nonlocal good_step
-        progress = trainer.progress()
-        if progress.first_bad_step:
-            raise TrainingDiverged(
-                f"the loss is not finite at step {progress.first_bad_step} (between step "
-                f"{good_step}, the last one looked at, and {progress.step}); no checkpoint was "
-                "saved. Try a smaller --learning_rate or a longer --warmup_steps"
-            )
-        if progress.step == good_step:
-            return
-        good_step = progress.step
-        line = {"loss": progress.loss, "learning_rate": progress.learning_rate}
-        if not math.isnan(rate := timer.lap()):  # NaN within the timer's warm-up
-            line["throughput"] = rate
-        if place.loss_scale != 1.0:
-            line["skipped_steps"] = progress.skipped_steps
-        log.log(progress.step, line, epoch=epoch)
-        history["train_loss"].append((progress.step, progress.loss))
-
-    for epoch in range(options.epochs):
-        iterator = iter(recipe.train.dataset(epoch))
-        for batch in range(1, recipe.train.num_batches + 1):
-            # 4. One step.
-            profiler.before(step)
-            trainer.train_step(iterator)
-            step += 1
-            timer.step(rows_of_batch(recipe.train, batch - 1, options.batch_size))
-            profiler.after(step)
-            log.progress(step)
-            # 5. Every --print_freq steps: look at the loss.
-            if step % options.print_freq == 0:
-                report(epoch)
-            # 6. Some times in an epoch: evaluate.
-            last = step == total_steps
-            if batch in evaluate_after or (last and options.evals_per_epoch):
-                report(epoch)
-                try:
-                    with timer.paused():
-                        metrics = dict(recipe.evaluator.evaluate())
-                except NonFiniteScores as error:
-                    raise TrainingDiverged(
-                        f"between step {good_step - 1} and {good_step}: {error}; no checkpoint "
-                        "was saved"
-                    ) from None
-                log.log(step, {**metrics, "elapsed_s": timer.elapsed_s}, epoch=epoch)
-                if recipe.evaluator.note:
-                    log.message(recipe.evaluator.note)
-                history["validation_loss"].append((step, metrics["log_loss"]))
-                history["validation_auc"].append((step, metrics["auc"]))
-                if not metrics["auc"] <= best.get("best_auc", -1.0):  # NaN: one class only
-                    best = {"best_auc": metrics["auc"], "best_auc_step": step}
-                if options.auc_threshold is not None and metrics["auc"] >= options.auc_threshold:
-                    best["time_to_auc_threshold_s"] = timer.elapsed_s
-                    stop = True
-            if stop or last:
-                break
-        if stop or step == total_steps:
-            break
-    report(epoch)
-    profiler.stop()
-    if broken := non_finite_variable(recipe.groups):
-        raise TrainingDiverged(left_broken(broken))
-    elapsed_s = timer.elapsed_s
-
-    if options.auc_threshold is not None and not stop:
-        log.message(f"--auc_threshold {options.auc_threshold} was not reached")
-    if world.is_chief:
-        path = run_dir / "learning_curve.png"
-        draw(log, lambda: plots.draw("learning_curve", path, history=history))
-    return {
-        **metrics,
-        **best,
-        "steps": step,
-        "throughput": timer.mean_throughput(),
-        "elapsed_s": elapsed_s,
-    }
-
-
-def draw(log, action: Callable[[], None]) -> None:
-    """Draws a picture; a training is not lost because it cannot be drawn."""
-    try:
-        action()
-    except OSError as error:
-        log.message(f"note: {error}")
-
-
-def left_broken(weight: object) -> str:
-    """What to say of a weight that is not finite after the last step."""
-    return (
-        f"the last steps left NaN or infinity in {weight}; no checkpoint was saved. Try a smaller "
-        "--learning_rate or a longer --warmup_steps"
-    )
-
-
-def finish(config: Config, recipe: Recipe, world, log, run_dir: Path, summary: Mapping) -> None:
-    """What is left of a training: the checkpoint and the ROC curve."""
-    path = config.run.save_checkpoint_path
-    if path:
-        metrics = {name: value for name, value in summary.items() if isinstance(value, float)}
-        description = {
-            "recipe": config.recipe,
-            "model_flags": dict(recipe.model_flags),
-            "flags": config.flat(),
-            "step": summary["steps"],
-            "metrics": metrics,
-        }
-        try:
-            weights = recipe.model.weights_to_save()
-            size_bytes = checkpoint.save(path, weights, description, world)
-        except checkpoint.NonFiniteWeight as error:
-            raise TrainingDiverged(left_broken(error)) from None
-        log.message(f"saved {size_bytes / 2**20:.1f} MiB to {path}")
-    if "auc" in summary and world.is_chief:
-        draw(log, lambda: recipe.evaluator.draw(run_dir, dict(summary)))
-
-
-def rows_of_batch(dataset, batch: int, batch_size: int) -> int:
-    """Rows of batch number `batch` (from 0); the last one of an epoch may be short."""
-    return min(batch_size, dataset.num_rows - batch * batch_size)
-
-
 def measure(recipe: Recipe, log) -> dict[str, float]:
     """Metrics over every row, with what the reader must know of them in the log."""
     metrics = dict(recipe.evaluator.evaluate())
@@ -430,6 +385,29 @@ def evaluate(recipe: Recipe, world, log, run_dir: Path) -> dict[str, float]:
     if world.is_chief:
         draw(log, lambda: recipe.evaluator.draw(run_dir, metrics))
     return metrics
+
+
+def predict(config: Config, recipe: Recipe, world, log) -> dict[str, float]:
+    """Writes the restored model's score of every row, in row order."""
+    from nn.metrics import NonFiniteScores
+    from nn.predictor import predict as score_batches
+
+    path, rows = config.run.predictions_path, recipe.valid
+    started = time.perf_counter()
+    with (
+        predictions.open_predictions(path, rows.num_rows)
+        if world.is_chief
+        else nullcontext() as writer
+    ):
+        try:
+            for scores in score_batches(recipe.model, rows, world):
+                if writer is not None:
+                    writer.add(scores)
+        except NonFiniteScores as error:  # on every rank
+            raise distributed.AgreedError(str(error)) from None
+    log.message(f"wrote the scores of {rows.num_rows:,} rows to {path}")
+    elapsed_s = time.perf_counter() - started
+    return {"rows": rows.num_rows, "elapsed_s": elapsed_s, "throughput": rows.num_rows / elapsed_s}
 
 
 def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]:

@@ -60,6 +60,9 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
     def loss(model, batch):
         return binary_cross_entropy(batch.labels, model(batch.inputs), batch.weights), {}
 
+    evaluator = None
+    if valid and config.run.mode != "predict":
+        evaluator = ClickEvaluator(model, valid, config.run.auc_thresholds, world)
     return Recipe(
         model=model,
         train=train,
@@ -71,9 +74,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
             model.table_variables,
             model.embedding.row_means(),
         ),
-        evaluator=(
-            ClickEvaluator(model, valid, config.run.auc_thresholds, world) if valid else None
-        ),
+        evaluator=evaluator,
         model_flags={name: getattr(config.model, name) for name in SHAPE_FLAGS},
         facts={
             **({"training_rows": train.num_rows} if train else {}),
@@ -241,7 +242,9 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
     if run.mode == "train" and not run.evals_per_epoch:
         return train, None, lambda: None
     mapping = evaluation_mapping(data.eval_mapping, run.mode, spec)
-    valid = RawBinaryDataset(spec, mapping, run.valid_batch_size, **share)
+    valid = RawBinaryDataset(
+        spec, mapping, run.valid_batch_size, with_labels=run.mode != "predict", **share
+    )
     # Generated data sets record it (dataloading/synthetic.py).
     recorded = spec.metadata.get(mapping)
     known = recorded.get("best_auc") if isinstance(recorded, dict) else None

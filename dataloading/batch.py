@@ -20,7 +20,7 @@ class Inputs(NamedTuple):
 class Batch(NamedTuple):
     """Rows of one step; `batch` is the same on all ranks.
 
-    labels: float32 `[batch, 1]`.
+    labels: float32 `[batch, 1]`; None from a loader without labels (rows to predict).
     weights: float32 `[batch, 1]`; 0.0 for padding that evens out the ranks, and for a real row
         `batch * world_size / real rows of the global batch`: 1.0 where nothing is padded. So the
         mean over ranks of `reduce_mean(weights * losses)` is the mean loss of the real rows of the

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +37,9 @@ LABEL_CHANNEL = "label"
 TRAIN = "train"
 VALIDATION = "validation"
 TEST = "test"
+
+# What to do where a channel, or the files of its features, are not there.
+_WAYS_OUT = {LABEL_CHANNEL: "; rows without labels can only be predicted (--mode predict)"}
 
 
 def smallest_id_dtype(cardinality: int) -> np.dtype:
@@ -71,8 +75,9 @@ class FeatureSpec:
     def __post_init__(self):
         origin = self.origin
         features = spec_rules.features_section(self.feature_spec, origin)
-        sources = spec_rules.sources_section(self.source_spec, features, origin)
         channels = spec_rules.channels_section(self.channel_spec, features, origin)
+        labels = channels.get(LABEL_CHANNEL, ())
+        sources = spec_rules.sources_section(self.source_spec, features, labels, origin)
         metadata = {} if self.metadata is None else self.metadata
         if not isinstance(metadata, dict):
             raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; allowed: a mapping")
@@ -198,7 +203,7 @@ class FeatureSpec:
             model_name: for the messages, e.g. `DLRM`.
             channels: must be there and share no feature; `label` must have exactly one feature of
                 one value per row.
-            mappings: must be there.
+            mappings: must be there and store every feature of `channels`.
             chunk_types: what the model reads; every chunk of `mappings` (of all mappings where
                 none are named) must have one of these types. Empty: any.
             id_channels: those of `channels` whose features are ids and need a cardinality.
@@ -213,6 +218,7 @@ class FeatureSpec:
                     f"{self.origin}: channel_spec: {model_name} needs the channel '{channel}'; "
                     f"there are {spec_rules.listing(self.channel_spec)}"
                     + spec_rules.suggestion(channel, self.channel_spec)
+                    + _WAYS_OUT.get(channel, "")
                 )
             for feature in self.channel_spec[channel]:
                 if feature in channel_of:
@@ -227,6 +233,14 @@ class FeatureSpec:
             self._check_one_label(model_name)
         for mapping in mappings:
             self._check_mapping(mapping, f"{model_name} needs")
+            stored = {name for chunk in self.source_spec[mapping] for name in chunk.features}
+            for feature, channel in channel_of.items():
+                if feature not in stored:
+                    raise ValueError(
+                        f"{self.origin}: source_spec: mapping '{mapping}': feature '{feature}' of "
+                        f"channel '{channel}' is in no chunk; {model_name} reads it, add the chunk "
+                        "that stores it" + _WAYS_OUT.get(channel, "")
+                    )
         for mapping in mappings or self.source_spec:
             for index, chunk in enumerate(self.source_spec[mapping]):
                 if chunk_types and chunk.type not in chunk_types:
@@ -246,39 +260,49 @@ class FeatureSpec:
 
     # Files
 
-    def validate_files(self, mapping: str | None = None) -> None:
+    def validate_files(
+        self, mapping: str | None = None, chunks: Sequence[int] | None = None
+    ) -> None:
         """Checks the files of a mapping, of all mappings where none is named.
 
         Every file must be there; split_binary files must hold whole rows and the chunks of a
         mapping equally many.
+
+        Args:
+            chunks: the numbers of the mapping's chunks to look at; None: all.
         """
         if mapping is None:
             for name in self.source_spec:
                 self.validate_files(name)
             return
         self._check_mapping(mapping, "asked for")
+        stored = self.source_spec[mapping]
         rows = {}
-        for index, chunk in enumerate(self.source_spec[mapping]):
+        for index in range(len(stored)) if chunks is None else chunks:
             sizes = self._file_sizes(mapping, index)
-            if chunk.type == "split_binary":
-                rows[index] = sum(sizes) // self.row_bytes(chunk)
+            if stored[index].type == "split_binary":
+                rows[index] = sum(sizes) // self.row_bytes(stored[index])
         for index, count in rows.items():
             first = next(iter(rows))
             if count != rows[first]:
-                chunks = self.source_spec[mapping]
                 raise ValueError(
                     f"{self.origin}: source_spec: mapping '{mapping}': chunk {first} "
-                    f"({spec_rules.listing(chunks[first].files)}) has {rows[first]} rows and chunk "
-                    f"{index} ({spec_rules.listing(chunks[index].files)}) has {count}; allowed: "
+                    f"({spec_rules.listing(stored[first].files)}) has {rows[first]} rows and chunk "
+                    f"{index} ({spec_rules.listing(stored[index].files)}) has {count}; allowed: "
                     "equally many in all chunks of a mapping"
                 )
 
-    def num_rows(self, mapping: str) -> int:
-        """Rows of a mapping of split_binary chunks, from the file sizes, which are checked."""
-        self.validate_files(mapping)
-        for index, chunk in enumerate(self.source_spec[mapping]):
-            if chunk.type == "split_binary":
-                return sum(self._file_sizes(mapping, index)) // self.row_bytes(chunk)
+    def num_rows(self, mapping: str, chunks: Sequence[int] | None = None) -> int:
+        """Rows of a mapping of split_binary chunks, from the file sizes, which are checked.
+
+        Args:
+            chunks: as in `validate_files`.
+        """
+        self.validate_files(mapping, chunks)
+        stored = self.source_spec[mapping]
+        for index in range(len(stored)) if chunks is None else chunks:
+            if stored[index].type == "split_binary":
+                return sum(self._file_sizes(mapping, index)) // self.row_bytes(stored[index])
         raise ValueError(
             f"{self.origin}: source_spec: mapping '{mapping}': rows can be counted in split_binary "
             f"chunks only, here all are {self.source_spec[mapping][0].type}"

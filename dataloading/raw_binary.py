@@ -32,9 +32,12 @@ class RawBinaryDataset(RowDataset):
     Args:
         spec: with the channels `numerical`, `categorical` (each may be empty) and `label`.
         mapping: e.g. `train`.
+        with_labels: False reads no labels: `Batch.labels` is None, and the channel `label`, its
+            feature's chunk and the chunk's files may be absent.
         batch_size, rank, world_size, prefetch_batches, parallel_reads: see `RowDataset`.
         global_features: see `RowDataset`. Only the files of these categorical features, of the
-            numericals and of the label are opened, and only they must be there.
+            numericals and of the label are opened, and only they must be there; where this rank
+            reads none of them, the files of one chunk, to count its rows.
         block_rows: rows that are neighbours on the disk and read together while shuffling.
         window_rows: a multiple of `block_rows`; larger mixes better and needs more page cache.
 
@@ -49,6 +52,7 @@ class RawBinaryDataset(RowDataset):
         mapping: str,
         batch_size: int,
         *,
+        with_labels: bool = True,
         shuffle: bool = False,
         seed: int = 0,
         rank: int = 0,
@@ -59,9 +63,10 @@ class RawBinaryDataset(RowDataset):
         block_rows: int = 8192,
         window_rows: int = 524_288,
     ):
+        label_channels = (LABEL_CHANNEL,) if with_labels else ()
         spec.require(
             "the split_binary loader",
-            channels=(NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL),
+            channels=(NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, *label_channels),
             mappings=(mapping,),
             chunk_types=("split_binary",),
         )
@@ -71,20 +76,20 @@ class RawBinaryDataset(RowDataset):
         }
         numerical = _side_by_side([stored[f] for f in spec.channel(NUMERICAL_CHANNEL)])
         categorical = [stored[f] for f in spec.channel(CATEGORICAL_CHANNEL)]
-        label = stored[spec.channel(LABEL_CHANNEL)[0]]
+        labels = [stored[f] for channel in label_channels for f in spec.channel(channel)]
         if global_features is None:
             read = categorical
         else:
             read = [categorical[f] for f in check_features(global_features, len(categorical))]
-        used = sorted({column.chunk for column in (*numerical, *read, label)})
-        checked = spec
-        if global_features is not None:
-            checked = _only(spec, mapping, [chunks[index] for index in used])
-        num_rows = checked.num_rows(mapping)
+        used = sorted({column.chunk for column in (*numerical, *read, *labels)})
+        if with_labels and global_features is None:
+            num_rows = spec.num_rows(mapping)  # checks the files of unused features, too
+        else:
+            num_rows = spec.num_rows(mapping, used or [_any_chunk(spec, mapping)])
         if num_rows == 0:
             raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
         self._chunks = {index: _StoredChunk(spec, chunks[index], index) for index in used}
-        self._numerical, self._categorical, self._label = numerical, categorical, label
+        self._numerical, self._categorical, self._labels = numerical, categorical, labels
         self._cardinalities = spec.cardinalities(CATEGORICAL_CHANNEL)
         self._origin = f"{spec.origin}: mapping '{mapping}'"
         if shuffle:
@@ -97,7 +102,7 @@ class RawBinaryDataset(RowDataset):
             Columns(
                 numerical=tuple(column.kind() for column in numerical),
                 categorical=tuple(column.kind() for column in categorical),
-                label=label.dtype,
+                label=labels[0].dtype if labels else None,
             ),
             rank=rank,
             world_size=world_size,
@@ -108,7 +113,8 @@ class RawBinaryDataset(RowDataset):
 
     def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:
         rows = self._order.rows(epoch, start, stop)
-        columns = [*self._numerical, *self._categorical, self._label]
+        columns = [*self._numerical, *self._categorical, *self._labels]
+        first_label = len(columns) - len(self._labels)
         used = {columns[number].chunk for number in wanted}
         chunks = {index: self._chunks[index].read(rows) for index in sorted(used)}
         arrays = []
@@ -117,11 +123,11 @@ class RawBinaryDataset(RowDataset):
             values = chunks[column.chunk][:, column.begin : column.end]
             if number < len(self._numerical):
                 self._check_numericals(column, rows, values)
-            elif number < len(columns) - 1:
+            elif number < first_label:
                 cardinality = self._cardinalities[number - len(self._numerical)]
                 self._check_ids(column, cardinality, rows, values)
             else:
-                self._check_labels(rows, values)
+                self._check_labels(column, rows, values)
             arrays.append(values)
         return arrays
 
@@ -142,11 +148,11 @@ class RawBinaryDataset(RowDataset):
                 "feature spec, or give such values a known id (say 0) when preparing the data"
             )
 
-    def _check_labels(self, rows, labels) -> None:
+    def _check_labels(self, column, rows, labels) -> None:
         bad = (labels != 0) & (labels != 1)
         if bad.any():
             raise ValueError(
-                self._message(self._label, rows, labels, bad)
+                self._message(column, rows, labels, bad)
                 + "; labels are 0 or 1 (bool is a byte of 0 or 1). Prepare the file anew"
             )
 
@@ -204,15 +210,16 @@ def _columns(spec: FeatureSpec, chunk: Chunk, index: int) -> list[_Column]:
     return columns
 
 
-def _only(spec: FeatureSpec, mapping: str, chunks: list[Chunk]) -> FeatureSpec:
-    """The spec of these chunks of a mapping alone, to check that their files agree."""
-    features = {name: spec.feature_spec[name] for chunk in chunks for name in chunk.features}
-    return FeatureSpec(
-        features,
-        {mapping: chunks},
-        {LABEL_CHANNEL: spec.channel(LABEL_CHANNEL)},
-        base_directory=spec.base_directory,
-        origin=spec.origin,
+def _any_chunk(spec: FeatureSpec, mapping: str) -> int:
+    """The number of a chunk whose files are there: enough to count rows of which none is read."""
+    chunks = spec.source_spec[mapping]
+    for index, chunk in enumerate(chunks):
+        if all((spec.base_directory / file).is_file() for file in chunk.files):
+            return index
+    raise ValueError(
+        f"{spec.origin}: source_spec: mapping '{mapping}': nothing of a row is read here, and no "
+        f"chunk has all its files in {spec.base_directory} to count the rows; put those of one "
+        f"chunk there, e.g. {', '.join(chunks[0].files)}"
     )
 
 

@@ -25,15 +25,16 @@ class Columns:
 
     numerical: side by side they are `Inputs.numerical`; may be empty.
     categorical: one per feature; may be empty.
-    label: one value per row.
+    label: one value per row; None: labels are not read and `Batch.labels` is None.
     """
 
     numerical: tuple[tuple[np.dtype, int], ...]
     categorical: tuple[tuple[np.dtype, int], ...]
-    label: np.dtype
+    label: np.dtype | None
 
     def all(self) -> tuple[tuple[np.dtype, int], ...]:
-        return (*self.numerical, *self.categorical, (self.label, 1))
+        label = () if self.label is None else ((self.label, 1),)
+        return (*self.numerical, *self.categorical, *label)
 
     def numbers_of_numerical(self) -> tuple[int, ...]:
         """Where the numericals are in `all()`."""
@@ -43,9 +44,9 @@ class Columns:
         """Where a feature is in `all()`."""
         return len(self.numerical) + feature
 
-    def number_of_label(self) -> int:
-        """Where the label is in `all()`."""
-        return len(self.numerical) + len(self.categorical)
+    def numbers_of_label(self) -> tuple[int, ...]:
+        """Where the label is in `all()`; empty where it is not."""
+        return tuple(range(len(self.numerical) + len(self.categorical), len(self.all())))
 
 
 class RowDataset:
@@ -100,7 +101,7 @@ class RowDataset:
         self.rank = rank
         self.world_size = world_size
         self._columns = columns
-        local = (*columns.numbers_of_numerical(), columns.number_of_label())
+        local = (*columns.numbers_of_numerical(), *columns.numbers_of_label())
         if global_features is None:
             self._features = tuple(range(len(columns.categorical)))
             self._read_local = (*local, *map(columns.number_of_categorical, self._features))
@@ -175,10 +176,11 @@ class RowDataset:
         for feature in self._features:
             stored = arrays[self._columns.number_of_categorical(feature)]
             ids[feature] = stored if stored.dtype == tf.int64 else tf.cast(stored, tf.int32)
+        labels = None
+        for number in self._columns.numbers_of_label():
+            labels = tf.cast(arrays[number], tf.float32)
         return Batch(
-            Inputs(numerical, tuple(ids[feature] for feature in self._features)),
-            tf.cast(arrays[self._columns.number_of_label()], tf.float32),
-            weights,
+            Inputs(numerical, tuple(ids[feature] for feature in self._features)), labels, weights
         )
 
     def _read_part(self, epoch: int, start_row: int, index) -> list[np.ndarray]:

@@ -151,8 +151,13 @@ def _check_dtype_holds(dtype: str, cardinality: int, where: str) -> None:
         )
 
 
-def sources_section(raw, features: dict, origin: str) -> dict[str, tuple[Chunk, ...]]:
-    """`source_spec`: mapping name -> chunks; each feature in exactly one chunk of each mapping."""
+def sources_section(
+    raw, features: dict, labels: tuple[str, ...], origin: str
+) -> dict[str, tuple[Chunk, ...]]:
+    """`source_spec`: mapping name -> chunks; each feature in exactly one chunk of each mapping.
+
+    A mapping may leave out `labels`: its rows can be predicted, but not trained or evaluated on.
+    """
     where = f"{origin}: source_spec"
     _check_mapping(raw, where, "mapping name: [chunk, ...]")
     sources = {}
@@ -163,7 +168,7 @@ def sources_section(raw, features: dict, origin: str) -> dict[str, tuple[Chunk, 
         sources[mapping] = tuple(
             _chunk(chunk, features, f"{here}: chunk {index}") for index, chunk in enumerate(chunks)
         )
-        _check_each_once(sources[mapping], features, here)
+        _check_each_once(sources[mapping], [n for n in features if n not in labels], here)
     return sources
 
 
@@ -218,7 +223,8 @@ def _relative_file(file, where: str) -> str:
     return file
 
 
-def _check_each_once(chunks: tuple[Chunk, ...], features: dict, where: str) -> None:
+def _check_each_once(chunks: tuple[Chunk, ...], needed: list[str], where: str) -> None:
+    """No feature and no file is there twice; the `needed` features are there."""
     chunk_of, chunk_of_file = {}, {}
     for index, chunk in enumerate(chunks):
         for name in chunk.features:
@@ -235,7 +241,7 @@ def _check_each_once(chunks: tuple[Chunk, ...], features: dict, where: str) -> N
                     f"{index}; allowed: a file once per mapping"
                 )
             chunk_of_file[file] = index
-    for name in features:
+    for name in needed:
         if name not in chunk_of:
             raise ValueError(
                 f"{where}: feature '{name}' is in no chunk; allowed: exactly one chunk of a "

@@ -1,6 +1,6 @@
 """Metrics of a model over every row of a data set."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -57,8 +57,10 @@ class ClickEvaluator:
         self._curve = None
         self.note = ""
 
-    def evaluate(self) -> Iterator[tuple[str, float]]:
+    def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
         """Runs over the data set once; yields "auc", "log_loss" and, with bins, its error bound.
+
+        Yields nothing once `stopped()`, asked before every batch, says so, on every rank the same.
 
         Every rank must call it and gets the same numbers, or the same error. When the first number
         is there, all communication is over: what follows is up to each rank.
@@ -69,6 +71,8 @@ class ClickEvaluator:
         metrics = over_ranks(make_metrics(self._auc_thresholds), self._world)
         iterator = iter(self.dataset.dataset())
         for _ in range(self.dataset.num_batches):
+            if stopped():
+                return
             metrics.update(*self._scorer.score_next(iterator))
         scores = metrics.result()
         if self._world.size == 1:

@@ -43,7 +43,7 @@ class Scores(NamedTuple):
 
 
 class NonFiniteScores(ValueError):
-    """The model gave NaN for a row."""
+    """The model gave NaN for a row, or infinity where that is no score."""
 
 
 def summarize(totals, positive, negative, auc: Callable[[], tuple[float, float]]) -> Scores:

@@ -1,6 +1,5 @@
 """The ranking model of both recipes: DLRM, and DCNv2 with cross layers in place of dot products."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from nn.embedding.weights import TableUniform
 from nn.interaction import CrossNetwork, DotInteraction
 from nn.keras import keras
 from nn.mlp import MLP
+from nn.optimizers import OptimizerGroup
 from runtime.checkpoint import VariableWeight, Weight
 from runtime.distributed import World
 
@@ -218,14 +218,46 @@ class RankingModel(keras.Model):
 
     def weights_to_save(self) -> list[Weight]:
         """Every weight by name: whole tables under `sparse/`, all others under `dense/`."""
-        dense = [
-            VariableWeight(f"dense/{name.replace('/', '.')}", v)
-            for v in self.dense_variables
-            for name in [v.name.removeprefix(f"{self.name}/").split(":")[0]]
-        ]
-        tables = []
-        for table in self.embedding.table_weights():
-            named = copy.copy(table)
-            object.__setattr__(named, "name", f"sparse/{table.name}")
-            tables.append(named)
-        return dense + tables
+        dense = [VariableWeight(f"dense/{self.name_of(v)}", v) for v in self.dense_variables]
+        return dense + [t.named(f"sparse/{t.name}") for t in self.embedding.table_weights()]
+
+    def name_of(self, variable: tf.Variable) -> str:
+        """Name of a dense variable within the model, as checkpoints have it."""
+        name = variable.name.removeprefix(f"{self.name}/").split(":")[0]
+        return name.replace("/", ".")
+
+    def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
+        """The state of the optimizers by name, `dense.KIND/` and `sparse.KIND/`.
+
+        Args:
+          groups: optimizers of `dense_variables` and of `table_variables`.
+        """
+        dense, tables = (group.optimizer for group in groups)
+        found: list[Weight] = []
+        for kind, slots in dense.state.items():
+            for variable, slot in zip(dense.variables_to_move, slots, strict=True):
+                found.append(VariableWeight(f"dense.{kind}/{self.name_of(variable)}", slot))
+        for place, optimizer in (("dense", dense), ("sparse", tables)):
+            for name, scalar in optimizer.scalars.items():
+                found.append(VariableWeight(f"{place}.scalars/{name}", scalar))
+        if not self.embedding.trainable or self.state_not_saved(groups):
+            return found
+        for kind, slots in tables.state.items():
+            of_variable = {
+                variable.ref(): slot
+                for variable, slot in zip(tables.variables_to_move, slots, strict=True)
+            }
+            for table in self.embedding.table_weights():
+                name = f"sparse.{kind}/{table.name}"
+                found.append(table.state(name, of_variable, kind in tables.by_row))
+        return found
+
+    def state_not_saved(self, groups: Sequence[OptimizerGroup]) -> str | None:
+        """Why a training cannot go on from `optimizer_weights`; None if it can."""
+        tables = groups[1].optimizer
+        if not isinstance(self.embedding, MerlinEmbedding) or not tables.state:
+            return None
+        return (
+            "Merlin's distributed-embeddings does not give the optimizer's state of its tables: "
+            "use --embedding_backend native, or --embedding_optimizer sgd, which has none"
+        )

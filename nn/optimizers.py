@@ -21,11 +21,19 @@ class Optimizer(tf.Module):
 
     Args:
       variables: float32 variables to move.
+
+    Attributes:
+      state: of each kind of state one variable a variable, as `slots` made them.
+      by_row: the kinds that have one number a row.
+      scalars: state that all variables share, by name.
     """
 
     def __init__(self, variables: Sequence[tf.Variable]):
         super().__init__(name=type(self).__name__)
         self.variables_to_move = list(variables)
+        self.state: dict[str, list[tf.Variable]] = {}
+        self.by_row: set[str] = set()
+        self.scalars: dict[str, tf.Variable] = {}
 
     def slots(self, kind: str, initial: float = 0.0, by_row: bool = False) -> list[tf.Variable]:
         """One state variable a variable: of its shape, or [rows] with `by_row`, where it is."""
@@ -36,7 +44,15 @@ class Optimizer(tf.Module):
                 start = tf.fill(shape, tf.constant(initial, tf.float32))
                 name = f"{v.name.split(':')[0]}/{kind}"
                 made.append(tf.Variable(start, trainable=False, name=name))
+        self.state[kind] = made
+        if by_row:
+            self.by_row.add(kind)
         return made
+
+    def scalar(self, name: str, initial: float) -> tf.Variable:
+        """A float32 state variable that all variables share."""
+        self.scalars[name] = tf.Variable(initial, trainable=False, name=name)
+        return self.scalars[name]
 
     def apply(self, gradients: Sequence[Gradient | None], learning_rate: tf.Tensor) -> None:
         """Applies one gradient a variable, in the order of `variables_to_move`.
@@ -182,8 +198,8 @@ class Adam(Optimizer):
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
         self.first = self.slots("first_moment")
         self.second = self.slots("second_moment")
-        self.beta1_power = tf.Variable(1.0, trainable=False, name="beta1_power")
-        self.beta2_power = tf.Variable(1.0, trainable=False, name="beta2_power")
+        self.beta1_power = self.scalar("beta1_power", 1.0)
+        self.beta2_power = self.scalar("beta2_power", 1.0)
 
     def begin_step(self):
         self.beta1_power.assign(self.beta1_power * self.beta1)

@@ -1,7 +1,7 @@
 """One training step: batch, forward, backward, weight update."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -103,25 +103,43 @@ class Trainer:
 
     def progress(self) -> Progress:
         """Waits for the device and tells what happened since the last call."""
-        step = int(self.step.numpy())
+        state = self.state()
+        self._loss_sum.assign(0.0)
+        steps = state["step"] - self._seen_steps
+        self._seen_steps = state["step"]
+        rate = self.groups[0].learning_rate(tf.maximum(self.step - 1, 0)) if self.groups else 0.0
+        return Progress(
+            step=state["step"],
+            loss=state["loss_sum"] / steps if steps else float("nan"),
+            first_bad_step=state["first_bad_step"],
+            skipped_steps=state["skipped_steps"],
+            learning_rate=float(rate),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What `set_state` needs beside weights and the optimizers' state, the same on every rank;
+        waits for the device."""
         bad_step = int(self._first_bad_step.numpy())
         never = 2**62
         (loss_sum,) = self.world.all_reduce([self._loss_sum.read_value()], "mean", "loss")
         (first_bad,) = self.world.all_reduce(
             [tf.constant(bad_step or never, tf.int64)], "min", "first_bad_step"
         )
-        loss_sum, first_bad = float(loss_sum), int(first_bad)
-        self._loss_sum.assign(0.0)
-        steps = step - self._seen_steps
-        self._seen_steps = step
-        rate = self.groups[0].learning_rate(tf.maximum(self.step - 1, 0)) if self.groups else 0.0
-        return Progress(
-            step=step,
-            loss=loss_sum / steps if steps else float("nan"),
-            first_bad_step=0 if first_bad == never else first_bad,
-            skipped_steps=int(self._skipped_steps.numpy()),
-            learning_rate=float(rate),
-        )
+        first_bad = int(first_bad)
+        return {
+            "step": int(self.step.numpy()),
+            "skipped_steps": int(self._skipped_steps.numpy()),
+            "loss_sum": float(loss_sum),
+            "seen_steps": self._seen_steps,
+            "first_bad_step": 0 if first_bad == never else first_bad,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from where `state` was taken, on any number of ranks."""
+        self.step.assign(state["step"])
+        self._skipped_steps.assign(state["skipped_steps"])
+        self._loss_sum.assign(state["loss_sum"])
+        self._seen_steps = state["seen_steps"]
 
 
 def non_finite_variable(groups: Sequence[OptimizerGroup]) -> str | None:

@@ -78,6 +78,9 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
             "start the recipe in a process of its own"
         ) from None
     release_code_pages()
+    if run.deterministic:
+        tf.random.set_seed(run.seed or 0)  # asked for; no random number of ours depends on it
+        tf.config.experimental.enable_op_determinism()
     tf.config.run_functions_eagerly(run.run_eagerly)
     if run.tfdata_debug:
         tf.data.experimental.enable_debug_mode()

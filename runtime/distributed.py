@@ -240,7 +240,11 @@ class World:
         raise AgreedError("; ".join(f"{_ranks(ranks)}: {t}" for t, ranks in ranks_of.items()))
 
 
-def connect(timeout_s: float = DEFAULT_TIMEOUT_S, start_timeout_s: float | None = None) -> World:
+def connect(
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    start_timeout_s: float | None = None,
+    deterministic: bool = False,
+) -> World:
     """Finds the other processes; a second call gives the same world.
 
     It does not initialise TensorFlow's devices. What the user set of Horovod's variables in the
@@ -251,6 +255,7 @@ def connect(timeout_s: float = DEFAULT_TIMEOUT_S, start_timeout_s: float | None 
         them end with an error for which `explain` finds words.
       start_timeout_s: how long they wait for one that does not start, before the process ends with
         exit code 2; at least a minute, and timeout_s, where not given.
+      deterministic: sums over ranks have the same bits in every run.
 
     Raises:
       ValueError: a launcher started several processes, and they cannot work together. N processes
@@ -270,7 +275,7 @@ def connect(timeout_s: float = DEFAULT_TIMEOUT_S, start_timeout_s: float | None 
             raise ValueError(f"the time to wait for a rank is 1 second at least, not {timeout_s}")
         if start_timeout_s is None:
             start_timeout_s = max(60.0, timeout_s)
-        launcher.set_defaults(timeout_s, start_timeout_s, launcher.uses_mpi(hvd))
+        launcher.set_defaults(timeout_s, start_timeout_s, launcher.uses_mpi(hvd), deterministic)
         with launcher.limited(launched, start_timeout_s):
             hvd.init()
     if launched is not None and hvd.size() != launched.size:

@@ -38,7 +38,9 @@ def uses_mpi(hvd: ModuleType) -> bool:
     return hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER", "mpi").lower() != "gloo"
 
 
-def set_defaults(timeout_s: float, start_timeout_s: float, mpi: bool) -> None:
+def set_defaults(
+    timeout_s: float, start_timeout_s: float, mpi: bool, deterministic: bool = False
+) -> None:
     """Sets up Horovod, which reads the environment when it starts; what is set already stays.
 
     horovodrun hands on what the user has set, and itself sets none of these unless its own flags
@@ -51,6 +53,10 @@ def set_defaults(timeout_s: float, start_timeout_s: float, mpi: bool) -> None:
     # want a shorter cycle. With MPI, which waits at no cost, a short one is free.
     cores = len(os.sched_getaffinity(0)) / int(os.environ.get("HOROVOD_LOCAL_SIZE") or 1)
     default("HOROVOD_CYCLE_TIME", "0.1" if mpi or cores >= 4 else "10")
+    if deterministic:
+        # What happens to be ready together is otherwise summed in one buffer, and the place in it
+        # decides on the order in which three ranks or more are added.
+        os.environ["HOROVOD_FUSION_THRESHOLD"] = "0"
     # Open MPI waits by looking again and again: not at the cost of a thread that computes on the
     # same core (2 ranks on 2 cores: a step takes 63 ms, and 110 without).
     default("OMPI_MCA_mpi_yield_when_idle", "1")

@@ -37,8 +37,9 @@ def open_log(
     run_dir: Path,
     world,
     total_steps: int | None,
+    initial_step: int = 0,
 ) -> RunLogger:
-    """The run's log with every flag as its first line."""
+    """The run's log with every flag as its first line; a resumed run goes on with the file."""
     log = RunLogger(
         config.run.log_path or run_dir / "log.json",
         {"recipe": config.recipe, **config.flat(), **device.describe()},
@@ -51,6 +52,8 @@ def open_log(
         tensorboard_dir=config.run.tensorboard_dir,
         enabled=world.is_chief,
         total_steps=total_steps,
+        initial_step=initial_step,
+        append=initial_step > 0,
     )
     log.metadata("throughput", unit="samples/s")
     for name in ("auc", "best_auc", "best_reachable_auc", "log_loss", "loss"):

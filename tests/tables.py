@@ -4,6 +4,8 @@ import numpy as np
 
 from nn.embedding.plan import Shard
 from nn.embedding.weights import LocalShard, TableWeight
+from runtime.checkpoint import describe, resolve
+from runtime.checkpoint.reader import rows_of
 from runtime.distributed import World
 
 
@@ -13,3 +15,10 @@ def whole_table(name, rows, variable, offset=0, kind=TableWeight):
     dtype = np.dtype(variable.dtype.as_numpy_dtype)
     local = (LocalShard(shard, variable, offset),)
     return kind(name, (rows, variable.shape[1]), dtype, World(), (shard,), local)
+
+
+def arrays_of(folder):
+    """{name: whole array as a matrix} of the newest checkpoint in a folder, whatever its parts."""
+    path = resolve(folder)
+    entries = describe(path).weights.items()
+    return {name: np.concatenate([*rows_of(path, entry)]) for name, entry in entries}

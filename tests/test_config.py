@@ -143,7 +143,7 @@ def test_every_flag_is_read_by_something(root):
     property is computed from it."""
     names = {"data": "data", "run": "run", "wanted": "distribution", "options": None}  # None: any
     read_flags = set()
-    for path in [*root.glob("*.py"), *root.glob("runtime/*.py"), *root.glob("nn/*.py")]:
+    for path in [*root.glob("*.py"), *root.glob("runtime/**/*.py"), *root.glob("nn/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Attribute):
                 continue
@@ -152,7 +152,9 @@ def test_every_flag_is_read_by_something(root):
                 if isinstance(owner, ast.Name) and owner.id == "self":
                     read_flags |= {(section, node.attr) for section in configuration.SECTIONS}
                 continue
-            if isinstance(owner, ast.Attribute) and owner.attr in configuration.SECTIONS:
+            if isinstance(owner, ast.Attribute) and owner.attr == "_options":
+                read_flags |= {(section, node.attr) for section in configuration.SECTIONS}
+            elif isinstance(owner, ast.Attribute) and owner.attr in configuration.SECTIONS:
                 read_flags.add((owner.attr, node.attr))
             elif isinstance(owner, ast.Name) and owner.id in names:
                 sections = [names[owner.id]] if names[owner.id] else configuration.SECTIONS

@@ -7,6 +7,7 @@ import pytest
 import dcnv2
 import dlrm
 import main as loop
+import training
 from dataloading.feature_spec import FeatureSpec
 
 TINY = [
@@ -194,7 +195,7 @@ def test_max_steps_trains_exactly_that_many(tiny, tmp_path, steps, epochs, expec
     ],
 )
 def test_evaluations_are_evenly_spaced(batches, evals, points):
-    assert loop.evaluation_batches(batches, evals) == points
+    assert training.evaluation_batches(batches, evals) == points
 
 
 def test_evals_per_epoch(tiny, tmp_path):
@@ -269,7 +270,7 @@ def test_a_model_whose_last_step_diverged_is_not_saved(tiny, tmp_path, capsys):
         )
         assert code == loop.DIVERGED
         assert "no checkpoint was saved" in capsys.readouterr().err
-        assert not model.exists()
+        assert not list(model.glob("*-step-*"))
         assert any("diverged" in str(line) for line in lines(tmp_path / "run/log.json"))
 
 
@@ -294,15 +295,15 @@ def test_frozen_tables_over_a_checkpoint(tiny, tmp_path):
     assert code == 0
 
 
-def test_saving_over_a_link_replaces_what_it_stands_for(tiny, tmp_path):
+def test_a_link_to_save_to_stays_a_link(tiny, tmp_path, capsys):
     (tmp_path / "kept").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "kept/model")
     flags = (f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={tmp_path / 'link'}")
-    for _ in range(2):
-        assert in_process(tmp_path / "run", *flags)[0] == 0
+    assert in_process(tmp_path / "run", *flags)[0] == 0
     assert (tmp_path / "link").is_symlink()
-    assert [p.name for p in (tmp_path / "kept").iterdir()] == ["model"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "link", "run"]
+    assert [p.name for p in (tmp_path / "kept/model").glob("*-step-*")] == ["00001-step-4"]
+    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert "holds checkpoints of an earlier training (00001-step-4)" in capsys.readouterr().err
 
 
 def test_a_folder_of_runs_that_cannot_be_made(tmp_path, monkeypatch):
@@ -330,7 +331,7 @@ def test_a_folder_of_runs_that_cannot_be_made(tmp_path, monkeypatch):
 )
 def test_checkpoints_that_say_other_things(change, message):
     from config import parse
-    from runtime.checkpoint import adopt_flags
+    from runtime.checkpoint.flags import adopt_flags
 
     config = parse(["x", "--dataset_type=synthetic", "--restore_checkpoint_path=ck"], "dlrm")
     saved = {"model_flags": {}, "flags": {}, **change}
@@ -357,7 +358,7 @@ def test_a_diverging_run_stops_and_saves_nothing(tiny, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "the loss is not finite at step" in error
     assert "between step" in error and "no checkpoint was saved" in error
-    assert not model.exists()
+    assert not list(model.glob("*-step-*"))
 
 
 def test_exact_and_binned_auc_agree(tiny, tmp_path):

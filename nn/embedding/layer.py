@@ -308,7 +308,7 @@ class DistributedEmbedding(keras.layers.Layer):
             wanted = all_ranks or self.world.is_chief
             table = np.empty(weight.shape, weight.dtype) if wanted else None
             for first, last in weight.pieces():
-                piece = weight.read(first, last, all_ranks)
+                piece = weight.gather_rows(first, last, all_ranks)
                 if wanted:
                     table[first:last] = piece
             if wanted:

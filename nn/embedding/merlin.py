@@ -3,14 +3,16 @@
 The only file that imports it. It is built from source in NVIDIA's containers and needs GPUs.
 """
 
+import dataclasses
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from nn.keras import keras
+from runtime.checkpoint import Box, matrix_of
 
 STRATEGIES = ("basic", "memory_balanced", "memory_optimized")
 
@@ -114,38 +116,59 @@ class _Whole:
         self._layer = layer
         self._read: list[np.ndarray] | None = None
         self._written: list[np.ndarray | None] = [None] * num_tables
+        self._missing: list[int | None] = [None] * num_tables
 
     def read(self, t: int) -> np.ndarray | None:
         if self._read is None:
             self._read = self._layer.get_weights()  # collective; [] elsewhere than on rank 0
         return self._read[t] if self._read else None
 
-    def write(self, t: int, values: np.ndarray) -> None:
-        self._written[t] = values
-        if all(table is not None for table in self._written):
+    def write(self, t: int, shape: tuple[int, int], row: int, values: np.ndarray) -> None:
+        if self._written[t] is None:
+            self._written[t] = np.empty(shape, np.float32)
+            self._missing[t] = shape[0]
+        self._written[t][row : row + len(values)] = values
+        self._missing[t] -= len(values)
+        if all(missing == 0 for missing in self._missing):
             self._layer.set_weights(self._written)
 
 
+@dataclasses.dataclass(frozen=True)
 class MerlinTable:
-    """A whole table for checkpoints (`runtime.checkpoint.Weight`), in one piece."""
+    """A whole table for checkpoints (`runtime.checkpoint.Weight`).
 
+    Attributes:
+      name, shape: of the table.
+      whole: all tables.
+      number: which of them this is.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    whole: _Whole
+    number: int
     dtype = np.dtype(np.float32)
 
-    def __init__(self, name: str, shape: tuple[int, int], whole: _Whole, number: int):
-        self.name, self.shape = name, shape
-        self._whole, self._number = whole, number
+    def named(self, name: str) -> "MerlinTable":
+        """The same under another name."""
+        return dataclasses.replace(self, name=name)
 
-    def read(self, first: int, last: int) -> np.ndarray | None:
-        """The table, on rank 0; collective."""
-        table = self._whole.read(self._number)
-        return None if table is None else table[first:last]
+    def prepare(self) -> None:
+        """Gathers all tables on rank 0; collective."""
+        self.whole.read(self.number)
 
-    def write(self, first: int, values: np.ndarray) -> None:
-        """The whole table; all are set when the last one has come."""
-        self._whole.write(self._number, values)
+    def saved_by(self, rank: int) -> list[Box]:
+        """All of it, by rank 0."""
+        return [matrix_of(self.shape)] if rank == 0 else []
 
-    def pieces(self) -> Iterator[tuple[int, int]]:
-        """One piece."""
-        yield 0, self.shape[0]
+    def held(self) -> list[Box]:
+        """All of it: Merlin's layer takes whole tables."""
+        return [matrix_of(self.shape)]
 
-    local_pieces = pieces
+    def read(self, box: Box) -> np.ndarray:
+        """Rows, on rank 0, after `prepare`."""
+        return np.ascontiguousarray(self.whole.read(self.number)[box.row : box.row_end])
+
+    def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
+        """Rows of the table; all tables are set when the last row has come."""
+        self.whole.write(self.number, self.shape, row, values)

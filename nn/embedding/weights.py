@@ -1,6 +1,7 @@
 """Whole tables in pieces: reading, writing and filling them without a second copy in memory."""
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from nn.embedding.plan_parts import DATA_PARALLEL, Shard
 from nn.keras import keras
+from runtime.checkpoint import Box
 from runtime.device import derive_seed
 
 # Of a table, at a time: small beside a table, large beside the cost of a call.
@@ -27,14 +29,14 @@ class LocalShard:
 
 @dataclass(frozen=True)
 class TableWeight:
-    """One whole table, wherever its rows and columns live.
+    """One whole table, wherever its rows and columns live; a `runtime.checkpoint.Weight`.
 
     Reads and writes go through gather and scatter: once a variable was gathered from, TensorFlow
     copies all of it for a plain read, however small the slice that is wanted.
 
     Attributes:
       name: name of the table.
-      shape: (rows, dim).
+      shape: (rows, dim); (rows,) of what optimizers keep one number a row of.
       dtype: numpy dtype.
       world: the ranks.
       shards: every rank's shards of the table.
@@ -42,13 +44,69 @@ class TableWeight:
     """
 
     name: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype
     world: object
     shards: tuple[Shard, ...]
     local: tuple[LocalShard, ...]
 
-    def read(self, first: int, last: int, all_ranks: bool = False) -> np.ndarray | None:
+    def named(self, name: str) -> "TableWeight":
+        """The same under another name."""
+        return dataclasses.replace(self, name=name)
+
+    def state(self, name: str, slots: Mapping, by_row: bool = False) -> "TableWeight":
+        """What an optimizer keeps beside the table.
+
+        Args:
+          name: its name.
+          slots: by reference of a table's variable the variable of the state, of the same rows and
+            columns.
+          by_row: there is one number a row; every holder of the row's columns has it.
+        """
+        local = tuple(
+            dataclasses.replace(held, variable=slots[held.variable.ref()]) for held in self.local
+        )
+        shape = self.shape[:1] if by_row else self.shape
+        return dataclasses.replace(
+            self, name=name, shape=shape, dtype=np.dtype(np.float32), local=local
+        )
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    def saved_by(self, rank: int) -> list[Box]:
+        """The rows and columns that are a rank's own; rank 0 saves what all have copies of."""
+        return [
+            self._box(shard)
+            for shard in self.shards
+            if shard.rank == rank
+            and (rank == 0 or shard.kind != DATA_PARALLEL)
+            and (len(self.shape) == 2 or shard.column_start == 0)
+            and shard.rows * shard.columns
+        ]
+
+    def held(self) -> list[Box]:
+        """The rows and columns of this rank."""
+        return [self._box(held.shard) for held in self.local if held.shard.rows]
+
+    def _box(self, shard: Shard) -> Box:
+        columns = (0, 1) if len(self.shape) == 1 else (shard.column_start, shard.column_end)
+        return Box(shard.row_start, shard.row_end, *columns)
+
+    def read(self, box: Box) -> np.ndarray:
+        """[rows, columns] of a box within one of those that this rank holds."""
+        for held in self.local:
+            mine = self._box(held.shard)
+            if mine.overlap(box) == box:
+                values = tf.gather(held.variable, _rows(held, box.row, box.row_end)).numpy()
+                values = values.reshape(box.rows, mine.columns)
+                if box.columns == mine.columns:
+                    return values
+                first = box.column - mine.column
+                return np.ascontiguousarray(values[:, first : first + box.columns])
+        raise ValueError(f"{self.name}: {box} is not on rank {self.world.rank}")
+
+    def gather_rows(self, first: int, last: int, all_ranks: bool = False) -> np.ndarray | None:
         """Rows first..last-1 as [last - first, dim], on rank 0, or on all; elsewhere None.
 
         A collective call: every rank makes it, with the same arguments, at the same time.
@@ -89,27 +147,34 @@ class TableWeight:
             position += size
         return values
 
-    def write(self, first: int, values) -> None:
-        """Sets what this rank holds of the rows from `first` on to `values`, [any, dim]."""
-        for local in self.local:
-            begin, end = _overlap(local.shard, first, first + len(values))
-            if end > begin:
-                part = values[
-                    begin - first : end - first, local.shard.column_start : local.shard.column_end
-                ]
-                local.variable.scatter_update(
-                    tf.IndexedSlices(tf.convert_to_tensor(part), _rows(local, begin, end))
-                )
+    def write(self, row: int, values, column: int = 0) -> None:
+        """Sets what this rank holds of the rows and columns from there on to `values` [r, c]."""
+        given = Box(row, row + values.shape[0], column, column + values.shape[1])
+        for held in self.local:
+            box = self._box(held.shard)
+            common = given.overlap(box)
+            if common is None:
+                continue
+            part = values[
+                common.row - row : common.row_end - row,
+                common.column - column : common.column_end - column,
+            ]
+            rows = _rows(held, common.row, common.row_end)
+            if common.columns < box.columns:  # the rest of the rows stays
+                kept = tf.gather(held.variable, rows).numpy()
+                first = common.column - box.column
+                kept[:, first : first + common.columns] = part
+                part = kept
+            if len(self.shape) == 1:
+                part = part[:, 0]
+            held.variable.scatter_update(tf.IndexedSlices(tf.convert_to_tensor(part), rows))
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """(first, last) of consecutive runs of rows of at most `PIECE_BYTES` each."""
-        return pieces(self.shape, self.dtype.itemsize)
-
-    def local_pieces(self) -> Iterator[tuple[int, int]]:
-        """Those of `pieces` of which this rank holds a part."""
-        for first, last in self.pieces():
-            if any(_size(local.shard, first, last) for local in self.local):
-                yield first, last
+        row_bytes = max(1, self.shape[1] * self.dtype.itemsize)
+        step = max(1, PIECE_BYTES // row_bytes)
+        for first in range(0, self.shape[0], step):
+            yield first, min(first + step, self.shape[0])
 
 
 def _overlap(shard: Shard, first: int, last: int) -> tuple[int, int]:
@@ -125,14 +190,6 @@ def _size(shard: Shard, first: int, last: int) -> int:
 def _rows(local: LocalShard, begin: int, end: int) -> tf.Tensor:
     shift = local.offset - local.shard.row_start
     return tf.range(begin + shift, end + shift, dtype=tf.int64)
-
-
-def pieces(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[int, int]]:
-    """(first, last) of consecutive runs along axis 0 of at most `PIECE_BYTES` each."""
-    row_bytes = max(1, int(np.prod(shape[1:], dtype=np.int64)) * itemsize)
-    step = max(1, PIECE_BYTES // row_bytes)
-    for first in range(0, shape[0], step):
-        yield first, min(first + step, shape[0])
 
 
 @keras.saving.register_keras_serializable("nn.embedding")

@@ -7,7 +7,10 @@ import pytest
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("target", ["bench-loader", "bench-preparation", "bench", "bench-ranks"])
+@pytest.mark.parametrize(
+    "target",
+    ["bench-loader", "bench-preparation", "bench", "bench-ranks", "bench-checkpoints"],
+)
 def test_targets_are_met(target, root):
     done = subprocess.run(
         ["make", target], cwd=root, capture_output=True, text=True, timeout=3600, check=False
@@ -20,5 +23,5 @@ def test_every_benchmark_of_the_table_is_a_target(root):
     table = (root / "benchmarks/README.md").read_text()
     targets = re.findall(r"^\| `make ([a-z-]+)`", table, re.MULTILINE)
     makefile = (root / "Makefile").read_text()
-    assert len(targets) == 4
+    assert len(targets) == 5
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)

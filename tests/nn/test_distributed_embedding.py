@@ -10,8 +10,9 @@ from nn.embedding.embedding import Embedding
 from nn.embedding.gradient import sum_duplicates
 from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.plan import HOST, Shard, Table, plan
-from nn.embedding.weights import TableUniform, pieces
+from nn.embedding.weights import TableUniform, TableWeight
 from nn.keras import keras
+from runtime.checkpoint import Box
 from runtime.distributed import World
 from tests.tables import whole_table
 
@@ -157,7 +158,8 @@ def test_frozen_tables_are_not_trainable():
 
 
 def test_pieces_cover_all_rows_and_are_small():
-    runs = list(pieces((1_000_000, 128), 4))
+    weight = TableWeight("t", (1_000_000, 128), np.dtype("f"), World(), (), ())
+    runs = list(weight.pieces())
     assert runs[0][0] == 0
     assert runs[-1][1] == 1_000_000
     assert all(a[1] == b[0] for a, b in itertools.pairwise(runs))
@@ -169,7 +171,8 @@ def test_table_weight_reads_and_writes_its_rows_only():
     weight = whole_table("t", 3, variable, offset=2)
     weight.write(1, np.array([[5.0], [6.0]], "f"))
     np.testing.assert_array_equal(variable[:, 0], [0, 0, 0, 5, 6, 0])
-    np.testing.assert_array_equal(weight.read(0, 3), [[0], [5], [6]])
+    np.testing.assert_array_equal(weight.gather_rows(0, 3), [[0], [5], [6]])
+    np.testing.assert_array_equal(weight.read(Box(1, 3, 0, 1)), [[5], [6]])
 
 
 def test_outputs_have_the_shape_of_keras_embedding():
@@ -361,7 +364,7 @@ def test_a_table_of_more_than_2_to_the_31_elements():
     assert variable.shape.num_elements() > 2**31
     gradient = tape.gradient(loss, variable)
     variable.scatter_sub(tf.IndexedSlices(gradient.values, gradient.indices))
-    np.testing.assert_array_equal(weight.read(rows - 2, rows)[:, 0], [0, 2])
+    np.testing.assert_array_equal(weight.gather_rows(rows - 2, rows)[:, 0], [0, 2])
 
 
 def test_two_shards_of_a_table_on_one_rank():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.ranks.conftest import run_limited
+from tests.tables import arrays_of
 
 SMALL = (
     *("--embedding_dim", "16", "--bottom_mlp_dims", "32,16", "--top_mlp_dims", "32,1"),
@@ -81,9 +82,10 @@ def test_training_equals_one_process(
     one, many = summary(one_rank / "run"), summary(tmp_path / "run")
     assert many["auc"] == pytest.approx(one["auc"], abs=1e-4)
     assert run.output.count("summary") == 1, "one rank speaks"
-    for file in sorted((one_rank / "model").rglob("*.npy")):
-        mine = np.load(path / file.relative_to(one_rank / "model"))
-        np.testing.assert_allclose(mine, np.load(file), rtol=1e-3, atol=1e-4, err_msg=file.name)
+    expected, found = arrays_of(one_rank / "model"), arrays_of(path)
+    assert expected.keys() == found.keys() and "sparse.accumulator/cat_0" in found
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3])
@@ -100,6 +102,25 @@ def test_evaluation_counts_every_row_once(
     assert many["auc"] == pytest.approx(one["auc"], abs=1e-6)
     assert many["log_loss"] == pytest.approx(one["log_loss"], abs=1e-6)
     assert (tmp_path / "many/roc.png").exists()
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_predictions_are_in_row_order(rows, one_rank, run_ranks, run_script, tmp_path, num_ranks):
+    """Labels are not there: 1,001 rows in batches that do not divide."""
+    unlabelled = tmp_path / "rows"
+    shutil.copytree(rows, unlabelled)
+    for file in (unlabelled / "test").glob("label*"):
+        file.unlink()
+    flags = ("--mode", "predict", "--dataset_path", unlabelled, "--valid_batch_size", "600")
+    flags += ("--restore_checkpoint_path", one_rank / "model", "--run_dir", tmp_path / "run")
+    done = run_script("dlrm.py", *flags, "--predictions_path", tmp_path / "one.npy")
+    assert done.returncode == 0, done.stderr
+    cut = ("--column_slice_threshold", "5000", "--row_slice_threshold", "12000")
+    path = tmp_path / "many.csv"
+    run_ranks(num_ranks, "dlrm.py", *flags, *cut, "--predictions_path", path)
+    many = np.loadtxt(path, delimiter=",", skiprows=1)
+    assert many[:, 0].tolist() == list(range(1001))
+    np.testing.assert_allclose(many[:, 1], np.load(tmp_path / "one.npy"), atol=1e-6)
 
 
 def test_inference(rows, one_rank, run_ranks, tmp_path):

@@ -1,14 +1,20 @@
-import io
 import json
+import multiprocessing
+import os
+import shutil
+import threading
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn.embedding import weights as table_weights
-from nn.embedding.weights import TableWeight
+from nn.embedding.plan import DATA_PARALLEL, Shard
+from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
-from runtime.checkpoint import VariableWeight
+from runtime.checkpoint import Folder, Saver, VariableWeight, files, folder, saver, weight
+from runtime.checkpoint.weight import Box, matrix_of
+from runtime.distributed import World
 from tests.tables import whole_table
 
 
@@ -17,182 +23,402 @@ def some_weights(fill=0.0, rows=5):
     kernel = tf.Variable(tf.fill([2, 2], fill))
     return [
         VariableWeight("dense/mlp/kernel", kernel),
+        VariableWeight("dense.scalars/power", tf.Variable(fill)),
         whole_table("sparse/cat", rows, table, offset=2),
     ]
 
 
+def value(some):
+    """All of a weight."""
+    return some.read(matrix_of(some.shape))
+
+
+def saved(path, fill=1.0, **description):
+    return checkpoint.save(path, some_weights(fill), description)
+
+
 def test_weights_and_description_come_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_weights, "PIECE_BYTES", 24)  # two rows a piece
+    monkeypatch.setattr(weight, "BLOCK_BYTES", 24)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 24)  # two rows a block
     old, new = some_weights(), some_weights(9.0)
     old[0].write(0, np.arange(4, dtype="f").reshape(2, 2))
-    old[1].write(0, np.arange(15, dtype="f").reshape(5, 3))
-    size = checkpoint.save(tmp_path / "a/model", old, {"recipe": "x"})
-    assert size == 4 * 4 + 15 * 4
-    assert checkpoint.describe(tmp_path / "a/model") == {"recipe": "x"}
-    checkpoint.restore(tmp_path / "a/model", new)
-    np.testing.assert_array_equal(new[0].read(0, 2), [[0, 1], [2, 3]])
-    np.testing.assert_array_equal(new[1].read(0, 5), np.arange(15).reshape(5, 3))
-    np.testing.assert_array_equal(new[1].local[0].variable.numpy()[:2], np.full([2, 3], 9.0))
-    # Whole tables as plain .npy files, for whoever wants them.
-    table = np.load(tmp_path / "a/model/sparse/cat.npy")
+    old[1].write(0, np.full([1, 1], 0.25, "f"))
+    old[2].write(0, np.arange(15, dtype="f").reshape(5, 3))
+    path = checkpoint.save(tmp_path / "a/model", old, {"recipe": "x"}, step=7)
+    assert path == tmp_path / "a/model/00001-step-7"
+    index = checkpoint.describe(path)
+    assert index.description == {"recipe": "x"} and index.state == {}
+    assert index.size_bytes == 4 * 4 + 4 + 15 * 4
+    (piece,) = index.weights["sparse/cat"].pieces
+    assert len(piece.checksums) == 1 + 3, "the header's, and of each block one"
+    checkpoint.restore(path, new)
+    np.testing.assert_array_equal(value(new[0]), [[0, 1], [2, 3]])
+    assert new[1].variable.numpy() == 0.25
+    np.testing.assert_array_equal(value(new[2]), np.arange(15).reshape(5, 3))
+    np.testing.assert_array_equal(new[2].local[0].variable.numpy()[:2], np.full([2, 3], 9.0))
+    # Whole arrays as plain .npy files, for whoever wants them.
+    table = np.load(path / "sparse/cat.npy")
     np.testing.assert_array_equal(table, np.arange(15).reshape(5, 3))
+    assert np.load(path / "dense.scalars/power.npy").shape == ()
 
 
-def test_a_new_checkpoint_replaces_the_old_one(tmp_path):
-    path = tmp_path / "model"
-    checkpoint.save(path, some_weights(1.0), {"n": 1})
-    checkpoint.save(path, some_weights(2.0), {"n": 2})
-    assert checkpoint.describe(path) == {"n": 2}
-    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+def test_only_the_folders_that_are_wanted_are_read(tmp_path):
+    path = saved(tmp_path, 3.0)
+    dense, _, table = some_weights(9.0)
+    checkpoint.restore(path, [dense, table])
+    assert (value(dense) == 3).all() and (value(table) == 3).all()
+    with pytest.raises(ValueError, match=r"lacks \['dense/b'\] and has \['dense/mlp/kernel'\]"):
+        checkpoint.restore(path, [VariableWeight("dense/b", tf.Variable([1.0]))])
+
+
+def test_newest_is_by_number_and_the_oldest_go(tmp_path):
+    checkpoints, steps = Folder(tmp_path), (300, 100, 200)
+    for step in steps:  # a training that went back to an older checkpoint
+        checkpoint.save(tmp_path, some_weights(float(step)), {}, step=step)
+    assert [(s.number, s.step) for s in checkpoints.list()] == [(2, 100), (3, 200)]
+    assert checkpoints.newest().path == checkpoint.resolve(tmp_path)
+    assert checkpoints.before(checkpoints.newest().path).name == "00002-step-100"
+    assert checkpoints.before(checkpoints.list()[0].path) is None
 
 
 @pytest.mark.parametrize("name", ["sparse/../../escape", "sparse/a/b", "sparse/..", "sparse/ü %"])
 def test_any_feature_name_is_one_file_in_the_folder(tmp_path, name):
-    weight = VariableWeight(name, tf.Variable([1.0, 2.0]))
-    checkpoint.save(tmp_path / "x/model", [weight], {})
-    assert len(list((tmp_path / "x/model/sparse").iterdir())) == 1
+    some = VariableWeight(name, tf.Variable([1.0, 2.0]))
+    path = checkpoint.save(tmp_path / "x/model", [some], {})
+    assert len(list((path / "sparse").iterdir())) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
-    weight.write(0, np.zeros(2, "f"))
-    checkpoint.restore(tmp_path / "x/model", [weight])
-    np.testing.assert_array_equal(weight.read(0, 2), [1, 2])
+    some.write(0, np.zeros([2, 1], "f"))
+    checkpoint.restore(path, [some])
+    np.testing.assert_array_equal(value(some), [[1], [2]])
+
+
+def table_of(rank, cut, rows=7, dim=4):
+    """A table of `dim` columns, cut by rows and columns into boxes, one a rank."""
+    shards = tuple(
+        Shard(0, r, row, row_end, column, column_end, *kind)
+        for r, (row, row_end, column, column_end, *kind) in enumerate(cut)
+    )
+    mine = [shard for shard in shards if shard.rank == rank]
+    local = tuple(LocalShard(s, tf.Variable(tf.zeros([s.rows, s.columns])), 0) for s in mine)
+    whole = np.arange(rows * dim, dtype="f").reshape(rows, dim)
+    table = TableWeight("sparse/t", (rows, dim), np.dtype("f"), World(), shards, local)
+    return table, whole
+
+
+CUTS = {
+    "one": [(0, 7, 0, 4)],
+    "rows": [(0, 3, 0, 4), (3, 4, 0, 4), (4, 7, 0, 4)],
+    "columns": [(0, 7, 0, 1), (0, 7, 1, 4)],
+    "copies": [(0, 7, 0, 4, DATA_PARALLEL), (0, 7, 0, 4, DATA_PARALLEL)],
+}
+
+
+@pytest.mark.parametrize("before", CUTS)
+@pytest.mark.parametrize("after", CUTS)
+def test_any_cut_is_read_by_any_other(tmp_path, monkeypatch, before, after):
+    """What the ranks of one run wrote, read by the ranks of another."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", 32)
+    written, cut = {}, CUTS[before]
+    for rank in range(len(cut)):
+        table, whole = table_of(rank, cut)
+        table.write(0, whole)
+        slots = {table.local[0].variable.ref(): tf.Variable(whole[: table.local[0].shard.rows, 0])}
+        by_row = table.state("sparse.rows/t", slots, by_row=True)
+        row = table.local[0].shard.row_start
+        by_row.write(row, whole[row : row + table.local[0].shard.rows, :1])
+        for some in (table, by_row):
+            job = saver._Writing(tmp_path, 100, str)
+            job.start()
+            for box in some.saved_by(rank):
+                job.begin(some, box, files.rows_of_block(box.columns, some.dtype))
+                for block in box.blocks(files.rows_of_block(box.columns, some.dtype)):
+                    job.add(some.read(block))
+            job.close()
+            job.join()
+            assert job.fault is None
+            for name, made in job.made.items():
+                shape, pieces = written.get(name, (some.shape, ()))
+                written[name] = (shape, (*pieces, *made))
+    entries = {
+        name: files.WeightEntry(shape, np.dtype("f"), pieces)
+        for name, (shape, pieces) in written.items()
+    }
+    for name, entry in entries.items():
+        assert sum(p.box.size for p in entry.pieces) == np.prod(entry.shape), name
+    files.write_index(tmp_path, files.Index({}, {}, entries))
+    for rank in range(len(CUTS[after])):
+        table, whole = table_of(rank, CUTS[after])
+        (held,) = table.local
+        rows = tf.Variable(tf.zeros([held.shard.rows]))
+        by_row = table.state("sparse.rows/t", {held.variable.ref(): rows}, by_row=True)
+        checkpoint.restore(tmp_path, [table, by_row])
+        shard = held.shard
+        mine = whole[shard.row_start : shard.row_end]
+        expected = mine[:, shard.column_start : shard.column_end]
+        np.testing.assert_array_equal(held.variable, expected)
+        np.testing.assert_array_equal(rows, mine[:, 0])
+
+
+def test_a_part_of_the_columns_leaves_the_others(tmp_path):
+    table, whole = table_of(0, CUTS["one"])
+    table.write(0, whole)
+    table.write(2, np.full([3, 2], -1.0, "f"), column=1)
+    whole[2:5, 1:3] = -1
+    np.testing.assert_array_equal(table.local[0].variable, whole)
+    np.testing.assert_array_equal(table.read(Box(1, 3, 1, 3)), whole[1:3, 1:3])
+    with pytest.raises(ValueError, match="is not on rank 0"):
+        table_of(0, CUTS["rows"])[0].read(Box(3, 4, 0, 4))
 
 
 def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
-    path = tmp_path / "model"
-    checkpoint.save(path, some_weights(1.0), {"n": 1})
+    old = saved(tmp_path, 1.0, n=1)
 
-    class Full(TableWeight):
-        def read(self, first, last, all_ranks=False):
-            (staging,) = tmp_path.glob(".model.*")
-            raise OSError(28, f"No space left in {staging}")
+    class Broken(TableWeight):
+        def read(self, box):
+            (staging,) = tmp_path.glob(".writing-*")
+            raise MemoryError(f"while {staging.name} is written")
 
-    broken = [whole_table("sparse/cat", 5, tf.Variable(tf.zeros([7, 3])), kind=Full)]
-    with pytest.raises(OSError, match="No space left"):
-        checkpoint.save(path, broken, {"n": 2})
-    assert checkpoint.describe(path) == {"n": 1}
-    assert [p.name for p in tmp_path.iterdir()] == ["model"], "nothing half-written stays"
-    checkpoint.restore(path, some_weights())
+    broken = [whole_table("sparse/cat", 5, tf.Variable(tf.zeros([7, 3])), kind=Broken)]
+    with pytest.raises(MemoryError, match="00002-step-0 is written"):
+        checkpoint.save(tmp_path, broken, {"n": 2})
+    assert checkpoint.resolve(tmp_path) == old
+    assert saved(tmp_path, 2.0).name == "00002-step-0", "what was left over is removed"
+    assert not list(tmp_path.glob(".writing-*"))
 
 
-def test_a_full_disk_is_said_and_leaves_the_old_checkpoint(tmp_path, monkeypatch):
-    path = tmp_path / "model"
-    checkpoint.save(path, some_weights(1.0), {"n": 1})
-
-    class FullDisk(io.FileIO):
-        def write(self, data):
-            raise OSError(28, "No space left on device")
+@pytest.mark.parametrize("where", ["sparse/cat.npy", "checkpoint.json"])
+def test_a_full_disk_is_said_and_leaves_the_old_checkpoint(tmp_path, monkeypatch, where):
+    old = saved(tmp_path, 1.0, n=1)
 
     def opened(file, mode="r", **more):
-        return FullDisk(file, mode) if str(file).endswith("cat.npy") else open(file, mode, **more)
+        return open("/dev/full" if str(file).endswith(where) else file, mode, **more)
 
-    monkeypatch.setattr(checkpoint, "open", opened, raising=False)
-    message = "--save_checkpoint_path .*model: No space left on device; the model was not saved"
+    for module in (saver, files):
+        monkeypatch.setattr(module, "open", opened, raising=False)
+    message = "--save_checkpoint_path .*: No space left on device; the model was not saved"
     with pytest.raises(ValueError, match=message):
-        checkpoint.save(path, some_weights(2.0), {"n": 2})
+        saved(tmp_path, 2.0, n=2)
     monkeypatch.undo()
-    assert checkpoint.describe(path) == {"n": 1}
-    assert [p.name for p in tmp_path.iterdir()] == ["model"], "nothing half-written stays"
+    assert checkpoint.resolve(tmp_path) == old
+    assert checkpoint.describe(old).description == {"n": 1}
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", old.name]
 
 
-def test_folders_beside_the_checkpoint_are_nobodys_business(tmp_path):
-    for name in ("model.old", "model.partial"):
+def test_what_else_is_in_the_folder_is_nobodys_business(tmp_path):
+    for name in ("thesis", "00001-step", "step-1"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "keep").touch()
-    for n in range(2):
-        checkpoint.save(tmp_path / "model", some_weights(float(n)), {"n": n})
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "model.old", "model.partial"]
-    assert (tmp_path / "model.old/keep").exists() and (tmp_path / "model.partial/keep").exists()
+        (tmp_path / name / "keep").write_text("years of work")
+    for n in range(4):
+        saved(tmp_path, float(n))
+    assert all((tmp_path / name / "keep").exists() for name in ("thesis", "00001-step", "step-1"))
+    assert len(Folder(tmp_path).list()) == 2
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_not_saved(tmp_path, value):
-    path = tmp_path / "model"
-    checkpoint.save(path, some_weights(1.0), {"n": 1})
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, bad):
+    old = saved(tmp_path, 1.0)
     with pytest.raises(checkpoint.NonFiniteWeight, match="dense/mlp/kernel"):
-        checkpoint.save(path, some_weights(value), {"n": 2})
-    assert checkpoint.describe(path) == {"n": 1}
+        saved(tmp_path, bad)
+    assert checkpoint.resolve(tmp_path) == old
+    assert not list(tmp_path.glob(".writing-*"))
 
 
-def test_writability_is_known_before_training(tmp_path):
-    checkpoint.check_writable(tmp_path / "new/model")
+def test_who_may_write(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="--save_checkpoint_path .* cannot be written"):
-        checkpoint.check_writable(tmp_path / "file/model")
-    with pytest.raises(ValueError, match="exists and is no checkpoint"):
-        checkpoint.check_writable(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "new"]
+        Folder(tmp_path / "file/model").take()
+    path = saved(tmp_path / "model")
+    with pytest.raises(ValueError, match="is itself a checkpoint, not a folder of checkpoints"):
+        Folder(path).take()
+    monkeypatch.setattr(folder, "LOCK_WAIT_S", 0.1)
+    first, second = Folder(tmp_path / "model"), Folder(tmp_path / "model")
+    first.take()
+    with pytest.raises(ValueError, match="being written by another training that still runs"):
+        second.take()
+    first.release()
+    second.take()
+    second.release()
 
 
-def test_exchange_without_the_systems_help(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint.ctypes, "CDLL", lambda *a, **k: object())
-    for n in range(2):
-        checkpoint.save(tmp_path / "model", some_weights(float(n)), {"n": n})
-    assert checkpoint.describe(tmp_path / "model") == {"n": 1}
-    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+def _hold(path, taken):
+    Folder(path).take()
+    taken.set()
+    time.sleep(60)
 
 
-def test_a_folder_that_is_no_checkpoint_is_not_overwritten(tmp_path):
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis/final.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="exists and is no checkpoint: it is left as it is"):
-        checkpoint.save(tmp_path / "thesis", some_weights(), {})
-    assert (tmp_path / "thesis/final.txt").read_text() == "years of work"
+def test_a_killed_training_frees_its_folder(tmp_path):
+    (tmp_path / ".deleting-00001-step-1").mkdir()
+    context = multiprocessing.get_context("spawn")
+    taken = context.Event()
+    process = context.Process(target=_hold, args=(tmp_path, taken))
+    process.start()
+    assert taken.wait(60)
+    (tmp_path / ".writing-00003-step-9").mkdir()
+    threading.Timer(0.5, process.kill).start()
+    mine = Folder(tmp_path)
+    mine.take()
+    process.join()
+    assert [p.name for p in tmp_path.iterdir()] == [".lock"]
+    mine.release()
+
+
+def test_training_goes_on_while_files_are_written(tmp_path, monkeypatch):
+    """`save` returns when all is copied out; what changes then is not in the checkpoint."""
+    gate = threading.Event()
+    original = saver._sync_file
+    monkeypatch.setattr(saver, "_sync_file", lambda file: (gate.wait(30), original(file)))
+    weights = some_weights(1.0)
+    taken = Folder(tmp_path)
+    taken.take()
+    writing = Saver(taken)
+    writing.save(5, weights, {}, {"step": 5})
+    assert writing.under_way and writing.busy and writing.outcomes() == []
+    weights[2].write(0, np.full([5, 3], 8.0, "f"))
+    weights[0].write(0, np.full([2, 2], 8.0, "f"))
+    assert taken.newest() is None
+    gate.set()
+    writing.wait()
+    (outcome,) = writing.outcomes()
+    assert outcome.fault is None and outcome.path == taken.newest().path
+    assert outcome.total_s >= outcome.wait_s > 0
+    checkpoint.restore(outcome.path, weights)
+    assert (value(weights[2]) == 1).all() and (value(weights[0]) == 1).all()
+    taken.release()
+
+
+def test_memory_for_what_is_not_written_is_bounded(tmp_path, monkeypatch):
+    """With a writer that stands still the copying stops at the bound."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", 1200)
+    gate, read = threading.Event(), []
+    original = saver._write_all
+    monkeypatch.setattr(saver, "_write_all", lambda *a: (gate.wait(30), original(*a)))
+
+    class Counted(TableWeight):
+        def read(self, box):
+            read.append(box)
+            return super().read(box)
+
+    table = whole_table("sparse/t", 10_000, tf.Variable(tf.ones([10_000, 3])), kind=Counted)
+    taken = Folder(tmp_path)
+    taken.take()
+    writing = Saver(taken, memory_bytes=12_000)
+    thread = threading.Thread(target=writing.save, args=(1, [table], {}, {}))
+    thread.start()
+    time.sleep(0.5)
+    assert 8 <= len(read) <= 12, "ten blocks wait, one is being written, one wants to wait"
+    assert thread.is_alive()
+    gate.set()
+    thread.join()
+    writing.wait()
+    assert len(read) == 100 and writing.outcomes()[0].fault is None
+    taken.release()
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda p: None, None),
-        (lambda p: (p / "checkpoint.json").unlink(), "is no checkpoint: it has no checkpoint.json"),
-        (lambda p: (p / "checkpoint.json").write_text("{"), "is damaged"),
-        (lambda p: (p / "checkpoint.json").write_text("[]"), "has format None"),
-        (lambda p: (p / "checkpoint.json").write_text('{"format": 1}'), "description is missing"),
+        (lambda p: (p / "checkpoint.json").unlink(), "is no checkpoint: checkpoint.json: No such"),
+        (lambda p: (p / "checkpoint.json").write_text("{"), "does not begin with its checksum"),
+        (lambda p: (p / "checkpoint.json").write_text('{"format": 1}'), "has format 1"),
         (lambda p: (p / "sparse/cat.npy").unlink(), "sparse/cat.npy is missing or damaged"),
-        (lambda p: (p / "sparse/cat.npy").write_bytes(b"\x93NUMPY"), "missing or damaged"),
+        (lambda p: (p / "sparse/cat.npy").write_bytes(b"\x93NUMPY"), "it has 6 bytes instead of"),
         (
-            lambda p: np.save(p / "sparse/cat.npy", np.zeros([4, 3], "f")),
-            r"is float32 \[4, 3\], the model needs float32 \[5, 3\]",
+            lambda p: np.save(p / "sparse/cat.npy", np.ones([5, 3], "f") + 1),
+            "cat.npy is missing or damaged: the checksum differs",
+        ),
+        (
+            lambda p: os.truncate(p / "sparse/cat.npy", (p / "sparse/cat.npy").stat().st_size - 4),
+            "cat.npy is missing or damaged: it has",
         ),
     ],
 )
 def test_damage_is_named(tmp_path, damage, message):
-    path = tmp_path / "model"
-    checkpoint.save(path, some_weights(1.0), {})
+    path = saved(tmp_path)
     damage(path)
-    new = some_weights(7.0)
-    if message is None:
-        checkpoint.restore(path, new)
-        return
     with pytest.raises(ValueError, match=message):
-        checkpoint.restore(path, new)
-    assert (new[0].read(0, 2) == 7).all(), "nothing may change before all is checked"
-
-
-def test_truncated_file(tmp_path):
-    path = tmp_path / "model"
-    checkpoint.save(path, some_weights(1.0), {})
-    file = path / "sparse/cat.npy"
-    file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(ValueError, match=r"sparse/cat.npy is missing or damaged"):
-        checkpoint.restore(path, some_weights())
+        checkpoint.restore(path, some_weights(7.0))
 
 
 def test_another_model(tmp_path):
-    path = tmp_path / "model"
-    checkpoint.save(path, some_weights()[:1], {})
-    with pytest.raises(ValueError, match=r"another model: it lacks \['sparse/cat'\]"):
+    path = checkpoint.save(tmp_path, some_weights()[:1], {})
+    with pytest.raises(ValueError, match=r"another model: it lacks \['dense.scalars/power', 'spa"):
         checkpoint.restore(path, some_weights())
+    path = saved(tmp_path)
+    with pytest.raises(ValueError, match=r"sparse/cat is float32 \[5, 3\], the model needs float3"):
+        checkpoint.restore(path, some_weights(rows=6))
 
 
-def test_no_such_folder(tmp_path):
-    with pytest.raises(ValueError, match="there is no such folder"):
-        checkpoint.describe(tmp_path / "nowhere")
+def test_no_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match="nowhere: there is no such folder"):
+        checkpoint.resolve(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="is no checkpoint and holds none: expected checkpoint.js"):
+        checkpoint.resolve(tmp_path, "--resume")
 
 
-def test_other_format(tmp_path):
-    path = tmp_path / "model"
-    checkpoint.save(path, some_weights(), {})
-    index = json.loads((path / "checkpoint.json").read_text())
-    (path / "checkpoint.json").write_text(json.dumps({**index, "format": 99}))
-    with pytest.raises(ValueError, match="has format 99, this version reads 1"):
+def test_a_later_format(tmp_path):
+    path = saved(tmp_path)
+    content = json.loads((path / "checkpoint.json").read_text())
+    rest = json.dumps({**content, "format": 99}).encode().split(b",", 1)[1].lstrip()
+    data = b'{"checksum": "%s",\n' % files.checksum(rest).encode() + rest
+    (path / "checkpoint.json").write_bytes(data)
+    with pytest.raises(ValueError, match="has format 99, this version reads 2"):
         checkpoint.describe(path)
+
+
+def original_layout(folder, tables):
+    (folder / "sparse").mkdir(parents=True)
+    config = {
+        "categorical_cardinalities": [len(t) for t in tables],
+        "embedding_dim": [t.shape[1] for t in tables],
+    }
+    (folder / "sparse/config.json").write_text(json.dumps(config))
+    for i, table in enumerate(tables):
+        np.save(folder / f"sparse/feature_{i}.npy", table)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_tables_of_the_original_layout(tmp_path, cut):
+    _, whole = table_of(0, CUTS[cut])
+    original_layout(tmp_path, [whole + 1])
+    assert checkpoint.is_original(checkpoint.resolve(tmp_path))
+    for rank in range(len(CUTS[cut])):
+        table, _ = table_of(rank, CUTS[cut])
+        checkpoint.restore_original(tmp_path, [table])
+        for box in table.held():
+            expected = (whole + 1)[box.row : box.row_end, box.column : box.column_end]
+            np.testing.assert_array_equal(table.read(box), expected)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: (p / "config.json").write_text("{}"), "expected JSON with a list categorical"),
+        (lambda p: (p / "feature_0.npy").unlink(), "feature_0.npy cannot be used: No such file"),
+        (lambda p: np.save(p / "feature_0.npy", np.ones([7, 4])), r"it is float64 \[7, 4\], the"),
+        (lambda p: np.save(p / "feature_0.npy", np.full([7, 4], np.inf, "f")), "not finite in row"),
+        (lambda p: (p / "config.json").write_text('{"categorical_cardinalities": [8]}'), "another"),
+        (lambda p: os.truncate(p / "feature_0.npy", 200), "it has 200 bytes instead of 240"),
+    ],
+)
+def test_damage_of_the_original_layout(tmp_path, damage, message):
+    table, whole = table_of(0, CUTS["one"])
+    original_layout(tmp_path, [whole])
+    damage(tmp_path / "sparse")
+    with pytest.raises(ValueError, match=message):
+        checkpoint.restore_original(tmp_path, [table])
+
+
+def test_the_previous_one_is_offered(tmp_path):
+    first, second = saved(tmp_path), saved(tmp_path)
+    (second / "sparse/cat.npy").write_bytes(b"")
+    with (
+        pytest.raises(checkpoint.Damaged, match=f"the one before it is --resume {first}"),
+        checkpoint.offering_the_previous(second, "--resume"),
+    ):
+        checkpoint.restore(second, some_weights())
+    shutil.rmtree(first)
+    with (
+        pytest.raises(checkpoint.Damaged, match="there is none before it"),
+        checkpoint.offering_the_previous(second, "--resume"),
+    ):
+        checkpoint.restore(second, some_weights())

@@ -1,0 +1,141 @@
+"""Looks into checkpoints, without TensorFlow.
+
+    python -m runtime.checkpoint inspect PATH             what is in it
+    python -m runtime.checkpoint verify PATH              whether every byte is what was written
+    python -m runtime.checkpoint export PATH --output DIR [--weights sparse/]
+                                                          whole arrays as .npy
+
+PATH is a checkpoint, or a folder of checkpoints, of which the newest is taken.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from runtime.checkpoint import files, reader
+from runtime.checkpoint.folder import Folder, offering_the_previous, resolve
+from runtime.checkpoint.weight import matrix_of
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code: 0 done, 1 damaged, 2 a wrong argument."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime.checkpoint",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("inspect", "what is in it"),
+        ("verify", "whether every byte is what was written"),
+        ("export", "whole arrays as .npy"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("path", metavar="PATH", help="a checkpoint, or a folder of them")
+        if name == "inspect":
+            command.add_argument("--json", action="store_true", help="everything, as JSON")
+        if name == "export":
+            command.add_argument("--output", required=True, help="folder to write to")
+            command.add_argument(
+                "--weights",
+                default="",
+                help="only weights whose name begins so: sparse/ are the tables",
+            )
+    options = parser.parse_args(argv)
+    try:
+        path = resolve(options.path, "PATH")
+        if reader.is_original(path):
+            raise ValueError(f"{path} has the layout of NVIDIA's recipe: its arrays are .npy files")
+        if options.command == "inspect":
+            inspect(path, options.json)
+        elif options.command == "verify":
+            return verify(path)
+        else:
+            with offering_the_previous(path, "PATH"):
+                export(path, Path(options.output), options.weights)
+    except files.Damaged as error:
+        print(f"damaged: {error}", file=sys.stderr)
+        return 1
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def inspect(path: Path, as_json: bool) -> None:
+    """Prints what a checkpoint says of itself."""
+    index = files.read_index(path)
+    weights = {name: entry.as_json() for name, entry in index.weights.items()}
+    if as_json:
+        content = {"path": str(path), **index._asdict(), "weights": weights}
+        print(json.dumps(content, indent=1))
+        return
+    said = index.description
+    print(f"{path}: {said.get('recipe', 'a model')}, {index.size_bytes / 2**20:,.1f} MiB")
+    state = index.state
+    if state:
+        print(f"step {state['step']}, epoch {state['epoch']}, row {state['row']} of it")
+    for name, value in {**state.get("metrics", {}), **state.get("best", {})}.items():
+        print(f"{name} {value}")
+    for name, value in said.get("versions", {}).items():
+        print(f"{name} {value}")
+    flags = {k: v for k, v in said.get("flags", {}).items() if v is not None}
+    if flags.get("dataset_type") != "synthetic":
+        flags = {k: v for k, v in flags.items() if not k.startswith("synthetic_")}
+    lists = {k: ",".join(map(str, v)) for k, v in flags.items() if isinstance(v, list)}
+    print("flags: " + " ".join(f"--{k}={v}" for k, v in {**flags, **lists}.items()))
+    for name, entry in index.weights.items():
+        shape = " x ".join(map(str, entry.shape)) or "scalar"
+        print(f"{name}  {entry.dtype.name}  {shape}  in {len(entry.pieces)} pieces")
+    others = [s.path.name for s in Folder(path.parent).list() if s.path.name != path.name]
+    if others:
+        print(f"beside it: {', '.join(others)}")
+
+
+def verify(path: Path) -> int:
+    """Reads every byte and says what is damaged."""
+    damaged = checked = 0
+    for _, fault in reader.verify(path):
+        checked += 1
+        if fault:
+            damaged += 1
+            print(fault)
+    if not damaged:
+        print(f"{path} is whole: {checked} files, every checksum is right")
+        return 0
+    previous = Folder(path.parent).before(path)
+    print(
+        f"{path} is damaged: {damaged} of {checked} files"
+        + (f"; the one before it is {previous}" if previous else "")
+    )
+    return 1
+
+
+def export(path: Path, output: Path, prefix: str) -> None:
+    """Writes whole arrays, from all their pieces."""
+    index = files.read_index(path)
+    chosen = {name: e for name, e in index.weights.items() if name.startswith(prefix)}
+    if not chosen:
+        raise ValueError(
+            f"no weight of {path} begins with {prefix!r}: there are {', '.join(index.weights)}"
+        )
+    for name, entry in chosen.items():
+        whole = matrix_of(entry.shape)
+        file = output / files.file_of(name, entry.shape, whole)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(f".{file.name}.partial")
+        try:
+            with open(partial, "wb") as stream:
+                stream.write(files.npy_header(entry.shape, whole, entry.dtype))
+                for rows in reader.rows_of(path, entry):
+                    stream.write(rows.data)
+            os.replace(partial, file)
+        finally:
+            partial.unlink(missing_ok=True)
+        print(f"{file}  {entry.dtype.name}  {list(entry.shape)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,271 @@
+"""The files of one checkpoint: index, .npy pieces, and the checksums of both."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import xxhash
+
+from runtime.checkpoint.weight import BLOCK_BYTES, Box, matrix_of
+
+FORMAT = 2
+INDEX = "checkpoint.json"
+
+# The index begins with the checksum of all that follows this line.
+_FIRST_LINE = re.compile(rb'\{"checksum": "([0-9a-f]{16})",\n')
+
+
+class Damaged(ValueError):
+    """A checkpoint is not what was written; the text names the file."""
+
+
+class Piece(NamedTuple):
+    """One .npy file: a box of a weight.
+
+    Attributes:
+      file: path below the checkpoint.
+      box: where in the weight it is.
+      start: byte at which the values start.
+      block_rows: rows that share a checksum; the last block may be shorter.
+      checksums: XXH3 (64 bits, hexadecimal) of the bytes before `start`, then of each block.
+    """
+
+    file: str
+    box: Box
+    start: int
+    block_rows: int
+    checksums: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the index."""
+        return {**self._asdict(), "box": list(self.box), "checksums": " ".join(self.checksums)}
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> "Piece":
+        """What `as_json` made."""
+        box, checksums = Box(*entry["box"]), tuple(entry["checksums"].split())
+        return cls(entry["file"], box, entry["start"], entry["block_rows"], checksums)
+
+
+def checksum(data) -> str:
+    """XXH3, 64 bits, hexadecimal, of bytes or of a contiguous array."""
+    return xxhash.xxh3_64_hexdigest(data)
+
+
+def rows_of_block(columns: int, dtype: np.dtype) -> int:
+    """Rows that are read and checked together."""
+    return max(1, BLOCK_BYTES // max(1, columns * dtype.itemsize))
+
+
+def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
+    """File of a box. The part of the name before the first slash is the folder, the rest is
+    escaped, because tables have the names of features, which are free text."""
+    kind, _, rest = name.partition("/")
+    stem, whole = quote(rest, safe=""), matrix_of(shape)
+    if (box.row, box.row_end) != (whole.row, whole.row_end):
+        stem += f",rows={box.row}-{box.row_end}"
+    if (box.column, box.column_end) != (whole.column, whole.column_end):
+        stem += f",columns={box.column}-{box.column_end}"
+    return f"{kind}/{stem}.npy"
+
+
+def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype) -> bytes:
+    """Header of a box's file: of the weight's own shape where the box is all of it."""
+    from io import BytesIO
+
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": tuple(shape) if box == matrix_of(shape) else (box.rows, box.columns),
+    }
+    stream = BytesIO()
+    np.lib.format.write_array_header_2_0(stream, header)
+    return stream.getvalue()
+
+
+def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:
+    """(shape, dtype, byte at which the values start) of a .npy file."""
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    version = np.lib.format.read_magic(stream)
+    if version not in read:
+        raise ValueError(f"version {version} of .npy")
+    shape, fortran_order, dtype = read[version](stream)
+    if fortran_order:
+        raise ValueError("in Fortran order")
+    return shape, dtype, stream.tell()
+
+
+class PieceReader:
+    """Reads and checks the blocks of a piece.
+
+    Raises:
+      Damaged: the file is missing, has another size, or a checksum differs.
+    """
+
+    def __init__(self, path: Path, piece: Piece, dtype: np.dtype):
+        self._file, self._piece, self._dtype = path / piece.file, piece, dtype
+        self._row_bytes = piece.box.columns * dtype.itemsize
+        expected = piece.start + piece.box.rows * self._row_bytes
+        try:
+            self._stream = open(self._file, "rb")  # noqa: SIM115 closed by close()
+        except OSError as error:
+            raise self._damaged(error.strerror) from None
+        size_bytes = os.fstat(self._stream.fileno()).st_size
+        if size_bytes != expected:
+            self.close()
+            raise self._damaged(f"it has {size_bytes} bytes instead of {expected}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._stream.close()
+
+    def check_header(self) -> None:
+        """Checks the bytes before the values."""
+        self._stream.seek(0)
+        self._check(self._stream.read(self._piece.start), 0)
+
+    def block(self, number: int) -> tuple[Box, np.ndarray]:
+        """(where it is in the weight, values [rows, columns]) of a block, checked."""
+        box, rows = self._piece.box, self._piece.block_rows
+        row = box.row + number * rows
+        place = box._replace(row=row, row_end=min(row + rows, box.row_end))
+        self._stream.seek(self._piece.start + number * rows * self._row_bytes)
+        # Not mapped: mapped pages count as this process's memory.
+        values = np.fromfile(self._stream, self._dtype, place.size)
+        if values.size != place.size:
+            raise self._damaged("it ends too early")
+        self._check(values, number + 1)
+        return place, values.reshape(place.rows, place.columns)
+
+    def blocks(self, wanted: Box):
+        """The blocks that have rows of a box, as `block` gives them."""
+        box, rows = self._piece.box, self._piece.block_rows
+        first, last = max(wanted.row, box.row), min(wanted.row_end, box.row_end)
+        for number in range((first - box.row) // rows, -(-(last - box.row) // rows)):
+            yield self.block(number)
+
+    def _check(self, data, number: int) -> None:
+        expected = self._piece.checksums[number]
+        if checksum(data) != expected:
+            where = f"in block {number - 1}" if number else "in the header"
+            raise self._damaged(f"the checksum differs {where}")
+
+    def _damaged(self, why: str) -> Damaged:
+        return Damaged(f"checkpoint file {self._file} is missing or damaged: {why}")
+
+
+class WeightEntry(NamedTuple):
+    """What the index says of a weight."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    pieces: tuple[Piece, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the index."""
+        return {
+            "shape": list(self.shape),
+            "dtype": self.dtype.name,
+            "pieces": [piece.as_json() for piece in self.pieces],
+        }
+
+
+class Index(NamedTuple):
+    """What `checkpoint.json` says.
+
+    Attributes:
+      description: recipe, flags, versions: what the model is.
+      state: where the training was; empty in a model that was only saved.
+      weights: of each weight its entry.
+    """
+
+    description: dict[str, Any]
+    state: dict[str, Any]
+    weights: dict[str, WeightEntry]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all weights."""
+        entries = self.weights.values()
+        return sum(int(np.prod(e.shape, dtype=np.int64)) * e.dtype.itemsize for e in entries)
+
+
+def write_index(folder: Path, index: Index) -> None:
+    """Writes `checkpoint.json` and waits until it is on the disk."""
+    content = {
+        "format": FORMAT,
+        "description": index.description,
+        "state": index.state,
+        "weights": {name: entry.as_json() for name, entry in index.weights.items()},
+    }
+    rest = json.dumps(content, indent=1).removeprefix("{\n").encode() + b"\n"
+    with open(folder / INDEX, "wb") as stream:
+        stream.write(b'{"checksum": "%s",\n' % checksum(rest).encode() + rest)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def read_index(path: Path) -> Index:
+    """What a checkpoint is.
+
+    Raises:
+      Damaged: `checkpoint.json` was changed or cut.
+      ValueError: there is none, or it is of another format.
+    """
+    file = path / INDEX
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} is no checkpoint: {INDEX}: {error.strerror}") from None
+    first = _FIRST_LINE.match(data)
+    if first is None:
+        found = _format_of(data)
+        if found is not None:
+            raise ValueError(f"{file} has format {found}, this version reads {FORMAT}")
+        raise Damaged(f"{file} is damaged: it does not begin with its checksum")
+    if checksum(data[first.end() :]) != first[1].decode():
+        raise Damaged(f"{file} is damaged: the checksum differs")
+    content = json.loads(data)
+    if content["format"] != FORMAT:
+        raise ValueError(f"{file} has format {content['format']}, this version reads {FORMAT}")
+    weights = {
+        name: WeightEntry(
+            tuple(entry["shape"]),
+            np.dtype(entry["dtype"]),
+            tuple(Piece.from_json(piece) for piece in entry["pieces"]),
+        )
+        for name, entry in content["weights"].items()
+    }
+    return Index(content["description"], content["state"], weights)
+
+
+def _format_of(data: bytes):
+    """The format of an index without a checksum; None if it is none."""
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return None
+    return content.get("format") if isinstance(content, dict) else None
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,137 @@
+"""Which flags a checkpoint brings along, and which may differ."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from config import Config, kinds_of
+
+# Of the generated rows' flags, those that say how many there are, not what they are.
+_SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
+
+# What a resumed training must have in common with the one that it continues.
+_SAME_TRAINING = {
+    *("dataset_type", "shuffle", "shuffle_window_rows", "batch_size", "seed"),
+    *("optimizer", "embedding_optimizer", "embedding_trainable"),
+}
+
+# Of this machine or this call: a resumed training does not take them over.
+_OWN = {
+    *("mode", "resume", "restore_checkpoint_path", "save_checkpoint_path", "predictions_path"),
+    *("run_dir", "log_path", "tensorboard_dir", "profiler_start_step", "profiler_steps"),
+    *("profiled_rank", "run_eagerly", "tfdata_debug", "xla", "cpu", "inter_op_parallelism"),
+    *("intra_op_parallelism", "prefetch_batches", "warmup_batches"),
+}
+
+
+def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
+    """The model of a checkpoint, where the command line does not say otherwise; of generated rows
+    also their seed and features, for only the same teacher's rows can be predicted.
+
+    Raises:
+      ValueError: the command line asks for another model, or the checkpoint is of another version.
+    """
+    where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
+    remembered, flags = _flags_of(description, where)
+    adopted = {}
+    if config.data.dataset_type == "synthetic" == flags.get("dataset_type"):
+        teacher = [name for name in flags if name.startswith("synthetic_dataset_")]
+        for name in ({"seed", *teacher} & set(flags)) - config.given - _SIZES:
+            adopted[name] = flags[name]
+        if adopted.get("synthetic_dataset_use_feature_spec"):
+            raise ValueError(
+                "the checkpoint's generated rows follow a feature spec: give --dataset_path and "
+                "--synthetic_dataset_use_feature_spec, as in training"
+            )
+    adopted |= remembered
+    adopted = _checked(config, adopted, where)
+    for name, value in adopted.items():
+        _must_agree(config, name, value, where)
+    return config.replace(**adopted)
+
+
+def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
+    """The tables' width of a checkpoint in the layout of NVIDIA's recipe.
+
+    Raises:
+      ValueError: it has tables only, which is too little for another mode than training; another
+        width on the command line.
+    """
+    where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
+    if config.run.mode != "train":
+        raise ValueError(
+            f"{where} has the layout of NVIDIA's recipe, of which the tables can be read and not "
+            f"the MLPs: --mode {config.run.mode} needs both. Train from it first"
+        )
+    dims = description["original_layout"].get("embedding_dim")
+    if dims is None:
+        return config
+    dims = dims if isinstance(dims, list) else [dims]
+    text = str(dims[0]) if len(set(dims)) == 1 else ",".join(map(str, dims))
+    _must_agree(config, "embedding_dim", text, where)
+    return config.replace(embedding_dim=text)
+
+
+def resume_flags(
+    config: Config, description: Mapping[str, Any], where: str
+) -> tuple[Config, list[str]]:
+    """The flags of the training that goes on: the command line's, and the checkpoint's where the
+    command line says nothing.
+
+    Returns:
+      (the flags, the names of those that the command line changes).
+
+    Raises:
+      ValueError: a flag differs that makes another training of it; another version.
+    """
+    remembered, flags = _flags_of(description, where)
+    if description.get("recipe") != config.recipe:
+        raise ValueError(
+            f"{where} is of the recipe {description.get('recipe')}, not {config.recipe}: start "
+            "that one"
+        )
+    ours = config.flat()
+    distribution = set(vars(config.distribution))
+    adopted = {n: v for n, v in flags.items() if n not in _OWN | distribution}
+    adopted = _checked(config, {**adopted, **remembered}, where)
+    fixed = _SAME_TRAINING | set(remembered)
+    fixed |= {name for name in ours if name.startswith("synthetic_dataset_")}
+    changed = []
+    for name, value in list(adopted.items()):
+        if name in fixed:
+            _must_agree(config, name, value, where)
+        elif name in config.given:
+            if ours[name] != value and name != "dataset_path":
+                changed.append(name)
+            del adopted[name]
+    resumed = config.replace(**adopted)
+    return resumed, sorted(changed)
+
+
+def _flags_of(description: Mapping[str, Any], where: str) -> tuple[Mapping, Mapping]:
+    remembered, flags = description.get("model_flags"), description.get("flags")
+    if not isinstance(remembered, dict) or not isinstance(flags, dict):
+        raise ValueError(f"{where} does not say which model it is of (model_flags)")
+    return remembered, flags
+
+
+def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values as flags have them."""
+    defaults = config.flat()
+    if unknown := sorted(set(adopted) - set(defaults)):
+        raise ValueError(f"{where} was made by another version: there is no flag --{unknown[0]}")
+    checked = {}
+    for name, value in adopted.items():
+        checked[name] = value = tuple(value) if isinstance(value, list) else value
+        kinds = kinds_of(name)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise ValueError(f"{where} is damaged: --{name} is {value!r}")
+    return checked
+
+
+def _must_agree(config: Config, name: str, value: Any, where: str) -> None:
+    given = config.flat()[name]
+    if name in config.given and given != value:
+        raise ValueError(
+            f"--{name} {given} differs from the checkpoint's {value} ({where}): leave the flag out "
+            "to take the checkpoint's value"
+        )

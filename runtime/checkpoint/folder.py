@@ -1,0 +1,170 @@
+"""The folder of a training's checkpoints: which there are, which is the newest."""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from runtime.checkpoint.files import INDEX, Damaged, read_index, sync_folder
+
+_NAME = re.compile(r"(\d{5,})-step-(\d+)")
+_UNFINISHED, _DELETED, _LOCK = ".writing-", ".deleting-", ".lock"
+
+# A training that was killed may need some seconds until its last process has ended.
+LOCK_WAIT_S = 60.0
+
+
+class Saved(NamedTuple):
+    """A checkpoint: the number counts what was ever saved in its folder."""
+
+    number: int
+    step: int
+    path: Path
+
+
+class Folder:
+    """Checkpoints `NUMBER-step-STEP` in one folder; whatever else is in it is left alone.
+
+    One becomes visible under its name by a rename, when all of it is on the disk, and it is hidden
+    by a rename before any of it is deleted: what has such a name is whole, as far as it was not
+    damaged later.
+
+    Args:
+      root: the folder; need not exist.
+    """
+
+    def __init__(self, root: str | os.PathLike):
+        self.root = Path(os.path.realpath(root))
+        self._lock: int | None = None
+
+    def list(self) -> list[Saved]:
+        """The checkpoints, oldest first."""
+        found = []
+        try:
+            names = os.listdir(self.root)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        for name in names:
+            matched = _NAME.fullmatch(name)
+            if matched and (self.root / name / INDEX).exists():
+                found.append(Saved(int(matched[1]), int(matched[2]), self.root / name))
+        return sorted(found)
+
+    def newest(self) -> Saved | None:
+        """The last one saved."""
+        return max(self.list(), default=None)
+
+    def before(self, path: Path) -> Path | None:
+        """The newest readable one that was saved before another."""
+        path = Path(os.path.realpath(path))
+        numbers = {saved.path: saved.number for saved in self.list()}
+        number = numbers.get(path)
+        for saved in reversed(self.list()):
+            if number is not None and saved.number < number:
+                with contextlib.suppress(ValueError):
+                    read_index(saved.path)
+                    return saved.path
+        return None
+
+    def take(self) -> None:
+        """Makes the folder this process's own to write, and removes what a killed one left over.
+
+        Raises:
+          ValueError: it cannot be written, is a checkpoint itself, or another training has it.
+        """
+        flag = f"--save_checkpoint_path {self.root}"
+        if (self.root / INDEX).exists():
+            raise ValueError(
+                f"{flag} is itself a checkpoint, not a folder of checkpoints: it is left as it "
+                "is; give another folder"
+            )
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise ValueError(f"{flag} cannot be written: {error.strerror}") from None
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(lock)
+                    raise ValueError(
+                        f"{flag} is being written by another training that still runs: end it, or "
+                        "give another folder"
+                    ) from None
+                time.sleep(0.2)
+            except OSError:  # a file system without locks
+                break
+        self._lock = lock
+        for name in os.listdir(self.root):
+            if name.startswith((_UNFINISHED, _DELETED)):
+                shutil.rmtree(self.root / name, ignore_errors=True)
+
+    def release(self) -> None:
+        """Lets others write."""
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = None
+
+    def stage(self, step: int) -> Path:
+        """A new folder for a checkpoint that is being written."""
+        newest = self.newest()
+        number = newest.number + 1 if newest else 1
+        staging = self.root / f"{_UNFINISHED}{number:05d}-step-{step}"
+        shutil.rmtree(staging, ignore_errors=True)  # of a save that failed
+        staging.mkdir(parents=True)
+        return staging
+
+    def publish(self, staging: Path) -> Path:
+        """Gives a whole checkpoint its name."""
+        final = self.root / staging.name.removeprefix(_UNFINISHED)
+        os.rename(staging, final)
+        sync_folder(self.root)
+        return final
+
+    def keep_newest(self, count: int) -> None:
+        """Deletes all checkpoints but the newest ones."""
+        for saved in self.list()[:-count]:
+            hidden = self.root / f"{_DELETED}{saved.path.name}"
+            os.rename(saved.path, hidden)
+            shutil.rmtree(hidden, ignore_errors=True)
+
+
+def resolve(path: str | os.PathLike, flag: str = "--restore_checkpoint_path") -> Path:
+    """A checkpoint from its path, or the newest one of a folder of checkpoints.
+
+    Raises:
+      ValueError: there is none.
+    """
+    given = Path(path)
+    if not given.is_dir():
+        raise ValueError(f"{flag} {path}: there is no such folder")
+    if (given / INDEX).exists() or (given / "sparse" / "config.json").exists():
+        return given
+    newest = Folder(given).newest()
+    if newest is None:
+        raise ValueError(
+            f"{flag} {path} is no checkpoint and holds none: expected {INDEX} in it, or in folders "
+            "like 00001-step-100"
+        )
+    return newest.path
+
+
+@contextlib.contextmanager
+def offering_the_previous(path: Path, flag: str):
+    """Adds to the error of a damaged checkpoint which one can be used in its place."""
+    try:
+        yield
+    except Damaged as error:
+        previous = Folder(Path(path).parent).before(path)
+        way_out = "there is none before it in its folder"
+        if previous is not None:
+            way_out = f"the one before it is {flag} {previous}"
+        raise Damaged(f"{error}; {way_out}") from None

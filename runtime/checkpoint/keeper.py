@@ -1,0 +1,142 @@
+"""When a training saves, and what it does about a save that failed."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from config import CheckpointConfig
+from runtime.checkpoint.folder import Folder
+from runtime.checkpoint.saver import Outcome, Saver
+from runtime.checkpoint.weight import NonFiniteWeight, Weight
+from runtime.distributed import AgreedError, World
+from runtime.heartbeat import Heartbeat
+from runtime.signals import StopSignal
+
+
+class Keeper:
+    """Saves every so many steps or minutes, at the end, and when a signal asks to stop.
+
+    All ranks make the same calls; what it decides is the same on all of them. Without a folder it
+    decides nothing and saves nothing.
+
+    Args:
+      options: the flags.
+      folder: where to, taken by rank 0; None without --save_checkpoint_path.
+      world: the ranks.
+      log: has `message`.
+      signals: SIGTERM and SIGINT of this process.
+      saved_step: the step that the newest checkpoint there is of.
+
+    Attributes:
+      stopping: name of the signal that some rank got; None as long as there was none.
+    """
+
+    def __init__(
+        self,
+        options: CheckpointConfig,
+        folder: Folder | None,
+        world: World,
+        log,
+        signals: StopSignal,
+        saved_step: int | None = None,
+    ):
+        self._options, self._world, self._log, self._signals = options, world, log, signals
+        self._saver = None
+        if folder is not None:
+            memory_bytes = options.checkpoint_memory_mb * 2**20
+            self._saver = Saver(folder, world, options.keep_checkpoints, memory_bytes)
+        self._heartbeat = Heartbeat(world)
+        self._minutes_due = False
+        self._last_time = time.monotonic()
+        self._begun_step = saved_step
+        self._last: Outcome | None = None
+        self.stopping: str | None = None
+
+    @property
+    def last_saved(self) -> str:
+        """Which checkpoint there is, for a sentence."""
+        if self._last is None:
+            return "no checkpoint was saved in this run"
+        return f"the last checkpoint is {self._last.path}"
+
+    def tick(self) -> bool:
+        """To be called after every step, and every batch of an evaluation.
+
+        Returns:
+          Whether a signal asks to stop.
+
+        Raises:
+          NonFiniteWeight: a weight that should be saved is not finite.
+          AgreedError: a save failed, with --on_checkpoint_error stop.
+        """
+        if self._saver is None:
+            return False
+        beat = self._heartbeat(self._facts)
+        if beat is not None:
+            sigterm, sigint, minutes, busy = beat
+            if sigterm or sigint:
+                self.stopping = "SIGTERM" if sigterm else "SIGINT"
+            self._minutes_due = minutes
+            if self._saver.under_way and not busy:
+                self._saver.advance()
+                self._look(self._options.on_checkpoint_error == "stop")
+        return self.stopping is not None
+
+    def _facts(self) -> list[bool]:
+        every = self._options.checkpoint_every_minutes
+        passed = time.monotonic() - self._last_time
+        return [
+            self._signals.name == "SIGTERM",
+            self._signals.name == "SIGINT",
+            self._world.is_chief and every is not None and passed >= 60 * every,
+            self._saver.busy,
+        ]
+
+    def due(self, step: int, last: bool) -> bool:
+        """Whether to save after this step."""
+        if self._saver is None or self._begun_step == step:
+            return False
+        every = self._options.checkpoint_every
+        regularly = every is not None and step % every == 0
+        return bool(regularly or self._minutes_due or self.stopping or last)
+
+    def save(
+        self,
+        step: int,
+        weights: Sequence[Weight],
+        description: Mapping[str, Any],
+        state: Mapping[str, Any],
+    ) -> None:
+        """Begins a checkpoint; raises what `tick` raises."""
+        self._last_time = time.monotonic()
+        self._minutes_due = False
+        self._begun_step = step
+        self._saver.save(step, weights, description, state)
+        self._look(self._options.on_checkpoint_error == "stop")
+
+    def finish(self) -> None:
+        """Waits for what is under way.
+
+        Raises:
+          NonFiniteWeight, AgreedError: the last save failed, whatever --on_checkpoint_error says.
+        """
+        if self._saver is not None:
+            self._saver.wait()
+            self._look(stop=True)
+
+    def _look(self, stop: bool) -> None:
+        for outcome in self._saver.outcomes():
+            if outcome.fault is None:
+                self._last = outcome
+                self._log.message(
+                    f"saved {outcome.path}: {outcome.size_bytes / 2**20:,.1f} MiB, the training "
+                    f"waited {outcome.wait_s:.2f} s, on the disk after {outcome.total_s:.2f} s"
+                )
+                continue
+            kind, text = outcome.fault
+            if kind == "weight":
+                raise NonFiniteWeight(text)
+            text = f"checkpoint of step {outcome.step} failed: {text}; {self.last_saved}"
+            if stop:
+                raise AgreedError(text)
+            self._log.message(f"warning: {text}. Training goes on (--on_checkpoint_error continue)")

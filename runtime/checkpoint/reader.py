@@ -1,0 +1,195 @@
+"""Reading checkpoints: each rank its own parts, block by block, every block checked."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runtime.checkpoint.files import (
+    INDEX,
+    Damaged,
+    Index,
+    PieceReader,
+    WeightEntry,
+    read_index,
+    read_npy_header,
+    rows_of_block,
+)
+from runtime.checkpoint.weight import Box, Weight, matrix_of
+
+
+def describe(path: str | os.PathLike) -> Index:
+    """What a checkpoint is; of one in the original's layout an index without weights.
+
+    Raises:
+      ValueError: it is none, or damaged.
+    """
+    path = Path(path)
+    if is_original(path):
+        return Index({"original_layout": original_config(path)}, {}, {})
+    return read_index(path)
+
+
+def restore(path: str | os.PathLike, weights: Sequence[Weight]) -> None:
+    """Reads weights from a checkpoint, whatever ranks and placement it was saved with.
+
+    Every block that is read is checked before it is used; extra memory is one block. When an error
+    is raised some weights may have been set already.
+
+    Raises:
+      Damaged: a file is missing, cut or changed.
+      ValueError: a weight is missing or, in the folders of those that are wanted, left over; or has
+        another shape or dtype.
+    """
+    path = Path(path)
+    entries = read_index(path).weights
+    wanted = {weight.name for weight in weights}
+    folders = {name.partition("/")[0] for name in wanted}
+    there = {name for name in entries if name.partition("/")[0] in folders}
+    missing, extra = sorted(wanted - there), sorted(there - wanted)
+    if missing or extra:
+        raise ValueError(
+            f"checkpoint {path} is of another model: it lacks {missing or 'nothing'} and has "
+            f"{extra or 'nothing'} too many"
+        )
+    for weight in weights:
+        entry = entries[weight.name]
+        if entry.shape != tuple(weight.shape) or entry.dtype != weight.dtype:
+            raise ValueError(
+                f"checkpoint {path}: {weight.name} is {entry.dtype.name} {list(entry.shape)}, the "
+                f"model needs {weight.dtype.name} {list(weight.shape)}"
+            )
+    for weight in weights:
+        for held in weight.held():
+            _restore_box(path, entries[weight.name], weight, held)
+
+
+def _restore_box(path: Path, entry: WeightEntry, weight: Weight, held: Box) -> None:
+    for piece in entry.pieces:
+        if piece.box.overlap(held) is None:
+            continue
+        with PieceReader(path, piece, entry.dtype) as reader:
+            reader.check_header()
+            for place, values in reader.blocks(held):
+                common = place.overlap(held)
+                weight.write(common.row, _cut(values, place, common), common.column)
+
+
+def _cut(values: np.ndarray, place: Box, wanted: Box) -> np.ndarray:
+    """Of the values at `place` those at `wanted`, which is within."""
+    rows = slice(wanted.row - place.row, wanted.row_end - place.row)
+    return values[rows, wanted.column - place.column : wanted.column_end - place.column]
+
+
+def rows_of(path: Path, entry: WeightEntry) -> Iterator[np.ndarray]:
+    """A whole weight as runs of rows [any, columns], in order; every block checked."""
+    whole = matrix_of(entry.shape)
+    for run in whole.blocks(rows_of_block(whole.columns, entry.dtype)):
+        values = np.empty((run.rows, run.columns), entry.dtype)
+        for piece in entry.pieces:
+            if piece.box.overlap(run) is None:
+                continue
+            with PieceReader(path, piece, entry.dtype) as reader:
+                reader.check_header()
+                for place, block in reader.blocks(run):
+                    common = place.overlap(run)
+                    _cut(values, run, common)[:] = _cut(block, place, common)
+        yield values
+
+
+def verify(path: str | os.PathLike) -> Iterator[tuple[str, str | None]]:
+    """(file, what is wrong with it or None) of every file, all bytes read and checked."""
+    path = Path(path)
+    try:
+        index = read_index(path)
+    except ValueError as error:
+        yield INDEX, str(error)
+        return
+    yield INDEX, None
+    known = {INDEX}
+    for entry in index.weights.values():
+        for piece in entry.pieces:
+            known.add(piece.file)
+            fault = None
+            try:
+                with PieceReader(path, piece, entry.dtype) as reader:
+                    reader.check_header()
+                    for _ in reader.blocks(piece.box):
+                        pass
+            except Damaged as error:
+                fault = str(error)
+            yield piece.file, fault
+    for file in sorted(f for f in path.rglob("*") if f.is_file()):
+        name = str(file.relative_to(path))
+        if name not in known:
+            yield name, f"{file} is not part of the checkpoint"
+
+
+def is_original(path: Path) -> bool:
+    """Whether this is a folder that NVIDIA's recipe saved (`sparse/config.json`)."""
+    return not (path / INDEX).exists() and (path / "sparse" / "config.json").exists()
+
+
+def original_config(path: Path) -> dict[str, Any]:
+    """`sparse/config.json` of such a folder: cardinalities and dims of its tables."""
+    file = path / "sparse" / "config.json"
+    try:
+        config = json.loads(file.read_text())
+        config["categorical_cardinalities"] = list(map(int, config["categorical_cardinalities"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{file} is not what NVIDIA's recipe saves: expected JSON with a list "
+            f"categorical_cardinalities ({type(error).__name__}: {error})"
+        ) from None
+    return config
+
+
+def restore_original(path: str | os.PathLike, tables: Sequence[Weight]) -> None:
+    """Reads the tables of NVIDIA's layout, `sparse/feature_{i}.npy` for table number i.
+
+    The layout has no checksums: sizes and values (finite) are all that can be checked.
+
+    Raises:
+      ValueError: another number of tables, another shape or dtype, a value that is not finite.
+    """
+    path = Path(path)
+    rows = original_config(path)["categorical_cardinalities"]
+    ours = [weight.shape[0] for weight in tables]
+    if rows != ours:
+        raise ValueError(
+            f"checkpoint {path} has tables of {rows} rows, the data set's features have {ours}: "
+            "it is of another data set"
+        )
+    for number, weight in enumerate(tables):
+        file = path / "sparse" / f"feature_{number}.npy"
+        try:
+            with open(file, "rb") as stream:
+                shape, dtype, start = read_npy_header(stream)
+                expected = start + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+                size_bytes = os.fstat(stream.fileno()).st_size
+                if size_bytes != expected:
+                    raise ValueError(f"it has {size_bytes} bytes instead of {expected}")
+                if shape != tuple(weight.shape) or dtype != weight.dtype:
+                    raise ValueError(
+                        f"it is {dtype.name} {list(shape)}, the model needs {weight.dtype.name} "
+                        f"{list(weight.shape)}"
+                    )
+                _read_original(stream, start, weight)
+        except (OSError, ValueError) as error:
+            text = getattr(error, "strerror", None) or error
+            raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
+
+
+def _read_original(stream, start: int, weight: Weight) -> None:
+    columns, itemsize = weight.shape[1], weight.dtype.itemsize
+    for held in weight.held():
+        for block in held.blocks(rows_of_block(columns, weight.dtype)):
+            stream.seek(start + block.row * columns * itemsize)
+            values = np.fromfile(stream, weight.dtype, block.rows * columns)
+            values = values.reshape(block.rows, columns)[:, block.column : block.column_end]
+            if not np.isfinite(values).all():
+                raise ValueError(f"not finite in rows {block.row} to {block.row_end - 1}")
+            weight.write(block.row, values, block.column)

@@ -1,0 +1,133 @@
+"""What a checkpoint is made of: named arrays, cut into boxes of rows and columns."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+# Read, checked and written at a time: small beside a table, large beside the cost of a call.
+BLOCK_BYTES = 4 * 2**20
+
+
+class NonFiniteWeight(Exception):
+    """A weight that should be saved holds NaN or infinity; the text is its name."""
+
+
+class Box(NamedTuple):
+    """Rows row..row_end-1 and columns column..column_end-1 of a weight seen as a matrix."""
+
+    row: int
+    row_end: int
+    column: int
+    column_end: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.row_end - self.row
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return self.column_end - self.column
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.rows * self.columns
+
+    def overlap(self, other: "Box") -> "Box | None":
+        """What both have; None if that is nothing."""
+        row, row_end = max(self.row, other.row), min(self.row_end, other.row_end)
+        column, end = max(self.column, other.column), min(self.column_end, other.column_end)
+        return Box(row, row_end, column, end) if row < row_end and column < end else None
+
+    def blocks(self, rows_each: int) -> Iterator["Box"]:
+        """The box in runs of at most so many rows."""
+        for row in range(self.row, self.row_end, rows_each):
+            yield self._replace(row=row, row_end=min(row + rows_each, self.row_end))
+
+
+class Weight(Protocol):
+    """A named array that is read and written in boxes, wherever its parts live.
+
+    As a matrix it has `shape[0]` rows, and as columns what the other dimensions hold together;
+    a scalar is 1 x 1.
+
+    Attributes:
+      name: unique; what is before the first slash is its folder in the checkpoint.
+      shape: its shape.
+      dtype: its numpy dtype.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def prepare(self) -> None:
+        """Called by all ranks together before they read; may be collective."""
+
+    def saved_by(self, rank: int) -> Sequence[Box]:
+        """What `rank` saves. The boxes of all ranks are the weight, without overlap."""
+
+    def held(self) -> Sequence[Box]:
+        """What this rank needs of a checkpoint."""
+
+    def read(self, box: Box) -> np.ndarray:
+        """[box.rows, box.columns], C-contiguous; within one of the boxes that this rank saves."""
+
+    def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
+        """Sets what this rank holds of the rows and columns from there on to `values` [r, c]."""
+
+
+def matrix_of(shape: Sequence[int]) -> Box:
+    """All of a weight of this shape."""
+    rows = shape[0] if len(shape) else 1
+    return Box(0, rows, 0, int(np.prod(shape[1:], dtype=np.int64)))
+
+
+@dataclass(frozen=True)
+class VariableWeight:
+    """A whole TensorFlow variable of which every rank has a copy; for weights that are small."""
+
+    name: str
+    variable: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the variable."""
+        return tuple(self.variable.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """numpy dtype of the variable."""
+        return np.dtype(self.variable.dtype.as_numpy_dtype)
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    def saved_by(self, rank: int) -> list[Box]:
+        """All of it, by rank 0."""
+        return [matrix_of(self.shape)] if rank == 0 else []
+
+    def held(self) -> list[Box]:
+        """All of it."""
+        return [matrix_of(self.shape)]
+
+    def read(self, box: Box) -> np.ndarray:
+        """Rows of the variable."""
+        values = self.variable.numpy().reshape(_rows_and_columns(self.shape))
+        # A copy: what TensorFlow gives may be the variable's own memory.
+        return values[box.row : box.row_end, box.column : box.column_end].copy()
+
+    def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
+        """Sets rows of the variable."""
+        whole = self.variable.numpy().reshape(_rows_and_columns(self.shape))
+        whole[row : row + len(values), column : column + values.shape[1]] = values
+        self.variable.assign(whole.reshape(self.shape))
+
+
+def _rows_and_columns(shape) -> tuple[int, int]:
+    box = matrix_of(shape)
+    return box.rows, box.columns

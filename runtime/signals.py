@@ -1,0 +1,39 @@
+"""SIGTERM and SIGINT as a wish that a training fulfils when it can."""
+
+import signal
+import time
+
+# Launchers and terminals may deliver one wish several times.
+_SAME_WISH_S = 1.0
+
+
+class StopSignal:
+    """While entered, the first SIGTERM or SIGINT is remembered instead of ending the process.
+
+    A second SIGINT, a second or more later, raises KeyboardInterrupt: Ctrl-C twice ends at once.
+    SIGTERM stays a wish however often it comes: launchers send it to groups and to processes.
+
+    Attributes:
+      name: "SIGTERM" or "SIGINT", None as long as there was none.
+    """
+
+    def __init__(self):
+        self.name: str | None = None
+        self._at = 0.0
+        self._before: dict[int, object] = {}
+
+    def __enter__(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *exception):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number, frame):
+        now = time.monotonic()
+        if self.name is None:
+            self.name, self._at = signal.Signals(number).name, now
+        elif number == signal.SIGINT and now - self._at > _SAME_WISH_S:
+            raise KeyboardInterrupt

@@ -1,0 +1,241 @@
+"""Rows without labels, as predictions need them; and that training and evaluation still insist."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.feature_spec import FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
+
+NUM_ROWS = 13
+
+
+def content(with_labels: str = "stored") -> dict:
+    """Two numericals, two ids, and labels that are `stored`, of a file that is `absent`, in no
+    chunk of the mapping (`no_chunk`), or in no section at all (`unknown`)."""
+    spec = {
+        "feature_spec": {
+            "x": {"dtype": "float32"},
+            "y": {"dtype": "float16"},
+            "id": {"dtype": "int32", "cardinality": NUM_ROWS},
+            "tags": {"dtype": "int8", "cardinality": 100, "hotness": 2},
+            "label": {"dtype": "bool"},
+        },
+        "source_spec": {
+            "test": [
+                {"type": "split_binary", "features": ["x"], "files": ["x.bin"]},
+                {"type": "split_binary", "features": ["y"], "files": ["y.bin"]},
+                {"type": "split_binary", "features": ["id"], "files": ["id.bin"]},
+                {"type": "split_binary", "features": ["tags"], "files": ["tags.bin"]},
+                {"type": "split_binary", "features": ["label"], "files": ["label.bin"]},
+            ]
+        },
+        "channel_spec": {
+            "numerical": ["x", "y"],
+            "categorical": ["id", "tags"],
+            "label": ["label"],
+        },
+    }
+    if with_labels in ("no_chunk", "unknown"):
+        del spec["source_spec"]["test"][-1]
+    if with_labels == "unknown":
+        del spec["feature_spec"]["label"], spec["channel_spec"]["label"]
+    return spec
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """`stored(with_labels)`: the spec of `NUM_ROWS` rows, row i with x = i, y = i / 2, id i."""
+
+    def make(with_labels: str = "stored") -> FeatureSpec:
+        rows = np.arange(NUM_ROWS)
+        rows.astype(np.float32).tofile(tmp_path / "x.bin")
+        (rows / 2).astype(np.float16).tofile(tmp_path / "y.bin")
+        rows.astype(np.int32).tofile(tmp_path / "id.bin")
+        np.stack([rows, 2 * rows], 1).astype(np.int8).tofile(tmp_path / "tags.bin")
+        (rows % 2 == 1).tofile(tmp_path / "label.bin")
+        if with_labels != "stored":
+            (tmp_path / "label.bin").unlink()
+        return FeatureSpec.from_dict(content(with_labels), tmp_path, origin="f.yaml")
+
+    return make
+
+
+def assert_same_but_for_labels(found: list, expected: list) -> None:
+    for batch, whole in zip(found, expected, strict=True):
+        assert batch.labels is None and whole.labels is not None
+        np.testing.assert_array_equal(batch.inputs.numerical, whole.inputs.numerical)
+        for ids, theirs in zip(batch.inputs.categorical, whole.inputs.categorical, strict=True):
+            assert ids.dtype == theirs.dtype
+            np.testing.assert_array_equal(ids, theirs)
+        np.testing.assert_array_equal(batch.weights, whole.weights)
+
+
+def test_rows_by_hand(stored):
+    loader = RawBinaryDataset(stored("unknown"), "test", 10, with_labels=False)
+    assert (loader.num_rows, loader.num_batches) == (NUM_ROWS, 2)
+    _, last = loader.dataset()
+    assert last.labels is None
+    np.testing.assert_array_equal(last.inputs.numerical, [[10, 5], [11, 5.5], [12, 6]])
+    np.testing.assert_array_equal(last.inputs.categorical[0], [[10], [11], [12]])
+    np.testing.assert_array_equal(last.inputs.categorical[1], [[10, 20], [11, 22], [12, 24]])
+    np.testing.assert_array_equal(last.weights, [[1], [1], [1]])
+
+
+@pytest.mark.parametrize("labels", ["stored", "absent", "no_chunk", "unknown"])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("global_features", [None, [1, 0, 1], []], ids=["own", "global", "none"])
+@pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 3)])
+def test_all_else_is_what_it_is_with_labels(
+    stored, labels, shuffle, global_features, rank, world_size
+):
+    """Shares, padding, weights, ids of the whole batch and a start within the epoch."""
+    settings = {"rank": rank, "world_size": world_size, "global_features": global_features}
+    settings["shuffle"] = shuffle
+    expected = RawBinaryDataset(stored(), "test", 6, **settings)
+    whole = [list(expected.dataset(1, start_row)) for start_row in (0, 4)]
+    spec = stored(labels)
+    loader = RawBinaryDataset(spec, "test", 6, with_labels=False, **settings)
+    assert loader.num_rows == NUM_ROWS
+    assert_same_but_for_labels(list(loader.dataset(1, 0)), whole[0])
+    assert_same_but_for_labels(list(loader.dataset(1, 4)), whole[1])
+
+
+def test_labels_that_are_there_are_not_looked_at(stored):
+    spec = stored()
+    (spec.base_directory / "label.bin").write_bytes(b"\x07" * 5)  # too few, and not 0 or 1
+    assert len(list(RawBinaryDataset(spec, "test", 6, with_labels=False).dataset())) == 3
+    with pytest.raises(ValueError, match="has 13 rows and chunk 4 .label.bin. has 5"):
+        RawBinaryDataset(spec, "test", 6)
+
+
+def test_a_chunk_that_labels_share_with_an_id_is_read(stored):
+    spec = stored()
+    table = np.stack([np.arange(NUM_ROWS) % 2 + 5, np.arange(NUM_ROWS)], 1)  # 5 is no label
+    table.astype(np.int32).tofile(spec.base_directory / "both.bin")
+    shared = content("no_chunk")
+    shared["feature_spec"]["label"]["dtype"] = "int32"
+    shared["source_spec"]["test"][2] |= {"features": ["label", "id"], "files": ["both.bin"]}
+    spec = FeatureSpec.from_dict(shared, spec.base_directory)
+    (batch,) = RawBinaryDataset(spec, "test", 20, with_labels=False).dataset()
+    assert batch.labels is None
+    np.testing.assert_array_equal(batch.inputs.categorical[0][:, 0], np.arange(NUM_ROWS))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'label': found 5 in row 0"):
+        list(RawBinaryDataset(spec, "test", 20).dataset())
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "message"),
+    [
+        ("id.bin", np.int32(NUM_ROWS), "'id': found 13 in row 3 .* ids lie in"),
+        ("x.bin", np.float32("nan"), "'x': found nan in row 3 .* must be finite"),
+    ],
+)
+def test_ids_and_numericals_are_checked(stored, file, value, message):
+    spec = stored("no_chunk")
+    values = np.fromfile(spec.base_directory / file, value.dtype)
+    values[3] = value
+    values.tofile(spec.base_directory / file)
+    loader = RawBinaryDataset(spec, "test", 6, with_labels=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(loader.dataset())
+    assert loader.failure.startswith("f.yaml: mapping 'test': feature")
+
+
+def test_the_files_that_are_read_must_be_whole(stored):
+    spec = stored("absent")
+    (spec.base_directory / "y.bin").write_bytes(bytes(2 * 12))
+    with pytest.raises(ValueError, match=r"\(x.bin\) has 13 rows and chunk 1 \(y.bin\) has 12"):
+        RawBinaryDataset(spec, "test", 6, with_labels=False)
+    (spec.base_directory / "y.bin").unlink()
+    with pytest.raises(ValueError, match="chunk 1: file 'y.bin' is not there"):
+        RawBinaryDataset(spec, "test", 6, with_labels=False)
+
+
+@pytest.fixture
+def ids_only(stored):
+    """Rows of ids alone; the files of other features and of labels are not there."""
+    folder = stored("absent").base_directory
+    only = content("absent")
+    only["channel_spec"]["numerical"] = []
+    for file in ("x.bin", "y.bin"):
+        (folder / file).unlink()
+    return FeatureSpec.from_dict(only, folder, origin="f.yaml")
+
+
+def test_a_rank_that_reads_nothing_counts_the_rows_of_any_chunk(ids_only):
+    """Model-parallel input, no numericals, and no table on this rank."""
+    (ids_only.base_directory / "id.bin").unlink()
+    settings = {"with_labels": False, "global_features": [], "rank": 1, "world_size": 2}
+    loader = RawBinaryDataset(ids_only, "test", 8, **settings)
+    assert loader.num_rows == NUM_ROWS
+    first, last = loader.dataset()
+    assert first.inputs.numerical.shape == (4, 0) and first.inputs.categorical == ()
+    np.testing.assert_array_equal(first.weights, np.ones([4, 1]))
+    np.testing.assert_allclose(last.weights, [[6 / 5], [6 / 5], [0]])  # 5 rows: 3 and 2
+
+
+def test_a_rank_that_cannot_count_its_rows_says_so(ids_only):
+    for file in ("id.bin", "tags.bin"):
+        (ids_only.base_directory / file).unlink()
+    with pytest.raises(
+        ValueError,
+        match=r"f.yaml: source_spec: mapping 'test': nothing of a row is read here, and no chunk "
+        r"has all its files in .*put those of one chunk there, e.g. x.bin",
+    ):
+        RawBinaryDataset(ids_only, "test", 8, with_labels=False, global_features=[])
+
+
+PREDICT = r"; rows without labels can only be predicted \(--mode predict\)$"
+UNLABELLED = {
+    "absent": r"mapping 'test': chunk 4: file 'label.bin' is not there",
+    "no_chunk": r"source_spec: mapping 'test': feature 'label' of channel 'label' is in no chunk; "
+    r"the split_binary loader reads it, add the chunk that stores it" + PREDICT,
+    "unknown": r"channel_spec: the split_binary loader needs the channel 'label'; there are "
+    r"numerical, categorical" + PREDICT,
+}
+
+
+@pytest.mark.parametrize(("labels", "message"), UNLABELLED.items(), ids=UNLABELLED)
+@pytest.mark.parametrize("global_features", [None, []], ids=["own", "global"])
+def test_training_and_evaluation_insist_on_labels(stored, labels, message, global_features):
+    with pytest.raises(ValueError, match=message):
+        RawBinaryDataset(stored(labels), "test", 6, global_features=global_features)
+
+
+@pytest.mark.parametrize("with_labels", [False, True])
+def test_only_labels_may_be_in_no_chunk(tmp_path, with_labels):
+    lacking = content("no_chunk")
+    del lacking["source_spec"]["test"][0]
+    with pytest.raises(ValueError, match="feature 'x' is in no chunk; allowed: exactly one"):
+        FeatureSpec.from_dict(lacking, tmp_path)
+    # A feature that is a label and an input, too, is needed as an input.
+    lacking["channel_spec"]["label"] = ["x"]
+    lacking["channel_spec"]["numerical"] = ["x"] if not with_labels else ["y"]
+    del lacking["feature_spec"]["label"]
+    spec = FeatureSpec.from_dict(lacking, tmp_path)
+    channel = "label" if with_labels else "numerical"
+    with pytest.raises(ValueError, match=f"feature 'x' of channel '{channel}' is in no chunk"):
+        RawBinaryDataset(spec, "test", 6, with_labels=with_labels)
+
+
+def test_a_spec_of_rows_without_labels_is_written_and_read(tmp_path):
+    spec = FeatureSpec.from_dict(content("no_chunk"), tmp_path)
+    spec.to_yaml(tmp_path / "f.yaml")
+    assert FeatureSpec.from_yaml(tmp_path / "f.yaml") == spec
+
+
+def test_a_compiled_function_knows_that_there_are_no_labels(stored):
+    dataset = RawBinaryDataset(stored("unknown"), "test", 6, with_labels=False).dataset()
+    numbers = []
+
+    @tf.function
+    def numericals(iterator):
+        batch = iterator.get_next()
+        assert batch.labels is None
+        return batch.inputs.numerical[:, 0]
+
+    iterator = iter(dataset)
+    for _ in range(3):
+        numbers += numericals(iterator).numpy().tolist()
+    assert numbers == list(range(NUM_ROWS))

@@ -1,0 +1,175 @@
+"""Predictions of a model for every row, on one rank and on several."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.synthetic import SyntheticDataset, synthetic_spec, write_dataset
+from nn.metrics import NonFiniteScores
+from nn.predictor import predict
+from tests.nn.fake_world import run_threads
+
+SPEC = synthetic_spec([10], num_numerical=2)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """`stored(num_rows)`: generated rows on disk, whose labels have been thrown away."""
+
+    def make(num_rows: int):
+        spec = write_dataset(tmp_path_factory.mktemp("rows") / "set", SPEC, {"test": num_rows})
+        (spec.base_directory / "test/label.bin").unlink()
+        return spec
+
+    return make
+
+
+def numericals(spec) -> np.ndarray:
+    """float32 [rows, 2], in the order of the file."""
+    path = spec.base_directory / "test/numerical.bin"
+    return np.fromfile(path, np.float16).reshape(-1, 2).astype(np.float32)
+
+
+def sigmoid(logits) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
+
+
+def first_numerical(inputs):
+    """A model: the logit is the first numerical."""
+    return inputs.numerical[:, :1]
+
+
+def collected(world, model, dataset) -> list[np.ndarray]:
+    return list(predict(model, dataset, world))
+
+
+def test_scores_by_hand(tmp_path, stored):
+    spec = stored(3)
+    logits = np.array([[0, 7], [2, 7], [-1, 7]], np.float16)
+    logits.tofile(spec.base_directory / "test/numerical.bin")
+    dataset = RawBinaryDataset(spec, "test", 2, with_labels=False)
+    first, last = predict(first_numerical, dataset)
+    assert first.dtype == last.dtype == np.float32
+    expected = [0.5, 1 / (1 + math.exp(-2)), 1 / (1 + math.e)]
+    np.testing.assert_allclose(np.concatenate([first, last]), expected, rtol=1e-6)
+    assert first.shape == (2,) and last.shape == (1,)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_rows", [96, 77, 49, 1])  # 77, 49, 1: the last batch is uneven
+def test_every_row_has_its_score_in_the_order_of_rows(stored, size, num_rows):
+    """Padding is left out, a rank without a real row in a batch too."""
+    spec = stored(num_rows)
+
+    def run(world):
+        dataset = RawBinaryDataset(
+            *(spec, "test", 24), with_labels=False, rank=world.rank, world_size=world.size
+        )
+        scores = collected(world, first_numerical, dataset)
+        assert world.calls.count("predict.scores") == dataset.num_batches
+        return scores
+
+    chief, *others = run_threads(size, run)
+    num_batches = -(-num_rows // 24)
+    assert [len(scores) for scores in chief[:-1]] == [24] * (num_batches - 1)
+    found = np.concatenate(chief)
+    assert found.dtype == np.float32 and found.shape == (num_rows,)
+    np.testing.assert_allclose(found, sigmoid(numericals(spec)[:, 0]), rtol=1e-6)
+    for scores in others:
+        assert [(len(part), part.dtype) for part in scores] == [(0, np.float32)] * num_batches
+
+
+def test_ids_of_the_whole_batch_are_brought_to_the_rows(stored):
+    """Model-parallel input: the model of each rank gets all ids and picks those of its rows."""
+    spec = stored(31)
+
+    def run(world):
+        def model(inputs):
+            (ids,) = inputs.categorical
+            length = tf.shape(ids)[0] // world.size
+            own = ids[world.rank * length : (world.rank + 1) * length]
+            return inputs.numerical[:, :1] + tf.cast(own, tf.float32)
+
+        dataset = RawBinaryDataset(
+            *(spec, "test", 12),
+            with_labels=False,
+            global_features=[0],
+            rank=world.rank,
+            world_size=world.size,
+        )
+        return collected(world, model, dataset)
+
+    found = np.concatenate(run_threads(3, run)[0])
+    ids = np.fromfile(spec.base_directory / "test/cat_0.bin", np.int8)
+    np.testing.assert_allclose(found, sigmoid(numericals(spec)[:, 0] + ids), rtol=1e-6)
+
+
+def test_generated_rows_with_labels_are_predicted_too():
+    dataset = SyntheticDataset(SPEC, "test", 10, num_rows=25)
+    expected = np.concatenate([batch.inputs.numerical[:, 0] for batch in dataset.dataset()])
+    found = np.concatenate(list(predict(first_numerical, dataset)))
+    np.testing.assert_allclose(found, sigmoid(expected), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_the_sigmoid_is_computed_in_float32(dtype):
+    dataset = SyntheticDataset(SPEC, "test", 4, num_rows=4)
+    (found,) = predict(lambda inputs: tf.fill([4, 1], tf.constant(-9.0, dtype)), dataset)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, sigmoid([-9.0] * 4), rtol=1e-6)
+
+
+def spoilt(at: float, bad: float):
+    """A model: the logit is the first numerical, and `bad` in its place where that is `at`."""
+
+    def model(inputs):
+        logits = first_numerical(inputs)
+        return tf.where(logits == at, bad, logits)
+
+    return model
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("row", [0, 8, 9, 15])
+def test_a_score_that_is_not_finite_ends_all_ranks_and_has_a_row(stored, bad, size, row):
+    """16 rows in batches of 9: on 3 ranks 3, 3 and 3, then 3, 2 and 2."""
+    spec = stored(16)
+    rows = np.tile(np.arange(16, dtype=np.float16)[:, None], [1, 2])
+    rows.tofile(spec.base_directory / "test/numerical.bin")
+    seen = []
+
+    def run(world):
+        dataset = RawBinaryDataset(
+            *(spec, "test", 9), with_labels=False, rank=world.rank, world_size=world.size
+        )
+        for scores in predict(spoilt(row, bad), dataset, world):
+            seen.append(len(scores))
+
+    errors = run_threads(size, run)
+    assert len(errors) == size
+    for error in errors:
+        assert isinstance(error, NonFiniteScores)
+        assert str(error).startswith(
+            f"predictions: 1 of {9 if row < 9 else 7} logits of a batch are NaN or infinite, first "
+            f"that of row {row} (counted from 0)."
+        )
+    assert sum(seen) == row // 9 * 9
+
+
+def test_padding_is_not_counted(stored):
+    """A bad first row, which pads the other ranks, counts once."""
+    spec = stored(4)
+    np.arange(8).astype(np.float16).tofile(spec.base_directory / "test/numerical.bin")
+
+    def run(world):
+        dataset = RawBinaryDataset(
+            *(spec, "test", 6), with_labels=False, rank=world.rank, world_size=world.size
+        )
+        return collected(world, spoilt(0, math.nan), dataset)
+
+    for error in run_threads(3, run):
+        assert "1 of 4 logits" in str(error) and "row 0 " in str(error)

@@ -1,0 +1,96 @@
+"""Weights that are numpy arrays, held in parts by the ranks of a world of threads."""
+
+from pathlib import Path
+
+import numpy as np
+
+from runtime.checkpoint import Box, Folder, Outcome, Saver, matrix_of
+from runtime.distributed import World
+from tests.nn.fake_world import FakeWorld, run_threads
+
+
+class ArrayWeight:
+    """A `runtime.checkpoint.Weight`.
+
+    Args:
+      name: its name.
+      values: the whole array.
+      cuts: of each rank the boxes that it holds and saves; without, rank 0 has all of it.
+      rank: whose part this is.
+    """
+
+    def __init__(self, name: str, values: np.ndarray, cuts=None, rank: int = 0):
+        self.name, self.values = name, values
+        self.shape, self.dtype = values.shape, values.dtype
+        self._cuts = [[matrix_of(values.shape)]] if cuts is None else cuts
+        self._rank = rank
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The array as rows and columns, of the same memory."""
+        whole = matrix_of(self.shape)
+        return self.values.reshape(whole.rows, whole.columns)
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    def saved_by(self, rank: int) -> list[Box]:
+        """Boxes without elements are not saved."""
+        boxes = self._cuts[rank] if rank < len(self._cuts) else []
+        return [box for box in boxes if box.size]
+
+    def held(self) -> list[Box]:
+        """What this rank saves."""
+        return self.saved_by(self._rank)
+
+    def read(self, box: Box) -> np.ndarray:
+        """A copy."""
+        return self.matrix[box.row : box.row_end, box.column : box.column_end].copy()
+
+    def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
+        """Sets the values, which must be this rank's."""
+        rows, columns = values.shape
+        given = Box(row, row + rows, column, column + columns)
+        assert any(box.overlap(given) == given for box in self.held()), (self.name, given)
+        self.matrix[row : row + rows, column : column + columns] = values
+
+
+class SavingWorld(FakeWorld):
+    """A rank of a world of threads with all that saving needs."""
+
+    agree = World.agree
+
+    def barrier(self, name="barrier"):
+        """All ranks come here."""
+        self.gather_objects(None, name)
+
+
+def on_ranks(size: int, function) -> list:
+    """`function(world)` on each of `size` ranks; what each returns, or the ValueError it raises."""
+    return run_threads(size, lambda w: function(SavingWorld(w.rank, w.size, w._exchange)))
+
+
+def save_on_ranks(
+    root: Path, size: int, weights_of, step: int = 1, keep: int = 9, state=None
+) -> Path:
+    """Saves a checkpoint of `weights_of(rank)` and returns its path."""
+
+    def save(world) -> list[Outcome]:
+        folder = Folder(root)
+        if world.is_chief:
+            folder.take()
+        saver = Saver(folder, world, keep)
+        saver.save(step, weights_of(world.rank), {"recipe": "test"}, state or {})
+        saver.wait()
+        folder.release()
+        return saver.outcomes()
+
+    ended = on_ranks(size, save)
+    for outcomes in ended:
+        assert [(o.step, o.fault) for o in outcomes] == [(step, None)], ended
+    return ended[0][0].path
+
+
+def like(weights: list[ArrayWeight]) -> list[ArrayWeight]:
+    """Weights of the same names and shapes, all of them on one rank, filled with something else."""
+    return [ArrayWeight(w.name, np.full(w.shape, 77, w.dtype)) for w in weights]

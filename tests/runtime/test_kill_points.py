@@ -1,0 +1,214 @@
+"""A save that ends at any of its calls to the file system: killed there, or refused there.
+
+`tests/ranks/test_kills.py` kills real trainings at random moments; here every moment at which the
+folder changes has its turn.
+"""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runtime import checkpoint
+from runtime.checkpoint import Folder, Saver
+from tests.runtime.array_weights import ArrayWeight
+
+KILLED = 99
+
+# What changes a folder, or makes it last. Files are written through `saver._write_all`.
+CALLS = ("mkdir", "rename", "fsync", "unlink", "rmdir", "open")
+
+
+def weights(step: int) -> list[ArrayWeight]:
+    """Two tables and their state, as they are after a step."""
+    values = np.arange(60, dtype=np.float32).reshape(12, 5)
+    names = ("dense/kernel", "sparse/a", "sparse/b", "sparse.state/a")
+    return [ArrayWeight(name, values * step + number) for number, name in enumerate(names)]
+
+
+def save(root: Path, step: int, keep: int = 2) -> checkpoint.Outcome:
+    """Saves as a training does that has just started."""
+    folder = Folder(root)
+    folder.take()
+    try:
+        saver = Saver(folder, keep=keep)
+        saver.save(step, weights(step), {"recipe": "test"}, {"step": step})
+        saver.wait()
+        (outcome,) = saver.outcomes()
+        return outcome
+    finally:
+        folder.release()
+
+
+class AtCall:
+    """Does something in place of the n-th call (from 1) that changes the file system.
+
+    Attributes:
+      count: calls so far.
+      what: "NAME PATH" of each of them, paths of descriptors too.
+    """
+
+    def __init__(self, monkeypatch, nth: int | None = None, action=None):
+        self.count, self.what, self._nth, self._action = 0, [], nth, action
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._wrapped(name, getattr(os, name)))
+        import builtins
+
+        from runtime.checkpoint import saver
+
+        monkeypatch.setattr(saver, "_write_all", self._wrapped("write", saver._write_all))
+        monkeypatch.setattr(builtins, "open", self._wrapped("open", open, mode=1))
+
+    def _wrapped(self, name, original, mode=None):
+        def call(*args, **keywords):
+            if mode is not None and "w" not in (*args, "r")[mode]:
+                return original(*args, **keywords)
+            if name == "open" and mode is None and not args[1] & os.O_CREAT:
+                return original(*args, **keywords)
+            where = args[0] if name != "write" else args[0].fileno()
+            where = os.readlink(f"/proc/self/fd/{where}") if isinstance(where, int) else where
+            self.count += 1
+            self.what.append(f"{name} {where}")
+            if self.count == self._nth:
+                self._action()
+            return original(*args, **keywords)
+
+        return call
+
+
+def calls_of_a_save(folder: Path, monkeypatch) -> list[str]:
+    """What a third save, of which two are kept, does to the file system."""
+    with monkeypatch.context() as patched:
+        calls = AtCall(patched)
+        assert save(folder, step=3).fault is None
+    return calls.what
+
+
+@pytest.fixture
+def two_saved(tmp_path) -> Path:
+    """A folder with the checkpoints of steps 1 and 2."""
+    for step in (1, 2):
+        assert save(tmp_path / "two", step).fault is None
+    return tmp_path / "two"
+
+
+def check_whole(root: Path) -> list[int]:
+    """Every checkpoint that has its name is whole and what was saved; the steps."""
+    steps = []
+    for number, step, path in Folder(root).list():
+        assert {fault for _, fault in checkpoint.verify(path)} == {None}, path
+        index = checkpoint.describe(path)
+        assert (number, index.state) == (step, {"step": step})
+        restored = [ArrayWeight(w.name, np.zeros_like(w.values)) for w in weights(step)]
+        checkpoint.restore(path, restored)
+        for got, expected in zip(restored, weights(step), strict=True):
+            np.testing.assert_array_equal(got.values, expected.values)
+        steps.append(step)
+    return steps
+
+
+def left_over(root: Path) -> list[str]:
+    """Names in the folder that are no checkpoints."""
+    known = {saved.path.name for saved in Folder(root).list()} | {".lock"}
+    return sorted(set(os.listdir(root)) - known)
+
+
+def test_killed_at_every_call(two_saved, tmp_path, monkeypatch):
+    """Whatever is killed where: two checkpoints are whole or three, and the next save works and
+    cleans up."""
+    number_of_calls = len(
+        calls_of_a_save(shutil.copytree(two_saved, tmp_path / "all"), monkeypatch)
+    )
+    assert number_of_calls > 30
+    found = set()
+    for nth in range(1, number_of_calls + 1):
+        folder = shutil.copytree(two_saved, tmp_path / f"at {nth}")
+        child = os.fork()
+        if child == 0:
+            AtCall(monkeypatch, nth, lambda: os._exit(KILLED))
+            save(folder, step=3)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == KILLED, nth
+        steps = check_whole(folder)
+        found.add(tuple(steps))
+        assert steps[:2] == [1, 2] or steps[-2:] == [2, 3]
+        again = save(folder, step=steps[-1] + 1)
+        assert again.fault is None, (nth, again)
+        assert check_whole(folder) == [steps[-1], steps[-1] + 1]
+        assert left_over(folder) == []
+        shutil.rmtree(folder)
+    assert found == {(1, 2), (1, 2, 3), (2, 3)}
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_refused_at_every_call(two_saved, tmp_path, monkeypatch, error):
+    """A call fails: the old checkpoints are there, nothing is left over, the next save works; and
+    what is said of the save is true."""
+    number_of_calls = len(
+        calls_of_a_save(shutil.copytree(two_saved, tmp_path / "all"), monkeypatch)
+    )
+
+    def refuse():
+        raise OSError(error, os.strerror(error))
+
+    wrong = []
+    for nth in range(1, number_of_calls + 1):
+        folder = shutil.copytree(two_saved, tmp_path / f"at {nth}")
+        with monkeypatch.context() as patched:
+            calls = AtCall(patched, nth, refuse)
+            try:
+                outcome = save(folder, step=3)
+            except ValueError as refused:  # the folder could not be taken
+                assert os.strerror(error) in str(refused)
+                assert check_whole(folder) == [1, 2]
+                continue
+        where = calls.what[nth - 1]
+        steps = check_whole(folder)
+        if outcome.fault is None:
+            if outcome.path is None or steps[-1] != 3:
+                wrong.append(f"{where}: no fault and no checkpoint")
+        else:
+            assert os.strerror(error) in outcome.fault[1]
+            if steps != [1, 2]:
+                wrong.append(f"{where}: a fault, and the checkpoints of steps {steps}")
+            if left_over(folder):
+                wrong.append(f"{where}: a fault, and {left_over(folder)} is left")
+        assert save(folder, step=4).fault is None
+        if left_over(folder):
+            wrong.append(f"{where}: after the next save {left_over(folder)} is left")
+        shutil.rmtree(folder)
+    assert wrong == []
+
+
+def test_durable_before_it_has_its_name(two_saved, monkeypatch):
+    """Every file and folder is synced before the rename, the folder above after it, and the oldest
+    is deleted last: power may fail at any moment."""
+    calls = calls_of_a_save(two_saved, monkeypatch)
+    staging = str(two_saved / ".writing-00003-step-3")
+    (renamed,) = [i for i, call in enumerate(calls) if call == f"rename {staging}"]
+    path = two_saved / "00003-step-3"
+    places = [path, *path.rglob("*")]
+    assert len(places) == 1 + 3 + 5
+    for place in places:
+        written = staging + str(place).removeprefix(str(path))
+        synced = [i for i, call in enumerate(calls) if call == f"fsync {written}"]
+        assert synced and synced[-1] < renamed, written
+        changed = [
+            i
+            for i, call in enumerate(calls)
+            if call.split(" ", 1)[0] in ("write", "open", "mkdir") and call.endswith(" " + written)
+        ]
+        inside = [
+            i
+            for i, call in enumerate(calls)
+            if call.startswith(("open ", "mkdir "))
+            and str(Path(call.split(" ", 1)[1]).parent) == written
+        ]
+        assert max(changed + inside) < synced[-1], written
+    (above,) = [i for i, call in enumerate(calls) if call == f"fsync {two_saved}"]
+    deleted = [i for i, call in enumerate(calls) if "00001-step-1" in call]
+    assert renamed < above < min(deleted)

@@ -1,0 +1,351 @@
+"""Files of predictions: what is read back, what a fault leaves behind, what is refused."""
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from runtime import predictions
+from runtime.predictions import check_writable, open_predictions
+
+ENDINGS = [".parquet", ".csv", ".npy"]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 1,000 rows."""
+    monkeypatch.setattr(predictions, "BLOCK_ROWS", 1000)
+
+
+def scores_of(num_rows: int) -> np.ndarray:
+    """Scores of all magnitudes: also 0, 1, what lies beside them, and subnormal ones."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, np.float32(1).view(np.uint32) + 1, num_rows).astype(np.uint32)
+    ends = [0, 1, 2, 0x7FFFFF, 0x800000, 0x3F7FFFFF, 0x3F800000, 0x3F000001]
+    bits[: len(ends)] = ends[:num_rows]
+    return bits.view(np.float32)
+
+
+def write(path, scores, *lengths, num_rows=None) -> None:
+    """Writes the scores in pieces of these lengths, again and again."""
+    with open_predictions(path, len(scores) if num_rows is None else num_rows) as writer:
+        start = turn = 0
+        while start < len(scores):
+            length = lengths[turn % len(lengths)] if lengths else len(scores)
+            writer.add(scores[start : start + length])
+            start, turn = start + length, turn + 1
+
+
+def read(path) -> np.ndarray:
+    """The scores of a file, of which all else is checked."""
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".csv":
+        lines = path.read_text().splitlines()
+        assert lines[0] == "row,score"
+        rows, texts = zip(*(line.split(",") for line in lines[1:]), strict=True)
+        assert list(map(int, rows)) == list(range(len(rows)))
+        return np.array(texts).astype(np.float32)
+    table = pyarrow.parquet.read_table(path)
+    assert table.schema.names == ["row", "score"]
+    assert table.schema.types == [pyarrow.int64(), pyarrow.float32()]
+    assert (table["row"].to_numpy() == np.arange(len(table))).all()
+    return table["score"].to_numpy()
+
+
+def assert_same_bits(found, expected) -> None:
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
+def left_in(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    "lengths", [(), (1, 0, 7), (999, 2), (1000,), (2500, 1)], ids=lambda value: str(value)
+)
+@pytest.mark.parametrize("num_rows", [5432, 3000, 1])
+def test_every_bit_comes_back(tmp_path, small_blocks, ending, lengths, num_rows):
+    path = tmp_path / f"scores{ending}"
+    scores = scores_of(num_rows)
+    write(path, scores, *lengths)
+    assert_same_bits(read(path), scores)
+    assert list(left_in(tmp_path)) == [path.name]
+
+
+def test_the_files_by_hand(tmp_path):
+    scores = np.array([0.25, 0, 1, 0.1], np.float32)
+    write(tmp_path / "a.csv", scores)
+    assert (tmp_path / "a.csv").read_bytes() == b"row,score\n0,0.25\n1,0\n2,1\n3,0.1\n"
+    write(tmp_path / "a.npy", scores)
+    np.save(tmp_path / "b.npy", scores)
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    write(tmp_path / "a.parquet", scores)
+    found = duckdb.sql(f"SELECT * FROM '{tmp_path}/a.parquet' ORDER BY row").fetchall()
+    assert found == [(0, 0.25), (1, 0.0), (2, 1.0), (3, float(np.float32(0.1)))]
+
+
+def test_csv_is_read_as_it_was_by_other_readers(tmp_path):
+    scores = scores_of(40_000)  # a block that is written in several goes
+    write(tmp_path / "a.csv", scores, 333)
+    options = pyarrow.csv.ConvertOptions(column_types={"score": pyarrow.float32()})
+    table = pyarrow.csv.read_csv(tmp_path / "a.csv", convert_options=options)
+    assert_same_bits(table["score"].to_numpy(), scores)
+    found = np.loadtxt(tmp_path / "a.csv", np.float32, delimiter=",", skiprows=1, usecols=1)
+    assert_same_bits(found, scores)
+
+
+def test_row_groups_are_blocks_whatever_the_pieces(tmp_path, small_blocks):
+    for lengths in ((), (1700,), (3,)):
+        write(tmp_path / "a.parquet", scores_of(2500), *lengths)
+        metadata = pyarrow.parquet.ParquetFile(tmp_path / "a.parquet").metadata
+        groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        assert groups == [1000, 1000, 500]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_file_grows_while_scores_come(tmp_path, small_blocks, ending):
+    """What was added is not held in memory."""
+    path = tmp_path / f"a{ending}"
+    with open_predictions(path, 100_000) as writer:
+        for _ in range(99):
+            writer.add(scores_of(1000))
+        (partial,) = tmp_path.iterdir()
+        assert partial.name.startswith(f".{path.name}.")
+        assert partial.stat().st_size > 95_000 * 4
+        writer.add(scores_of(1000))
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_no_rows_are_a_file_too(tmp_path, ending):
+    path = tmp_path / f"a{ending}"
+    with open_predictions(path, 0) as writer:
+        writer.add(np.empty(0, np.float32))
+    if ending == ".csv":
+        assert path.read_bytes() == b"row,score\n"
+    else:
+        assert len(read(path)) == 0
+
+
+def test_the_file_is_everybodys_and_its_folder_is_made(tmp_path):
+    path = tmp_path / "new/folder/a.npy"
+    umask = os.umask(0o027)
+    try:
+        write(path, scores_of(3))
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_the_ending_may_be_in_capitals(tmp_path):
+    write(tmp_path / "A.CSV", scores_of(3))
+    assert (tmp_path / "A.CSV").read_text().startswith("row,score\n0,")
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/old.bin").write_text("old")
+    link = tmp_path / "a.npy"
+    link.symlink_to(tmp_path / "there/old.bin")
+    write(link, scores_of(3))
+    assert link.is_symlink() and list(left_in(tmp_path / "there")) == ["old.bin"]
+    assert_same_bits(np.load(tmp_path / "there/old.bin"), scores_of(3))
+
+
+class Stopped(BaseException):
+    """As Ctrl-C is."""
+
+
+@pytest.mark.parametrize("old", [None, b"old"], ids=["new", "old"])
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("num_added", [0, 10, 2500])
+@pytest.mark.parametrize("fault", [RuntimeError, Stopped])
+def test_a_fault_half_way_leaves_what_was_there(
+    tmp_path, small_blocks, old, ending, num_added, fault, recwarn
+):
+    path = tmp_path / f"a{ending}"
+    if old:
+        path.write_bytes(old)
+    with pytest.raises(fault), open_predictions(path, 5000) as writer:
+        writer.add(scores_of(num_added))
+        raise fault
+    assert left_in(tmp_path) == ({path.name: old} if old else {})
+    del writer
+    assert [str(warning.message) for warning in recwarn] == []  # of files that nobody closed
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_killed_process_leaves_the_old_file(tmp_path, root, ending):
+    """And a hidden file: nobody is there to remove it."""
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(b"old")
+    program = f"""
+import os, signal
+import numpy as np
+from runtime import predictions
+predictions.BLOCK_ROWS = 10
+with predictions.open_predictions({str(path)!r}, 100) as writer:
+    writer.add(np.zeros(95, np.float32))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, check=False)
+    assert done.returncode == -signal.SIGKILL
+    found = left_in(tmp_path)
+    assert found.pop(path.name) == b"old"
+    assert [name.startswith(f".{path.name}.") for name in found] == [True]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("num_rows", "num_scores", "message"),
+    [
+        (3000, 2999, r"2999 scores came for 3000 rows; .* needs exactly one for each and was not"),
+        (3000, 3001, r"3001 scores came for 3000 rows"),
+        (1, 0, r"0 scores came for 1 rows"),
+        (0, 1, r"1 scores came for 0 rows"),
+    ],
+)
+def test_another_number_of_scores_is_refused(
+    tmp_path, small_blocks, ending, num_rows, num_scores, message
+):
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(b"old")
+    with pytest.raises(ValueError, match=message):
+        write(path, scores_of(num_scores), 700, num_rows=num_rows)
+    assert left_in(tmp_path) == {path.name: b"old"}
+
+
+@pytest.mark.parametrize(
+    ("scores", "received"),
+    [
+        (np.zeros(3), r"float64 \[3\]"),
+        (np.zeros([3, 1], np.float32), r"float32 \[3, 1\]"),
+        (np.float32(1), r"float32 \[\]"),
+    ],
+)
+def test_scores_of_another_kind_are_refused(tmp_path, scores, received):
+    message = rf"predictions: received {received}; scores are float32 \[rows\]"
+    with (
+        pytest.raises(ValueError, match=message),
+        open_predictions(tmp_path / "a.npy", 3) as writer,
+    ):
+        writer.add(scores)
+
+
+def opened(path) -> None:
+    with open_predictions(path, 3) as writer:
+        writer.add(scores_of(3))
+
+
+@pytest.mark.parametrize("action", [opened, check_writable])
+@pytest.mark.parametrize(
+    ("name", "ending"), [("a.txt", ".txt"), ("a", ""), (".csv", ""), ("a.npy.gz", ".gz")]
+)
+def test_another_ending_is_refused(tmp_path, action, name, ending):
+    message = (
+        rf"--predictions_path .*{name} ends with '{ending}'; allowed: .parquet, .csv, .npy, which"
+    )
+    with pytest.raises(ValueError, match=message):
+        action(tmp_path / name)
+    assert left_in(tmp_path) == {}
+
+
+@pytest.mark.parametrize("action", [opened, check_writable])
+def test_a_folder_in_its_place_is_refused(tmp_path, action):
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(
+        ValueError, match=r"--predictions_path .*/a.csv exists and is no file: it is left as it is"
+    ):
+        action(tmp_path / "a.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+WAY_OUT = "; the predictions were not written. Give a path where a file can be made, with room"
+
+
+@pytest.mark.parametrize("action", [opened, check_writable])
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("file/a", "Not a directory"), ("file/b/a", "Not a directory"), ("x" * 300, "File name too")],
+    ids=["in a file", "below a file", "long"],
+)
+def test_what_the_system_refuses_is_one_sentence(tmp_path, action, ending, name, reason):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(ValueError, match=rf"^--predictions_path .*: {reason}.*{WAY_OUT}"):
+        action(tmp_path / f"{name}{ending}")
+    assert left_in(tmp_path) == {"file": b"no folder"}
+
+
+@pytest.mark.parametrize("action", [opened, check_writable])
+def test_a_folder_without_permission(tmp_path, action, monkeypatch):
+    """Simulated: root may write everywhere."""
+
+    def refuse(path, mode):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(predictions, "open", refuse, raising=False)
+    with pytest.raises(ValueError, match=rf"a.npy: Permission denied{WAY_OUT}"):
+        action(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("limit_bytes", [0, 6000, 39_900])
+def test_a_full_disk_is_said_and_leaves_the_old_file(
+    tmp_path, small_blocks, ending, limit_bytes, recwarn
+):
+    """Played by a limit on the size of files; 39,900: only the last bytes do not find room."""
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(b"old")
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, unlimited[1]))
+    try:
+        with pytest.raises(
+            ValueError, match=rf"--predictions_path {path}: File too large{WAY_OUT}"
+        ):
+            write(path, scores_of(10_000), 300)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert left_in(tmp_path) == {path.name: b"old"}
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_can_be_written_passes_the_check_and_is_left_alone(tmp_path, ending):
+    path = tmp_path / f"new/a{ending}"
+    check_writable(path)
+    assert left_in(tmp_path / "new") == {}
+    path.write_bytes(b"old")
+    check_writable(path)
+    assert left_in(tmp_path / "new") == {path.name: b"old"}
+
+
+@pytest.mark.parametrize("action", [opened, check_writable])
+def test_without_pyarrow_npy_is_the_way_out(tmp_path, action, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for ending in (".csv", ".parquet"):
+        with pytest.raises(ValueError, match=r"need pyarrow, .*`make setup`, or .* with .npy"):
+            action(tmp_path / f"a{ending}")
+    action(tmp_path / "a.npy")
+    assert set(left_in(tmp_path)) <= {"a.npy"}
+
+
+def test_pyarrow_is_imported_for_its_formats_only(root):
+    program = (
+        "import sys, tempfile; from runtime import predictions; "
+        "predictions.check_writable(tempfile.mkdtemp() + '/a.npy'); "
+        "assert not {'pyarrow', 'tensorflow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=Path(root), check=True)

@@ -1,0 +1,252 @@
+"""Checkpoints of a real training, resumed and used."""
+
+import json
+import shutil
+import signal
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import main as loop
+from nn.trainer import Trainer
+from runtime import checkpoint
+from tests.tables import arrays_of
+from tests.test_entry_scripts import TINY, in_process, lines, tiny
+
+__all__ = ["tiny"]
+
+EVALS = ("--evals_per_epoch=2", "--epochs=3", "--shuffle", "--optimizer=adam")
+
+
+def flags_of(tiny, *more):
+    return (f"--dataset_path={tiny}", *TINY, *EVALS, *more)
+
+
+def same_arrays(one, other):
+    first, second = arrays_of(one), arrays_of(other)
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def state_of(folder):
+    state = checkpoint.describe(checkpoint.resolve(folder)).state
+    return {k: v for k, v in state.items() if k != "elapsed_s"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny, tmp_path_factory):
+    """12 steps of 4 an epoch, saved at 5, 10 and the end."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    flags = flags_of(tiny, f"--save_checkpoint_path={folder / 'model'}", "--checkpoint_every=5")
+    code, _ = in_process(folder / "run", *flags, "--keep_checkpoints=9")
+    assert code == 0
+    assert [s.step for s in checkpoint.Folder(folder / "model").list()] == [5, 10, 12]
+    return folder
+
+
+@pytest.mark.parametrize("step", [1, 2, 4, 6, 12])
+def test_a_training_in_two_parts_is_the_same(tiny, undisturbed, tmp_path, step):
+    """Cut before, at and after evaluations, at the end of an epoch and of all."""
+    save = f"--save_checkpoint_path={tmp_path / 'model'}"
+    flags = flags_of(tiny, save, "--resume=auto")
+    assert in_process(tmp_path / "run", *flags, f"--max_steps={step}")[0] == 0
+    code, summary = in_process(tmp_path / "run", *flags, "--max_steps=-1")
+    assert code == 0 and summary["steps"] == 12
+    same_arrays(undisturbed / "model", tmp_path / "model")
+    expected, found = state_of(undisturbed / "model"), state_of(tmp_path / "model")
+    extra = {step} - {2, 4, 6, 12}  # the end of the first part was evaluated, too
+    for history in found["history"].values():
+        history[:] = [point for point in history if point[0] not in extra]
+    if not extra:
+        assert found == expected
+    assert [line["step"] for line in lines(tmp_path / "run/log.json") if "step" in line][-1] == []
+
+
+def test_the_command_is_enough_without_its_flags(tiny, undisturbed, tmp_path, capsys):
+    shutil.copytree(undisturbed / "model", tmp_path / "model")
+    shutil.rmtree(checkpoint.resolve(tmp_path / "model"))
+    code, summary = in_process(tmp_path / "run", f"--resume={tmp_path / 'model'}")
+    assert code == 0 and summary["steps"] == 12
+    assert "at step 10 of 12" in capsys.readouterr().out
+    same_arrays(undisturbed / "model", tmp_path / "model")
+
+
+def test_nothing_is_left_to_do(tiny, undisturbed, tmp_path):
+    shutil.copytree(undisturbed / "model", tmp_path / "model")
+    before = sorted(p.name for p in (tmp_path / "model").iterdir())
+    code, summary = in_process(tmp_path / "run", f"--resume={tmp_path / 'model'}")
+    assert code == 0 and summary["steps"] == 12 and summary["auc"] == summary["auc"]
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == before
+
+
+def test_what_changes_is_said_and_what_may_not_is_refused(tiny, undisturbed, tmp_path, capsys):
+    shutil.copytree(undisturbed / "model", tmp_path / "model")
+    flags = flags_of(tiny, f"--resume={tmp_path / 'model'}")
+    changes = ("--epochs=4", "--learning_rate=0.2")
+    code, summary = in_process(tmp_path / "run", *flags[:-2], flags[-1], *changes)
+    assert code == 0 and summary["steps"] == 16
+    assert "other than before: --epochs 4, --learning_rate 0.2" in capsys.readouterr().out
+    for flag in ("--batch_size=128", "--seed=2", "--noshuffle", "--optimizer=sgd"):
+        name = flag.split("=")[0].replace("--no", "--")
+        assert in_process(tmp_path / "run", *flags, flag)[0] == loop.USER_ERROR
+        assert f"{name} " in (said := capsys.readouterr().err) and "differs from" in said, flag
+
+
+def test_other_rows_are_refused(tiny, undisturbed, tmp_path, capsys):
+    shutil.copytree(undisturbed / "model", tmp_path / "model")
+    rows = tmp_path / "rows"
+    shutil.copytree(tiny, rows)
+    for file in (rows / "train").iterdir():
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 10 * 9])
+    flags = (f"--resume={tmp_path / 'model'}", f"--dataset_path={rows}")
+    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert "is of a training on other data: training_rows was 1000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--resume=auto"], "--resume auto looks for checkpoints in --save_checkpoint_path"),
+        (["--resume=nowhere"], "--resume nowhere: there is no such folder"),
+        (["--resume=a", "--restore_checkpoint_path=b"], "give one of them"),
+        (["--checkpoint_every=5"], "--checkpoint_every is only read with --save_checkpoint_path"),
+        (["--checkpoint_every_minutes=0", "--resume=a"], "must be above 0"),
+        (["--mode=predict", "--restore_checkpoint_path=a"], "needs a file for the scores"),
+        (["--predictions_path=a.npy"], "--predictions_path is only read with --mode predict"),
+    ],
+)
+def test_flags_that_do_not_go_together(tiny, tmp_path, capsys, flags, message):
+    assert in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)[0] == loop.USER_ERROR
+    assert message in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint_offers_the_one_before(tiny, undisturbed, tmp_path, capsys):
+    shutil.copytree(undisturbed / "model", tmp_path / "model")
+    newest = checkpoint.resolve(tmp_path / "model")
+    file = newest / "sparse.second_moment/cat_1.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"!")
+    flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}")
+    assert in_process(tmp_path / "run", *flags, "--resume=auto")[0] == loop.USER_ERROR
+    said = capsys.readouterr().err
+    assert str(file) in said
+    previous = said.strip().rsplit("the one before it is --resume ", 1)[1]
+    assert previous == str(tmp_path / "model/00002-step-10")
+    assert in_process(tmp_path / "run", *flags, f"--resume={previous}")[0] == 0
+    assert checkpoint.resolve(tmp_path / "model").name == "00004-step-12"
+    same_arrays(undisturbed / "model", tmp_path / "model")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("step", [3, 4])
+def test_a_signal_saves_and_stops(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, step):
+    """At step 4 an evaluation is due: it waits for the next run."""
+    original = Trainer.train_step
+
+    def train_step(self, iterator):
+        original(self, iterator)
+        if int(self.step) == step:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(Trainer, "train_step", train_step)
+    flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}", "--resume=auto")
+    handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
+    assert in_process(tmp_path / "run", *flags)[0] == loop.STOPPED == 75
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
+    said = f"stopped by {number.name} at step {step} of 12; the last checkpoint is {tmp_path}/model"
+    assert f"{said}/00001-step-{step}. Go on with --resume auto" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    same_arrays(undisturbed / "model", tmp_path / "model")
+    assert state_of(tmp_path / "model") == state_of(undisturbed / "model")
+
+
+def test_minutes(tiny, tmp_path):
+    flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}", "--keep_checkpoints=20")
+    assert in_process(tmp_path / "run", *flags, "--checkpoint_every_minutes=1e-9")[0] == 0
+    assert [s.step for s in checkpoint.Folder(tmp_path / "model").list()] == list(range(1, 13))
+
+
+def test_reached_thresholds_stay_reached(tiny, tmp_path):
+    """A training that was good enough does not go on when it is resumed."""
+    flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}", "--auc_threshold=0.01")
+    _, first = in_process(tmp_path / "run", *flags)
+    _, second = in_process(tmp_path / "run", *flags, "--resume=auto")
+    assert first["steps"] == second["steps"] == 2
+    assert first["time_to_auc_threshold_s"] == second["time_to_auc_threshold_s"]
+
+
+def scores_of(path):
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".csv":
+        return np.loadtxt(path, delimiter=",", skiprows=1)[:, 1]
+    return pyarrow.parquet.read_table(path)["score"].to_numpy()
+
+
+def test_predictions_without_labels(tiny, undisturbed, tmp_path):
+    model = f"--restore_checkpoint_path={undisturbed / 'model'}"
+    flags = ("--valid_batch_size=64", model)
+    _, evaluated = in_process(tmp_path / "eval", "--mode=eval", f"--dataset_path={tiny}", *flags)
+    rows = tmp_path / "rows"
+    shutil.copytree(tiny, rows)
+    (label_file,) = (rows / "test").glob("label*")
+    labels = np.fromfile(label_file, np.uint8)
+    label_file.unlink()
+    found = []
+    for ending in ("npy", "csv", "parquet"):
+        path = tmp_path / f"deep/er/scores.{ending}"
+        code, summary = in_process(
+            *(tmp_path / "predict", "--mode=predict", f"--dataset_path={rows}", *flags),
+            f"--predictions_path={path}",
+        )
+        assert code == 0 and summary["rows"] == 200 and summary["throughput"] > 0
+        found.append(scores_of(path).astype(np.float32))
+    assert found[0].shape == (200,)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    assert roc_auc_score(labels, found[0]) == pytest.approx(evaluated["auc"], abs=1e-6)
+
+
+@pytest.mark.parametrize("ending", ["txt", "npy/x.npy"])
+def test_predictions_that_cannot_be_written(tiny, undisturbed, tmp_path, capsys, ending):
+    (tmp_path / "scores.npy").touch()
+    flags = ("--mode=predict", f"--restore_checkpoint_path={undisturbed / 'model'}")
+    flags += (f"--dataset_path={tiny}", f"--predictions_path={tmp_path / 'scores'}.{ending}")
+    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert "--predictions_path" in capsys.readouterr().err
+
+
+def test_training_from_the_original_recipes_tables(tiny, tmp_path, capsys):
+    folder = tmp_path / "original/sparse"
+    folder.mkdir(parents=True)
+    shapes = [(10, 4), (20, 4), (5, 4)]
+    config = {"categorical_cardinalities": [10, 20, 5], "embedding_dim": [4, 4, 4]}
+    (folder / "config.json").write_text(json.dumps(config))
+    tables = [np.random.default_rng(i).normal(size=shape) for i, shape in enumerate(shapes)]
+    for i, table in enumerate(tables):
+        np.save(folder / f"feature_{i}.npy", table.astype("f"))
+    without_dim = [flag for flag in TINY if "embedding_dim" not in flag]
+    flags = (f"--dataset_path={tiny}", *without_dim, f"--restore_checkpoint_path={folder.parent}")
+    save = f"--save_checkpoint_path={tmp_path / 'model'}"
+    code, _ = in_process(tmp_path / "run", *flags, save, "--noembedding_trainable")
+    assert code == 0
+    assert "the MLPs and the interaction start anew" in capsys.readouterr().out
+    arrays = arrays_of(tmp_path / "model")
+    for i, table in enumerate(tables):
+        np.testing.assert_array_equal(arrays[f"sparse/cat_{i}"], table.astype("f"))
+    assert in_process(tmp_path / "run", *flags, "--mode=eval")[0] == loop.USER_ERROR
+    assert "of which the tables can be read and not the MLPs" in capsys.readouterr().err
+
+
+def test_deterministic_training(tiny, tmp_path, run_script):
+    """In processes of its own: what it sets cannot be taken back."""
+    arrays = []
+    for name in ("a", "b"):
+        flags = flags_of(tiny, "--deterministic", f"--run_dir={tmp_path / name}")
+        done = run_script("dlrm.py", *flags, f"--save_checkpoint_path={tmp_path / name / 'model'}")
+        assert done.returncode == 0, done.stderr
+        arrays.append(tmp_path / name / "model")
+    same_arrays(*arrays)

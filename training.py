@@ -1,0 +1,305 @@
+"""The one training loop: steps, looks at the loss, evaluations, checkpoints."""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from config import Config
+from runtime import checkpoint, device, plots
+from runtime.checkpoint.keeper import Keeper
+from runtime.signals import StopSignal
+
+
+class TrainingDiverged(Exception):
+    """The loss became infinite or NaN."""
+
+
+class Stopped(Exception):
+    """A signal ended the training, after a checkpoint; the text says how to go on."""
+
+
+@dataclass
+class Position:
+    """Where a training is; with weights and the optimizers' state all that going on needs.
+
+    Every random number of a training follows from the seed (a flag) and from this.
+
+    Attributes:
+      step: steps done in all.
+      epoch, row: the next row in the order of its epoch; rows before it were trained on.
+      evaluated_step: step after which the model was evaluated last.
+      elapsed_s: seconds of training so far, in all runs.
+      trainer: `Trainer.state()`.
+      metrics, best: of the last evaluation; the best AUC, and when.
+      history: the learning curve.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    row: int = 0
+    evaluated_step: int = 0
+    elapsed_s: float = 0.0
+    trainer: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
+    history: dict[str, list] = field(
+        default_factory=lambda: {"train_loss": [], "validation_loss": [], "validation_auc": []}
+    )
+
+
+def count_steps(config: Config, num_batches: int) -> int:
+    """Steps of the whole training."""
+    steps = config.run.epochs * num_batches
+    return steps if config.run.max_steps == -1 else min(steps, config.run.max_steps)
+
+
+def evaluation_batches(num_batches: int, evals_per_epoch: int) -> set[int]:
+    """After which batches of an epoch (from 1) to evaluate: evenly spaced, the last one always."""
+    evals = min(evals_per_epoch, num_batches)
+    return {-(-num_batches * k // evals) for k in range(1, evals + 1)}
+
+
+def rows_of_batch(dataset, batch: int, batch_size: int) -> int:
+    """Rows of batch number `batch` (from 0); the last one of an epoch may be short."""
+    return min(batch_size, dataset.num_rows - batch * batch_size)
+
+
+def training_weights(recipe) -> list:
+    """All that a checkpoint of a training holds."""
+    return recipe.model.weights_to_save() + recipe.model.optimizer_weights(recipe.groups)
+
+
+def description(config: Config, recipe, spec_hash: str | None) -> dict[str, Any]:
+    """What a checkpoint says of the model and of the training that it is from."""
+    return {
+        "recipe": config.recipe,
+        "model_flags": dict(recipe.model_flags),
+        "flags": config.flat(),
+        "feature_spec": spec_hash,
+        "training_rows": recipe.train.num_rows,
+        "versions": device.describe(),
+        **({"no_resume": why} if (why := recipe.model.state_not_saved(recipe.groups)) else {}),
+    }
+
+
+def check_same_rows(saved: Mapping[str, Any], config: Config, recipe, spec_hash, where) -> None:
+    """Raises ValueError where a training cannot go on with these rows, or not at all."""
+    if why := saved.get("no_resume"):
+        raise ValueError(f"{where} cannot be resumed: {why}")
+    for name, ours in (("feature_spec", spec_hash), ("training_rows", recipe.train.num_rows)):
+        if saved[name] != ours:
+            raise ValueError(
+                f"{where} is of a training on other data: {name} was {saved[name]}, that of "
+                f"{config.data.dataset_path or 'the generated rows'} is {ours}. To start a new "
+                "training from its weights, use --restore_checkpoint_path"
+            )
+
+
+def train(
+    config: Config,
+    recipe,
+    place,
+    world,
+    log,
+    run_dir: Path,
+    total_steps: int,
+    folder: checkpoint.Folder | None,
+    start: Position,
+    saved_here: bool,
+    described: Mapping[str, Any],
+) -> dict[str, float]:
+    """Trains, evaluates and saves on the way, and returns the summary.
+
+    Args:
+      recipe: model, rows and the rest, `main.Recipe`.
+      place: `runtime.device.Device`.
+      total_steps: of the whole training, also of what an earlier run did.
+      folder: of the checkpoints; None to save none.
+      start: where it starts; weights and optimizers are there already.
+      saved_here: the start is the newest checkpoint of `folder`.
+      described: what checkpoints say of the model.
+
+    Raises:
+      TrainingDiverged, Stopped: see there.
+      AgreedError: a checkpoint could not be written, at the end or with --on_checkpoint_error stop.
+    """
+    from nn.metrics import NonFiniteScores
+    from nn.trainer import Trainer, non_finite_variable
+    from runtime.profiler import Profiler
+    from runtime.timer import StepTimer
+
+    options, rows = config.run, recipe.train
+    trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale, world)
+    if start.trainer:
+        trainer.set_state(start.trainer)
+    evaluate_after = evaluation_batches(rows.num_batches, options.evals_per_epoch)
+    note_schedule(config, log, total_steps)
+    timer = StepTimer(warmup_steps=min(10, (total_steps - start.step) // 2))
+    profiler = Profiler(options, run_dir, world)
+    at, elapsed_before_s = start, start.elapsed_s
+    good_step = start.step
+
+    def diverged(text: str) -> TrainingDiverged:
+        return TrainingDiverged(
+            f"{text}; {keeper.last_saved}. Try a smaller --learning_rate or a longer --warmup_steps"
+        )
+
+    def check_losses(first_bad_step: int, step: int) -> None:
+        if first_bad_step:
+            raise diverged(
+                f"the loss is not finite at step {first_bad_step} (between step {good_step}, the "
+                f"last one looked at, and {step})"
+            )
+
+    def report() -> None:
+        """Looks at what the device has done (it is waited for here) and writes a line."""
+        nonlocal good_step
+        progress = trainer.progress()
+        check_losses(progress.first_bad_step, progress.step)
+        if progress.step == good_step:
+            return
+        good_step = progress.step
+        line = {"loss": progress.loss, "learning_rate": progress.learning_rate}
+        if not math.isnan(rate := timer.lap()):  # NaN within the timer's warm-up
+            line["throughput"] = rate
+        if place.loss_scale != 1.0:
+            line["skipped_steps"] = progress.skipped_steps
+        log.log(progress.step, line, epoch=at.epoch)
+        at.history["train_loss"].append((progress.step, progress.loss))
+
+    def evaluate() -> None:
+        report()
+        try:
+            with timer.paused():
+                metrics = dict(recipe.evaluator.evaluate(keeper.tick))
+        except NonFiniteScores as error:
+            raise TrainingDiverged(
+                f"between step {good_step - 1} and {good_step}: {error}; {keeper.last_saved}"
+            ) from None
+        if not metrics:  # given up, because a signal asks to stop
+            return
+        elapsed_s = elapsed_before_s + timer.elapsed_s
+        log.log(at.step, {**metrics, "elapsed_s": elapsed_s}, epoch=at.epoch)
+        if recipe.evaluator.note:
+            log.message(recipe.evaluator.note)
+        at.evaluated_step, at.metrics = at.step, metrics
+        at.history["validation_loss"].append((at.step, metrics["log_loss"]))
+        at.history["validation_auc"].append((at.step, metrics["auc"]))
+        if not metrics["auc"] <= at.best.get("best_auc", -1.0):  # NaN: one class only
+            at.best |= {"best_auc": metrics["auc"], "best_auc_step": at.step}
+        if options.auc_threshold is not None and metrics["auc"] >= options.auc_threshold:
+            at.best["time_to_auc_threshold_s"] = elapsed_s
+
+    def reached() -> bool:
+        """Whether the training is as good as it was asked to be."""
+        best = at.best.get("best_auc", -1.0)
+        return options.auc_threshold is not None and best >= options.auc_threshold
+
+    def evaluation_due() -> bool:
+        if not options.evals_per_epoch or at.evaluated_step == at.step or not at.step:
+            return False
+        batch = -(-at.row // options.batch_size)
+        return batch in evaluate_after or at.step == total_steps
+
+    def save() -> None:
+        with timer.paused():
+            at.trainer = trainer.state()
+            check_losses(at.trainer["first_bad_step"], at.step)
+            at.elapsed_s = elapsed_before_s + timer.elapsed_s
+            keeper.save(at.step, training_weights(recipe), described, asdict(at))
+
+    def after_step() -> None:
+        """What is due between steps."""
+        if evaluation_due() and not keeper.stopping:
+            evaluate()
+        if keeper.due(at.step, at.step == total_steps or reached()):
+            save()
+
+    with contextlib.ExitStack() as entered:
+        signals = StopSignal()
+        if folder is not None:
+            entered.enter_context(signals)
+        unchanged = saved_here and not evaluation_due()
+        saved_step = at.step if unchanged else None
+        keeper = Keeper(config.checkpoint, folder, world, log, signals, saved_step)
+        try:
+            if evaluation_due():  # the run before was stopped before it was evaluated
+                evaluate()
+            for epoch in range(at.epoch, options.epochs):
+                if at.step >= total_steps or reached() or keeper.stopping:
+                    break
+                if at.epoch != epoch:
+                    at.epoch, at.row = epoch, 0
+                if at.row >= rows.num_rows:
+                    continue
+                iterator = iter(rows.dataset(epoch, at.row))
+                for batch in range(at.row // options.batch_size, rows.num_batches):
+                    # One step.
+                    profiler.before(at.step)
+                    trainer.train_step(iterator)
+                    at.step += 1
+                    at.row = min((batch + 1) * options.batch_size, rows.num_rows)
+                    timer.step(rows_of_batch(rows, batch, options.batch_size))
+                    profiler.after(at.step)
+                    log.progress(at.step)
+                    # Every --print_freq steps: look at the loss.
+                    if at.step % options.print_freq == 0:
+                        report()
+                    # Sometimes: evaluate, save, stop.
+                    keeper.tick()
+                    after_step()
+                    if keeper.stopping or reached() or at.step == total_steps:
+                        break
+            report()
+            profiler.stop()
+            if broken := non_finite_variable(recipe.groups):
+                raise checkpoint.NonFiniteWeight(broken)
+            if keeper.due(at.step, last=True):  # a signal, or nothing was left to do
+                save()
+            keeper.finish()
+        except checkpoint.NonFiniteWeight as error:
+            raise diverged(f"the last steps left NaN or infinity in {error}") from None
+        if keeper.stopping and (at.step < total_steps or evaluation_due()) and not reached():
+            again = "auto" if config.checkpoint.save_checkpoint_path else folder.root
+            raise Stopped(
+                f"stopped by {keeper.stopping} at step {at.step} of {total_steps}; "
+                f"{keeper.last_saved}. Go on with --resume {again}"
+            )
+    if options.auc_threshold is not None and not reached():
+        log.message(f"--auc_threshold {options.auc_threshold} was not reached")
+    if world.is_chief:
+        path = run_dir / "learning_curve.png"
+        draw(log, lambda: plots.draw("learning_curve", path, history=at.history))
+    return {
+        **at.metrics,
+        **at.best,
+        "steps": at.step,
+        "throughput": timer.mean_throughput(),
+        "elapsed_s": elapsed_before_s + timer.elapsed_s,
+    }
+
+
+def note_schedule(config: Config, log, total_steps: int) -> None:
+    """Says where a training is too short, or too long, for its learning rate's schedule."""
+    if total_steps < config.optimizer.warmup_steps:
+        log.message(
+            f"note: {total_steps} steps end within --warmup_steps {config.optimizer.warmup_steps}: "
+            "the learning rate never reaches --learning_rate"
+        )
+    decay_end = config.optimizer.decay_start_step + config.optimizer.decay_steps
+    if config.optimizer.decay_steps and total_steps > decay_end:
+        log.message(
+            f"note: the learning rate is 0 from step {decay_end} of {total_steps} on "
+            "(--decay_start_step + --decay_steps)"
+        )
+
+
+def draw(log, action: Callable[[], None]) -> None:
+    """Draws a picture; a training is not lost because it cannot be drawn."""
+    try:
+        action()
+    except OSError as error:
+        log.message(f"note: {error}")
