@@ -584,13 +584,8 @@ def check(config: Config) -> None:
                 raise ValueError(f"--{name} is only read with {needed}; or leave --{name} out")
     data, model, optimizer, run = config.data, config.model, config.optimizer, config.run
     saved = config.checkpoint
-    needs_path = data.dataset_type != "synthetic" or data.synthetic_dataset_use_feature_spec
-    # A resumed training has it from its checkpoint.
-    if needs_path and not data.dataset_path and not saved.resume:
-        raise ValueError(
-            "--dataset_path is missing: give the folder that holds the feature spec, or train on "
-            "generated rows with --dataset_type synthetic"
-        )
+    if not (saved.resume and run.mode == "train"):  # it has its rows from its checkpoint
+        check_rows(config)
     wants_model = run.mode != "train" and not config.distribution.plan_only
     if wants_model and not saved.restore_checkpoint_path:
         raise ValueError(
@@ -638,6 +633,15 @@ def check(config: Config) -> None:
     for name in ("beta1", "beta2"):
         if getattr(optimizer, name) >= 1:
             raise ValueError(f"--{name} must be below 1, got {getattr(optimizer, name)}")
+
+
+def check_rows(config: Config) -> None:
+    """Raises ValueError where nothing says which rows are meant."""
+    if not _draws_from_flags(config) and not config.data.dataset_path:
+        raise ValueError(
+            "--dataset_path is missing: give the folder that holds the feature spec, or train on "
+            "generated rows with --dataset_type synthetic"
+        )
 
 
 def _read_embedding_dim(text: str) -> str:

@@ -203,11 +203,13 @@ def execute_from(config, build, defaults, world, place, folder, path, saved_here
         if config.run.mode == "predict" and world.is_chief:
             predictions.check_writable(config.run.predictions_path)
         if path is None:
+            configuration.check_rows(config)
             return config, None, []
         with checkpoint.offering_the_previous(path, flag):
             saved = checkpoint.describe(path)
         if resuming:
             adopted, changed = resume_flags(config, saved.description, str(path))
+            configuration.check_rows(adopted)
             return adopted, saved, changed
         adopt = adopt_original if checkpoint.is_original(path) else adopt_flags
         return adopt(config, saved.description), saved, []

@@ -173,8 +173,10 @@ def train(
     def evaluate() -> None:
         report()
         try:
+            keeper.change_of_pace()
             with timer.paused():
                 metrics = dict(recipe.evaluator.evaluate(keeper.tick))
+            keeper.change_of_pace()
         except NonFiniteScores as error:
             raise TrainingDiverged(
                 f"between step {good_step - 1} and {good_step}: {error}; {keeper.last_saved}"

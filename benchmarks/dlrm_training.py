@@ -10,7 +10,6 @@ exit code is 1 if our side misses its target.
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -35,19 +34,9 @@ KEEP_MEMORY = {
 LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
 
 
-def make_rows(folder: Path) -> FeatureSpec:
-    """Generates the training rows as split binaries, in a process that leaves no threads behind."""
-    command = [sys.executable, "-m", "dataloading.synthetic", "--output", folder]
-    command += ["--rows", str(workload.NUM_BATCHES * workload.BATCH_SIZE)]
-    command += ["--validation_rows", "1", "--test_rows", "1", "--alpha", str(workload.ID_ALPHA)]
-    command += ["--cardinalities", ",".join(map(str, workload.TABLE_ROWS))]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return FeatureSpec.from_yaml(folder / "feature_spec.yaml")
-
-
-def read_rows(spec: FeatureSpec) -> workload.Rows:
-    """The same rows as arrays, for the other side."""
-    columns = {}
+def read_rows(folder: Path) -> workload.Rows:
+    """The rows of `workload.make_rows` as arrays, for the other side."""
+    spec, columns = FeatureSpec.from_yaml(folder / "feature_spec.yaml"), {}
     for chunk in spec.source_spec[TRAIN]:
         values = np.fromfile(
             spec.base_directory / chunk.files[0], spec.dtype(chunk.features[0])
@@ -160,7 +149,9 @@ def main() -> None:
     measurements, sides = Measurements(), {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        workload.save_rows(folder / "rows.npz", read_rows(make_rows(folder / "rows")))
+        num_rows = workload.NUM_BATCHES * workload.BATCH_SIZE
+        workload.make_rows(folder / "rows", num_rows, workload.TABLE_ROWS)
+        workload.save_rows(folder / "rows.npz", read_rows(folder / "rows"))
         peer = (folder, args.threads, args.torch_python)
         try:
             sides[OURS] = start_ours(folder, args.threads)

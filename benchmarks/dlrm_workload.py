@@ -4,6 +4,9 @@ NumPy only: the environment of the PyTorch side has nothing else.
 """
 
 import itertools
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,6 +99,19 @@ def operands(product: Product) -> tuple[tuple[int, ...], tuple[int, ...], bool, 
         "dX": ((BATCH_SIZE, second), (first, second), False, True),
         "dW": ((BATCH_SIZE, first), (BATCH_SIZE, second), True, False),
     }[product.kind]
+
+
+def make_rows(folder: Path, num_rows: int, table_rows: Sequence[int]) -> None:
+    """Generates training rows as split binaries, in a process that leaves no threads behind.
+
+    Args:
+      folder: new; gets a `feature_spec.yaml`.
+      table_rows: ids of each categorical feature.
+    """
+    command = [sys.executable, "-m", "dataloading.synthetic", "--output", str(folder)]
+    command += ["--rows", str(num_rows), "--validation_rows", "1", "--test_rows", "1"]
+    command += ["--alpha", str(ID_ALPHA), "--cardinalities", ",".join(map(str, table_rows))]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def save_rows(path: Path, rows: Rows) -> None:

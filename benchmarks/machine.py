@@ -6,6 +6,8 @@ import platform
 from pathlib import Path
 
 _NOTABLE_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
+# Shares of the memory: from there on Linux writes in the background, and writers wait for the disk.
+_DIRTY_LIMITS = ("dirty_background_ratio", "dirty_ratio")
 
 
 def cpu_flags() -> set[str]:
@@ -30,6 +32,33 @@ def describe() -> dict[str, str]:
         "memory": f"{memory_gib:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
     }
+
+
+def describe_disk(path: Path) -> str:
+    """The file system of a folder, its device, and when Linux begins to write in the background."""
+    path, mounts = path.resolve(), {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        mounted, _, kind = line.partition(" - ")
+        point, options = mounted.split()[4:6]
+        kind, source, more = kind.split()
+        mounts[Path(point)] = (kind, Path(source).name, {*options.split(","), *more.split(",")})
+    place = next(p for p in (path, *path.parents) if p in mounts)
+    kind, device, options = mounts[place]
+    dirty = (f"{n} {Path('/proc/sys/vm', n).read_text().strip()} %" for n in _DIRTY_LIMITS)
+    discard = ", mounted with discard" if "discard" in options else ""
+    return f"{kind} on {device}{discard}; {', '.join(dirty)}"
+
+
+def reset_peak_memory() -> None:
+    """Lets Linux forget how much memory this process had (`peak_memory_mib`)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory_mib() -> float:
+    """The most resident memory of this process since the last reset."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in status if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
 
 
 def busy_cpu_s() -> float:

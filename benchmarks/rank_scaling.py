@@ -12,7 +12,6 @@ if the ranks miss their target.
 import argparse
 import contextlib
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -67,15 +66,6 @@ def sides_of(launchers: Sequence[str], threads: int, ranks: int) -> list[SideOf]
         command = launch_command(launcher, ranks)
         sides.append(SideOf(name + LAUNCHERS[launcher], command, ranks, threads // ranks))
     return sides
-
-
-def make_rows(folder: Path, num_rows: int, table_rows: Sequence[int]) -> None:
-    """Generates the training rows as split binaries."""
-    command = [sys.executable, "-m", "dataloading.synthetic", "--output", str(folder)]
-    command += ["--rows", str(num_rows), "--validation_rows", "1", "--test_rows", "1"]
-    command += ["--alpha", str(workload.ID_ALPHA)]
-    command += ["--cardinalities", ",".join(map(str, table_rows))]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def num_batches(batch_size: int) -> int:
@@ -158,7 +148,7 @@ def measure(args, sides: list[SideOf], settings: list[Setting], batch_size: int)
     found = Measurements(batch_size, [s.name for s in sides], [s.name for s in settings])
     with tempfile.TemporaryDirectory() as temporary:
         rows = Path(temporary) / "rows"
-        make_rows(rows, num_batches(batch_size) * batch_size, args.table_rows)
+        workload.make_rows(rows, num_batches(batch_size) * batch_size, args.table_rows)
         with contextlib.ExitStack() as together:
             at_work = {s.name: together.enter_context(running(s, rows)) for s in sides}
             for name, side in at_work.items():

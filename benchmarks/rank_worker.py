@@ -8,37 +8,15 @@ import resource
 import socket
 import tempfile
 
-import config as configuration
-import ranking
-from benchmarks import dlrm_workload as workload
+from benchmarks.dlrm_recipe import Training, configure
 from benchmarks.step_parts import parts_ms
 from benchmarks.worker import answer_requests, timed_ms
-from dataloading.feature_spec import TRAIN, FeatureSpec
-from runtime import device, distributed
+from runtime import distributed
 
 
-class Training:
-    """The recipe's model and trainer, and where it is in the rows."""
-
-    def __init__(self, config: configuration.Config, world: distributed.World):
-        from nn.trainer import Trainer
-
-        place = device.set_up(config.run, world.local_rank, world.local_size)
-        spec = FeatureSpec.from_yaml(f"{config.data.dataset_path}/feature_spec.yaml")
-        recipe = ranking.build(config, spec, world, place)
-        self.model = recipe.model
-        self.trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale, world)
-        self.iterator = iter(recipe.train.dataset().repeat())
-        self.costs = dataclasses.asdict(recipe.model.embedding.plan.costs[world.rank])
-
-    def step(self) -> int:
-        """One training step, to its end; the loss is read once a turn, as training does."""
-        self.trainer.train_step(self.iterator)
-        return int(self.trainer.step)
-
-    def dense_bytes(self) -> int:
-        """Size of the gradients that all ranks sum, beside those of tables."""
-        return sum(v.shape.num_elements() * v.dtype.size for v in self.model.dense_variables)
+def dense_bytes(model) -> int:
+    """Size of the gradients that all ranks sum, beside those of tables."""
+    return sum(v.shape.num_elements() * v.dtype.size for v in model.dense_variables)
 
 
 def main() -> None:
@@ -52,22 +30,13 @@ def main() -> None:
     trainings: dict[str, Training] = {}
 
     def start(key: str, batch_size: int, flags: dict) -> dict:
-        config = configuration.Config("dlrm").replace(
-            dataset_path=args.dataset_path,
-            batch_size=batch_size,
-            valid_batch_size=batch_size,
-            eval_mapping=TRAIN,
-            learning_rate=workload.LEARNING_RATE,
-            warmup_steps=0,
-            decay_steps=0,
-            seed=1,
-            cpu=True,
-            intra_op_parallelism=args.threads,
-            inter_op_parallelism=args.inter_op_threads or args.threads,
-            **flags,
+        training = trainings[key] = Training(
+            configure(args.dataset_path, args.threads, args.inter_op_threads, batch_size, **flags),
+            world,
         )
-        training = trainings[key] = Training(config, world)
-        return {"costs": training.costs, "dense_bytes": training.dense_bytes()}
+        model = training.model
+        costs = dataclasses.asdict(model.embedding.plan.costs[world.rank])
+        return {"costs": costs, "dense_bytes": dense_bytes(model)}
 
     def steps(key: str, count: int) -> dict:
         before = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,49 +1,24 @@
-"""Our side: the recipe `dlrm.py`, its model, loader and training step. A worker of `dlrm_training`.
-
-The rows come from split binaries through the loader, as in any training; they are in the page
-cache.
-"""
+"""Our side: the recipe `dlrm.py`, its loader and training step. A worker of `dlrm_training`."""
 
 import argparse
 import tempfile
 
 import tensorflow as tf
 
-import config as configuration
-import ranking
 from benchmarks import dlrm_workload as workload
+from benchmarks.dlrm_recipe import Training, configure
 from benchmarks.step_parts import parts_ms
 from benchmarks.worker import serve, timed_ms, timed_steps
-from dataloading.feature_spec import TRAIN, FeatureSpec
-from nn.trainer import Trainer
-from runtime.device import set_up
-from runtime.distributed import World
 
 
-class Training:
-    """The recipe's model and trainer, and where it is in the rows."""
+def save_weights_of(model, path: str) -> None:
+    """Writes the weights for the other side."""
 
-    def __init__(self, config: configuration.Config, place):
-        spec = FeatureSpec.from_yaml(f"{config.data.dataset_path}/feature_spec.yaml")
-        recipe = ranking.build(config, spec, World(), place)
-        self.model = recipe.model
-        self.trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale)
-        self.iterator = iter(recipe.train.dataset().repeat())
+    def layers(mlp):
+        return [(layer.kernel.numpy(), layer.bias.numpy()) for layer in mlp.stack]
 
-    def step(self) -> float:
-        """One training step; its loss. Waits for the device, which training does not."""
-        self.trainer.train_step(self.iterator)
-        return self.trainer.progress().loss
-
-    def save_weights(self, path: str) -> None:
-        """Writes the weights for the other side."""
-
-        def layers(mlp):
-            return [(layer.kernel.numpy(), layer.bias.numpy()) for layer in mlp.stack]
-
-        model = self.model
-        (table,) = model.embedding.trainable_variables
-        workload.save_weights(path, table.numpy(), layers(model.bottom_mlp), layers(model.top_mlp))
+    (table,) = model.embedding.trainable_variables
+    workload.save_weights(path, table.numpy(), layers(model.bottom_mlp), layers(model.top_mlp))
 
 
 class Multiplications:
@@ -78,43 +53,31 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--inter_op_threads", type=int, help="--threads where not given")
     args = parser.parse_args()
-    config = configuration.Config("dlrm").replace(
-        dataset_path=args.dataset_path,
-        batch_size=workload.BATCH_SIZE,
-        valid_batch_size=workload.BATCH_SIZE,
-        eval_mapping=TRAIN,
-        learning_rate=workload.LEARNING_RATE,
-        warmup_steps=0,
-        decay_steps=0,
-        seed=1,
-        cpu=True,
-        intra_op_parallelism=args.threads,
-        inter_op_parallelism=args.inter_op_threads or args.threads,
-    )
     trainings, multiplications = {}, {}
 
     def describe() -> dict:
         return {"version": tf.__version__}
 
     def start(precision: str) -> dict:
-        place = set_up(config.replace(amp=precision == "bfloat16").run)
-        trainings[precision] = Training(config, place)
+        amp = precision == "bfloat16"
+        config = configure(args.dataset_path, args.threads, args.inter_op_threads, amp=amp)
+        trainings[precision] = Training(config)
         multiplications[precision] = Multiplications(precision)
         return {}
 
     def save_weights() -> dict:
-        trainings["float32"].save_weights(args.weights)
+        save_weights_of(trainings["float32"].model, args.weights)
         return {}
 
     def steps(precision: str, count: int) -> dict:
-        return timed_steps(trainings[precision].step, count)
+        return timed_steps(trainings[precision].loss_of_step, count)
 
     def products(precision: str) -> dict:
         return {"ms": multiplications[precision].times_ms()}
 
     def parts(precision: str, count: int) -> dict:
         with tempfile.TemporaryDirectory() as folder:
-            return {"parts": parts_ms(trainings[precision].step, count, folder)}
+            return {"parts": parts_ms(trainings[precision].loss_of_step, count, folder)}
 
     serve(
         {

@@ -27,8 +27,12 @@ class Heartbeat:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._world, self._interval_s, self._clock = world, interval_s, clock
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets the pace: the next calls will be slower or faster. On all ranks together."""
         self._calls = self._until_next = 1
-        self._last = clock()
+        self._last = self._clock()
 
     def __call__(self, facts: Callable[[], Sequence[bool]]) -> list[bool] | None:
         """For each fact whether it holds on any rank; None between beats.

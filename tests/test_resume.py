@@ -163,6 +163,49 @@ def test_a_signal_saves_and_stops(tiny, undisturbed, tmp_path, monkeypatch, caps
     assert state_of(tmp_path / "model") == state_of(undisturbed / "model")
 
 
+def test_resume_from_nothing_needs_rows(tmp_path, capsys):
+    flags = (f"--save_checkpoint_path={tmp_path / 'model'}", "--resume=auto")
+    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert "--dataset_path is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("policy", ["continue", "stop"])
+@pytest.mark.parametrize("step", [5, 12])
+def test_a_save_that_fails(tiny, tmp_path, monkeypatch, capsys, policy, step):
+    """Once: the next one replaces it. At the end it is tried again, or the exit code says so."""
+    failed = []
+    original = checkpoint.Folder.stage
+
+    def stage(self, at):
+        if at == step and (not failed or (step == 12 and policy == "stop")):
+            failed.append(at)
+            raise OSError(28, "No space left on device")
+        return original(self, at)
+
+    monkeypatch.setattr(checkpoint.Folder, "stage", stage)
+    flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}")
+    flags = (*flags, "--checkpoint_every=5", f"--on_checkpoint_error={policy}")
+    code, _ = in_process(tmp_path / "run", *flags)
+    said = capsys.readouterr()
+    assert failed and code == (0 if policy == "continue" else loop.USER_ERROR)
+    text = (
+        f"the checkpoint of step {step} failed: --save_checkpoint_path {tmp_path}/model: No space"
+    )
+    assert text in (said.out if policy == "continue" else said.err)
+    steps = [s.step for s in checkpoint.Folder(tmp_path / "model").list()]
+    assert steps == {(5, "stop"): [], (12, "stop"): [5, 10]}.get((step, policy), [10, 12])
+
+
+def test_a_last_save_that_fails_is_an_error(tiny, tmp_path, monkeypatch, capsys):
+    def stage(self, at):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.Folder, "stage", stage)
+    flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}")
+    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert "the checkpoint of step 12 failed" in capsys.readouterr().err
+
+
 def test_minutes(tiny, tmp_path):
     flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}", "--keep_checkpoints=20")
     assert in_process(tmp_path / "run", *flags, "--checkpoint_every_minutes=1e-9")[0] == 0

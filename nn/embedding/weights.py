@@ -98,7 +98,8 @@ class TableWeight:
         for held in self.local:
             mine = self._box(held.shard)
             if mine.overlap(box) == box:
-                values = tf.gather(held.variable, _rows(held, box.row, box.row_end)).numpy()
+                # Not .numpy(), which copies once more.
+                values = np.asarray(tf.gather(held.variable, _rows(held, box.row, box.row_end)))
                 values = values.reshape(box.rows, mine.columns)
                 if box.columns == mine.columns:
                     return values

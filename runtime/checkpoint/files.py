@@ -1,9 +1,11 @@
 """The files of one checkpoint: index, .npy pieces, and the checksums of both."""
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
@@ -11,6 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import xxhash
 
+from runtime.checkpoint.disk import ALIGNMENT, padded
 from runtime.checkpoint.weight import BLOCK_BYTES, Box, matrix_of
 
 FORMAT = 2
@@ -58,8 +61,12 @@ def checksum(data) -> str:
 
 
 def rows_of_block(columns: int, dtype: np.dtype) -> int:
-    """Rows that are read and checked together."""
-    return max(1, BLOCK_BYTES // max(1, columns * dtype.itemsize))
+    """Rows that are read, checked and written together: about BLOCK_BYTES, and whole pages of them
+    where rows are not too large for that."""
+    row_bytes = max(1, columns * dtype.itemsize)
+    rows = max(1, BLOCK_BYTES // row_bytes)
+    pages = ALIGNMENT // math.gcd(ALIGNMENT, row_bytes)
+    return rows // pages * pages or rows
 
 
 def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
@@ -75,9 +82,8 @@ def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
 
 
 def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype) -> bytes:
-    """Header of a box's file: of the weight's own shape where the box is all of it."""
-    from io import BytesIO
-
+    """Header of a box's file, a multiple of ALIGNMENT bytes: of the weight's own shape where the
+    box is all of it."""
     header = {
         "descr": np.lib.format.dtype_to_descr(dtype),
         "fortran_order": False,
@@ -85,7 +91,14 @@ def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype) -> bytes:
     }
     stream = BytesIO()
     np.lib.format.write_array_header_2_0(stream, header)
-    return stream.getvalue()
+    text = stream.getvalue()[12:].rstrip()  # behind magic, version and length
+    size_bytes = padded(12 + len(text) + 1)
+    return (
+        stream.getvalue()[:8]
+        + (size_bytes - 12).to_bytes(4, "little")
+        + text.ljust(size_bytes - 13)
+        + b"\n"
+    )
 
 
 def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:

@@ -49,6 +49,7 @@ class Keeper:
         self._minutes_due = False
         self._last_time = time.monotonic()
         self._begun_step = saved_step
+        self._failed: Outcome | None = None
         self._last: Outcome | None = None
         self.stopping: str | None = None
 
@@ -92,6 +93,10 @@ class Keeper:
             self._saver.busy,
         ]
 
+    def change_of_pace(self) -> None:
+        """To be called by all ranks where an evaluation begins and ends."""
+        self._heartbeat.restart()
+
     def due(self, step: int, last: bool) -> bool:
         """Whether to save after this step."""
         if self._saver is None or self._begun_step == step:
@@ -123,20 +128,27 @@ class Keeper:
         if self._saver is not None:
             self._saver.wait()
             self._look(stop=True)
+            if self._failed is not None:  # said before; nothing was saved since
+                raise AgreedError(self._sentence(self._failed))
 
     def _look(self, stop: bool) -> None:
         for outcome in self._saver.outcomes():
             if outcome.fault is None:
-                self._last = outcome
+                self._last, self._failed = outcome, None
                 self._log.message(
                     f"saved {outcome.path}: {outcome.size_bytes / 2**20:,.1f} MiB, the training "
                     f"waited {outcome.wait_s:.2f} s, on the disk after {outcome.total_s:.2f} s"
                 )
                 continue
-            kind, text = outcome.fault
+            kind, name = outcome.fault
             if kind == "weight":
-                raise NonFiniteWeight(text)
-            text = f"checkpoint of step {outcome.step} failed: {text}; {self.last_saved}"
+                raise NonFiniteWeight(name)
+            self._failed, self._begun_step = outcome, None
+            text = self._sentence(outcome)
             if stop:
                 raise AgreedError(text)
             self._log.message(f"warning: {text}. Training goes on (--on_checkpoint_error continue)")
+
+    def _sentence(self, outcome: Outcome) -> str:
+        text = outcome.fault[1]
+        return f"the checkpoint of step {outcome.step} failed: {text}; {self.last_saved}"

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from runtime.checkpoint import files
+from runtime.checkpoint.disk import ALIGNMENT, Disk, aligned_buffer, padded
 from runtime.checkpoint.files import Index, Piece, WeightEntry
 from runtime.checkpoint.folder import Folder
-from runtime.checkpoint.weight import Box, NonFiniteWeight, Weight, matrix_of
+from runtime.checkpoint.weight import BLOCK_BYTES, Box, NonFiniteWeight, Weight, matrix_of
 from runtime.distributed import AgreedError, World
 
-# What was copied out and is not written yet, at most: beside it there is one block.
+# What was copied out and is not written yet, at most; beside it there is one block.
 MEMORY_BYTES = 128 * 2**20
 
 
@@ -64,11 +65,11 @@ class _Begun(NamedTuple):
 class Saver:
     """Saves checkpoints of one training, one at a time.
 
-    `save` copies this rank's boxes out, block by block, to a thread that checks and writes them;
-    it returns when the last block is in the thread's hands, and the model may change again. What
-    waits there is bounded by `memory_bytes`: a larger share keeps `save` as long as writing it to
-    the page cache takes, a smaller one as long as copying it. Waiting for the disk is never part of
-    it. `advance` or `wait` then bring what all ranks wrote under one name.
+    `save` copies this rank's boxes out, block by block, to a thread that writes them; it returns
+    when the last block is in the thread's hands, and the model may change again. What waits there
+    is bounded by `memory_bytes`: a larger share keeps `save` as long as writing it takes (to a fast
+    disk, or to the page cache), a smaller one as long as copying it. `advance` or `wait` then bring
+    what all ranks wrote under one name.
 
     All ranks call `save`, `advance` and `wait` together.
 
@@ -236,6 +237,9 @@ class Saver:
 class _Writing(threading.Thread):
     """Writes this rank's pieces below `staging`, in the order in which they come.
 
+    The caller's thread copies blocks into aligned buffers, checks them and takes checksums; this
+    one gives them to the disk.
+
     Attributes:
       fault: None, or what went wrong, as in `Outcome`.
       made: of each weight the pieces that were written.
@@ -246,66 +250,103 @@ class _Writing(threading.Thread):
         self.fault: tuple[str, str] | None = None
         self.made: dict[str, list[Piece]] = {}
         self._staging, self._memory_bytes, self._text = staging, memory_bytes, text
+        self._disk = Disk()
+        self._buffers_bytes = 0
+        self._free: list[memoryview] = []
         self._waiting: deque = deque()
-        self._waiting_bytes = 0
         self._changed = threading.Condition()
-        self._ended = False
+        self._piece: tuple[str, Piece, list[str]] | None = None
 
     def begin(self, weight: Weight, box: Box, rows_each: int) -> bool:
         """Starts a piece; False after a fault."""
+        self._end_piece()
         header = files.npy_header(weight.shape, box, weight.dtype)
         file = files.file_of(weight.name, weight.shape, box)
-        return self._put((weight.name, Piece(file, box, len(header), rows_each, ()), header), 0)
+        piece = Piece(file, box, len(header), rows_each, ())
+        self._piece = (weight.name, piece, [])
+        block_bytes = rows_each * box.columns * weight.dtype.itemsize
+        aligned = block_bytes % ALIGNMENT == 0 or rows_each >= box.rows
+        return self._put((file, aligned)) and self._copy(np.frombuffer(header, np.uint8))
 
     def add(self, values: np.ndarray) -> bool:
         """The next block of the piece; waits while too much is waiting. False after a fault."""
-        return self._put(values, values.nbytes)
+        if not np.isfinite(values).all():
+            self._fail(("weight", self._piece[0]))
+            return False
+        return self._copy(values.reshape(-1).view(np.uint8))
 
     def close(self) -> None:
         """Nothing more will come."""
-        self._put(None, 0)
+        self._end_piece()
+        self._put(None)
 
     def abandon(self) -> None:
         """Ends without a result."""
-        with self._changed:
-            self.fault = self.fault or ("error", "the save was given up")
-            self._changed.notify_all()
+        self._fail(("error", "the save was given up"))
 
-    def _put(self, item, size_bytes: int) -> bool:
+    def _end_piece(self) -> None:
+        if self._piece is not None:
+            name, piece, checksums = self._piece
+            self.made.setdefault(name, []).append(piece._replace(checksums=tuple(checksums)))
+        self._piece = None
+
+    def _copy(self, data: np.ndarray) -> bool:
+        """Hands bytes on, in a buffer that is free."""
+        buffer = self._buffer_for(data.nbytes)
+        if buffer is None:
+            return False
+        copied = np.frombuffer(buffer, np.uint8, data.nbytes)
+        copied[:] = data
+        self._piece[2].append(files.checksum(copied))
+        return self._put((buffer, data.nbytes))
+
+    def _buffer_for(self, size_bytes: int) -> memoryview | None:
+        wanted = padded(max(size_bytes, BLOCK_BYTES))
         with self._changed:
-            while self._waiting and self._waiting_bytes + size_bytes > self._memory_bytes:
-                if self.fault is not None:
-                    return False
+            while self.fault is None:
+                for place, buffer in enumerate(self._free):
+                    if len(buffer) >= size_bytes:
+                        return self._free.pop(place)
+                room = self._buffers_bytes + wanted <= self._memory_bytes
+                if room or not self._buffers_bytes:
+                    self._buffers_bytes += wanted
+                    return aligned_buffer(wanted)
+                if self._free:  # too small
+                    self._buffers_bytes -= len(self._free.pop())
+                    continue
                 self._changed.wait()
-            if self.fault is not None:
-                return False
-            self._waiting.append(item)
-            self._waiting_bytes += size_bytes
+        return None
+
+    def _put(self, item) -> bool:
+        with self._changed:
+            if self.fault is None:
+                self._waiting.append(item)
             self._changed.notify_all()
-        return True
+            return self.fault is None
 
     def _take(self):
         with self._changed:
-            while not self._waiting:
-                if self.fault is not None:
-                    return None
+            while not self._waiting and self.fault is None:
                 self._changed.wait()
-            item = self._waiting.popleft()
-            if isinstance(item, np.ndarray):
-                self._waiting_bytes -= item.nbytes
+            return self._waiting.popleft() if self.fault is None else None
+
+    def _give_back(self, buffer: memoryview) -> None:
+        with self._changed:
+            self._free.append(buffer)
             self._changed.notify_all()
-        return item
 
     def run(self):
         """Writes until `close`, then waits for the disk."""
         try:
             self._write()
-            for file in sorted(file for made in self.made.values() for file, *_ in made):
-                _sync_file(self._staging / file)
-            for folder in {(self._staging / p.file).parent for m in self.made.values() for p in m}:
+            if self.fault is not None:
+                return
+            written = [self._staging / piece.file for made in self.made.values() for piece in made]
+            self._free.clear()
+            for file in written:
+                _sync_file(file)
+            for folder in {file.parent for file in written}:
                 files.sync_folder(folder)
-        except NonFiniteWeight as error:
-            self._fail(("weight", str(error)))
         except OSError as error:
             self._fail(("error", self._text(error)))
         except Exception:  # the other ranks would wait for ever
@@ -313,25 +354,21 @@ class _Writing(threading.Thread):
 
     def _fail(self, fault: tuple[str, str]) -> None:
         with self._changed:
-            self.fault = fault
+            self.fault = self.fault or fault
             self._waiting.clear()
             self._changed.notify_all()
 
     def _write(self) -> None:
         item = self._take()
         while item is not None:
-            name, piece, header = item
-            checksums = [files.checksum(header)]
-            file = self._staging / piece.file
-            file.parent.mkdir(exist_ok=True)
-            with open(file, "wb", buffering=0) as stream:
-                _write_all(stream, header)
-                while isinstance(item := self._take(), np.ndarray):
-                    if not np.isfinite(item).all():
-                        raise NonFiniteWeight(name)
-                    _write_all(stream, memoryview(item).cast("B"))
-                    checksums.append(files.checksum(item))
-            self.made.setdefault(name, []).append(piece._replace(checksums=tuple(checksums)))
+            name, aligned = item
+            path = self._staging / name
+            path.parent.mkdir(exist_ok=True)
+            with self._disk.open(path, aligned) as file:
+                while (item := self._take()) is not None and isinstance(item[0], memoryview):
+                    buffer, size_bytes = item
+                    file.write(buffer, size_bytes)
+                    self._give_back(buffer)
 
 
 class _Publishing(threading.Thread):
@@ -371,19 +408,12 @@ class _Publishing(threading.Thread):
                 self._folder.keep_newest(self._keep)
 
 
-def _write_all(stream, data) -> None:
-    """A raw stream may take less than it is given."""
-    view = memoryview(data)
-    while len(view):
-        view = view[stream.write(view) :]
-
-
 def _sync_file(file: Path) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     try:
         os.fsync(descriptor)
-        # What is on the disk need not stay in the page cache.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        if hasattr(os, "posix_fadvise"):  # what is on the disk need not stay in the page cache
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
 

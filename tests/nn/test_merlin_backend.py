@@ -67,6 +67,23 @@ def test_it_trains_and_its_checkpoints_are_ours(library, run_script, tmp_path):
     assert aucs[0] == aucs[1]
 
 
+def test_what_cannot_be_resumed_says_so(library, run_script, tmp_path):
+    """The library gives weights by table, and no optimizer's state. SGD has none."""
+    for optimizer, resumes in (("sgd", True), ("adagrad", False)):
+        folder = tmp_path / optimizer
+        flags = (*FLAGS, "--embedding_backend", "merlin", "--embedding_optimizer", optimizer)
+        flags += ("--save_checkpoint_path", folder / "model", "--run_dir", folder / "run")
+        done = run_script("dlrm.py", *flags, "--max_steps", "3", env=library)
+        assert done.returncode == 0, done.stderr
+        why = "distributed-embeddings does not give the optimizer's state of its tables"
+        assert (
+            "checkpoints of this training cannot be resumed: Merlin's" in done.stdout
+        ) != resumes
+        done = run_script("dlrm.py", *flags, "--max_steps", "6", "--resume", "auto", env=library)
+        assert done.returncode == (0 if resumes else 2), done.stderr
+        assert (why in done.stderr) != resumes
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -1,0 +1,454 @@
+"""Whatever happens to a file of a checkpoint is noticed, named, and does not get into a model."""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runtime import checkpoint
+from runtime.checkpoint import Box, Damaged, Folder
+from runtime.checkpoint.__main__ import main
+from runtime.checkpoint.files import INDEX, read_index
+from tests.runtime.array_weights import ArrayWeight, like, on_ranks, save_on_ranks
+
+RANKS = 3
+
+
+def model(rank: int = 0, seed: int = 0) -> list[ArrayWeight]:
+    """Weights that three ranks hold whole, cut by rows, by columns, and both."""
+    draw = np.random.default_rng(seed)
+
+    def weight(name, shape, cuts=None, dtype=np.float32):
+        values = draw.normal(size=shape) * 100
+        return ArrayWeight(name, np.asarray(values, dtype), cuts, rank)
+
+    rows = [[Box(0, 8, 0, 5)], [Box(8, 16, 0, 5)], [Box(16, 23, 0, 5)]]
+    of_rows = [[box._replace(column_end=1) for box in boxes] for boxes in rows]
+    columns = [[Box(0, 11, 0, 3)], [Box(0, 11, 3, 5)], [Box(0, 11, 5, 7)]]
+    both = [[Box(0, 9, 0, 4)], [Box(9, 17, 0, 3)], [Box(9, 17, 3, 4)]]
+    return [
+        weight("dense/kernel", (4, 3)),
+        weight("dense/cube", (2, 3, 2)),
+        weight("dense.scalars/power", ()),
+        weight("sparse/rows", (23, 5), rows),
+        weight("sparse/columns", (11, 7), columns),
+        weight("sparse/both ü/%", (17, 4), both),
+        weight("sparse/empty", (0, 4)),
+        weight("sparse.row_accumulator/rows", (23,), of_rows),
+        weight("sparse.count/rows", (5, 2), None, np.int64),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Two or three rows a block, so that pieces have several checksums."""
+    monkeypatch.setattr("runtime.checkpoint.files.BLOCK_BYTES", 40)
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    """The second of two checkpoints in a folder, each saved by three ranks."""
+    save_on_ranks(tmp_path / "all", RANKS, lambda rank: model(rank, seed=1), step=1)
+    path = save_on_ranks(tmp_path / "all", RANKS, model, step=2)
+    assert {f for _, f in checkpoint.verify(path)} == {None}
+    return path
+
+
+def files_of(path: Path) -> list[str]:
+    """All files but the index."""
+    found = (f.relative_to(path) for f in path.rglob("*") if f.is_file())
+    return sorted(str(f) for f in found if f.name != INDEX)
+
+
+def faults(path: Path) -> dict[str, str]:
+    """What `verify` finds."""
+    return {file: fault for file, fault in checkpoint.verify(path) if fault}
+
+
+def check_refused(path: Path, file: str, expected: str = "") -> None:
+    """`file` alone is damaged, and nobody takes the checkpoint for whole."""
+    found = faults(path)
+    assert list(found) == [file], found
+    assert str(path / file) in found[file] and expected in found[file]
+    with pytest.raises(Damaged, match=re.escape(str(path / file))):
+        checkpoint.restore(path, like(model()))
+
+
+def check_said(path: Path, file: str, capsys) -> None:
+    """`python -m runtime.checkpoint verify` names the file and the checkpoint before."""
+    assert main(["verify", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert str(path / file) in said
+    assert "00001-step-1" in said
+
+
+@contextlib.contextmanager
+def flipped(file: Path, place: int, bit: int = 0):
+    """One bit of a file is wrong for a while; a negative place counts from the end."""
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        place %= os.fstat(descriptor).st_size
+        (value,) = os.pread(descriptor, 1, place)
+        os.pwrite(descriptor, bytes([value ^ 1 << bit]), place)
+        yield
+        os.pwrite(descriptor, bytes([value]), place)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_checkpoint_comes_back(saved):
+    """On one rank, whatever three held; the files are cut as they were."""
+    weights = like(model())
+    checkpoint.restore(saved, weights)
+    for got, expected in zip(weights, model(), strict=True):
+        np.testing.assert_array_equal(got.values, expected.values, err_msg=got.name)
+    assert len(files_of(saved)) == 1 + 1 + 1 + 3 + 3 + 3 + 0 + 3 + 1
+    assert main(["verify", str(saved)]) == 0
+
+
+@pytest.mark.parametrize("bit", [0, 7])
+def test_every_byte_of_every_file(saved, bit):
+    """One flipped bit, in header and values: the file is named, and nothing is restored of it."""
+    for file in files_of(saved):
+        for place in range((saved / file).stat().st_size):
+            with flipped(saved / file, place, bit):
+                check_refused(saved, file, "the checksum differs")
+    assert not faults(saved)
+
+
+def test_every_byte_of_the_index(saved):
+    """Each of its bits flipped in turn, its first line too."""
+    unnoticed, unnamed, not_damaged = [], [], []
+    for place, bit in itertools.product(range((saved / INDEX).stat().st_size), range(8)):
+        with flipped(saved / INDEX, place, bit):
+            try:
+                read_index(saved)
+            except Damaged as error:
+                if str(saved / INDEX) not in str(error) or "damaged" not in str(error):
+                    unnamed.append((place, bit, str(error)))
+            except ValueError as error:
+                not_damaged.append((place, bit, str(error)))
+            else:
+                unnoticed.append((place, bit))
+    assert not unnoticed
+    assert not unnamed
+    assert not not_damaged, f"{len(not_damaged)} are not called damage: {not_damaged[:3]}"
+
+
+@pytest.mark.parametrize("place", [0, 5, 20, 40, 200, -2, -1])
+def test_a_damaged_index_is_refused_everywhere(saved, capsys, place):
+    with flipped(saved / INDEX, place):
+        check_refused(saved, INDEX)
+        check_said(saved, INDEX, capsys)
+        for command in (["inspect"], ["export", "--output", str(saved.parent / "out")]):
+            assert main([command[0], str(saved), *command[1:]]) == 1, command
+            assert str(saved / INDEX) in capsys.readouterr().err
+
+
+def damage_by(kind: str, path: Path, other: Path) -> None:
+    """Does something to a file; `other` is a file of the same size with other content."""
+    data = path.read_bytes()
+    if kind == "first bit":
+        path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    elif kind == "last bit":
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 128]))
+    elif kind == "one byte short":
+        path.write_bytes(data[:-1])
+    elif kind == "cut in its header":
+        path.write_bytes(data[:20])
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "one byte more":
+        path.write_bytes(data + b"\0")
+    elif kind == "zeros":
+        path.write_bytes(bytes(len(data)))
+    elif kind == "two bytes swapped":
+        path.write_bytes(data[:-2] + data[:-3:-1])
+    elif kind == "missing":
+        path.unlink()
+    elif kind == "a folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        assert kind == "of another checkpoint"
+        path.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("first bit", "last bit", "one byte short", "cut in its header", "empty"),
+        *("one byte more", "zeros", "two bytes swapped", "missing", "a folder"),
+        "of another checkpoint",
+    ],
+)
+def test_every_file_damaged_in_turn(saved, capsys, kind):
+    other = saved.parent / "00001-step-1"
+    for file in files_of(saved):
+        whole = (saved / file).read_bytes()
+        if kind == "two bytes swapped" and whole[-1] == whole[-2]:
+            continue
+        damage_by(kind, saved / file, other / file)
+        check_refused(saved, file)
+        check_said(saved, file, capsys)
+        assert main(["export", str(saved), "--output", str(saved.parent / "out")]) == 1
+        said = capsys.readouterr().err
+        assert str(saved / file) in said and str(other) in said
+        if (saved / file).is_dir():
+            (saved / file).rmdir()
+        (saved / file).write_bytes(whole)
+    assert not faults(saved)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("sparse/rows,rows=0-8.npy", "sparse/rows,rows=8-16.npy"),
+        ("sparse/columns,columns=3-5.npy", "sparse/columns,columns=5-7.npy"),
+        ("sparse/rows,rows=0-8.npy", "sparse.row_accumulator/rows,rows=0-8.npy"),
+    ],
+    ids=["runs of rows", "columns", "table and state"],
+)
+def test_two_files_in_each_others_place(saved, pair):
+    first, second = (saved / file for file in pair)
+    between = saved / "between"
+    for source, target in ((first, between), (second, first), (between, second)):
+        source.rename(target)
+    assert sorted(faults(saved)) == sorted(pair)
+    with pytest.raises(Damaged):
+        checkpoint.restore(saved, like(model()))
+
+
+def test_two_blocks_in_each_others_place(saved):
+    """Each is right by itself."""
+    file = saved / "sparse/rows,rows=0-8.npy"
+    (piece, *_) = read_index(saved).weights["sparse/rows"].pieces
+    size, data = piece.block_rows * 5 * 4, file.read_bytes()
+    first, second = data[piece.start :][:size], data[piece.start + size :][:size]
+    file.write_bytes(data[: piece.start] + second + first + data[piece.start + 2 * size :])
+    check_refused(saved, "sparse/rows,rows=0-8.npy", "in block 0")
+
+
+def test_a_file_too_many(saved, capsys):
+    """Nobody reads it; `verify` says that it does not belong there."""
+    (saved / "sparse/left over.npy").write_bytes(b"x")
+    assert list(faults(saved)) == ["sparse/left over.npy"]
+    check_said(saved, "sparse/left over.npy", capsys)
+    checkpoint.restore(saved, like(model()))
+
+
+@pytest.mark.parametrize("index", ["of the other checkpoint", "cut", "empty", "not JSON", "zeros"])
+def test_another_index(saved, index):
+    data = (saved / INDEX).read_bytes()
+    content = {
+        "of the other checkpoint": (saved.parent / "00001-step-1" / INDEX).read_bytes(),
+        "cut": data[: len(data) // 2],
+        "empty": b"",
+        "not JSON": b"checkpoint",
+        "zeros": bytes(len(data)),
+    }[index]
+    (saved / INDEX).write_bytes(content)
+    assert faults(saved)
+    with pytest.raises(Damaged, match=re.escape(str(saved))):
+        checkpoint.restore(saved, like(model()))
+
+
+def test_an_index_of_another_format(saved):
+    (saved / INDEX).write_text(json.dumps({"format": 1}))
+    with pytest.raises(ValueError, match=r"checkpoint.json has format 1, this version reads 2"):
+        read_index(saved)
+
+
+def test_a_missing_index(saved, capsys):
+    (saved / INDEX).unlink()
+    assert list(faults(saved)) == [INDEX]
+    assert main(["verify", str(saved)]) == 2
+    assert f"{saved} is no checkpoint and holds none" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=rf"{re.escape(str(saved))} is no checkpoint"):
+        checkpoint.restore(saved, like(model()))
+
+
+def test_a_missing_index_is_not_in_the_way_of_the_next_save(saved):
+    """A training that goes on from the one before comes to the same step again."""
+    (saved / INDEX).unlink()
+    path = save_on_ranks(saved.parent, RANKS, model, step=2)
+    assert not faults(path)
+    assert Folder(saved.parent).newest().path == path
+
+
+def test_only_the_ranks_that_need_a_damaged_file_read_it(saved):
+    """With another cut: rows on two ranks, of which the first needs rows 8 to 12 of the file."""
+    file = "sparse/rows,rows=8-16.npy"
+    cuts = [[Box(0, 12, 0, 5)], [Box(12, 23, 0, 5)]]
+    whole = {w.name: w.values for w in model()}["sparse/rows"]
+
+    def restore(world):
+        weight = ArrayWeight("sparse/rows", np.zeros_like(whole), cuts, world.rank)
+        others = [
+            w for w in like(model()) if w.name.startswith("sparse/") and w.name != weight.name
+        ]
+        checkpoint.restore(saved, [weight, *others])
+        return weight.values
+
+    with flipped(saved / file, -1):  # row 15, of the second rank
+        first, second = on_ranks(2, restore)
+    np.testing.assert_array_equal(first[:12], whole[:12])
+    assert isinstance(second, Damaged) and str(saved / file) in str(second)
+
+
+def test_the_previous_one_that_is_offered_can_be_read(tmp_path):
+    """Of three checkpoints the newest has a damaged file and the one before a damaged index."""
+    paths = [save_on_ranks(tmp_path, 1, one_array, step=step) for step in (1, 2, 3)]
+    with (
+        flipped(paths[2] / "dense/a.npy", -3),
+        flipped(paths[1] / INDEX, -3),
+        pytest.raises(Damaged, match=rf"--resume {re.escape(str(paths[0]))}"),
+        checkpoint.offering_the_previous(paths[2], "--resume"),
+    ):
+        checkpoint.restore(paths[2], one_array())
+    with (
+        pytest.raises(Damaged, match="there is none before it in its folder"),
+        checkpoint.offering_the_previous(paths[0], "--resume"),
+    ):
+        raise Damaged("x")
+
+
+def one_array(rank: int = 0) -> list[ArrayWeight]:
+    """One small weight."""
+    return [ArrayWeight("dense/a", np.arange(6, dtype=np.float32), None, rank)]
+
+
+# The command.
+
+
+def run(*args: object) -> subprocess.CompletedProcess:
+    """`python -m runtime.checkpoint`, as a user has it."""
+    command = [sys.executable, "-m", "runtime.checkpoint", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command(saved, tmp_path):
+    """One time each as a process; TensorFlow is not imported."""
+    done = run("verify", saved.parent)
+    assert done.returncode == 0 and "00002-step-2 is whole: 17 files" in done.stdout, done
+    done = run("inspect", saved)
+    assert done.returncode == 0, done
+    assert "sparse/rows  float32  23 x 5  in 3 pieces" in done.stdout
+    assert "dense.scalars/power  float32  scalar  in 1 pieces" in done.stdout
+    assert "beside it: 00001-step-1" in done.stdout
+    done = run("export", saved, "--output", tmp_path / "out", "--weights", "sparse/")
+    assert done.returncode == 0, done
+    assert sorted(f.name for f in (tmp_path / "out/sparse").iterdir()) == [
+        *("both%20%C3%BC%2F%25.npy", "columns.npy", "empty.npy", "rows.npy"),
+    ]
+    (saved / "dense/kernel.npy").unlink()
+    done = run("verify", saved)
+    assert done.returncode == 1 and "dense/kernel.npy" in done.stdout, done
+    done = run("export", saved, "--output", tmp_path / "out")
+    assert done.returncode == 1 and "00001-step-1" in done.stderr, done
+    assert "Traceback" not in done.stderr
+
+
+def test_exported_arrays_are_whole(saved, tmp_path):
+    assert main(["export", str(saved.parent), "--output", str(tmp_path / "out")]) == 0
+    exported = {str(f.relative_to(tmp_path / "out")) for f in (tmp_path / "out").rglob("*.npy")}
+    assert len(exported) == len(model())
+    assert not list((tmp_path / "out").rglob(".*"))
+    for weight in model():
+        file = weight.name.replace("both ü/%", "both%20%C3%BC%2F%25") + ".npy"
+        got = np.load(tmp_path / "out" / file)
+        assert got.dtype == weight.dtype
+        np.testing.assert_array_equal(got, weight.values, err_msg=weight.name, strict=True)
+
+
+def test_inspect_as_json(saved, capsys):
+    assert main(["inspect", str(saved), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["path"] == str(saved)
+    pieces = content["weights"]["sparse/columns"]["pieces"]
+    assert [piece["box"] for piece in pieces] == [[0, 11, 0, 3], [0, 11, 3, 5], [0, 11, 5, 7]]
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "message"),
+    [
+        ("nowhere", (), "nowhere: there is no such folder"),
+        ("all/00002-step-2/checkpoint.json", (), "there is no such folder"),
+        ("empty", (), "empty is no checkpoint and holds none"),
+        ("all/00002-step-2/sparse", (), "is no checkpoint and holds none"),
+        ("original", (), "has the layout of NVIDIA's recipe"),
+    ],
+    ids=["wrong path", "a file", "empty folder", "part of one", "original layout"],
+)
+@pytest.mark.parametrize("command", ["inspect", "verify", "export"])
+def test_a_wrong_path(saved, tmp_path, capsys, command, path, more, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "original/sparse").mkdir(parents=True)
+    (tmp_path / "original/sparse/config.json").write_text("{}")
+    output = ["--output", str(tmp_path / "out")] if command == "export" else []
+    assert main([command, str(tmp_path / path), *output, *more]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_prefix(saved, tmp_path, capsys):
+    flags = ["--output", str(tmp_path / "out"), "--weights", "spares/"]
+    assert main(["export", str(saved), *flags]) == 2
+    said = capsys.readouterr().err
+    assert "begins with 'spares/'" in said and "sparse/columns" in said
+
+
+def test_an_output_that_cannot_be_written(saved, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["export", str(saved), "--output", str(tmp_path / "file")]) == 2
+    assert "error: " in capsys.readouterr().err
+
+
+# `dlrm.py`.
+
+SMALL = (
+    *("--embedding_dim", "4", "--bottom_mlp_dims", "4", "--top_mlp_dims", "1"),
+    *("--batch_size", "100", "--evals_per_epoch", "0", "--warmup_steps", "0", "--decay_steps", "0"),
+    *("--seed", "1", "--optimizer", "adam", "--learning_rate", "0.01"),
+)
+
+
+def test_a_training_offers_the_previous_checkpoint(tmp_path, run_script):
+    """--resume auto refuses the damaged newest one; what it offers works, and what is saved then
+    is newer than the damaged one."""
+    rows, folder = tmp_path / "rows", tmp_path / "checkpoints"
+    done = run_script(
+        *("-m", "dataloading.synthetic", "--output", rows, "--rows", "2000"),
+        *("--validation_rows", "10", "--cardinalities", "50,9"),
+    )
+    assert done.returncode == 0, done.stderr
+
+    def train(*flags):
+        where = ("--save_checkpoint_path", folder, "--run_dir", tmp_path / "run")
+        return run_script("dlrm.py", "--dataset_path", rows, *SMALL, *where, *flags)
+
+    done = train("--max_steps", "6", "--checkpoint_every", "3")
+    assert done.returncode == 0, done.stderr
+    older, newer = folder / "00001-step-3", folder / "00002-step-6"
+    for file in ("sparse/cat_0.npy", "dense.scalars/beta1_power.npy", INDEX):
+        with flipped(newer / file, -1):
+            done = train("--resume", "auto", "--max_steps", "9")
+        assert done.returncode == 2, done.stderr
+        (said,) = [line for line in done.stderr.splitlines() if "error" in line]
+        assert str(newer / file) in said and f"--resume {older}" in said, said
+    (newer / "sparse/cat_1.npy").unlink()
+    done = train("--resume", str(older), "--max_steps", "9")
+    assert done.returncode == 0, done.stderr
+    assert f"resumed {older} at step 3 of 9" in done.stdout
+    done = train("--resume", "auto", "--max_steps", "10")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"resumed \S+/checkpoints/00004-step-9 at step 9 of 10", done.stdout), (
+        done.stdout
+    )

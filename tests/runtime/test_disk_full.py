@@ -1,0 +1,310 @@
+"""A full disk in the middle of a save: the old checkpoints stay whole, and the training says so.
+
+The disk is a small tmpfs, which needs root: without, these tests are skipped.
+"""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from runtime import checkpoint
+from runtime.checkpoint import Folder, Saver
+from tests.ranks.conftest import run_limited
+from tests.runtime.array_weights import ArrayWeight, on_ranks
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Disk:
+    """A file system of `size_bytes` at `path`, of which a file can take what is left over."""
+
+    def __init__(self, path: Path, size_bytes: int):
+        self.path, self._filler = path, path / "filler"
+        path.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+
+    def leave(self, free_bytes: int) -> None:
+        """Takes all space but so much."""
+        self.free()
+        found = os.statvfs(self.path)
+        with open(self._filler, "wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, found.f_bavail * found.f_frsize - free_bytes)
+
+    def free(self) -> None:
+        """Gives it back."""
+        self._filler.unlink(missing_ok=True)
+
+    def unmount(self) -> None:
+        """At once, even where a process still has files open."""
+        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """`mount(size_bytes)` gives a `Disk`."""
+    disks = []
+
+    def make(size_bytes: int) -> Disk:
+        disks.append(Disk(tmp_path / f"disk {len(disks)}", size_bytes))
+        return disks[-1]
+
+    yield make
+    for disk in disks:
+        disk.unmount()
+
+
+def weights(step: int, rank: int = 0, ranks: int = 1) -> list[ArrayWeight]:
+    """Of some pages each, as they are after a step; each is whole on one rank."""
+    made = []
+    for number, name in enumerate(("dense/a", "sparse/a", "sparse/b", "sparse.state/a")):
+        values = np.full((100, 40), number + 10 * step, np.float32)
+        cuts = [[] for _ in range(ranks)]
+        cuts[number % ranks] = [checkpoint.matrix_of(values.shape)]
+        made.append(ArrayWeight(name, values, cuts, rank))
+    return made
+
+
+def check_whole(root: Path) -> list[int]:
+    """Every checkpoint is whole and what was saved, and nothing else is there; the steps."""
+    saved = Folder(root).list()
+    for _, step, path in saved:
+        assert {fault for _, fault in checkpoint.verify(path)} == {None}, path
+        restored = [ArrayWeight(w.name, np.zeros_like(w.values)) for w in weights(step)]
+        checkpoint.restore(path, restored)
+        for got, expected in zip(restored, weights(step), strict=True):
+            np.testing.assert_array_equal(got.values, expected.values)
+    check_nothing_left(root)
+    return [step for _, step, _ in saved]
+
+
+def check_nothing_left(root: Path) -> None:
+    """The folder holds checkpoints and its lock."""
+    names = {saved.path.name for saved in Folder(root).list()}
+    assert set(os.listdir(root)) - names == {".lock"}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_any_space_that_is_left(mount, ranks):
+    """From none to enough, page by page: one saver of one training goes on through all of it."""
+    disk = mount(160 * PAGE)
+    root = disk.path / "checkpoints"
+
+    def train(world):
+        folder = Folder(root)
+        if world.is_chief:
+            folder.take()
+        saver = Saver(folder, world, keep=1)
+        found = []
+        step = 0
+        while len(found) < 2 or found[-1] is not None:
+            step += 1
+            if world.is_chief and step > 1:
+                disk.leave((step - 2) * PAGE)
+            saver.save(step, weights(step, world.rank, ranks), {"recipe": "test"}, {"step": step})
+            saver.wait()
+            (outcome,) = saver.outcomes()
+            found.append(outcome.fault)
+            if world.is_chief:
+                expected = step if outcome.fault is None else 1
+                assert check_whole(root) == [expected], (step, outcome)
+        return found
+
+    results = on_ranks(ranks, train)
+    for found in results:
+        assert not isinstance(found, Exception), found
+        assert found[0] is None and found[-1] is None
+        assert 15 < len(found) < 40, "the limit came in the middle of saves"
+        for kind, text in found[1:-1]:
+            assert kind == "error"
+            assert text == (
+                f"--save_checkpoint_path {root}: No space left on device; the model was not saved"
+            )
+
+
+# Trainings. A checkpoint is of 3.9 MiB.
+
+SMALL = (
+    *("--embedding_dim", "16", "--bottom_mlp_dims", "16", "--top_mlp_dims", "1"),
+    *("--batch_size", "100", "--evals_per_epoch", "0", "--warmup_steps", "0", "--decay_steps", "0"),
+    *("--seed", "1", "--optimizer", "adam", "--learning_rate", "0.01", "--deterministic"),
+    *("--epochs", "5", "--checkpoint_every", "3", "--keep_checkpoints", "1"),
+)
+STEPS = 100
+CHECKPOINT_BYTES = 20_000 * 16 * 4 * 3
+NO_SPACE = r"--save_checkpoint_path \S+: No space left on device; the model was not saved"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory, run_script) -> Path:
+    """2,000 rows and a table of 20,000."""
+    folder = tmp_path_factory.mktemp("rows")
+    done = run_script(
+        *("-m", "dataloading.synthetic", "--output", folder, "--rows", "2000"),
+        *("--validation_rows", "10", "--cardinalities", "20000,9"),
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def command(rows: Path, folder: Path, *flags: str) -> list[str]:
+    """A training that saves in `folder` and has its log beside the disk."""
+    where = ("--save_checkpoint_path", str(folder), "--run_dir", f"{folder.parent} run")
+    return [sys.executable, "dlrm.py", "--dataset_path", str(rows), *SMALL, *where, *flags]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(rows, run_script, tmp_path_factory) -> dict[str, np.ndarray]:
+    """The arrays after a training with enough space."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "checkpoints"
+    done = run_script(*command(rows, folder)[1:])
+    assert done.returncode == 0, done.stderr
+    return arrays_of_last(folder)
+
+
+def arrays_of_last(folder: Path) -> dict[str, np.ndarray]:
+    """Of the checkpoint of the last step, all of it checked."""
+    path = Folder(folder).newest().path
+    assert path.name.endswith(f"-step-{STEPS}")
+    assert {fault for _, fault in checkpoint.verify(path)} == {None}
+    return {str(f.relative_to(path)): np.load(f) for f in sorted(path.rglob("*.npy"))}
+
+
+def check_same(found: dict, expected: dict) -> None:
+    """Bit for bit."""
+    assert list(found) == list(expected)
+    for name, values in expected.items():
+        assert found[name].tobytes() == values.tobytes(), name
+
+
+def messages(run_dir: str) -> list[str]:
+    """Of the log."""
+    text = Path(f"{run_dir}/log.json").read_text()
+    lines = [json.loads(line.removeprefix("DLLL ")) for line in text.splitlines()]
+    return [line["data"]["message"] for line in lines if line.get("step") == "MESSAGE"]
+
+
+def test_training_goes_on_and_saves_when_there_is_space(mount, rows, root, undisturbed):
+    """--on_checkpoint_error continue; somebody deletes something after the first failure."""
+    disk = mount(12 * 2**20)
+    disk.leave(CHECKPOINT_BYTES * 3 // 2)
+    folder = disk.path / "checkpoints"
+    with subprocess.Popen(
+        command(rows, folder), cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            for line in process.stdout:
+                if "warning: checkpoint of step" in line:
+                    (older,) = Folder(folder).list()
+                    assert {fault for _, fault in checkpoint.verify(older.path)} == {None}
+                    disk.free()
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    said = messages(f"{disk.path} run")
+    kinds = [text.split()[0] for text in said if text.startswith(("saved", "warning:"))]
+    kinds = [kind for kind, _ in itertools.groupby(kinds)]
+    assert kinds == ["saved", "warning:", "saved"], said
+    assert re.search(
+        rf"warning: checkpoint of step 6 failed: {NO_SPACE}; the last checkpoint is "
+        r"\S+/00001-step-3. Training goes on \(--on_checkpoint_error continue\)",
+        "\n".join(said).replace(str(disk.path), "DISK"),
+    ), said
+    check_nothing_left(folder)
+    check_same(arrays_of_last(folder), undisturbed)
+
+
+def test_the_last_save_fails(mount, rows, run_script, undisturbed):
+    """continue: the training ends with an error, because its result is not saved; with space again
+    it goes on from the old checkpoint, and the result is the same."""
+    disk = mount(12 * 2**20)
+    disk.leave(CHECKPOINT_BYTES * 3 // 2)
+    folder = disk.path / "checkpoints"
+    done = run_script(*command(rows, folder)[1:])
+    assert done.returncode == 2, done
+    (said,) = done.stderr.splitlines()
+    assert re.fullmatch(
+        rf"dlrm: error: checkpoint of step {STEPS} failed: {NO_SPACE}; the last checkpoint is "
+        r"\S+/00001-step-3",
+        said.replace(str(disk.path), "DISK"),
+    ), said
+    assert sum("warning: checkpoint" in line for line in messages(f"{disk.path} run")) >= 30
+    check_only(folder, 3)
+    disk.free()
+    done = run_script(*command(rows, folder, "--resume", "auto")[1:])
+    assert done.returncode == 0, done.stderr
+    check_same(arrays_of_last(folder), undisturbed)
+
+
+def check_only(folder: Path, step: int) -> None:
+    """One checkpoint, which is whole."""
+    (only,) = Folder(folder).list()
+    assert only.step == step
+    assert {fault for _, fault in checkpoint.verify(only.path)} == {None}
+    check_nothing_left(folder)
+
+
+def test_stop(mount, rows, run_script):
+    """--on_checkpoint_error stop: at the first failure."""
+    disk = mount(12 * 2**20)
+    disk.leave(CHECKPOINT_BYTES * 3 // 2)
+    folder = disk.path / "checkpoints"
+    done = run_script(*command(rows, folder, "--on_checkpoint_error", "stop")[1:])
+    assert done.returncode == 2, done
+    (said,) = done.stderr.splitlines()
+    assert re.fullmatch(
+        rf"dlrm: error: checkpoint of step 6 failed: {NO_SPACE}; the last checkpoint is "
+        r"\S+/00001-step-3",
+        said.replace(str(disk.path), "DISK"),
+    ), said
+    check_only(folder, 3)
+
+
+@pytest.mark.parametrize("mode", ["continue", "stop"])
+def test_two_ranks(mount, rows, mode):
+    """Both hear of it, one speaks."""
+    disk = mount(12 * 2**20)
+    disk.leave(CHECKPOINT_BYTES * 3 // 2)
+    folder = disk.path / "checkpoints"
+    flags = ("--on_checkpoint_error", mode, "--max_steps", "20")
+    launcher = [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", "2"]
+    code, output = run_limited(
+        [*launcher, *command(rows, folder, *flags)],
+        {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "HOROVOD_CYCLE_TIME": "1"},
+        120,
+    )
+    assert code != 0 and "exit with status code 2" in output, output
+    said = [line for line in output.splitlines() if "dlrm: error" in line]
+    step = 20 if mode == "continue" else 6
+    assert len(said) == 1 and f"checkpoint of step {step} failed" in said[0], output
+    assert "No space left on device" in said[0]
+    check_only(folder, 3)
+    with_folder = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info)]
+    assert with_folder == []
+
+
+# Memory.
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("columns", ["whole", "in column slices"])
+def test_memory_of_saving_and_restoring(tmp_path, run_script, columns):
+    """A table of 1.5 GiB costs at most 256 MiB beside itself."""
+    flags = ("--slices", "4") if columns == "in column slices" else ()
+    done = run_script("-m", "tests.runtime.save_memory_worker", tmp_path, *flags, timeout=500)
+    assert done.returncode == 0, done.stderr
+    grown = json.loads(done.stdout.splitlines()[-1])
+    assert grown["table_mib"] == 1536
+    assert 1 < grown["saving_mib"] <= 256, grown
+    assert 1 < grown["restoring_mib"] <= 256, grown

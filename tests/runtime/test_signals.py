@@ -1,0 +1,102 @@
+"""The first SIGTERM or SIGINT is a wish, Ctrl-C twice is an order."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from runtime.signals import StopSignal
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass only when a test says so."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("runtime.signals.time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """No test leaves a handler behind."""
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    yield
+    assert before == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_is_a_wish(clock, number):
+    with StopSignal() as signals:
+        assert signals.name is None
+        signal.raise_signal(number)
+        assert signals.name == number.name
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_ctrl_c_a_second_later_ends(clock, first):
+    with pytest.raises(KeyboardInterrupt), StopSignal() as signals:
+        signal.raise_signal(first)
+        clock.now += 1.01
+        signal.raise_signal(signal.SIGINT)
+    assert signals.name == first.name
+
+
+def test_one_ctrl_c_that_comes_several_times_is_one(clock):
+    """A terminal and a launcher deliver it within a second."""
+    with StopSignal() as signals:
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+            clock.now += 0.3
+        assert signals.name == "SIGINT"
+
+
+def test_sigterm_stays_a_wish(clock):
+    with StopSignal() as signals:
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(5):
+            clock.now += 10
+            signal.raise_signal(signal.SIGTERM)
+        assert signals.name == "SIGINT"
+
+
+def test_handlers_of_before_come_back(clock):
+    got = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
+    try:
+        with pytest.raises(ZeroDivisionError), StopSignal():
+            raise ZeroDivisionError
+        signal.raise_signal(signal.SIGTERM)
+        assert got == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_ctrl_c_twice_ends_what_waits():
+    """The main thread waits for a thread, as a training does for the end of a slow save."""
+    program = """
+import threading, time
+from runtime.signals import StopSignal
+with StopSignal() as signals:
+    thread = threading.Thread(target=time.sleep, args=(60,), daemon=True)
+    thread.start()
+    print("waiting", flush=True)
+    thread.join()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "waiting\n"
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(1.2)
+        assert process.poll() is None
+        os.kill(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=5)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in said
