@@ -121,12 +121,6 @@ class Forward:
         """Samples of this rank."""
         if self.dp_input:
             return next(iter(ids.values())).batch_size
-        if not ids:
-            raise ValueError(
-                f"rank {self.world.rank} holds no table, so that model-parallel input does not say "
-                "how many samples it has: plan for at most as many ranks as there are slices, or "
-                "use dp_input=True"
-            )
         return received.batch_sizes[self.world.rank]
 
     def _look_up(self, requests: Requests, fixed, ragged):

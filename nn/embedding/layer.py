@@ -48,8 +48,8 @@ class DistributedEmbedding(keras.layers.Layer):
       data_parallel_threshold: tables up to there are copied to every rank.
       gpu_embedding_size: elements of a rank's tables that stay on its device; larger tables beyond
         go to host memory.
-      plan: a finished plan (of tables in this order) in place of the five arguments about
-        placement.
+      plan: a finished plan (of tables in this order) in place of the strategy, the thresholds and
+        `gpu_embedding_size`.
       exchange_dtype: dtype of vectors on their way, "float32", "bfloat16" or "float16"; None: that
         of the output.
       check_ids: raise InvalidArgumentError for ids outside their table; None: on CPUs. A GPU
@@ -109,7 +109,8 @@ class DistributedEmbedding(keras.layers.Layer):
         self._holders: list = []  # of each group its variable, or a layer of a class of its own
         self._row_sliced = Untracked()
         self._anchor = None
-        self._all_signatures = Untracked()  # of model-parallel input
+        # Of model-parallel input, after the first call: this rank's signatures, and those of all.
+        self._all_signatures = Untracked()
 
     def _make_plan(self, strategy, input_table_map, gpu_embedding_size) -> Plan:
         tables = [spec.table for spec in self._tables]
@@ -433,7 +434,8 @@ class DistributedEmbedding(keras.layers.Layer):
 
     def _signatures_of_all(self, own: dict[int, Signature]) -> dict[int, Signature]:
         """Signatures of the features that other ranks look up; asked for once."""
-        for known, everything in self._all_signatures:
+        if self._all_signatures:
+            known, everything = self._all_signatures
             if known == own:
                 return everything
             if self.world_size > 1:
@@ -461,7 +463,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 "model-parallel input the ranks of the samples do not know how many vectors there "
                 "are; use a combiner or dp_input=True"
             )
-        self._all_signatures.append((own, everything))
+        self._all_signatures[:] = own, everything
         return everything
 
 

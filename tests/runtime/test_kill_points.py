@@ -4,6 +4,7 @@
 folder changes has its turn.
 """
 
+import builtins
 import errno
 import os
 import shutil
@@ -18,8 +19,8 @@ from tests.runtime.array_weights import ArrayWeight
 
 KILLED = 99
 
-# What changes a folder, or makes it last. Files are written through `saver._write_all`.
-CALLS = ("mkdir", "rename", "fsync", "unlink", "rmdir", "open")
+# Functions of `os` that change a folder or a file, or make it last.
+CALLS = ("mkdir", "rename", "fsync", "unlink", "rmdir", "open", "write", "ftruncate")
 
 
 def weights(step: int) -> list[ArrayWeight]:
@@ -55,11 +56,6 @@ class AtCall:
         self.count, self.what, self._nth, self._action = 0, [], nth, action
         for name in CALLS:
             monkeypatch.setattr(os, name, self._wrapped(name, getattr(os, name)))
-        import builtins
-
-        from runtime.checkpoint import saver
-
-        monkeypatch.setattr(saver, "_write_all", self._wrapped("write", saver._write_all))
         monkeypatch.setattr(builtins, "open", self._wrapped("open", open, mode=1))
 
     def _wrapped(self, name, original, mode=None):
@@ -68,7 +64,7 @@ class AtCall:
                 return original(*args, **keywords)
             if name == "open" and mode is None and not args[1] & os.O_CREAT:
                 return original(*args, **keywords)
-            where = args[0] if name != "write" else args[0].fileno()
+            where = args[0]
             where = os.readlink(f"/proc/self/fd/{where}") if isinstance(where, int) else where
             self.count += 1
             self.what.append(f"{name} {where}")
