@@ -216,7 +216,7 @@ class CheckpointConfig:
         128,
         "memory of each process (MiB) for what is copied and not written yet; with more, training "
         "waits less",
-        minimum=1,
+        minimum=8,
     )
 
 
@@ -402,7 +402,7 @@ def parse(argv: Sequence[str], recipe: str, defaults: Mapping[str, Any] | None =
         sections[section] = kind(**read)
     given = frozenset(name for name in _homes() if values[name].present)
     config = Config(recipe=recipe, given=given, **sections)
-    check(config)
+    check(config, complete=not (config.checkpoint.resume and config.run.mode == "train"))
     return config
 
 
@@ -576,16 +576,17 @@ def unused(config: Config) -> list[str]:
     return sorted(names & config.given)
 
 
-def check(config: Config) -> None:
-    """Checks flags against each other. Raises ValueError that names both and the way out."""
-    for names, needed, holds in _NEEDS:
-        for name in names:
-            if name in config.given and not holds(config):
-                raise ValueError(f"--{name} is only read with {needed}; or leave --{name} out")
+def check(config: Config, complete: bool = True) -> None:
+    """Checks flags against each other. Raises ValueError that names both and the way out.
+
+    Args:
+      config: the flags.
+      complete: False where more will come from the checkpoint of a resumed training.
+    """
+    if complete:
+        _check_needs(config)
     data, model, optimizer, run = config.data, config.model, config.optimizer, config.run
     saved = config.checkpoint
-    if not (saved.resume and run.mode == "train"):  # it has its rows from its checkpoint
-        check_rows(config)
     wants_model = run.mode != "train" and not config.distribution.plan_only
     if wants_model and not saved.restore_checkpoint_path:
         raise ValueError(
@@ -635,8 +636,12 @@ def check(config: Config) -> None:
             raise ValueError(f"--{name} must be below 1, got {getattr(optimizer, name)}")
 
 
-def check_rows(config: Config) -> None:
-    """Raises ValueError where nothing says which rows are meant."""
+def _check_needs(config: Config) -> None:
+    """Raises ValueError for flags that would not be read, and where nothing says which rows."""
+    for names, needed, holds in _NEEDS:
+        for name in names:
+            if name in config.given and not holds(config):
+                raise ValueError(f"--{name} is only read with {needed}; or leave --{name} out")
     if not _draws_from_flags(config) and not config.data.dataset_path:
         raise ValueError(
             "--dataset_path is missing: give the folder that holds the feature spec, or train on "

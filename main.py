@@ -15,7 +15,8 @@ import config as configuration
 from config import Config
 from dataloading.feature_spec import FeatureSpec
 from runtime import checkpoint, device, distributed, predictions, run_folder
-from runtime.checkpoint.flags import adopt_flags, adopt_original, resume_flags
+from runtime.checkpoint.start import Start, find, set_up_flags
+from runtime.distributed import agreed
 from training import (
     Position,
     Stopped,
@@ -135,64 +136,19 @@ def execute(
       Stopped: a signal ended the training after a checkpoint.
     """
     # 1. Set-up: processes, device, seed.
-    world = distributed.connect(
-        config.distribution.rank_timeout_s, deterministic=config.run.deterministic
-    )
-    place = agreed(world, lambda: device.set_up(config.run, world.local_rank, world.local_size))
+    early = set_up_flags(config)
+    world = distributed.connect(config.distribution.rank_timeout_s, early.run.deterministic)
+    place = agreed(world, lambda: device.set_up(early.run, world.local_rank, world.local_size))
     world.check_agreement({**shared_flags(config), "the device": str(place)})
-    folder, path, saved_here = find_checkpoint(config, world)
+    start = find(config, world)
     try:
-        return execute_from(config, build, defaults, world, place, folder, path, saved_here)
+        return execute_from(start, config, build, defaults, world, place)
     finally:
-        if folder is not None:
-            folder.release()
+        start.release()
 
 
-def find_checkpoint(config: Config, world) -> tuple[checkpoint.Folder | None, Path | None, bool]:
-    """Where this run saves, taken by rank 0, and what it starts from, as rank 0 sees it.
-
-    Returns:
-      (folder or None, checkpoint or None, whether it is the folder's newest).
-    """
-    saving = config.run.mode == "train"
-    resume = config.checkpoint.resume if saving else None
-
-    def look():
-        if not world.is_chief:
-            return None, None, False
-        folder = path = None
-        if config.checkpoint.restore_checkpoint_path:
-            path = checkpoint.resolve(config.checkpoint.restore_checkpoint_path)
-        elif resume and resume != "auto":
-            path = checkpoint.resolve(resume, "--resume")
-        root = config.checkpoint.save_checkpoint_path
-        if resume and not root:
-            root = path.parent  # goes on where it was
-        if saving and root:
-            folder = checkpoint.Folder(root)
-            folder.take()
-        newest = folder.newest() if folder else None
-        if resume == "auto":
-            path = newest.path if newest else None
-        elif newest and not (resume and path.resolve().parent == folder.root):
-            raise ValueError(
-                f"--save_checkpoint_path {root} holds checkpoints of an earlier training "
-                f"({newest.path.name}): go on with it by --resume auto, or give another folder"
-            )
-        return folder, path, bool(newest and path and newest.path == path.resolve())
-
-    folder, path, saved_here = agreed(world, look)
-    told = [str(folder.root) if folder else None, str(path) if path else None, saved_here]
-    root, path, saved_here = world.gather_objects(told, "find_checkpoint")[0]
-    if root is not None and folder is None:
-        folder = checkpoint.Folder(root)
-    return folder, Path(path) if path else None, saved_here
-
-
-def execute_from(config, build, defaults, world, place, folder, path, saved_here):
-    """`execute`, from a checkpoint or from the start."""
-    resuming = path is not None and config.checkpoint.resume and config.run.mode == "train"
-    flag = "--resume" if resuming else "--restore_checkpoint_path"
+def execute_from(start: Start, config, build, defaults, world, place) -> dict[str, float]:
+    """`execute`, once it is known what to start from."""
 
     def check():
         if config.run.profiler_start_step is not None and config.run.profiled_rank >= world.size:
@@ -202,23 +158,12 @@ def execute_from(config, build, defaults, world, place, folder, path, saved_here
             )
         if config.run.mode == "predict" and world.is_chief:
             predictions.check_writable(config.run.predictions_path)
-        if path is None:
-            configuration.check_rows(config)
-            return config, None, []
-        with checkpoint.offering_the_previous(path, flag):
-            saved = checkpoint.describe(path)
-        if resuming:
-            adopted, changed = resume_flags(config, saved.description, str(path))
-            configuration.check_rows(adopted)
-            return adopted, saved, changed
-        adopt = adopt_original if checkpoint.is_original(path) else adopt_flags
-        return adopt(config, saved.description), saved, []
+        return start.adopt(config)
 
     config, saved, changed = agreed(world, check)
     world.check_agreement(
         {
             "the checkpoint": (saved.description, saved.state) if saved else None,
-            "whether --save_checkpoint_path is given": folder is not None,
             **shared_flags(config),
         }
     )
@@ -232,51 +177,55 @@ def execute_from(config, build, defaults, world, place, folder, path, saved_here
 
     def make() -> Recipe:
         made = build(config, spec, world, place)
-        if saved is None:
-            return made
-        with checkpoint.offering_the_previous(path, flag):
-            if resuming:
-                check_same_rows(saved.description, config, made, spec_hash, f"checkpoint {path}")
-                checkpoint.restore(path, training_weights(made))
-            elif checkpoint.is_original(path):
-                tables = [w for w in made.model.weights_to_save() if w.name.startswith("sparse/")]
-                checkpoint.restore_original(path, tables)
-            else:
-                checkpoint.restore(path, made.model.weights_to_save())
+        if start.resumes:
+            where = f"checkpoint {start.path}"
+            check_same_rows(saved.description, config, made, spec_hash, where)
         return made
 
     recipe = agreed(world, make)
     world.check_agreement({**recipe.model_flags, **recipe.facts})
-    start = Position(**saved.state) if resuming else Position()
+    if start.path is not None:
+        agreed(world, lambda: restore(start, recipe, world))
+    position = Position(**saved.state) if start.resumes else Position()
 
     # 3. The log: parameters first, summary last.
     total_steps = None
     if config.run.mode == "train":
         total_steps = count_steps(config, recipe.train.num_batches)
         profiled_step = config.run.profiler_start_step
-        if profiled_step is not None and not start.step <= profiled_step < total_steps:
+        if profiled_step is not None and not position.step <= profiled_step < total_steps:
             raise ValueError(
                 f"--profiler_start_step {profiled_step} is never reached: the training has "
-                f"{total_steps} steps, the first is {start.step}"
+                f"{total_steps} steps, the first is {position.step}"
             )
     run_dir = agreed(world, lambda: run_folder.make_run_dir(config) if world.is_chief else None)
     run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
     with agreed(
         world,
-        lambda: run_folder.open_log(config, defaults, run_dir, world, total_steps, start.step),
+        lambda: run_folder.open_log(config, defaults, run_dir, world, total_steps, position.step),
     ) as log:
         log.message(describe(recipe, place, config))
         note_flags(config, place, log)
-        if path is not None:
-            log.message(describe_start(config, path, start, total_steps, changed))
+        if start.path is not None:
+            log.message(describe_start(config, start.path, position, total_steps, changed))
+            note_versions(saved, log)
         try:
             if config.run.mode == "train":
                 described = description(config, recipe, spec_hash)
                 if why := described.get("no_resume"):
                     log.message(f"note: checkpoints of this training cannot be resumed: {why}")
                 summary = train(
-                    *(config, recipe, place, world, log, run_dir, total_steps, folder, start),
-                    *(saved_here, described),
+                    config,
+                    recipe,
+                    place,
+                    world,
+                    log,
+                    run_dir=run_dir,
+                    total_steps=total_steps,
+                    folder=start.folder,
+                    position=position,
+                    saved_here=start.is_newest,
+                    described=described,
                 )
             elif config.run.mode == "eval":
                 summary = evaluate(recipe, world, log, run_dir)
@@ -321,14 +270,37 @@ def note_flags(config: Config, place: device.Device, log) -> None:
         log.message("note: --loss_scale is not used, bfloat16 has the range of float32")
 
 
-def describe_start(config: Config, path: Path, start, total_steps, changed) -> str:
+def restore(start: Start, recipe: Recipe, world) -> None:
+    """Sets the model, and for a training that goes on the optimizers, from a checkpoint."""
+    model = recipe.model
+    with checkpoint.offering_the_previous(start.path, start.flag):
+        if start.resumes:
+            checkpoint.restore(start.path, training_weights(recipe), world, everything=True)
+        elif checkpoint.is_original(start.path):
+            tables = [w for w in model.weights_to_save() if w.name.startswith("sparse/")]
+            checkpoint.restore_original(start.path, tables, world)
+        else:
+            checkpoint.restore(start.path, model.weights_to_save(), world)
+
+
+def note_versions(saved: checkpoint.Index, log) -> None:
+    """Says where software differs from that of the checkpoint."""
+    ours, theirs = device.describe(), saved.description.get("versions", {})
+    for name in ("python", "tensorflow", "numpy"):
+        if theirs.get(name, ours[name]) != ours[name]:
+            log.message(f"note: the checkpoint is of {name} {theirs[name]}, this is {ours[name]}")
+
+
+def describe_start(config: Config, path: Path, position, total_steps, changed) -> str:
     """One line on the checkpoint that a run starts from."""
-    if not start.step:
+    if not position.step:
         text = f"weights of {path}"
         if checkpoint.is_original(path):
             text += " (NVIDIA's layout: its tables; the MLPs and the interaction start anew)"
         return text
-    text = f"resumed {path} at step {start.step} of {total_steps}"
+    text = f"resumed {path} at step {position.step} of {total_steps}"
+    if position.step >= total_steps:
+        text += ": nothing is left to do"
     if changed:
         values = config.flat()
         given = ", ".join(f"--{name} {values[name]}" for name in changed)
@@ -338,8 +310,7 @@ def describe_start(config: Config, path: Path, start, total_steps, changed) -> s
 
 # Flags that may differ between processes: what they name is on each machine.
 _LOCAL_FLAGS = {
-    *("dataset_path", "restore_checkpoint_path", "save_checkpoint_path", "run_dir", "log_path"),
-    *("resume", "predictions_path", "tensorboard_dir"),
+    *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path"),
     *("inter_op_parallelism", "intra_op_parallelism"),
 }
 
@@ -347,17 +318,6 @@ _LOCAL_FLAGS = {
 def shared_flags(config: Config) -> dict[str, Any]:
     """The flags that must be the same in all processes."""
     return {f"--{name}": value for name, value in config.flat().items() if name not in _LOCAL_FLAGS}
-
-
-def agreed(world, action: Callable[[], Any]) -> Any:
-    """Does what every process does; if one cannot, all stop with its error."""
-    error = result = None
-    try:
-        result = action()
-    except (ValueError, OSError) as caught:
-        error = str(caught)
-    world.agree(error)
-    return result
 
 
 def load_feature_spec(config: Config) -> FeatureSpec | None:

@@ -87,7 +87,7 @@ def description(config: Config, recipe, spec_hash: str | None) -> dict[str, Any]
 
 def check_same_rows(saved: Mapping[str, Any], config: Config, recipe, spec_hash, where) -> None:
     """Raises ValueError where a training cannot go on with these rows, or not at all."""
-    if why := saved.get("no_resume"):
+    if why := saved.get("no_resume") or recipe.model.state_not_saved(recipe.groups):
         raise ValueError(f"{where} cannot be resumed: {why}")
     for name, ours in (("feature_spec", spec_hash), ("training_rows", recipe.train.num_rows)):
         if saved[name] != ours:
@@ -104,10 +104,11 @@ def train(
     place,
     world,
     log,
+    *,
     run_dir: Path,
     total_steps: int,
     folder: checkpoint.Folder | None,
-    start: Position,
+    position: Position,
     saved_here: bool,
     described: Mapping[str, Any],
 ) -> dict[str, float]:
@@ -118,8 +119,8 @@ def train(
       place: `runtime.device.Device`.
       total_steps: of the whole training, also of what an earlier run did.
       folder: of the checkpoints; None to save none.
-      start: where it starts; weights and optimizers are there already.
-      saved_here: the start is the newest checkpoint of `folder`.
+      position: where it starts, and what is moved on; weights and optimizers are there already.
+      saved_here: this is the newest checkpoint of `folder`.
       described: what checkpoints say of the model.
 
     Raises:
@@ -133,16 +134,18 @@ def train(
 
     options, rows = config.run, recipe.train
     trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale, world)
-    if start.trainer:
-        trainer.set_state(start.trainer)
+    at, begun, elapsed_before_s = position, position.step, position.elapsed_s
+    if at.trainer:
+        trainer.set_state(at.trainer)
+    weights = training_weights(recipe)
     evaluate_after = evaluation_batches(rows.num_batches, options.evals_per_epoch)
     note_schedule(config, log, total_steps)
-    timer = StepTimer(warmup_steps=min(10, (total_steps - start.step) // 2))
+    timer = StepTimer(warmup_steps=min(10, max(0, total_steps - begun) // 2))
     profiler = Profiler(options, run_dir, world)
-    at, elapsed_before_s = start, start.elapsed_s
-    good_step = start.step
+    good_step = begun
 
     def diverged(text: str) -> TrainingDiverged:
+        keeper.settle()
         return TrainingDiverged(
             f"{text}; {keeper.last_saved}. Try a smaller --learning_rate or a longer --warmup_steps"
         )
@@ -178,6 +181,7 @@ def train(
                 metrics = dict(recipe.evaluator.evaluate(keeper.tick))
             keeper.change_of_pace()
         except NonFiniteScores as error:
+            keeper.settle()
             raise TrainingDiverged(
                 f"between step {good_step - 1} and {good_step}: {error}; {keeper.last_saved}"
             ) from None
@@ -211,7 +215,7 @@ def train(
             at.trainer = trainer.state()
             check_losses(at.trainer["first_bad_step"], at.step)
             at.elapsed_s = elapsed_before_s + timer.elapsed_s
-            keeper.save(at.step, training_weights(recipe), described, asdict(at))
+            keeper.save(at.step, weights, described, asdict(at))
 
     def after_step() -> None:
         """What is due between steps."""
@@ -264,6 +268,10 @@ def train(
             keeper.finish()
         except checkpoint.NonFiniteWeight as error:
             raise diverged(f"the last steps left NaN or infinity in {error}") from None
+        except Exception:
+            if world.size == 1:  # other ranks may not come to this
+                keeper.settle()
+            raise
         if keeper.stopping and (at.step < total_steps or evaluation_due()) and not reached():
             again = "auto" if config.checkpoint.save_checkpoint_path else folder.root
             raise Stopped(

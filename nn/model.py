@@ -242,12 +242,13 @@ class RankingModel(keras.Model):
                 found.append(VariableWeight(f"{place}.scalars/{name}", scalar))
         if not self.embedding.trainable or self.state_not_saved(groups):
             return found
+        whole_tables = self.embedding.table_weights()
         for kind, slots in tables.state.items():
             of_variable = {
                 variable.ref(): slot
                 for variable, slot in zip(tables.variables_to_move, slots, strict=True)
             }
-            for table in self.embedding.table_weights():
+            for table in whole_tables:
                 name = f"sparse.{kind}/{table.name}"
                 found.append(table.state(name, of_variable, kind in tables.by_row))
         return found
@@ -255,7 +256,8 @@ class RankingModel(keras.Model):
     def state_not_saved(self, groups: Sequence[OptimizerGroup]) -> str | None:
         """Why a training cannot go on from `optimizer_weights`; None if it can."""
         tables = groups[1].optimizer
-        if not isinstance(self.embedding, MerlinEmbedding) or not tables.state:
+        kept = tables.state and self.embedding.trainable
+        if not isinstance(self.embedding, MerlinEmbedding) or not kept:
             return None
         return (
             "Merlin's distributed-embeddings does not give the optimizer's state of its tables: "

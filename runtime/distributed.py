@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -111,7 +111,7 @@ class World:
         if op not in ("mean", "sum", "min", "max"):
             raise ValueError(f"all_reduce {name!r}: op must be mean, sum, min or max, not {op!r}")
         name = _checked(name)
-        tensors = [tf.stop_gradient(tensor) for tensor in tensors]
+        tensors = [tf.stop_gradient(tf.convert_to_tensor(tensor)) for tensor in tensors]
         for tensor in tensors:
             if op == "mean" and not tensor.dtype.is_floating:
                 raise ValueError(
@@ -242,8 +242,8 @@ class World:
 
 def connect(
     timeout_s: float = DEFAULT_TIMEOUT_S,
-    start_timeout_s: float | None = None,
     deterministic: bool = False,
+    start_timeout_s: float | None = None,
 ) -> World:
     """Finds the other processes; a second call gives the same world.
 
@@ -253,9 +253,9 @@ def connect(
     Args:
       timeout_s: how long ranks wait for one that does not come to a collective, before all of
         them end with an error for which `explain` finds words.
+      deterministic: sums over ranks have the same bits in every run.
       start_timeout_s: how long they wait for one that does not start, before the process ends with
         exit code 2; at least a minute, and timeout_s, where not given.
-      deterministic: sums over ranks have the same bits in every run.
 
     Raises:
       ValueError: a launcher started several processes, and they cannot work together. N processes
@@ -292,6 +292,17 @@ def connect(
 def current() -> World:
     """The world of `connect()`; connects if nobody did."""
     return connect()
+
+
+def agreed(world: World, action: Callable[[], Any]) -> Any:
+    """Does what every process does; if one cannot, all stop with its error."""
+    error = result = None
+    try:
+        result = action()
+    except (ValueError, OSError) as caught:
+        error = str(caught)
+    world.agree(error)
+    return result
 
 
 def explain(error: BaseException) -> str | None:

@@ -3,9 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from runtime.distributed import World
 
 INTERVAL_S = 2.0
+
+# Between beats: steps may become slower.
+MOST_CALLS = 256
 
 
 class Heartbeat:
@@ -47,13 +52,52 @@ class Heartbeat:
         if self._world.size == 1:
             self._until_next = 1
             return known
-        import tensorflow as tf
-
         now = self._clock()
         pace = self._calls / max(now - self._last, 1e-6)  # calls a second
-        wanted = min(max(1, int(pace * self._interval_s)), 4 * self._calls)
-        sent = tf.constant([wanted, *known], tf.int64)
-        (agreed,) = self._world.all_reduce([sent], "max", "heartbeat")
+        wanted = min(max(1, int(pace * self._interval_s)), 4 * self._calls, MOST_CALLS)
+        sent = np.array([wanted, *known], np.int64)
+        agreed = np.asarray(self._world.all_reduce([sent], "max", "heartbeat")[0])
         self._calls = self._until_next = int(agreed[0])
         self._last = self._clock()
-        return [bool(value) for value in agreed[1:].numpy()]
+        return [bool(value) for value in agreed[1:]]
+
+
+class Meeting:
+    """Ranks that do unequal work, of which none may seem lost to the others meanwhile.
+
+    Collectives end a rank that waits longer than --rank_timeout_s. So ranks that still work look in
+    about once a second, and those that are done wait for that, look by look.
+
+        with Meeting(world, "reading") as meeting:
+            for ...:                     # as much as this rank has to do
+                work()
+                meeting.still_busy()
+
+    Leaving the block waits for all ranks, after an exception too.
+
+    Args:
+      world: the ranks; all make one meeting of this name.
+      name: of the collective.
+    """
+
+    def __init__(self, world: World, name: str, interval_s: float = 1.0):
+        self._world, self._name, self._interval_s = world, name, interval_s
+        self._last = time.monotonic()
+
+    def still_busy(self) -> None:
+        """To be called often; looks in when it is time."""
+        if self._world.size > 1 and time.monotonic() - self._last > self._interval_s:
+            self._look_in(busy=True)
+            self._last = time.monotonic()
+
+    def _look_in(self, busy: bool) -> bool:
+        sent = np.array([busy], np.int32)
+        return bool(np.asarray(self._world.all_reduce([sent], "max", self._name)[0])[0])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        if self._world.size > 1:
+            while self._look_in(busy=False):
+                continue

@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import time
 
 import numpy as np
 import pyarrow.parquet
@@ -12,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 import main as loop
 from nn.trainer import Trainer
 from runtime import checkpoint
+from runtime.checkpoint import writer
 from tests.tables import arrays_of
 from tests.test_entry_scripts import TINY, in_process, lines, tiny
 
@@ -93,6 +95,54 @@ def test_what_changes_is_said_and_what_may_not_is_refused(tiny, undisturbed, tmp
         name = flag.split("=")[0].replace("--no", "--")
         assert in_process(tmp_path / "run", *flags, flag)[0] == loop.USER_ERROR
         assert f"{name} " in (said := capsys.readouterr().err) and "differs from" in said, flag
+
+
+def test_all_flags_come_from_the_checkpoint(tiny, tmp_path, run_script):
+    """Also those that devices are set up with, before there is a checkpoint to agree on."""
+    model = tmp_path / "model"
+    flags = ("--amp", "--deterministic", "--exchange_dtype=float16", "--beta1=0.8", "--cpu")
+    flags = flags_of(tiny, f"--save_checkpoint_path={model}", "--max_steps=2", *flags)
+    done = run_script("dlrm.py", *flags, f"--run_dir={tmp_path / 'a'}")
+    assert done.returncode == 0, done.stderr
+    again = ("--max_steps=4", "--beta2=0.99", f"--run_dir={tmp_path / 'b'}")
+    done = run_script("dlrm.py", f"--resume={model}", *again)
+    assert done.returncode == 0, done.stderr
+    assert "train on CPU in bfloat16" in done.stdout
+    assert "other than before: --beta2 0.99, --max_steps 4" in done.stdout
+    used = lines(tmp_path / "b/log.json")[0]["data"]
+    assert used["exchange_dtype"] == "float16" and used["deterministic"] and used["beta1"] == 0.8
+
+
+def test_a_link_to_a_checkpoint_goes_on_where_that_is(undisturbed, tmp_path):
+    shutil.copytree(undisturbed / "model", tmp_path / "model")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/latest").symlink_to(checkpoint.resolve(tmp_path / "model"))
+    flags = (f"--resume={tmp_path / 'links/latest'}", "--epochs=4")
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    assert [p.name for p in (tmp_path / "links").iterdir()] == ["latest"]
+    assert checkpoint.resolve(tmp_path / "model").name == "00005-step-16"
+
+
+def test_fewer_steps_than_there_were(undisturbed, tmp_path, capsys):
+    shutil.copytree(undisturbed / "model", tmp_path / "model")
+    flags = (f"--resume={tmp_path / 'model'}", "--max_steps=4")
+    code, summary = in_process(tmp_path / "run", *flags)
+    assert code == 0 and summary["steps"] == 12
+    assert "at step 12 of 4: nothing is left to do" in capsys.readouterr().out
+
+
+def test_a_good_checkpoint_that_is_being_written_survives_the_end(
+    tiny, tmp_path, monkeypatch, capsys
+):
+    """The loss diverges while the files of an earlier step are on their way to the disk."""
+    original = writer._sync_file
+    monkeypatch.setattr(writer, "_sync_file", lambda file: (time.sleep(0.02), original(file)))
+    flags = (f"--dataset_path={tiny}", *TINY, "--learning_rate=1e25", "--warmup_steps=0")
+    flags += (f"--save_checkpoint_path={tmp_path / 'model'}", "--checkpoint_every=1")
+    assert in_process(tmp_path / "run", *flags, "--epochs=9")[0] == loop.DIVERGED
+    (kept,) = checkpoint.Folder(tmp_path / "model").list()
+    assert kept.step == 1
+    assert f"the last checkpoint is {kept.path}" in capsys.readouterr().err
 
 
 def test_other_rows_are_refused(tiny, undisturbed, tmp_path, capsys):

@@ -116,19 +116,20 @@ class _Whole:
         self._layer = layer
         self._read: list[np.ndarray] | None = None
         self._written: list[np.ndarray | None] = [None] * num_tables
-        self._missing: list[int | None] = [None] * num_tables
+        self._missing: list[int | None] = [None] * num_tables  # elements
 
     def read(self, t: int) -> np.ndarray | None:
         if self._read is None:
             self._read = self._layer.get_weights()  # collective; [] elsewhere than on rank 0
         return self._read[t] if self._read else None
 
-    def write(self, t: int, shape: tuple[int, int], row: int, values: np.ndarray) -> None:
+    def write(self, t: int, shape: tuple[int, int], row: int, values, column: int) -> None:
         if self._written[t] is None:
             self._written[t] = np.empty(shape, np.float32)
-            self._missing[t] = shape[0]
-        self._written[t][row : row + len(values)] = values
-        self._missing[t] -= len(values)
+            self._missing[t] = shape[0] * shape[1]
+        rows, columns = values.shape
+        self._written[t][row : row + rows, column : column + columns] = values
+        self._missing[t] -= values.size
         if all(missing == 0 for missing in self._missing):
             self._layer.set_weights(self._written)
 
@@ -170,5 +171,5 @@ class MerlinTable:
         return np.ascontiguousarray(self.whole.read(self.number)[box.row : box.row_end])
 
     def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
-        """Rows of the table; all tables are set when the last row has come."""
-        self.whole.write(self.number, self.shape, row, values)
+        """Rows and columns of the table; all tables are set when the last one is whole."""
+        self.whole.write(self.number, self.shape, row, values, column)

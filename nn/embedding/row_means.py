@@ -71,15 +71,19 @@ class RowMeans:
         for rank in range(self._world.size):
             shared = [t for t in own if rank in self._tables[t][1]]
             sent += [own[t] for t in shared]
-            senders += shared
+            senders += [(rank, t) for t in shared]
             counts = [tf.size(own[t]) for t in shared]
             sizes.append(tf.add_n(counts) if counts else tf.constant(0))
         received, _ = self._world.all_to_all(tf.concat(sent, axis=0), tf.stack(sizes), self._name)
         if not senders:
             return own
-        parts = {t: [part] for t, part in own.items()}
-        for t, part in zip(
-            senders, tf.split(received, [tf.size(own[t]) for t in senders]), strict=True
+        by_rank: dict[int, list[tuple[int, tf.Tensor]]] = {
+            t: [(self._world.rank, part)] for t, part in own.items()
+        }
+        for (rank, t), part in zip(
+            senders, tf.split(received, [tf.size(own[t]) for _, t in senders]), strict=True
         ):
-            parts[t].append(part)
-        return {t: tf.add_n(found) for t, found in parts.items()}
+            by_rank[t].append((rank, part))
+        # In the order of ranks, so that all holders of a row get the same bits.
+        ordered = {t: sorted(parts, key=lambda of: of[0]) for t, parts in by_rank.items()}
+        return {t: tf.add_n([part for _, part in parts]) for t, parts in ordered.items()}

@@ -1,5 +1,6 @@
 """The files of one checkpoint: index, .npy pieces, and the checksums of both."""
 
+import errno
 import json
 import math
 import os
@@ -18,6 +19,9 @@ from runtime.checkpoint.weight import BLOCK_BYTES, Box, matrix_of
 
 FORMAT = 2
 INDEX = "checkpoint.json"
+
+# File systems allow 255 bytes; rows and columns take up to 90.
+_LONGEST_STEM = 130
 
 # The index begins with the checksum of all that follows this line.
 _FIRST_LINE = re.compile(rb'\{"checksum": "([0-9a-f]{16})",\n')
@@ -74,6 +78,8 @@ def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
     escaped, because tables have the names of features, which are free text."""
     kind, _, rest = name.partition("/")
     stem, whole = quote(rest, safe=""), matrix_of(shape)
+    if len(stem) > _LONGEST_STEM:
+        stem = f"{stem[:_LONGEST_STEM]}~{checksum(rest.encode())}"
     if (box.row, box.row_end) != (whole.row, whole.row_end):
         stem += f",rows={box.row}-{box.row_end}"
     if (box.column, box.column_end) != (whole.column, whole.column_end):
@@ -148,19 +154,15 @@ class PieceReader:
 
     def check_header(self) -> None:
         """Checks the bytes before the values."""
-        self._stream.seek(0)
-        self._check(self._stream.read(self._piece.start), 0)
+        self._check(self._read(0, np.dtype("u1"), self._piece.start), 0)
 
     def block(self, number: int) -> tuple[Box, np.ndarray]:
         """(where it is in the weight, values [rows, columns]) of a block, checked."""
         box, rows = self._piece.box, self._piece.block_rows
         row = box.row + number * rows
         place = box._replace(row=row, row_end=min(row + rows, box.row_end))
-        self._stream.seek(self._piece.start + number * rows * self._row_bytes)
-        # Not mapped: mapped pages count as this process's memory.
-        values = np.fromfile(self._stream, self._dtype, place.size)
-        if values.size != place.size:
-            raise self._damaged("it ends too early")
+        start = self._piece.start + number * rows * self._row_bytes
+        values = self._read(start, self._dtype, place.size)
         self._check(values, number + 1)
         return place, values.reshape(place.rows, place.columns)
 
@@ -170,6 +172,17 @@ class PieceReader:
         first, last = max(wanted.row, box.row), min(wanted.row_end, box.row_end)
         for number in range((first - box.row) // rows, -(-(last - box.row) // rows)):
             yield self.block(number)
+
+    def _read(self, start: int, dtype: np.dtype, count: int) -> np.ndarray:
+        try:
+            self._stream.seek(start)
+            # Not mapped: mapped pages count as this process's memory.
+            values = np.fromfile(self._stream, dtype, count)
+        except OSError as error:
+            raise self._damaged(f"it cannot be read: {error.strerror}") from None
+        if values.size != count:
+            raise self._damaged("it ends too early, or cannot be read")
+        return values
 
     def _check(self, data, number: int) -> None:
         expected = self._piece.checksums[number]
@@ -236,18 +249,18 @@ def read_index(path: Path) -> Index:
     """What a checkpoint is.
 
     Raises:
-      Damaged: `checkpoint.json` was changed or cut.
-      ValueError: there is none, or it is of another format.
+      Damaged: `checkpoint.json` was changed or cut, is not there or cannot be read.
+      ValueError: it is of another format.
     """
     file = path / INDEX
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise ValueError(f"{path} is no checkpoint: {INDEX}: {error.strerror}") from None
+        raise Damaged(f"{path} is no checkpoint, or damaged: {INDEX}: {error.strerror}") from None
     first = _FIRST_LINE.match(data)
     if first is None:
         found = _format_of(data)
-        if found is not None:
+        if found not in (None, FORMAT):
             raise ValueError(f"{file} has format {found}, this version reads {FORMAT}")
         raise Damaged(f"{file} is damaged: it does not begin with its checksum")
     if checksum(data[first.end() :]) != first[1].decode():
@@ -280,5 +293,8 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has no such thing
+            raise
     finally:
         os.close(descriptor)

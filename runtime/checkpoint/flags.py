@@ -18,8 +18,9 @@ _SAME_TRAINING = {
 _OWN = {
     *("mode", "resume", "restore_checkpoint_path", "save_checkpoint_path", "predictions_path"),
     *("run_dir", "log_path", "tensorboard_dir", "profiler_start_step", "profiler_steps"),
-    *("profiled_rank", "run_eagerly", "tfdata_debug", "xla", "cpu", "inter_op_parallelism"),
-    *("intra_op_parallelism", "prefetch_batches", "warmup_batches"),
+    *("profiled_rank", "run_eagerly", "tfdata_debug", "cpu", "inter_op_parallelism"),
+    *("intra_op_parallelism", "prefetch_batches", "warmup_batches", "rank_timeout_s"),
+    *("plan_only", "plan_world_size"),
 }
 
 
@@ -83,6 +84,11 @@ def resume_flags(
     Raises:
       ValueError: a flag differs that makes another training of it; another version.
     """
+    if "original_layout" in description:
+        raise ValueError(
+            f"{where} has the layout of NVIDIA's recipe, with tables and nothing else: a training "
+            "cannot go on from it, but start from it with --restore_checkpoint_path"
+        )
     remembered, flags = _flags_of(description, where)
     if description.get("recipe") != config.recipe:
         raise ValueError(
@@ -90,17 +96,17 @@ def resume_flags(
             "that one"
         )
     ours = config.flat()
-    distribution = set(vars(config.distribution))
-    adopted = {n: v for n, v in flags.items() if n not in _OWN | distribution}
+    adopted = {name: value for name, value in flags.items() if name not in _OWN}
     adopted = _checked(config, {**adopted, **remembered}, where)
     fixed = _SAME_TRAINING | set(remembered)
     fixed |= {name for name in ours if name.startswith("synthetic_dataset_")}
+    fixed -= {"synthetic_dataset_valid_batches"}
     changed = []
     for name, value in list(adopted.items()):
         if name in fixed:
             _must_agree(config, name, value, where)
         elif name in config.given:
-            if ours[name] != value and name != "dataset_path":
+            if ours[name] != value:
                 changed.append(name)
             del adopted[name]
     resumed = config.replace(**adopted)

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import time
 from pathlib import Path
@@ -50,7 +51,7 @@ class Folder:
             return []
         for name in names:
             matched = _NAME.fullmatch(name)
-            if matched and (self.root / name / INDEX).exists():
+            if matched and (self.root / name).is_dir():
                 found.append(Saved(int(matched[1]), int(matched[2]), self.root / name))
         return sorted(found)
 
@@ -101,10 +102,13 @@ class Folder:
                     ) from None
                 time.sleep(0.2)
             except OSError:  # a file system without locks
+                os.close(lock)
+                lock = None
                 break
         self._lock = lock
         for name in os.listdir(self.root):
-            if name.startswith((_UNFINISHED, _DELETED)):
+            left_over = name.startswith((_UNFINISHED, _DELETED))
+            if left_over and (lock is not None or _is_old(self.root / name)):
                 shutil.rmtree(self.root / name, ignore_errors=True)
 
     def release(self) -> None:
@@ -117,16 +121,21 @@ class Folder:
         """A new folder for a checkpoint that is being written."""
         newest = self.newest()
         number = newest.number + 1 if newest else 1
-        staging = self.root / f"{_UNFINISHED}{number:05d}-step-{step}"
-        shutil.rmtree(staging, ignore_errors=True)  # of a save that failed
+        # A name of its own: ranks of a killed training may still write to theirs.
+        token = secrets.token_hex(4)
+        staging = self.root / f"{_UNFINISHED}{number:05d}-step-{step}.{token}"
         staging.mkdir(parents=True)
         return staging
 
     def publish(self, staging: Path) -> Path:
         """Gives a whole checkpoint its name."""
-        final = self.root / staging.name.removeprefix(_UNFINISHED)
+        final = self.root / staging.name.removeprefix(_UNFINISHED).partition(".")[0]
         os.rename(staging, final)
-        sync_folder(self.root)
+        try:
+            sync_folder(self.root)
+        except OSError:
+            os.rename(final, staging)
+            raise
         return final
 
     def keep_newest(self, count: int) -> None:
@@ -135,6 +144,14 @@ class Folder:
             hidden = self.root / f"{_DELETED}{saved.path.name}"
             os.rename(saved.path, hidden)
             shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _is_old(path: Path) -> bool:
+    """Whether nobody can be writing there any more."""
+    try:
+        return time.time() - path.stat().st_mtime > 24 * 3600
+    except OSError:
+        return False
 
 
 def resolve(path: str | os.PathLike, flag: str = "--restore_checkpoint_path") -> Path:

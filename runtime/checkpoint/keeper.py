@@ -1,5 +1,6 @@
 """When a training saves, and what it does about a save that failed."""
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -113,11 +114,20 @@ class Keeper:
         state: Mapping[str, Any],
     ) -> None:
         """Begins a checkpoint; raises what `tick` raises."""
+        self._saver.wait()
+        self._look(self._options.on_checkpoint_error == "stop")
         self._last_time = time.monotonic()
         self._minutes_due = False
         self._begun_step = step
         self._saver.save(step, weights, description, state)
         self._look(self._options.on_checkpoint_error == "stop")
+
+    def settle(self) -> None:
+        """Waits for what is under way and notes what became of it: the training has failed."""
+        if self._saver is not None:
+            self._saver.wait()
+            with contextlib.suppress(NonFiniteWeight):
+                self._look(stop=False, failed=True)
 
     def finish(self) -> None:
         """Waits for what is under way.
@@ -131,7 +141,7 @@ class Keeper:
             if self._failed is not None:  # said before; nothing was saved since
                 raise AgreedError(self._sentence(self._failed))
 
-    def _look(self, stop: bool) -> None:
+    def _look(self, stop: bool, failed: bool = False) -> None:
         for outcome in self._saver.outcomes():
             if outcome.fault is None:
                 self._last, self._failed = outcome, None
@@ -143,11 +153,14 @@ class Keeper:
             kind, name = outcome.fault
             if kind == "weight":
                 raise NonFiniteWeight(name)
-            self._failed, self._begun_step = outcome, None
+            self._failed = outcome
+            if outcome.step == self._begun_step:
+                self._begun_step = None
             text = self._sentence(outcome)
             if stop:
                 raise AgreedError(text)
-            self._log.message(f"warning: {text}. Training goes on (--on_checkpoint_error continue)")
+            why = "" if failed else ". Training goes on (--on_checkpoint_error continue)"
+            self._log.message(f"warning: {text}{why}")
 
     def _sentence(self, outcome: Outcome) -> str:
         text = outcome.fault[1]

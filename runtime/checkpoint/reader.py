@@ -19,6 +19,8 @@ from runtime.checkpoint.files import (
     rows_of_block,
 )
 from runtime.checkpoint.weight import Box, Weight, matrix_of
+from runtime.distributed import World
+from runtime.heartbeat import Meeting
 
 
 def describe(path: str | os.PathLike) -> Index:
@@ -33,22 +35,39 @@ def describe(path: str | os.PathLike) -> Index:
     return read_index(path)
 
 
-def restore(path: str | os.PathLike, weights: Sequence[Weight]) -> None:
+def restore(
+    path: str | os.PathLike,
+    weights: Sequence[Weight],
+    world: World = World(),
+    everything: bool = False,
+) -> None:
     """Reads weights from a checkpoint, whatever ranks and placement it was saved with.
+
+    All ranks call it together and wait for each other; one that raises has to tell the others.
 
     Every block that is read is checked before it is used; extra memory is one block. When an error
     is raised some weights may have been set already.
+
+    Args:
+      path: the checkpoint.
+      weights: what to set.
+      world: the ranks.
+      everything: the checkpoint may hold nothing else.
 
     Raises:
       Damaged: a file is missing, cut or changed.
       ValueError: a weight is missing or, in the folders of those that are wanted, left over; or has
         another shape or dtype.
     """
-    path = Path(path)
+    with Meeting(world, "checkpoint.restore") as meeting:
+        _restore(Path(path), weights, everything, meeting)
+
+
+def _restore(path: Path, weights: Sequence[Weight], everything: bool, meeting: Meeting) -> None:
     entries = read_index(path).weights
     wanted = {weight.name for weight in weights}
     folders = {name.partition("/")[0] for name in wanted}
-    there = {name for name in entries if name.partition("/")[0] in folders}
+    there = {name for name in entries if everything or name.partition("/")[0] in folders}
     missing, extra = sorted(wanted - there), sorted(there - wanted)
     if missing or extra:
         raise ValueError(
@@ -64,10 +83,10 @@ def restore(path: str | os.PathLike, weights: Sequence[Weight]) -> None:
             )
     for weight in weights:
         for held in weight.held():
-            _restore_box(path, entries[weight.name], weight, held)
+            _restore_box(path, entries[weight.name], weight, held, meeting)
 
 
-def _restore_box(path: Path, entry: WeightEntry, weight: Weight, held: Box) -> None:
+def _restore_box(path: Path, entry: WeightEntry, weight: Weight, held: Box, meeting) -> None:
     for piece in entry.pieces:
         if piece.box.overlap(held) is None:
             continue
@@ -76,6 +95,7 @@ def _restore_box(path: Path, entry: WeightEntry, weight: Weight, held: Box) -> N
             for place, values in reader.blocks(held):
                 common = place.overlap(held)
                 weight.write(common.row, _cut(values, place, common), common.column)
+                meeting.still_busy()
 
 
 def _cut(values: np.ndarray, place: Box, wanted: Box) -> np.ndarray:
@@ -87,7 +107,9 @@ def _cut(values: np.ndarray, place: Box, wanted: Box) -> np.ndarray:
 def rows_of(path: Path, entry: WeightEntry) -> Iterator[np.ndarray]:
     """A whole weight as runs of rows [any, columns], in order; every block checked."""
     whole = matrix_of(entry.shape)
-    for run in whole.blocks(rows_of_block(whole.columns, entry.dtype)):
+    # So that few blocks are read twice.
+    rows_each = max((piece.block_rows for piece in entry.pieces), default=1)
+    for run in whole.blocks(rows_each):
         values = np.empty((run.rows, run.columns), entry.dtype)
         for piece in entry.pieces:
             if piece.box.overlap(run) is None:
@@ -147,15 +169,23 @@ def original_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def restore_original(path: str | os.PathLike, tables: Sequence[Weight]) -> None:
+def restore_original(
+    path: str | os.PathLike, tables: Sequence[Weight], world: World = World()
+) -> None:
     """Reads the tables of NVIDIA's layout, `sparse/feature_{i}.npy` for table number i.
+
+    All ranks call it together, as `restore`.
 
     The layout has no checksums: sizes and values (finite) are all that can be checked.
 
     Raises:
       ValueError: another number of tables, another shape or dtype, a value that is not finite.
     """
-    path = Path(path)
+    with Meeting(world, "checkpoint.restore") as meeting:
+        _restore_original(Path(path), tables, meeting)
+
+
+def _restore_original(path: Path, tables: Sequence[Weight], meeting: Meeting) -> None:
     rows = original_config(path)["categorical_cardinalities"]
     ours = [weight.shape[0] for weight in tables]
     if rows != ours:
@@ -177,13 +207,13 @@ def restore_original(path: str | os.PathLike, tables: Sequence[Weight]) -> None:
                         f"it is {dtype.name} {list(shape)}, the model needs {weight.dtype.name} "
                         f"{list(weight.shape)}"
                     )
-                _read_original(stream, start, weight)
+                _read_original(stream, start, weight, meeting)
         except (OSError, ValueError) as error:
             text = getattr(error, "strerror", None) or error
             raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
 
 
-def _read_original(stream, start: int, weight: Weight) -> None:
+def _read_original(stream, start: int, weight: Weight, meeting: Meeting) -> None:
     columns, itemsize = weight.shape[1], weight.dtype.itemsize
     for held in weight.held():
         for block in held.blocks(rows_of_block(columns, weight.dtype)):
@@ -193,3 +223,4 @@ def _read_original(stream, start: int, weight: Weight) -> None:
             if not np.isfinite(values).all():
                 raise ValueError(f"not finite in rows {block.row} to {block.row_end - 1}")
             weight.write(block.row, values, block.column)
+            meeting.still_busy()

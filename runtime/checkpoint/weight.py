@@ -118,8 +118,7 @@ class VariableWeight:
     def read(self, box: Box) -> np.ndarray:
         """Rows of the variable."""
         values = self.variable.numpy().reshape(_rows_and_columns(self.shape))
-        # A copy: what TensorFlow gives may be the variable's own memory.
-        return values[box.row : box.row_end, box.column : box.column_end].copy()
+        return np.ascontiguousarray(values[box.row : box.row_end, box.column : box.column_end])
 
     def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
         """Sets rows of the variable."""

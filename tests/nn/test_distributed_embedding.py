@@ -10,10 +10,12 @@ from nn.embedding.embedding import Embedding
 from nn.embedding.gradient import sum_duplicates
 from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.plan import HOST, Shard, Table, plan
+from nn.embedding.row_means import RowMeans
 from nn.embedding.weights import TableUniform, TableWeight
 from nn.keras import keras
 from runtime.checkpoint import Box
 from runtime.distributed import World
+from tests.nn.fake_world import run_threads
 from tests.tables import whole_table
 
 
@@ -436,3 +438,19 @@ def test_two_shards_of_a_table_on_one_rank():
 def test_what_a_plan_cannot_do(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_all_holders_of_a_row_get_the_same_bits():
+    """A checkpoint keeps the state of one of them and gives it to all."""
+    whole = plan([Table("t", 500, 8)], 4, column_slice_threshold=1000)
+    assert len(whole.column_slices[0]) == 4
+
+    def means(world):
+        (group,) = whole.groups(world.rank)
+        held = tf.Variable(tf.zeros([group.rows, group.dim]))
+        sums = np.random.default_rng(world.rank).lognormal(0, 3, 500).astype("f")
+        return RowMeans(world, whole, [held], "means")([held], [tf.range(500)], [sums])[0].numpy()
+
+    first, *others = run_threads(4, means)
+    for other in others:
+        np.testing.assert_array_equal(first, other)

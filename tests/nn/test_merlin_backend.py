@@ -3,7 +3,10 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
+
+from nn.embedding.merlin import MerlinTable, _Whole
 
 FLAGS = (
     *("--dataset_type", "synthetic", "--synthetic_dataset_cardinalities", "50,9,30"),
@@ -123,3 +126,22 @@ def test_auto_is_ours_where_the_library_is_not(run_script, tmp_path):
     done = run_script("dlrm.py", *FLAGS, "--run_dir", tmp_path, "--embedding_backend", "auto")
     assert done.returncode == 0, done.stderr
     assert "embedding_backend" in done.stdout and "embedding_backend merlin" not in done.stdout
+
+
+def test_tables_that_were_saved_in_columns_are_read():
+    class Library:
+        def set_weights(self, tables):
+            self.tables = tables
+
+    library = Library()
+    whole = _Whole(library, 2)
+    for number in range(2):
+        table = MerlinTable(f"t{number}", (5, 4), whole, number)
+        values = np.arange(20, dtype="f").reshape(5, 4) + number
+        for column in (0, 1, 3):
+            table.write(0, values[:2, column : column + 1], column)
+            table.write(2, values[2:, column : column + 1], column)
+        assert not hasattr(library, "tables"), "column 2 is missing"
+        table.write(0, values[:, 2:3], 2)
+    np.testing.assert_array_equal(library.tables[0], np.arange(20).reshape(5, 4))
+    np.testing.assert_array_equal(library.tables[1], np.arange(20).reshape(5, 4) + 1)

@@ -12,9 +12,12 @@ import tensorflow as tf
 from nn.embedding.plan import DATA_PARALLEL, Shard
 from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
-from runtime.checkpoint import Folder, Saver, VariableWeight, files, folder, saver, weight
+from runtime.checkpoint import Folder, Saver, VariableWeight, files, folder, weight, writer
 from runtime.checkpoint.weight import Box, matrix_of
+from runtime.checkpoint.writer import Writer
 from runtime.distributed import World
+from runtime.heartbeat import Heartbeat, Meeting
+from tests.nn.fake_world import run_threads
 from tests.tables import whole_table
 
 
@@ -127,7 +130,7 @@ def test_any_cut_is_read_by_any_other(tmp_path, monkeypatch, before, after):
         row = table.local[0].shard.row_start
         by_row.write(row, whole[row : row + table.local[0].shard.rows, :1])
         for some in (table, by_row):
-            job = saver._Writing(tmp_path, 100, str)
+            job = Writer(tmp_path, 100, str)
             job.start()
             for box in some.saved_by(rank):
                 job.begin(some, box, files.rows_of_block(box.columns, some.dtype))
@@ -179,7 +182,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
             raise MemoryError(f"while {staging.name} is written")
 
     broken = [whole_table("sparse/cat", 5, tf.Variable(tf.zeros([7, 3])), kind=Broken)]
-    with pytest.raises(MemoryError, match="00002-step-0 is written"):
+    with pytest.raises(MemoryError, match="while .writing-00002-step-0"):
         checkpoint.save(tmp_path, broken, {"n": 2})
     assert checkpoint.resolve(tmp_path) == old
     assert saved(tmp_path, 2.0).name == "00002-step-0", "what was left over is removed"
@@ -271,8 +274,8 @@ def test_a_killed_training_frees_its_folder(tmp_path):
 def test_training_goes_on_while_files_are_written(tmp_path, monkeypatch):
     """`save` returns when all is copied out; what changes then is not in the checkpoint."""
     gate = threading.Event()
-    original = saver._sync_file
-    monkeypatch.setattr(saver, "_sync_file", lambda file: (gate.wait(30), original(file)))
+    original = writer._sync_file
+    monkeypatch.setattr(writer, "_sync_file", lambda file: (gate.wait(30), original(file)))
     weights = some_weights(1.0)
     taken = Folder(tmp_path)
     taken.take()
@@ -294,7 +297,7 @@ def test_training_goes_on_while_files_are_written(tmp_path, monkeypatch):
 
 def test_memory_for_what_is_not_written_is_bounded(tmp_path, monkeypatch):
     """With a writer that stands still the copying stops at the bound."""
-    for module in (files, saver):
+    for module in (files, writer):
         monkeypatch.setattr(module, "BLOCK_BYTES", 12288)
     gate, read = threading.Event(), []
     original = os.write
@@ -324,7 +327,7 @@ def test_memory_for_what_is_not_written_is_bounded(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda p: (p / "checkpoint.json").unlink(), "is no checkpoint: checkpoint.json: No such"),
+        (lambda p: (p / "checkpoint.json").unlink(), "or damaged: checkpoint.json: No such"),
         (lambda p: (p / "checkpoint.json").write_text("{"), "does not begin with its checksum"),
         (lambda p: (p / "checkpoint.json").write_text('{"format": 1}'), "has format 1"),
         (lambda p: (p / "sparse/cat.npy").unlink(), "sparse/cat.npy is missing or damaged"),
@@ -429,3 +432,61 @@ def test_the_previous_one_is_offered(tmp_path):
         checkpoint.offering_the_previous(second, "--resume"),
     ):
         checkpoint.restore(second, some_weights())
+
+
+def test_a_folder_that_lost_its_index_is_a_damaged_checkpoint(tmp_path):
+    """It is not passed over in silence, and its number is not given again."""
+    first, second = saved(tmp_path), saved(tmp_path)
+    (second / "checkpoint.json").unlink()
+    assert checkpoint.resolve(tmp_path) == second
+    with (
+        pytest.raises(checkpoint.Damaged, match=f"json: No such.* before it is --resume {first}"),
+        checkpoint.offering_the_previous(second, "--resume"),
+    ):
+        checkpoint.describe(second)
+    assert saved(tmp_path).name == "00003-step-0"
+
+
+def test_long_names_of_features_are_cut(tmp_path):
+    names = ["sparse/" + "ж" * 60 + end for end in "ab"]
+    weights = [VariableWeight(name, tf.Variable([float(i)])) for i, name in enumerate(names)]
+    path = checkpoint.save(tmp_path, weights, {})
+    for some in weights:
+        some.variable.assign([9.0])
+    checkpoint.restore(path, weights)
+    assert [float(some.variable[0]) for some in weights] == [0.0, 1.0]
+
+
+def test_a_rank_that_writes_longer_is_waited_for(tmp_path):
+    """Ranks look in about once a second: no time-out counts the whole wait."""
+
+    def work(world):
+        with Meeting(world, "work", interval_s=0.05) as meeting:
+            for _ in range(30 * world.rank):
+                time.sleep(0.01)
+                meeting.still_busy()
+        return time.monotonic(), len(world.calls)
+
+    (first, _), (last, calls) = run_threads(2, work)
+    assert abs(first - last) < 0.2, "all leave together"
+    assert 4 <= calls <= 8
+
+
+def test_beats_are_agreed_on_and_follow_the_pace():
+    def train(world):
+        now = [0.0]
+        beat = Heartbeat(world, interval_s=2.0, clock=lambda: now[0])
+        found = []
+        for step in range(400):
+            now[0] += 0.1 if step < 200 else 0.01
+            if (facts := beat(lambda step=step: [world.rank == 1 and step >= 250])) is not None:
+                found.append((step, facts[0]))
+        return found
+
+    first, second = run_threads(2, train)
+    assert first == second
+    steps = [step for step, _ in first]
+    gaps = np.diff([step for step in steps if 50 < step < 200])
+    assert (abs(gaps - 20) <= 1).all(), "every two seconds of steps of 0.1 s"
+    assert next(fact for step, fact in first if step >= 250)
+    assert not any(fact for step, fact in first if step < 250)

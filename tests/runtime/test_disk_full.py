@@ -235,8 +235,8 @@ def test_the_last_save_fails(mount, rows, run_script, undisturbed):
     assert done.returncode == 2, done
     (said,) = done.stderr.splitlines()
     assert re.fullmatch(
-        rf"dlrm: error: (the )?checkpoint of step {STEPS} failed: {NO_SPACE}; the last checkpoint is "
-        r"\S+/00001-step-3",
+        rf"dlrm: error: (the )?checkpoint of step {STEPS} failed: {NO_SPACE}; "
+        r"the last checkpoint is \S+/00001-step-3",
         said.replace(str(disk.path), "DISK"),
     ), said
     assert sum(line.startswith("warning: ") for line in messages(f"{disk.path} run")) >= 30

@@ -1,0 +1,49 @@
+"""A save and a restore on which rank 0 works longer than ranks wait for each other."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from nn.embedding.plan import Shard
+from nn.embedding.weights import LocalShard, TableWeight
+from runtime import checkpoint, distributed
+from runtime.checkpoint import writer
+
+TIMEOUT_S, SLOW_S = 3, 9
+
+
+class Slow(TableWeight):
+    """Rank 0 takes its time for every block that it reads from the checkpoint."""
+
+    def write(self, row, values, column=0):
+        time.sleep(SLOW_S / 3 if self.world.is_chief else 0)
+        super().write(row, values, column)
+
+
+if __name__ == "__main__":
+    world = distributed.connect(TIMEOUT_S)
+    rows, dim = 9 * 2048, 128  # blocks of 4 MiB are 8192 rows
+    bounds = [(0, rows - 1), (rows - 1, rows)]
+    shards = tuple(Shard(0, rank, *bounds[rank], 0, dim) for rank in range(2))
+    mine = tf.Variable(tf.fill([shards[world.rank].rows, dim], float(world.rank + 1)))
+    local = (LocalShard(shards[world.rank], mine, 0),)
+    table = Slow("sparse/t", (rows, dim), np.dtype("f"), world, shards, local)
+    if world.is_chief:
+        sync = writer._sync_file
+        writer._sync_file = lambda file: (time.sleep(SLOW_S), sync(file))
+    started = time.monotonic()
+    path = checkpoint.save(Path(sys.argv[1]), [table], {}, world)
+    saved_s = time.monotonic() - started
+    mine.assign(tf.zeros_like(mine))
+    checkpoint.restore(path, [table], world)
+    found = {
+        "saved_s": saved_s,
+        "restored_s": time.monotonic() - started - saved_s,
+        "values": np.unique(mine.numpy()).tolist(),
+    }
+    (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(found))
