@@ -142,7 +142,7 @@ def train(
     note_schedule(config, log, total_steps)
     timer = StepTimer(warmup_steps=min(10, max(0, total_steps - begun) // 2))
     profiler = Profiler(options, run_dir, world)
-    good_step = begun
+    good_step = at.trainer.get("seen_steps", begun)  # what came after was not reported yet
 
     def diverged(text: str) -> TrainingDiverged:
         keeper.settle()

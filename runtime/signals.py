@@ -29,7 +29,8 @@ class StopSignal:
 
     def __exit__(self, *exception):
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # None: a handler that was not installed from Python.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _receive(self, number, frame):
         now = time.monotonic()

@@ -184,8 +184,10 @@ def test_a_damaged_checkpoint_offers_the_one_before(tiny, undisturbed, tmp_path,
     assert str(file) in said
     previous = said.strip().rsplit("the one before it is --resume ", 1)[1]
     assert previous == str(tmp_path / "model/00002-step-10")
-    assert in_process(tmp_path / "run", *flags, f"--resume={previous}")[0] == 0
-    assert checkpoint.resolve(tmp_path / "model").name == "00004-step-12"
+    resume = (f"--resume={previous}", "--keep_checkpoints=2")
+    assert in_process(tmp_path / "run", *flags, *resume)[0] == 0
+    kept = [p.path.name for p in checkpoint.Folder(tmp_path / "model").list()]
+    assert kept == ["00002-step-10", "00004-step-12"], "the damaged one goes first"
     same_arrays(undisturbed / "model", tmp_path / "model")
 
 

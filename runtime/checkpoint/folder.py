@@ -41,6 +41,7 @@ class Folder:
     def __init__(self, root: str | os.PathLike):
         self.root = Path(os.path.realpath(root))
         self._lock: int | None = None
+        self._abandoned: set[Path] = set()
 
     def list(self) -> list[Saved]:
         """The checkpoints, oldest first."""
@@ -138,9 +139,16 @@ class Folder:
             raise
         return final
 
+    def go_back_to(self, path: Path) -> None:
+        """Says that a training goes on from an older checkpoint: newer ones, perhaps damaged, are
+        the first to be deleted."""
+        numbers = {saved.path: saved.number for saved in self.list()}
+        self._abandoned = {p for p, n in numbers.items() if n > numbers.get(path, n)}
+
     def keep_newest(self, count: int) -> None:
         """Deletes all checkpoints but the newest ones."""
-        for saved in self.list()[:-count]:
+        in_order = sorted(self.list(), key=lambda saved: saved.path not in self._abandoned)
+        for saved in in_order[:-count]:
             hidden = self.root / f"{_DELETED}{saved.path.name}"
             os.rename(saved.path, hidden)
             shutil.rmtree(hidden, ignore_errors=True)

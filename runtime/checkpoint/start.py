@@ -101,6 +101,8 @@ def find(config: Config, world: World) -> Start:
                 f"--save_checkpoint_path {root} holds checkpoints of an earlier training "
                 f"({newest.path.name}): go on with it by --resume auto, or give another folder"
             )
+        elif newest:
+            folder.go_back_to(path.resolve())
         is_newest = bool(newest and path and newest.path == path.resolve())
         return Start(folder, path, bool(resume and path), is_newest)
 

@@ -454,3 +454,25 @@ def test_all_holders_of_a_row_get_the_same_bits():
     first, *others = run_threads(4, means)
     for other in others:
         np.testing.assert_array_equal(first, other)
+
+
+def test_a_rank_without_columns_comes_to_the_exchange():
+    """In a graph, where TensorFlow leaves out what nothing comes of."""
+    whole = plan([Table("t", 500, 8), Table("u", 9, 2)], 3, column_slice_threshold=2000)
+    (without,) = set(range(3)) - {s.rank for s in whole.column_slices[0]}
+    calls = []
+
+    class Spy:
+        rank, size = without, 3
+
+        def all_to_all(self, tensor, splits, name):
+            count = tf.numpy_function(
+                lambda: calls.append(name) or np.int64(0), [], tf.int64, False
+            )
+            return tf.zeros([count], tensor.dtype), splits
+
+    groups = whole.groups(without)
+    variables = [tf.Variable(tf.zeros([group.rows, group.dim])) for group in groups]
+    means = RowMeans(Spy(), whole, variables, "means")
+    tf.function(lambda: means([], [], []), autograph=False)()
+    assert calls == ["means"]

@@ -1,0 +1,478 @@
+"""Trainings that are killed or stopped again and again end as the one that nobody disturbed.
+
+`tests/runtime/test_kill_points.py` kills saves at every call to the file system; here whole
+trainings are killed, at random moments.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from runtime import checkpoint
+from runtime.checkpoint import Folder
+from tests.ranks.conftest import ROOT
+
+MODEL = (
+    *("--embedding_dim", "16", "--bottom_mlp_dims", "16", "--top_mlp_dims", "16,1"),
+    *("--batch_size", "600", "--valid_batch_size", "600", "--warmup_steps", "0"),
+    *("--decay_steps", "0", "--seed", "1", "--deterministic", "--shuffle", "--optimizer", "adam"),
+    *("--rank_timeout_s", "20"),
+)
+STEPS_PER_EPOCH = 9  # of 5,300 rows; the last batch has 500
+# Between two kills a training saves up to three times and passes 4 steps on average.
+STEPS_PER_KILL = 12
+KILLED = ("--learning_rate", "0.002", "--checkpoint_every", "3", "--print_freq", "5")
+STARTED = "train on "  # what runs where: the checkpoint is read, the steps begin
+ENVIRONMENT = {
+    **os.environ,
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "OMP_NUM_THREADS": "1",
+    "HOROVOD_CYCLE_TIME": "1",  # steps of some milliseconds
+}
+STOPPED = 75
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory, run_script) -> Path:
+    """5,300 training rows and 1,001 of validation."""
+    folder = tmp_path_factory.mktemp("rows")
+    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "5300"]
+    command += ["--validation_rows", "1001", "--cardinalities", "1000,700,50,9,3"]
+    done = run_script(*command)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+# Starting and killing.
+
+
+class Training:
+    """`dlrm.py`, running in the background on some ranks; a context that leaves no process behind.
+
+    Args:
+      rows: the data set.
+      folder: gets `checkpoints`, and `run` with the log.
+      ranks: with 2 or more, horovodrun starts them.
+    """
+
+    def __init__(self, rows: Path, folder: Path, *flags: object, ranks: int = 1):
+        self.checkpoints, self.run_dir = folder / "checkpoints", folder / "run"
+        folder.mkdir(exist_ok=True)
+        launcher = [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", str(ranks)]
+        command = launcher if ranks > 1 else []
+        where = ("--dataset_path", rows, "--run_dir", self.run_dir)
+        where += ("--save_checkpoint_path", self.checkpoints)
+        command += [sys.executable, "dlrm.py", *map(str, (*where, *MODEL, *flags))]
+        threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+        self._output = folder / "output.txt"
+        with open(self._output, "w") as output:
+            self.process = psutil.Popen(
+                command,
+                cwd=ROOT,
+                env={**ENVIRONMENT, **(threads if ranks > 1 else {})},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.kill()
+
+    @property
+    def output(self) -> str:
+        """What launcher and ranks wrote so far."""
+        return self._output.read_text()
+
+    def ranks(self) -> list[psutil.Process]:
+        """The ranks' own processes, in their order."""
+        found = {}
+        for process in [self.process, *self.process.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if process.cmdline()[1:2] == ["dlrm.py"]:
+                    found[int(process.environ().get("HOROVOD_RANK", 0))] = process
+        return [found[rank] for rank in sorted(found)]
+
+    def kill(self) -> None:
+        """SIGKILL to the launcher and all below it; horovodrun's ranks have their own sessions."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes = [*self.process.children(recursive=True), self.process]
+            for process in processes:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(processes, timeout=20)
+        mine = str(self.checkpoints)
+        left = [p for p in psutil.process_iter(["cmdline"]) if mine in (p.info["cmdline"] or ())]
+        for process in left:
+            process.kill()
+        assert left == [], "processes were left behind"
+
+    def wait(self, timeout_s: float = 120) -> int:
+        """Exit code of what ends by itself."""
+        try:
+            return self.process.wait(timeout_s)
+        except psutil.TimeoutExpired:
+            pytest.fail(f"the training does not end:\n{self.output}")
+
+    def finish(self) -> None:
+        """Waits for the end of the training."""
+        assert self.wait() == 0, self.output
+
+    def wait_until(self, holds, timeout_s: float = 120, every_s: float = 0.002) -> None:
+        """Polls until `holds()`; the training must not end before."""
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            if self.process.poll() is not None and not holds():
+                pytest.fail(f"the training ended, exit code {self.wait()}:\n{self.output}")
+            if time.monotonic() > deadline:
+                pytest.fail(f"nothing happens:\n{self.output}")
+            time.sleep(every_s)
+
+    def wait_for_start(self) -> None:
+        """Until the steps begin."""
+        self.wait_until(lambda: STARTED in self.output, every_s=0.02)
+
+    def wait_for_checkpoints(self, count: int) -> None:
+        """Until so many more are there than now."""
+        now = newest(self.checkpoints)
+        self.wait_until(lambda: newest(self.checkpoints) >= now + count)
+
+    def hold_while_writing(self) -> None:
+        """Stops the clock of rank 0 while it writes a checkpoint."""
+        chief = self.ranks()[0]
+
+        def caught() -> bool:
+            if not writing(self.checkpoints):
+                return False
+            chief.suspend()
+            if writing(self.checkpoints):
+                return True
+            chief.resume()
+            return False
+
+        self.wait_until(caught, every_s=0.0005)
+
+
+def newest(folder: Path) -> int:
+    """Number of the newest checkpoint."""
+    saved = Folder(folder).newest()
+    return saved.number if saved else 0
+
+
+def writing(folder: Path) -> bool:
+    """Whether a checkpoint is being written."""
+    try:
+        return any(name.startswith(".writing-") for name in os.listdir(folder))
+    except FileNotFoundError:
+        return False
+
+
+def check_whole(folder: Path) -> int:
+    """Every checkpoint that has its name is whole; the newest one's step."""
+    saved = Folder(folder).list()
+    for one in saved:
+        faults = [fault for _, fault in checkpoint.verify(one.path) if fault]
+        assert faults == [], one
+        assert checkpoint.describe(one.path).state["step"] == one.step
+    return saved[-1].step if saved else 0
+
+
+# What a training ends with.
+
+
+def last_of(folder: Path) -> tuple[dict[str, bytes], dict]:
+    """(every file of arrays, where the training was without the times) of the last checkpoint."""
+    path = Folder(folder / "checkpoints").newest().path
+    files = {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*.npy"))}
+    state = checkpoint.describe(path).state
+    return files, {name: value for name, value in state.items() if name != "elapsed_s"}
+
+
+def losses(folder: Path) -> dict[tuple[int, int], set[float]]:
+    """By epoch and step the losses of the log; several where parts were trained again."""
+    found: dict[tuple[int, int], set[float]] = {}
+    for line in (folder / "run/log.json").read_text().splitlines():
+        entry = json.loads(line.removeprefix("DLLL "))
+        if entry["type"] == "LOG" and "loss" in entry["data"]:
+            found.setdefault(tuple(entry["step"]), set()).add(entry["data"]["loss"])
+    return found
+
+
+def check_same_end(folder: Path, reference: Path) -> None:
+    """Weights, optimizers' state, learning curve, best metrics: bit for bit those of the reference,
+    and so is every loss that was logged on the way."""
+    files, state = last_of(folder)
+    expected_files, expected_state = last_of(reference)
+    assert len({name.split("/")[0] for name in files}) >= 6, "dense and sparse, and their state"
+    assert list(files) == list(expected_files)
+    assert [name for name in files if files[name] != expected_files[name]] == []
+    assert state.keys() == expected_state.keys()
+    for name in ("train_loss", "validation_loss", "validation_auc"):
+        curve, expected = state["history"][name], expected_state["history"][name]
+        missing = [point for point in expected if point not in curve]
+        assert curve == expected, f"{name}: {missing} are missing, or other points are there"
+    assert state == expected_state
+    logged = losses(folder)  # where it was stopped there is one more
+    for place, expected in losses(reference).items():
+        assert logged[place] == expected, place
+    check_whole(folder / "checkpoints")
+    left = sorted(os.listdir(folder / "checkpoints"))
+    assert len(left) == 3 and left[0] == ".lock", left
+
+
+@pytest.fixture(scope="module")
+def undisturbed(rows, tmp_path_factory):
+    """`undisturbed(ranks, *flags)`: the folder of a training to its end, made once."""
+    made: dict[tuple, Path] = {}
+
+    def train(ranks: int, *flags: object) -> Path:
+        key = (ranks, *map(str, flags))
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("undisturbed")
+            with Training(rows, made[key], *flags, ranks=ranks) as training:
+                training.finish()
+        return made[key]
+
+    return train
+
+
+# Killed.
+
+
+def flags_for(kills: int, ranks: int) -> tuple[str, ...]:
+    """A training that is long enough; on one process with an evaluation after every step."""
+    epochs = -(-kills * STEPS_PER_KILL // STEPS_PER_EPOCH)
+    evals = STEPS_PER_EPOCH if ranks == 1 else 1
+    return *KILLED, "--epochs", str(epochs), "--evals_per_epoch", str(evals)
+
+
+def kill_at_random(training: Training, draw, in_writing: bool, who: str) -> None:
+    """Kills at a random moment between its first steps and its third checkpoint.
+
+    Args:
+      draw: numpy's random generator.
+      in_writing: while a checkpoint is being written.
+      who: "all" processes, or "one" of the ranks, after which the others must end by themselves.
+    """
+    training.wait_for_start()
+    checkpoints = int(draw.integers(0, 3))
+    training.wait_for_checkpoints(checkpoints)
+    time.sleep(draw.uniform(0, 0.1 if checkpoints else 0.6))
+    if in_writing:
+        training.hold_while_writing()
+    assert training.process.poll() is None, training.output
+    if who == "all":
+        training.kill()
+        return
+    ranks = training.ranks()
+    victim = int(draw.integers(0, len(ranks)))
+    ranks[victim].kill()
+    if in_writing:
+        ranks[0].resume()
+    assert training.wait(60) != 0
+    others = set(range(len(ranks))) - {victim}
+    assert f"Process {victim} exit with status code 137" in training.output, training.output
+    for other in others:
+        assert f"[{other}]<stderr>:dlrm: error: the {len(ranks)} processes cannot go on: rank " in (
+            training.output
+        ), training.output
+    assert f"cannot go on: rank {victim} ended" in training.output, training.output
+
+
+@pytest.mark.parametrize(
+    ("ranks", "who", "kills"),
+    [
+        pytest.param(1, ["all"], 5, id="one process"),
+        pytest.param(2, ["all", "one"], 4, id="2 ranks, all and one in turn"),
+        pytest.param(1, ["all"], 50, id="one process, 50 kills", marks=pytest.mark.long),
+        pytest.param(2, ["all"], 25, id="2 ranks, all, 25 kills", marks=pytest.mark.long),
+        pytest.param(2, ["one"], 25, id="2 ranks, one, 25 kills", marks=pytest.mark.long),
+    ],
+)
+def test_killed_again_and_again(rows, undisturbed, tmp_path, ranks, who, kills):
+    """Each start goes on from the newest checkpoint; a third of the kills come amid writing one."""
+    flags = (*flags_for(kills, ranks), "--resume", "auto")
+    draw = np.random.default_rng(kills)
+    step, in_writing, resumed = 0, 0, ""
+    for number in range(kills):
+        with Training(rows, tmp_path, *flags, ranks=ranks) as training:
+            kill_at_random(training, draw, number % 3 == 1, who[number % len(who)])
+        if step:
+            assert f"/checkpoints/{resumed} at step {step} of " in training.output
+        in_writing += writing(training.checkpoints)
+        before, step = step, check_whole(training.checkpoints)
+        assert step >= before
+        resumed = f"{newest(training.checkpoints):05d}-step-{step}"
+        note = "while one was written" if writing(training.checkpoints) else ""
+        print(f"kill {number + 1}: step {before} to {step} {note}")
+    assert step > 0
+    assert in_writing >= kills // 3
+    with Training(rows, tmp_path, *flags, ranks=ranks) as training:
+        training.finish()
+    check_same_end(tmp_path, undisturbed(ranks, *flags_for(kills, ranks)))
+
+
+# Stopped by a signal.
+
+
+def stopped_at(training: Training, name: str) -> int:
+    """Step at which the training says it was stopped, once, with a checkpoint of that step."""
+    (step,) = re.findall(rf"dlrm: stopped by {name} at step (\d+) of \d+; ", training.output)
+    saved = Folder(training.checkpoints).newest()
+    assert saved.step == int(step)
+    assert f"the last checkpoint is {saved.path}. Go on with --resume auto" in training.output
+    check_whole(training.checkpoints)
+    return int(step)
+
+
+def test_stopped_and_resumed(rows, undisturbed, tmp_path):
+    """One process, SIGTERM and then SIGINT, where an evaluation is due after every step."""
+    flags = flags_for(5, ranks=1)
+    steps = []
+    for name in ("SIGTERM", "SIGINT"):
+        with Training(rows, tmp_path, *flags, "--resume", "auto") as training:
+            training.wait_for_start()
+            training.wait_for_checkpoints(2)
+            training.process.send_signal(getattr(signal, name))
+            assert training.wait() == STOPPED, training.output
+            steps.append(stopped_at(training, name))
+    assert 0 < steps[0] < steps[1]
+    with Training(rows, tmp_path, *flags, "--resume", "auto") as training:
+        training.finish()
+    check_same_end(tmp_path, undisturbed(1, *flags))
+
+
+def test_one_rank_gets_the_signal_and_all_stop(rows, undisturbed, tmp_path):
+    """SIGTERM to rank 1, then SIGINT to rank 0."""
+    flags = flags_for(4, ranks=2)
+    steps = []
+    for name, rank in (("SIGTERM", 1), ("SIGINT", 0)):
+        with Training(rows, tmp_path, *flags, "--resume", "auto", ranks=2) as training:
+            training.wait_for_start()
+            training.wait_for_checkpoints(2)
+            training.ranks()[rank].send_signal(getattr(signal, name))
+            assert training.wait(60) != 0
+            assert f"exit with status code {STOPPED}" in training.output, training.output
+            steps.append(stopped_at(training, name))
+    assert 0 < steps[0] < steps[1]
+    with Training(rows, tmp_path, *flags, "--resume", "auto", ranks=2) as training:
+        training.finish()
+    check_same_end(tmp_path, undisturbed(2, *flags))
+
+
+def test_stopped_while_it_evaluates(tmp_path, run_script):
+    """It stops before the evaluation is done, and the next run evaluates first."""
+    folder = tmp_path / "rows"
+    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "1200"]
+    command += ["--validation_rows", "400000", "--cardinalities", "100,9"]
+    done = run_script(*command)
+    assert done.returncode == 0, done.stderr
+    many = ("--valid_batch_size", "50")  # 8,000 batches, some 10 s
+    with Training(folder, tmp_path / "a", *many, "--learning_rate", "0.01") as training:
+        training.wait_until(lambda: "step 2/2  loss" in training.output)
+        time.sleep(0.5)
+        began = time.monotonic()
+        training.process.send_signal(signal.SIGTERM)
+        assert training.wait() == STOPPED, training.output
+        assert time.monotonic() - began < 4
+        assert stopped_at(training, "SIGTERM") == 2
+    assert "auc" not in training.output
+    (saved,) = Folder(training.checkpoints).list()
+    assert checkpoint.describe(saved.path).state["evaluated_step"] == 0
+    few = ("--valid_batch_size", "50000", "--resume", "auto")
+    with Training(folder, tmp_path / "a", *few) as training:
+        training.finish()
+    assert re.search(r"step 2/2  auc 0\.\d+", training.output), training.output
+    _, state = last_of(tmp_path / "a")
+    assert (state["step"], state["evaluated_step"]) == (2, 2)
+    assert state["best"]["best_auc_step"] == 2
+    assert [step for step, _ in state["history"]["train_loss"]] == [2]
+
+
+# Other ranks, other plans.
+
+LEGS = [
+    # Ranks, flags, and which pieces the tables of 1000, 700 and 50 rows must have.
+    (1, (), {"cat_0.npy", "cat_1.npy", "cat_2.npy"}),
+    (
+        4,
+        ("--row_slice_threshold", "16000", "--column_slice_threshold", "6000"),
+        {
+            *(f"cat_0,rows={r}-{r + 250}.npy" for r in (0, 250, 500, 750)),
+            *("cat_1,columns=0-8.npy", "cat_1,columns=8-16.npy", "cat_2.npy"),
+        },
+    ),
+    (
+        2,
+        (
+            *("--column_slice_threshold", "9000", "--data_parallel_threshold", "900"),
+            *("--row_slice_threshold", "999999"),  # not what the checkpoint brings along
+        ),
+        {
+            *("cat_0,columns=0-8.npy", "cat_0,columns=8-16.npy"),
+            *("cat_1,columns=0-8.npy", "cat_1,columns=8-16.npy", "cat_2.npy"),
+        },
+    ),
+    (
+        3,
+        ("--row_slice_threshold", "11000", "--dist_strategy", "memory_balanced"),
+        {
+            *("cat_0,rows=0-334.npy", "cat_0,rows=334-667.npy", "cat_0,rows=667-1000.npy"),
+            *("cat_1,rows=0-234.npy", "cat_1,rows=234-467.npy", "cat_1,rows=467-700.npy"),
+            "cat_2.npy",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "rowwise_adagrad",
+        pytest.param("adam", marks=pytest.mark.long),
+        pytest.param("adagrad", marks=pytest.mark.long),
+        pytest.param("lazy_adam", marks=pytest.mark.long),
+    ],
+)
+def test_other_ranks_and_plans(rows, undisturbed, tmp_path, optimizer):
+    """1, 4, 2 and 3 ranks train 7 steps each; the weights are those of one process."""
+    flags = ("--learning_rate", "0.001", "--embedding_optimizer", optimizer)
+    flags += ("--epochs", "4", "--evals_per_epoch", "0", "--max_steps")
+    for leg, (ranks, plan, expected) in enumerate(LEGS, 1):
+        steps = (*flags, str(7 * leg), "--resume", "auto")
+        with Training(rows, tmp_path, *steps, *plan, ranks=ranks) as training:
+            training.finish()
+        path = Folder(training.checkpoints).newest().path
+        assert path.name == f"{leg:05d}-step-{7 * leg}"
+        tables = {f.name for f in (path / "sparse").iterdir()}
+        assert {f for f in tables if re.match(r"cat_[012]\b", f)} == expected
+    reference = undisturbed(1, *flags, str(7 * len(LEGS)))
+    exported = [
+        export(folder, tmp_path / name) for folder, name in ((tmp_path, "a"), (reference, "b"))
+    ]
+    assert exported[0].keys() == exported[1].keys()
+    assert len({name.split("/")[0] for name in exported[0]}) >= 6
+    for name, values in exported[1].items():
+        np.testing.assert_allclose(exported[0][name], values, rtol=3e-5, atol=3e-5, err_msg=name)
+    mine, theirs = last_of(tmp_path)[1], last_of(reference)[1]
+    for name in ("step", "epoch", "row"):
+        assert mine[name] == theirs[name]
+
+
+def export(folder: Path, output: Path) -> dict[str, np.ndarray]:
+    """Whole arrays of the last checkpoint, by file."""
+    from runtime.checkpoint.__main__ import main
+
+    assert main(["export", str(folder / "checkpoints"), "--output", str(output)]) == 0
+    return {str(f.relative_to(output)): np.load(f) for f in sorted(output.rglob("*.npy"))}
