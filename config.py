@@ -213,7 +213,7 @@ class CheckpointConfig:
         choices=("continue", "stop"),
     )
     checkpoint_memory_mb: int = _flag(
-        128,
+        32,
         "memory of each process (MiB) for what is copied and not written yet; with more, training "
         "waits less",
         minimum=8,

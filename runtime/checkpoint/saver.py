@@ -20,7 +20,7 @@ from runtime.distributed import AgreedError, World
 from runtime.heartbeat import Meeting
 
 # What was copied out and is not written yet, at most; beside it there is one block.
-MEMORY_BYTES = 128 * 2**20
+MEMORY_BYTES = 32 * 2**20
 
 
 class Outcome(NamedTuple):
