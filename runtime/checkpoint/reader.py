@@ -83,19 +83,21 @@ def _restore(path: Path, weights: Sequence[Weight], everything: bool, meeting: M
             )
     for weight in weights:
         for held in weight.held():
-            _restore_box(path, entries[weight.name], weight, held, meeting)
+            for place, values in _parts_of(path, entries[weight.name], held):
+                weight.write(place.row, values, place.column)
+                meeting.still_busy()
 
 
-def _restore_box(path: Path, entry: WeightEntry, weight: Weight, held: Box, meeting) -> None:
+def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box, np.ndarray]]:
+    """(place, its values) of all of a box of a weight, block by block, checked."""
     for piece in entry.pieces:
-        if piece.box.overlap(held) is None:
+        if piece.box.overlap(wanted) is None:
             continue
         with PieceReader(path, piece, entry.dtype) as reader:
             reader.check_header()
-            for place, values in reader.blocks(held):
-                common = place.overlap(held)
-                weight.write(common.row, _cut(values, place, common), common.column)
-                meeting.still_busy()
+            for place, values in reader.blocks(wanted):
+                common = place.overlap(wanted)
+                yield common, _cut(values, place, common)
 
 
 def _cut(values: np.ndarray, place: Box, wanted: Box) -> np.ndarray:
@@ -111,14 +113,8 @@ def rows_of(path: Path, entry: WeightEntry) -> Iterator[np.ndarray]:
     rows_each = max((piece.block_rows for piece in entry.pieces), default=1)
     for run in whole.blocks(rows_each):
         values = np.empty((run.rows, run.columns), entry.dtype)
-        for piece in entry.pieces:
-            if piece.box.overlap(run) is None:
-                continue
-            with PieceReader(path, piece, entry.dtype) as reader:
-                reader.check_header()
-                for place, block in reader.blocks(run):
-                    common = place.overlap(run)
-                    _cut(values, run, common)[:] = _cut(block, place, common)
+        for place, part in _parts_of(path, entry, run):
+            _cut(values, run, place)[:] = part
         yield values
 
 
