@@ -11,14 +11,16 @@ PY := .venv/bin/python
 TENSORFLOW ?=
 # HOROVOD=no leaves Horovod out, which is built for some minutes, and with it several processes.
 HOROVOD ?= yes
-READY := .venv/installed $(if $(filter no,$(HOROVOD)),,.venv/horovod)
+# CUDA=1 insists on the GPU kernels of the fused op, CUDA=0 leaves them out; auto: where nvcc is.
+CUDA ?= auto
+READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod)
 
-.PHONY: help setup demo test test-ranks test-all lint format lock bench bench-ranks bench-checkpoints bench-loader bench-preparation clean
+.PHONY: help setup op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
-setup: $(READY) ## make .venv with every pinned package and Horovod (the other targets do this by themselves)
+setup: $(READY) ## make .venv with every pinned package, the fused op and Horovod (the other targets do this by themselves)
 
 .venv/installed: requirements.lock runtime/setup.sh
 	@bash runtime/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
@@ -26,6 +28,19 @@ setup: $(READY) ## make .venv with every pinned package and Horovod (the other t
 .venv/horovod: requirements-horovod.txt runtime/horovod.sh .venv/installed
 	@bash runtime/horovod.sh
 	@touch $@
+
+OP := tensorflow-dot-based-interact
+OP_SOURCES := $(wildcard $(addprefix $(OP)/,Makefile *.py *.toml */*.py */*/*.py */*/*/*.py */cc/*.h */cc/*/*.*))
+op: .venv/installed ## build and install the fused dot interaction (CUDA=1 or 0: with or without GPU kernels)
+	@bash $(OP)/install.sh "$(CUDA)"
+	@touch .venv/op
+
+.venv/op: $(OP_SOURCES) .venv/installed
+	@bash $(OP)/install.sh "$(CUDA)"
+	@touch $@
+
+op-wheel: .venv/op ## show the wheel of the fused dot interaction
+	@ls $(OP)/dist/*.whl
 
 demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
 	@rm -rf runs/demo/checkpoint
@@ -35,14 +50,14 @@ demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks
 	$(PY) dlrm.py --mode eval --dataset_path data/demo --restore_checkpoint_path runs/demo/checkpoint \
 	  --run_dir runs/demo-test
 
-data/demo/feature_spec.yaml: | .venv/installed
+data/demo/feature_spec.yaml: | .venv/installed .venv/op
 	$(PY) -m dataloading.synthetic --output data/demo --rows 2000000
 
 test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 	@$(PY) -m pytest tests --ignore=tests/ranks
 
-test-ranks: .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
+test-ranks: .venv/op .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
 	@$(PY) -m pytest tests/ranks
 
 test-all: $(READY) ## run all tests, the long sweeps too
@@ -54,13 +69,16 @@ lint: .venv/installed ## check style
 format: .venv/installed ## rewrite the code in the house format
 	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
 
-bench: .venv/installed .venv-torch/installed ## DLRM's training step beside a plain PyTorch DLRM, interleaved
+bench: .venv/installed .venv/op .venv-torch/installed ## DLRM's training step beside a plain PyTorch DLRM, interleaved
 	@$(PY) -m benchmarks.dlrm_training
 
-bench-ranks: .venv/horovod ## training on 2 ranks x 1 thread beside 1 rank x 2 threads, interleaved
+bench-op: .venv/op ## the fused dot interaction beside plain TensorFlow, interleaved
+	@$(PY) -m benchmarks.dot_interaction
+
+bench-ranks: .venv/op .venv/horovod ## training on 2 ranks x 1 thread beside 1 rank x 2 threads, interleaved
 	@$(PY) -m benchmarks.rank_scaling
 
-bench-checkpoints: .venv/installed ## what a checkpoint every 100 steps costs of the training, interleaved
+bench-checkpoints: .venv/op ## what a checkpoint every 100 steps costs of the training, interleaved
 	@$(PY) -m benchmarks.checkpoint_cost
 
 bench-loader: .venv/installed ## samples per second of the loader alone

@@ -52,6 +52,7 @@ class Recipe(NamedTuple):
         what the reader must know of them; `draw(folder, metrics)`. None without rows to evaluate.
       model_flags: the flags that a checkpoint must remember to build this model again.
       facts: what is worth knowing of model and data, for the log.
+      notes: what was chosen other than asked for, a sentence each.
       best_auc: gives the best AUC that any model can reach on `valid`, None where nobody knows.
     """
 
@@ -63,6 +64,7 @@ class Recipe(NamedTuple):
     evaluator: Any
     model_flags: Mapping[str, Any]
     facts: Mapping[str, Any]
+    notes: Sequence[str] = ()
     best_auc: Callable[[], float | None] = lambda: None
 
 
@@ -206,6 +208,8 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
     ) as log:
         log.message(describe(recipe, place, config))
         note_flags(config, place, log)
+        for note in recipe.notes:
+            log.message(f"note: {note}")
         if start.path is not None:
             log.message(describe_start(config, start.path, position, total_steps, changed))
             note_versions(saved, log)

@@ -3,7 +3,7 @@
 import math
 import re
 
-from config import Config, parse_embedding_dims
+from config import Config, meaning, parse_embedding_dims
 from dataloading import feature_spec as fs
 from main import Recipe
 
@@ -20,6 +20,7 @@ SHAPE_FLAGS = (
 def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
     """The ranking model, its rows, loss, optimizers and evaluator."""
     from nn.evaluator import ClickEvaluator
+    from nn.interaction import choose_dot
     from nn.losses import binary_cross_entropy
     from nn.model import RankingConfig, RankingModel
     from nn.optimizers import create_groups
@@ -30,6 +31,9 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
     wanted = config.distribution
     use_merlin = uses_merlin(wanted.embedding_backend)
     exchange_dtype = wanted.exchange_dtype
+    interaction, note = config.model.interaction, None
+    if interaction != "cross":
+        interaction, note = choose_dot(interaction, device.kind)
     model = RankingModel(
         RankingConfig(
             feature_names=features,
@@ -38,7 +42,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
             num_numerical=sum(spec.hotnesses(fs.NUMERICAL_CHANNEL)),
             bottom_mlp_dims=config.model.bottom_mlp_dims,
             top_mlp_dims=config.model.top_mlp_dims,
-            interaction=config.model.interaction,
+            interaction=interaction,
             num_cross_layers=config.model.num_cross_layers,
             cross_layer_projection_dim=config.model.cross_layer_projection_dim,
         ),
@@ -75,14 +79,16 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
             model.embedding.row_means(),
         ),
         evaluator=evaluator,
-        model_flags={name: getattr(config.model, name) for name in SHAPE_FLAGS},
+        model_flags={name: meaning(name, getattr(config.model, name)) for name in SHAPE_FLAGS},
         facts={
             **({"training_rows": train.num_rows} if train else {}),
             **({"evaluation_rows": valid.num_rows} if valid else {}),
             "tables": len(features),
+            "interaction": interaction,
             **({"embedding_backend": "merlin"} if use_merlin else {}),
             "parameters": sum(math.prod(weight.shape) for weight in model.weights_to_save()),
         },
+        notes=(note,) if note else (),
         best_auc=best_auc,
     )
 

@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--weights", required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--inter_op_threads", type=int, help="--threads where not given")
+    parser.add_argument("--interaction", default="dot")
     args = parser.parse_args()
     trainings, multiplications = {}, {}
 
@@ -60,7 +61,13 @@ def main() -> None:
 
     def start(precision: str) -> dict:
         amp = precision == "bfloat16"
-        config = configure(args.dataset_path, args.threads, args.inter_op_threads, amp=amp)
+        config = configure(
+            args.dataset_path,
+            args.threads,
+            args.inter_op_threads,
+            amp=amp,
+            interaction=args.interaction,
+        )
         trainings[precision] = Training(config)
         multiplications[precision] = Multiplications(precision)
         return {}

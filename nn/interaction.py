@@ -1,5 +1,7 @@
 """How features meet: DLRM's dot interaction and DCNv2's low-rank cross layers."""
 
+from types import ModuleType
+
 import numpy as np
 import tensorflow as tf
 
@@ -10,6 +12,61 @@ from runtime.device import derive_seed
 # The width of the result is padded to a multiple of this, so that the matrix products of the next
 # layer keep to the tile sizes of tensor cores and vector units.
 WIDTH_MULTIPLE = 8
+
+
+CUSTOM, PLAIN = "dot_custom", "dot_tensorflow"
+
+
+def custom_op() -> ModuleType:
+    """The module of the fused op, its library loaded.
+
+    Raises:
+      ImportError: it is not installed, or does not fit this TensorFlow; one sentence says which.
+    """
+    try:
+        from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops
+    except ModuleNotFoundError as error:
+        if error.name.split(".")[0] != "tensorflow_dot_based_interact":
+            raise
+        raise ImportError("tensorflow-dot-based-interact is not installed: run `make op`") from None
+    dot_based_interact_ops.library()
+    return dot_based_interact_ops
+
+
+def choose_dot(wanted: str, device: str) -> tuple[str, str | None]:
+    """Which implementation of the dot interaction `--interaction` means on this machine.
+
+    Args:
+      wanted: "dot" (the fastest that is there), "dot_custom", "dot_custom_cuda" or
+        "dot_tensorflow".
+      device: "CPU" or "GPU".
+
+    Returns:
+      ("dot_custom" or "dot_tensorflow", why it is not the op that was asked for or None).
+
+    Raises:
+      ValueError: "dot_custom_cuda" without a GPU or without the op's GPU kernels.
+    """
+    if wanted == PLAIN:
+        return PLAIN, None
+    missing = None
+    if wanted == "dot_custom_cuda" and device != "GPU":
+        missing = "there is no GPU"
+    else:
+        try:
+            built = custom_op().build()
+            if device == "GPU" and not built["cuda"]:
+                missing = "the op was built without GPU kernels: run `make op CUDA=1`"
+        except ImportError as error:
+            missing = str(error)
+    if missing is None:
+        return CUSTOM, None
+    if wanted == "dot_custom_cuda":
+        raise ValueError(
+            f"--interaction dot_custom_cuda needs the op's GPU kernels, but {missing}; or let the "
+            "toolkit choose with --interaction dot"
+        )
+    return PLAIN, f"--interaction {wanted} is computed by dot_tensorflow, for {missing}"
 
 
 def padded_width(width: int) -> int:
@@ -60,7 +117,14 @@ class DotInteraction(keras.layers.Layer):
         y = [bottom, x_1 . x_0, x_2 . x_0, x_2 . x_1, ..., 0, ...]
 
     Zeros pad the width to a multiple of 8.
+
+    Args:
+      implementation: "dot_custom", the fused op, or "dot_tensorflow".
     """
+
+    def __init__(self, implementation: str = PLAIN, *, name: str = "dot", dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.operation = custom_op().dot_based_interact if implementation == CUSTOM else None
 
     def call(self, embeddings: tf.Tensor, bottom: tf.Tensor | None) -> tf.Tensor:
         """Combines the features of a row.
@@ -74,6 +138,9 @@ class DotInteraction(keras.layers.Layer):
           of 8, where num_features = num_tables + 1; without `bottom` the first summand and the
           extra feature are missing.
         """
+        if self.operation is not None:
+            layout = "pairs" if bottom is None else "separate"
+            return self.operation(embeddings, bottom, layout=layout)
         if bottom is None:
             parts = [pairwise_dots(embeddings)]
         else:

@@ -31,7 +31,7 @@ class RankingConfig:
       num_numerical: numerical features; with 0 there is no bottom MLP.
       bottom_mlp_dims: layer sizes of the bottom MLP.
       top_mlp_dims: layer sizes of the top MLP; the last one is 1.
-      interaction: "dot_tensorflow" or "cross".
+      interaction: "dot_custom", "dot_tensorflow" (nn/interaction.py) or "cross".
       num_cross_layers: cross layers ("cross").
       cross_layer_projection_dim: rank of the cross layers ("cross").
 
@@ -61,14 +61,14 @@ class RankingConfig:
             return
         if len(self.feature_names) + bool(self.num_numerical) < 2 and self.feature_names:
             raise ValueError(
-                "--interaction dot_tensorflow needs two features to multiply, the data set has one "
+                "the dot interaction needs two features to multiply, the data set has one "
                 f"categorical feature ({self.feature_names[0]}) and no numericals: use "
                 "--interaction cross"
             )
         dims = set(self.embedding_dims)
         if len(dims) > 1:
             raise ValueError(
-                "--interaction dot_tensorflow multiplies embeddings with each other and needs one "
+                "the dot interaction multiplies embeddings with each other and needs one "
                 f"--embedding_dim for all tables, got {sorted(dims)}: give one integer, or use "
                 "--interaction cross"
             )
@@ -155,7 +155,7 @@ class RankingModel(keras.Model):
                 dtype=dtype,
             )
         else:
-            self.interaction = DotInteraction(name="dot", dtype=dtype)
+            self.interaction = DotInteraction(config.interaction, name="dot", dtype=dtype)
         self.top_mlp = MLP(
             config.top_mlp_dims, seed=seed, name="top_mlp", linear_output=True, dtype=dtype
         )

@@ -63,7 +63,7 @@ def test_train_eval_and_inference(script, tiny, tmp_path, run_script):
     log = lines(tmp_path / "train/log.json")
     assert log[0]["step"] == "PARAMETER"
     assert log[0]["data"]["recipe"] == ("dcnv2" if script == "dcnv2.py" else "dlrm")
-    assert log[0]["data"]["interaction"] == ("cross" if script == "dcnv2.py" else "dot_tensorflow")
+    assert log[0]["data"]["interaction"] == ("cross" if script == "dcnv2.py" else "dot")
     trained = summary(tmp_path / "train")
     assert trained["steps"] == 4
     assert 0 < trained["auc"] < 1

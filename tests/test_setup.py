@@ -36,6 +36,7 @@ def clone(root, tmp_path):
         "runtime/horovod.sh",
     ):
         (folder / name).write_bytes((root / name).read_bytes())
+    program(folder / "tensorflow-dot-based-interact", "install.sh", "echo op >>built")
     return folder
 
 
@@ -115,9 +116,11 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
         done = make(clone, "setup", *flags)
         assert done.returncode == 0, done.stderr
         assert (clone / "calls").read_text().count("made") == expected
+        assert (clone / "built").read_text().count("op") == expected
     os.utime(clone / "requirements.lock", (2**31, 2**31))
     make(clone, "setup", *flags)
     assert (clone / "calls").read_text().count("made") == 2
+    assert (clone / "built").read_text().count("op") == 2
     make(clone, "-B", "setup", *flags, "TENSORFLOW=tensorflow[and-cuda]==2.15.1")
     installed = (clone / "got.txt").read_text()
     assert "tensorflow[and-cuda]==2.15.1" in installed

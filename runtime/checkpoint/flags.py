@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from config import Config, kinds_of
+from config import Config, kinds_of, meaning
 
 # Of the generated rows' flags, those that say how many there are, not what they are.
 _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
@@ -47,7 +47,7 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
     adopted = _checked(config, adopted, where)
     for name, value in adopted.items():
         _must_agree(config, name, value, where)
-    return config.replace(**adopted)
+    return config.replace(**{k: value for k, value in adopted.items() if k not in config.given})
 
 
 def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
@@ -97,7 +97,7 @@ def resume_flags(
         )
     ours = config.flat()
     adopted = {name: value for name, value in flags.items() if name not in _OWN}
-    adopted = _checked(config, {**adopted, **remembered}, where)
+    adopted = _checked(config, {**remembered, **adopted}, where)
     fixed = _SAME_TRAINING | set(remembered)
     fixed |= {name for name in ours if name.startswith("synthetic_dataset_")}
     fixed -= {"synthetic_dataset_valid_batches"}
@@ -105,7 +105,7 @@ def resume_flags(
     for name, value in list(adopted.items()):
         if name in fixed:
             _must_agree(config, name, value, where)
-        elif name in config.given:
+        if name in config.given:
             if ours[name] != value:
                 changed.append(name)
             del adopted[name]
@@ -136,7 +136,7 @@ def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str
 
 def _must_agree(config: Config, name: str, value: Any, where: str) -> None:
     given = config.flat()[name]
-    if name in config.given and given != value:
+    if name in config.given and meaning(name, given) != meaning(name, value):
         raise ValueError(
             f"--{name} {given} differs from the checkpoint's {value} ({where}): leave the flag out "
             "to take the checkpoint's value"

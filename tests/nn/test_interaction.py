@@ -58,16 +58,41 @@ def test_gradient_equals_tensorflows_own(num_features, batch):
     np.testing.assert_allclose(pairwise_dots(rows), plain(rows), atol=1e-12)
 
 
-def test_dot_interaction_is_bottom_then_pairs_then_zeros():
+@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom"])
+def test_dot_interaction_is_bottom_then_pairs_then_zeros(implementation):
     bottom = tf.constant([[1.0, 2.0]])
     embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
-    result = DotInteraction()(embeddings, bottom)
+    result = DotInteraction(implementation)(embeddings, bottom)
     np.testing.assert_array_equal(result, [[1.0, 2.0, 11.0, 17.0, 39.0, 0.0, 0.0, 0.0]])
 
 
-def test_dot_interaction_without_numericals_has_pairs_only():
+@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom"])
+def test_dot_interaction_without_numericals_has_pairs_only(implementation):
     embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
-    np.testing.assert_array_equal(DotInteraction()(embeddings, None), [[39.0] + [0.0] * 7])
+    result = DotInteraction(implementation)(embeddings, None)
+    np.testing.assert_array_equal(result, [[39.0] + [0.0] * 7])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("numericals", [True, False])
+def test_both_implementations_give_the_same_output_and_gradients(numericals, dtype):
+    compute = dtype.removeprefix("mixed_")
+    bottom = tf.cast(tf.random.stateless_normal([9, 16], [1, 2]), compute)
+    embeddings = tf.cast(tf.random.stateless_normal([9, 5, 16], [3, 4]), compute)
+    inputs = [embeddings, bottom] if numericals else [embeddings]
+    results = []
+    for implementation in ("dot_tensorflow", "dot_custom"):
+        layer = DotInteraction(implementation, dtype=dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = layer(embeddings, bottom if numericals else None)
+            loss = tf.reduce_sum(tf.cast(output, tf.float32) * tf.range(9.0)[:, tf.newaxis])
+        assert output.dtype == compute
+        results.append([output, *tape.gradient(loss, inputs)])
+    tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[compute]
+    for plain, custom in zip(*results, strict=True):
+        plain, custom = (tf.cast(x, tf.float32).numpy() for x in (plain, custom))
+        np.testing.assert_allclose(custom, plain, rtol=tolerance, atol=tolerance * plain.max())
 
 
 def test_cross_layer_by_hand():

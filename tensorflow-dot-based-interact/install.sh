@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Builds the op's wheel and installs it into .venv; built once, then taken from ~/.cache. `make op` runs it.
+# Usage: install.sh auto|0|1 (the CUDA part where nvcc is found, never, or in any case)
+set -euo pipefail
+cuda=$1
+here=tensorflow-dot-based-interact
+python=$PWD/.venv/bin/python
+build() { make --no-print-directory -C "$here" "$@" PYTHON="$python" CUDA="$cuda"; }
+
+# What the library depends on: the sources, TensorFlow, the compilers, the architectures.
+build --silent build/settings
+key=$(cd "$here" && {
+  cat build/settings Makefile ./*.py
+  find tensorflow_dot_based_interact -name __pycache__ -prune -o -type f ! -name '_dot*_ops.*' -print0 | sort -z | xargs -0 sha256sum
+  "${CXX:-g++}" --version
+  ! command -v "${NVCC:-nvcc}" || "${NVCC:-nvcc}" --version
+  uname -m
+} | sha256sum | cut -c1-24)
+kept=${XDG_CACHE_HOME:-${HOME:-$PWD/.venv}/.cache}/recommenders-at-scale/dot-interact-$key
+
+if ! [ -d "$kept" ]; then
+  build -j2 wheel
+  mkdir -p "$kept.new.$$"
+  cp "$here"/dist/*.whl "$kept.new.$$"
+  mv -T "$kept.new.$$" "$kept" 2>/dev/null || rm -rf "$kept.new.$$"
+fi
+rm -rf "$here/dist" && mkdir "$here/dist" && cp "$kept"/*.whl "$here/dist"
+"$python" -m pip --disable-pip-version-check install -qq --no-index --no-deps --force-reinstall "$here"/dist/*.whl

@@ -1,0 +1,1 @@
+"""The dot interaction of DLRM as a fused TensorFlow op."""

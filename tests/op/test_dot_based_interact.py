@@ -1,0 +1,286 @@
+"""The TensorFlow op against a float64 reference, numeric gradients and the plain version."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_dot_based_interact.python.ops import reference
+from tensorflow_dot_based_interact.python.ops.dot_based_interact_ops import (
+    dot_based_interact,
+    library,
+)
+
+LOW_PRECISION = ["float16", "bfloat16"]
+SIZES = [
+    *itertools.product([1, 2, 3, 16, 27, 33], [1, 2, 7, 16, 33, 128]),
+    *((features, 16) for features in (8, 15, 17, 31, 32, 63, 64, 65, 100, 127, 128, 129)),
+    *((5, dim) for dim in (3, 8, 15, 17, 31, 63, 64, 127, 129, 255, 512, 1000, 1024, 1025)),
+    *((129, 1), (1, 1025), (129, 1025), (2, 1024)),
+]
+
+
+def make(batch, features, dim, dtype="float32", seed=0):
+    """(input, bottom, upstream) as tensors of `dtype`."""
+    rng = np.random.default_rng([seed, batch, features, dim])
+    width = reference.dot_based_interact(tf.zeros([1, features, dim]), tf.zeros([1, dim])).shape[1]
+    shapes = [(batch, features, dim), (batch, dim), (batch, width)]
+    return [tf.cast(rng.normal(size=shape).astype(np.float32), dtype) for shape in shapes]
+
+
+def exact(input, bottom, upstream, layout="joined"):
+    """Output and gradients to input and bottom in float64, from the definition."""
+    x, b, g = (t.numpy().astype(np.float64) for t in (input, bottom, upstream))
+    if layout == "separate":
+        x = np.concatenate([b[:, None], x], axis=1)
+    head = 0 if layout == "pairs" else x.shape[2]
+    rows, columns = np.tril_indices(x.shape[1], k=-1)
+    output = np.zeros_like(g)
+    output[:, :head] = b
+    end = head + len(rows)
+    output[:, head:end] = np.einsum("npd,npd->np", x[:, rows], x[:, columns])
+    # Pair by pair: a product with a matrix of zeros on its diagonal would turn infinities into NaN.
+    of_x, of_b = np.zeros_like(x), g[:, :head]
+    for pair, (i, j) in enumerate(zip(rows, columns, strict=True)):
+        of_x[:, i] += g[:, head + pair, None] * x[:, j]
+        of_x[:, j] += g[:, head + pair, None] * x[:, i]
+    if layout == "separate":
+        of_x, of_b = of_x[:, 1:], of_b + of_x[:, 0]
+    return output, of_x, of_b
+
+
+def run(function, input, bottom, upstream, **options):
+    """Output and gradients to input and bottom of `function`, in float64."""
+    with tf.GradientTape() as tape:
+        tape.watch([input, bottom])
+        output = function(input, bottom, **options)
+    gradients = tape.gradient(
+        output, [input, bottom], upstream, unconnected_gradients=tf.UnconnectedGradients.ZERO
+    )
+    return [tensor.numpy().astype(np.float64) for tensor in (output, *gradients)]
+
+
+def errors(found, expected):
+    """The largest error of each, relative to its largest number."""
+    return [
+        np.abs(f - e).max(initial=0) / max(np.abs(e).max(initial=0), 1e-30)
+        for f, e in zip(found, expected, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("batch", [0, 1, 255])
+def test_the_op_against_float64(batch):
+    for features, dim in SIZES:
+        tensors = make(min(batch, 3) if features * dim > 20_000 else batch, features, dim)
+        found = run(dot_based_interact, *tensors)
+        limits = errors(run(reference.dot_based_interact, *tensors), exact(*tensors))
+        for error, limit, factor in zip(
+            errors(found, exact(*tensors)), limits, (2, 3, 3), strict=True
+        ):
+            assert error <= factor * limit + 3e-7, (features, dim, error, limit)
+
+
+@pytest.mark.parametrize("dtype", LOW_PRECISION)
+def test_low_precision_errs_no_more_than_the_plain_version(dtype):
+    for features, dim in SIZES:
+        tensors = make(5, features, dim, dtype)
+        expected = exact(*tensors)
+        limits = errors(run(reference.dot_based_interact, *tensors), expected)
+        found = errors(run(dot_based_interact, *tensors), expected)
+        rounding = np.spacing(np.float16(1)) if dtype == "float16" else 2.0**-7
+        for error, limit, factor in zip(found, limits, (2, 3, 3), strict=True):
+            # Half a unit in the last place is what any result of this dtype may be off.
+            assert error <= max(factor * limit, rounding / 2), (features, dim, error, limit)
+
+
+@pytest.mark.parametrize("features", [1, 2, 5, 9])
+@pytest.mark.parametrize("layout", ["joined", "separate", "pairs"])
+def test_gradients_equal_numeric_ones(features, layout):
+    input, bottom, _ = make(3, features, 4)
+    bottom = bottom[:, :0] if layout == "pairs" else bottom
+
+    def both(input, bottom):
+        return dot_based_interact(input, bottom, layout=layout)
+
+    theory, numeric = tf.test.compute_gradient(both, [input, bottom], delta=1e-2)
+    for a, b in zip(theory, numeric, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", *LOW_PRECISION])
+@pytest.mark.parametrize("layout", ["separate", "pairs"])
+def test_other_layouts_equal_the_plain_version(layout, dtype):
+    for features, dim in ((1, 3), (2, 8), (26, 128), (26, 15), (128, 4)):
+        input, bottom, _ = make(5, features, dim, dtype)
+        bottom = bottom[:, :0] if layout == "pairs" else bottom
+        plain = reference.dot_based_interact(input, bottom, layout=layout)
+        upstream = tf.cast(tf.random.stateless_normal(plain.shape, [1, 2]), dtype)
+        expected = exact(input, bottom, upstream, layout)
+        limits = errors(
+            run(reference.dot_based_interact, input, bottom, upstream, layout=layout), expected
+        )
+        found = errors(run(dot_based_interact, input, bottom, upstream, layout=layout), expected)
+        rounding = {"float32": 6e-7, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+        for error, limit, factor in zip(found, limits, (2, 3, 3), strict=True):
+            assert error <= max(factor * limit, rounding)
+
+
+def test_no_bottom_mlp():
+    input = tf.constant([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
+    np.testing.assert_array_equal(
+        dot_based_interact(input, None, layout="pairs"), [[11, 17, 39, 0, 0, 0, 0, 0]]
+    )
+    with pytest.raises(ValueError, match="'joined' needs bottom_mlp_output"):
+        dot_based_interact(input, None)
+
+
+@pytest.mark.parametrize("function", [dot_based_interact, reference.dot_based_interact])
+def test_three_features_by_hand(function):
+    input = tf.constant([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
+    # The output begins with the second argument, whatever row 0 of the first is.
+    for bottom in (tf.constant([[7.0, 8.0]]), tf.constant([[[7.0, 8.0]]])):
+        output = function(input, bottom)
+        np.testing.assert_array_equal(output, [[7, 8, 11, 17, 39, 0, 0, 0]])
+
+
+def test_gradient_of_a_bottom_of_rank_3_has_rank_3():
+    input, bottom, upstream = make(4, 3, 8)
+    found = run(dot_based_interact, input, bottom[:, tf.newaxis], upstream)
+    assert found[2].shape == (4, 1, 8)
+    np.testing.assert_array_equal(found[2][:, 0], upstream[:, :8])
+
+
+@pytest.mark.parametrize("dtype", ["float32", *LOW_PRECISION])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_inf_pass_through(dtype, bad):
+    for features, dim in ((3, 4), (27, 128), (17, 33)):
+        clean, bottom, upstream = make(6, features, dim, dtype)
+        array = clean.numpy()
+        array[2, 1, 3] = bad
+        with np.errstate(invalid="ignore"):
+            expected = exact(tf.constant(array), bottom, upstream)
+        found = run(dot_based_interact, tf.constant(array), bottom, upstream)
+        for f, e in zip(found, expected, strict=True):
+            assert not np.isfinite(f[~np.isfinite(e)]).any()
+            others = np.arange(6) != 2
+            assert np.isfinite(f[others]).all()
+        untouched = run(dot_based_interact, clean, bottom, upstream)
+        for f, u in zip(found, untouched, strict=True):
+            np.testing.assert_array_equal(np.delete(f, 2, 0), np.delete(u, 2, 0))
+
+
+def test_a_view_that_is_not_contiguous_is_read_right():
+    whole = tf.random.stateless_normal([4, 6, 10], [1, 2])
+    part, bottom = whole[:, ::2, 1:6], whole[:, 0, 1:6]
+    np.testing.assert_allclose(
+        dot_based_interact(part, bottom), reference.dot_based_interact(part, bottom), rtol=1e-5
+    )
+
+
+def test_no_dimension_at_all():
+    output = dot_based_interact(tf.zeros([2, 3, 0]), tf.zeros([2, 0]))
+    np.testing.assert_array_equal(output, np.zeros([2, 8]))
+
+
+# Each one says which argument is wrong, and what it is.
+BAD = [
+    ([2, 3], [2, 4], {}, r"input must be \[batch, features, dim\], got \[2,3\]"),
+    ([2, 3, 4, 1], [2, 4], {}, r"input must be \[batch, features, dim\], got \[2,3,4,1\]"),
+    ([2, 3, 4], [4], {}, r"bottom_mlp_output must be \[batch, dim\] or .*, got \[4\]"),
+    ([2, 3, 4], [2, 2, 4], {}, r"bottom_mlp_output must be .*\[batch, 1, dim\], got \[2,2,4\]"),
+    ([2, 3, 4], [1, 4], {}, r"input has the batch \[2,3,4\], bottom_mlp_output another: \[1,4\]"),
+    ([2, 3, 4], [2, 5], {}, r"last dimension must be that of input, .*\[2,3,4\].*\[2,5\]"),
+    ([2, 0, 4], [2, 4], {}, r"input needs at least one feature, got \[2,0,4\]"),
+    ([2, 3, 4], [2, 4], {"layout": "pairs"}, r"must be 0 with layout 'pairs'"),
+    ([2, 3, 4], [2, 4], {"layout": "upside"}, r"layout.*upside"),
+]
+
+
+@pytest.mark.parametrize(("input", "bottom", "options", "message"), BAD)
+def test_bad_sizes_are_named(input, bottom, options, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        dot_based_interact(tf.zeros(input), tf.zeros(bottom), **options)
+
+
+@pytest.mark.parametrize(("input", "bottom", "options", "message"), BAD)
+def test_bad_sizes_are_named_when_a_graph_is_made(input, bottom, options, message):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
+        dot_based_interact(
+            tf.compat.v1.placeholder(tf.float32, input),
+            tf.compat.v1.placeholder(tf.float32, bottom),
+            **options,
+        )
+
+
+@pytest.mark.parametrize(("input", "bottom", "options", "message"), BAD[:-1])
+def test_bad_sizes_are_named_when_a_graph_without_shapes_runs(input, bottom, options, message):
+    @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
+    def call(input, bottom):
+        return dot_based_interact(input, bottom, **options)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        call(tf.zeros(input), tf.zeros(bottom))
+
+
+def test_bad_dtypes_are_named():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="double.*not in the list"):
+        dot_based_interact(tf.zeros([2, 3, 4], tf.float64), tf.zeros([2, 4], tf.float64))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="half"):
+        dot_based_interact(tf.zeros([2, 3, 4]), tf.zeros([2, 4], tf.float16))
+
+
+def test_a_device_that_is_not_there_is_named():
+    input, bottom = tf.zeros([2, 3, 4]), tf.zeros([2, 4])
+    tf.config.set_soft_device_placement(False)
+    try:
+        with (
+            pytest.raises(tf.errors.InvalidArgumentError, match="GPU:7"),
+            tf.device("/device:GPU:7"),
+        ):
+            dot_based_interact(input, bottom)
+    finally:
+        tf.config.set_soft_device_placement(True)
+
+
+def test_bad_upstream_gradients_are_named():
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"upstream must be \[2,8\], got \[2,9\]"
+    ):
+        library().dot_based_interact_grad(tf.zeros([2, 3, 4]), tf.zeros([2, 4]), tf.zeros([2, 9]))
+
+
+@pytest.mark.parametrize(
+    ("input", "bottom", "layout", "expected"),
+    [
+        ([8, 27, 128], [8, 128], "joined", [8, 480]),
+        ([None, 27, 128], [None, 128], "joined", [None, 480]),
+        ([None, 27, 128], [8, 1, 128], "joined", [8, 480]),
+        ([None, 27, None], [None, 128], "joined", [None, 480]),
+        ([None, None, 128], [None, 128], "joined", [None, None]),
+        ([None, 26, 128], None, "separate", [None, 480]),
+        ([None, 26, 128], [None, 128], "separate", [None, 480]),
+        ([5, 26, None], [None, None], "pairs", [5, 328]),
+        ([5, 26, None], [None, None], "joined", [5, None]),
+        (None, None, "joined", [None, None]),
+    ],
+)
+def test_shapes_are_inferred_as_far_as_known(input, bottom, layout, expected):
+    with tf.Graph().as_default():
+        input = tf.compat.v1.placeholder(tf.float32, input)
+        bottom = tf.compat.v1.placeholder(tf.float32, bottom)
+        output = dot_based_interact(input, bottom, layout=layout)
+        assert output.shape.as_list() == expected
+        gradients = tf.gradients(output, [input, bottom])
+        for gradient, tensor in zip(gradients, (input, bottom), strict=True):
+            assert gradient.shape.rank == tensor.shape.rank or tensor.shape.rank is None
+            assert gradient.shape.is_compatible_with(tensor.shape)
+
+
+def test_results_do_not_depend_on_how_the_batch_is_cut():
+    input, bottom, upstream = make(64, 27, 40)
+    whole = run(dot_based_interact, input, bottom, upstream)
+    for n in (0, 1, 31, 63):
+        one = run(dot_based_interact, input[n : n + 1], bottom[n : n + 1], upstream[n : n + 1])
+        for a, b in zip(whole, one, strict=True):
+            np.testing.assert_array_equal(a[n : n + 1], b)

@@ -1,0 +1,98 @@
+"""Which implementation is used, what it says of itself, and what happens without the op."""
+
+import json
+import sys
+
+import pytest
+import tensorflow as tf
+from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops as ops
+
+from nn.interaction import DotInteraction, choose_dot, custom_op
+
+
+@pytest.fixture
+def elsewhere(monkeypatch, tmp_path):
+    """The empty folder that the op takes for its own."""
+    monkeypatch.setattr(ops, "LIBRARY", tmp_path / "op.so")
+    monkeypatch.setattr(ops, "BUILD", tmp_path / "op.json")
+    ops.library.cache_clear()
+    yield tmp_path
+    ops.library.cache_clear()
+
+
+def describe(folder, **changes):
+    facts = {"tensorflow": tf.__version__, "cuda": [], **changes}
+    (folder / "op.json").write_text(json.dumps(facts))
+
+
+def test_the_op_is_the_default_and_says_what_it_was_built_with():
+    assert choose_dot("dot", "CPU") == ("dot_custom", None)
+    assert choose_dot("dot_custom", "CPU") == ("dot_custom", None)
+    assert choose_dot("dot_tensorflow", "GPU") == ("dot_tensorflow", None)
+    assert ops.build()["tensorflow"] == tf.__version__
+    assert ops.cpu_isa() in ("avx512", "avx2", "generic")
+
+
+@pytest.mark.parametrize("wanted", ["dot", "dot_custom"])
+def test_without_the_package_tensorflow_steps_in_and_says_so(wanted, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_dot_based_interact", None)
+    for name in [name for name in sys.modules if name.startswith("tensorflow_dot_based_interact.")]:
+        monkeypatch.delitem(sys.modules, name)
+    chosen, note = choose_dot(wanted, "CPU")
+    assert chosen == "dot_tensorflow"
+    assert f"--interaction {wanted} is computed by dot_tensorflow" in note
+    assert "not installed: run `make op`" in note
+
+
+def test_without_its_library_the_op_says_so_in_one_sentence(elsewhere):
+    for call in (custom_op, lambda: DotInteraction("dot_custom")):
+        with pytest.raises(ImportError, match=r"op\.so is not built: run `make op`") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    assert choose_dot("dot", "CPU")[0] == "dot_tensorflow"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"tensorflow": 3}'])
+def test_a_damaged_description_is_no_library(elsewhere, text):
+    (elsewhere / "op.so").write_bytes(b"")
+    (elsewhere / "op.json").write_text(text)
+    with pytest.raises(ops.LibraryMissing, match="run `make op`"):
+        ops.library()
+
+
+def test_a_library_for_another_tensorflow_is_not_loaded(elsewhere):
+    (elsewhere / "op.so").write_bytes(b"")
+    describe(elsewhere, tensorflow="2.9.1")
+    with pytest.raises(
+        ops.LibraryMissing, match=rf"built for TensorFlow 2\.9\.1, this is {tf.__version__}"
+    ):
+        ops.library()
+
+
+def test_a_damaged_library_is_named(elsewhere):
+    (elsewhere / "op.so").write_bytes(b"no library")
+    describe(elsewhere)
+    with pytest.raises(ops.LibraryMissing, match=r"op\.so cannot be loaded .*run `make op` again"):
+        ops.library()
+    chosen, note = choose_dot("dot_custom", "CPU")
+    assert chosen == "dot_tensorflow"
+    assert "cannot be loaded" in note
+
+
+def test_gpu_kernels_need_a_gpu():
+    with pytest.raises(
+        ValueError, match=r"dot_custom_cuda needs .* there is no GPU; .*--interaction dot"
+    ):
+        choose_dot("dot_custom_cuda", "CPU")
+
+
+def test_a_gpu_needs_gpu_kernels(monkeypatch):
+    monkeypatch.setattr(ops, "build", lambda: {"tensorflow": tf.__version__, "cuda": []})
+    with pytest.raises(ValueError, match=r"built without GPU kernels: run `make op CUDA=1`"):
+        choose_dot("dot_custom_cuda", "GPU")
+    chosen, note = choose_dot("dot", "GPU")
+    assert chosen == "dot_tensorflow"
+    assert "make op CUDA=1" in note
+    monkeypatch.setattr(ops, "build", lambda: {"tensorflow": tf.__version__, "cuda": ["90"]})
+    for wanted in ("dot", "dot_custom", "dot_custom_cuda"):
+        assert choose_dot(wanted, "GPU") == ("dot_custom", None)
