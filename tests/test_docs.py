@@ -76,8 +76,9 @@ def copy_of_the_repository(target: Path) -> Path:
     (target / ".venv").mkdir()
     for part in (ROOT / ".venv").iterdir():
         (target / ".venv" / part.name).symlink_to(part)
-    (target / ".venv/installed").unlink(missing_ok=True)
-    (target / ".venv/installed").touch()
+    for stamp in ("installed", "op"):  # newer than the copies that they depend on
+        (target / ".venv" / stamp).unlink(missing_ok=True)
+        (target / ".venv" / stamp).touch()
     return target
 
 

@@ -39,14 +39,23 @@ def exact(input, bottom, upstream, layout="joined"):
     output[:, :head] = b
     end = head + len(rows)
     output[:, head:end] = np.einsum("npd,npd->np", x[:, rows], x[:, columns])
-    # Pair by pair: a product with a matrix of zeros on its diagonal would turn infinities into NaN.
-    of_x, of_b = np.zeros_like(x), g[:, :head]
-    for pair, (i, j) in enumerate(zip(rows, columns, strict=True)):
-        of_x[:, i] += g[:, head + pair, None] * x[:, j]
-        of_x[:, j] += g[:, head + pair, None] * x[:, i]
+    symmetric = np.zeros([len(x), x.shape[1], x.shape[1]])
+    symmetric[:, rows, columns] = symmetric[:, columns, rows] = g[:, head:end]
+    of_x, of_b = symmetric @ x, g[:, :head]
+    if not np.isfinite(x).all():  # a row is not its own neighbour, but the product has 0 times it
+        of_x = gradient_by_pairs(x, g[:, head:end], rows, columns)
     if layout == "separate":
         of_x, of_b = of_x[:, 1:], of_b + of_x[:, 0]
     return output, of_x, of_b
+
+
+def gradient_by_pairs(x, g, rows, columns):
+    """Gradient of the dot products, without zeros that would turn infinities into NaN."""
+    gradient = np.zeros_like(x)
+    for pair, (i, j) in enumerate(zip(rows, columns, strict=True)):
+        gradient[:, i] += g[:, pair, None] * x[:, j]
+        gradient[:, j] += g[:, pair, None] * x[:, i]
+    return gradient
 
 
 def run(function, input, bottom, upstream, **options):

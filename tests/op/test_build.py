@@ -1,0 +1,143 @@
+"""How the op is built and packed: what is in the wheel, the CUDA part, and what is missing."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import tensorflow as tf
+from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops as ops
+
+NVCC = shutil.which("nvcc")
+CUOBJDUMP = shutil.which("cuobjdump")
+
+
+@pytest.fixture
+def package(root, tmp_path):
+    """A copy of the package's sources, in a folder with a space in its name."""
+    folder = tmp_path / "a copy" / "op"
+    built = shutil.ignore_patterns("build", "dist", "_dot_based_interact_ops.*", "*.egg-info")
+    shutil.copytree(root / "tensorflow-dot-based-interact", folder, ignore=built)
+    return folder
+
+
+def make(folder, *arguments, timeout=300, **environment):
+    return subprocess.run(
+        ["make", f"PYTHON={sys.executable}", *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_the_wheel_is_for_any_python_3_and_one_tensorflow(root):
+    (wheel,) = (root / "tensorflow-dot-based-interact/dist").glob("*.whl")
+    assert re.fullmatch(
+        rf"tensorflow_dot_based_interact-[\d.]+\+tf{tf.__version__}-py3-none-linux_\w+\.whl",
+        wheel.name,
+    )
+    with zipfile.ZipFile(wheel) as content:
+        names = content.namelist()
+        facts = json.loads(
+            content.read("tensorflow_dot_based_interact/python/ops/" + ops.BUILD.name)
+        )
+    for name in ("_dot_based_interact_ops.so", "dot_based_interact_ops.py", "reference.py"):
+        assert f"tensorflow_dot_based_interact/python/ops/{name}" in names
+    assert facts["tensorflow"] == tf.__version__
+
+
+@pytest.mark.skipif(NVCC is None, reason="no nvcc here: only the CPU part was built")
+def test_the_cuda_part_is_compiled_for_all_architectures_that_nvcc_knows(root):
+    makefile = (root / "tensorflow-dot-based-interact/Makefile").read_text()
+    wanted = re.search(r"^CUDA_ARCHITECTURES \?= (.*)$", makefile, re.MULTILINE)[1].split()
+    listed = subprocess.run([NVCC, "--list-gpu-arch"], capture_output=True, text=True, check=True)
+    known = set(re.findall(r"compute_(\d+)", listed.stdout))
+    expected = [name for name in wanted if name in known]
+    assert {"75", "80", "90"} <= set(expected)
+    assert ops.build()["cuda"] == expected
+
+
+@pytest.mark.skipif(CUOBJDUMP is None, reason="no cuobjdump here: it lists machine code")
+def test_the_library_has_the_machine_code_that_it_says():
+    listed = subprocess.run(
+        [CUOBJDUMP, "--list-elf", ops.LIBRARY], capture_output=True, text=True, check=False
+    )
+    assert sorted(set(re.findall(r"\.sm_(\d+)\.cubin", listed.stdout))) == sorted(
+        ops.build()["cuda"]
+    )
+
+
+def test_cuda_that_is_asked_for_and_not_there_is_one_sentence(package, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("bash", "make", "uname", "g++"):
+        (tools / name).symlink_to(shutil.which(name))
+    done = make(package, "CUDA=1", PATH=str(tools))
+    assert done.returncode != 0
+    assert re.search(
+        r"CUDA=1 asks for the CUDA part, but no nvcc is on the PATH.*NVCC=", done.stderr
+    )
+    done = make(package, "CUDA=yes")
+    assert "CUDA must be auto, 0 or 1, got yes" in done.stderr
+
+
+@pytest.mark.skipif(NVCC is None, reason="no nvcc here")
+def test_architectures_that_nvcc_does_not_know_are_named(package):
+    done = make(package, "CUDA_ARCHITECTURES=20 30")
+    assert done.returncode != 0
+    assert "none of CUDA_ARCHITECTURES=20 30 is known to" in done.stderr
+
+
+def test_a_wheel_without_a_library_is_refused(package):
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--version"],
+        cwd=package,
+        env={**os.environ, "PYTHONPATH": stand_ins(package)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "_dot_based_interact_ops.so is not built: run `make`" in done.stderr
+
+
+def stand_ins(folder) -> str:
+    """setuptools and wheel as far as setup.py looks at them before it looks for the library."""
+    modules = folder.parent / "modules"
+    (modules / "wheel").mkdir(parents=True)
+    (modules / "setuptools.py").write_text("Distribution = object\nsetup = None\n")
+    (modules / "wheel/__init__.py").write_text("")
+    (modules / "wheel/bdist_wheel.py").write_text("bdist_wheel = object\n")
+    return str(modules)
+
+
+@pytest.mark.long
+def test_the_op_under_sanitizers(package, root, run_script):
+    """Address and undefined-behaviour sanitizer around the tests of the op, bad input too."""
+    done = make(package, "CUDA=0", "SANITIZE=address,undefined")
+    assert done.returncode == 0, done.stderr
+    runtimes = [
+        subprocess.run(
+            ["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    done = run_script(
+        *("-m", "pytest", "-q", "-p", "no:faulthandler", "tests/op/test_dot_based_interact.py"),
+        env={
+            "LD_PRELOAD": " ".join(runtimes),
+            "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
+            "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+            "PYTHONPATH": str(package),
+        },
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "runtime error" not in done.stderr
