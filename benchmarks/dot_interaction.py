@@ -16,13 +16,19 @@ version in float32.
 
 import argparse
 import contextlib
+import ctypes
+import functools
 import gc
+import json
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks import dlrm_workload as workload
 from benchmarks import machine
@@ -33,57 +39,14 @@ from benchmarks.worker import timed_ms
 TARGET_RATIO = 3.0
 BATCH, FEATURES, DIM = 8192, workload.NUM_FEATURES, workload.EMBEDDING_DIM
 WARM_UP_CALLS = 3
+WIDTH = -(-workload.INTERACTION_WIDTH // 8) * 8
 OP, OURS, PLAIN = "op", "dot_tensorflow", "plain"
+BOTH = "forward and backward"
 STEP_SIDES = {"dot_custom": OP, "dot_tensorflow": OURS}
 
 
-class Side:
-    """One way to compute the interaction: its forward pass, and forward and backward together.
-
-    Args:
-      interact: (features, bottom) -> output.
-      features: [batch, features, dim].
-      bottom: [batch, dim].
-    """
-
-    def __init__(self, interact: Callable, features, bottom):
-        import tensorflow as tf
-
-        upstream = tf.cast(tf.random.normal(interact(features, bottom).shape), features.dtype)
-
-        @tf.function(autograph=False)
-        def forward():
-            return interact(features, bottom)
-
-        @tf.function(autograph=False)
-        def both():
-            with tf.GradientTape() as tape:
-                tape.watch((features, bottom))
-                output = interact(features, bottom)
-            return output, tape.gradient(output, (features, bottom), output_gradients=upstream)
-
-        self.calls = {"forward": forward, "forward and backward": both}
-        for call in self.calls.values():
-            for _ in range(WARM_UP_CALLS):
-                call()
-
-    def extra_mib(self) -> float:
-        """Memory of a forward and backward pass beyond that of inputs, output and gradients.
-
-        Counted from the resident memory, so that it also holds what the allocator keeps.
-        """
-        import tensorflow as tf
-
-        gc.collect()
-        machine.reset_peak_memory()
-        before = machine.peak_memory_mib()
-        results = self.calls["forward and backward"]()
-        kept = sum(x.shape.num_elements() * x.dtype.size for x in tf.nest.flatten(results)) / 2**20
-        return machine.peak_memory_mib() - before - kept
-
-
-def sides(dtype: str, apart: bool) -> dict[str, Side]:
-    """The sides of a comparison.
+def interactions(dtype: str, apart: bool) -> dict[str, Callable]:
+    """The sides of a comparison: functions of (features, bottom), of any batch.
 
     Args:
       dtype: "float32" or "bfloat16".
@@ -94,35 +57,107 @@ def sides(dtype: str, apart: bool) -> dict[str, Side]:
 
     from nn.interaction import DotInteraction, padded_width, pairwise_dots
 
-    tf.random.set_seed(1)
-    features = tf.cast(tf.random.normal([BATCH, FEATURES, DIM]), dtype)
-    bottom = features[:, 0, :]
     if apart:
-        embeddings = features[:, 1:, :]
-        layers = {name: DotInteraction(name, dtype=dtype) for name in STEP_SIDES}
-        return {side: Side(layers[name], embeddings, bottom) for name, side in STEP_SIDES.items()}
+        return {
+            side: DotInteraction(name, dtype="mixed_bfloat16" if dtype == "bfloat16" else dtype)
+            for name, side in STEP_SIDES.items()
+        }
 
     def ours(features, bottom):
         pairs = pairwise_dots(features)
         padding = padded_width(DIM + pairs.shape[1]) - DIM - pairs.shape[1]
-        return tf.concat([bottom, pairs, tf.zeros([BATCH, padding], features.dtype)], axis=1)
+        zeros = tf.zeros([tf.shape(features)[0], padding], features.dtype)
+        return tf.concat([bottom, pairs, zeros], axis=1)
 
-    interactions = {
+    return {
         OP: dot_based_interact_ops.dot_based_interact,
         OURS: ours,
         PLAIN: reference.dot_based_interact,
     }
-    return {name: Side(interact, features, bottom) for name, interact in interactions.items()}
+
+
+class Side:
+    """One way to compute the interaction: its forward pass, and forward and backward together."""
+
+    def __init__(self, interact: Callable, dtype: str, apart: bool):
+        import tensorflow as tf
+
+        generator = np.random.default_rng(1)
+        shapes = [(BATCH, FEATURES - apart, DIM), (BATCH, DIM), (BATCH, WIDTH)]
+        # From NumPy: TensorFlow keeps the memory of what it drops, and would use it again.
+        numbers = (generator.standard_normal(shape, np.float32) for shape in shapes)
+        inputs = [tf.constant(x.astype(tf.as_dtype(dtype).as_numpy_dtype)) for x in numbers]
+        signature = [tf.TensorSpec([None, *x.shape[1:]], dtype) for x in inputs]
+
+        @tf.function(autograph=False, input_signature=signature)
+        def forward(features, bottom, upstream):
+            return interact(features, bottom)
+
+        @tf.function(autograph=False, input_signature=signature)
+        def both(features, bottom, upstream):
+            with tf.GradientTape() as tape:
+                tape.watch((features, bottom))
+                output = interact(features, bottom)
+            return output, tape.gradient(output, (features, bottom), output_gradients=upstream)
+
+        self.inputs = inputs
+        self.functions = {"forward": forward, BOTH: both}
+
+    def call(self, what: str, samples: int = BATCH):
+        """The result of "forward" or `BOTH` for the first samples."""
+        whole = samples == BATCH
+        return self.functions[what](*(x if whole else x[:samples] for x in self.inputs))
+
+
+def extra_mib(side: str, dtype: str, apart: bool) -> float:
+    """Memory of a forward and backward pass beyond inputs, output and gradients: the peak of what
+    is resident, of a pass in which nothing can be taken from an earlier one."""
+    import tensorflow as tf
+
+    measured = Side(interactions(dtype, apart)[side], dtype, apart)
+    measured.call(BOTH, samples=1)  # everything but the tensors is there now
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    machine.reset_peak_memory()
+    before = machine.peak_memory_mib()
+    results = measured.call(BOTH)
+    kept = sum(x.shape.num_elements() * x.dtype.size for x in tf.nest.flatten(results)) / 2**20
+    return machine.peak_memory_mib() - before - kept
+
+
+def extra_mib_of_a_process(*what) -> float:
+    """`extra_mib`, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.dot_interaction", "--memory_of", json.dumps(what)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+def check_same_results(found: dict[str, Side]) -> None:
+    """Raises RuntimeError if the sides do not compute the same."""
+    import tensorflow as tf
+
+    results = {
+        name: [tf.cast(x, tf.float32).numpy() for x in tf.nest.flatten(side.call(BOTH, 64))]
+        for name, side in found.items()
+    }
+    tolerance = 1e-4 if found[OP].inputs[0].dtype == tf.float32 else 5e-2
+    for name, tensors in results.items():
+        for tensor, of_op in zip(tensors, results[OP], strict=True):
+            scale = np.abs(of_op).max()
+            if tensor.shape != of_op.shape or np.abs(tensor - of_op).max() > tolerance * scale:
+                raise RuntimeError(f"{name} and {OP} do not compute the same")
 
 
 def measure_calls(found: dict[str, Side], rounds: int) -> dict[tuple[str, str], list[float]]:
     """Milliseconds by side and call, a value a round."""
     times = defaultdict(list)
-    for number in range(rounds):
+    for number in range(WARM_UP_CALLS + rounds):
         order = list(found.items())
         for name, side in order if number % 2 else order[::-1]:
-            for what, call in side.calls.items():
-                times[name, what].append(timed_ms(call))
+            for what in side.functions:
+                taken_ms = timed_ms(functools.partial(side.call, what))
+                if number >= WARM_UP_CALLS:
+                    times[name, what].append(taken_ms)
     return times
 
 
@@ -164,7 +199,7 @@ def calls_table(times, memory: dict[str, float]) -> list[str]:
         )
         lines.append(
             f"| {name} | {summary(times[name, 'forward'], '.1f')} | "
-            f"{summary(times[name, both], '.1f')} | {faster} | {memory[name]:.0f} MiB |"
+            f"{summary(times[name, BOTH], '.1f')} | {faster} | {memory[name]:.0f} MiB |"
         )
     return lines
 
@@ -182,6 +217,29 @@ def steps_table(times: dict[str, dict[str, list[float]]]) -> list[str]:
     return lines
 
 
+def setting(args) -> list[str]:
+    """The head of the page."""
+    import tensorflow as tf
+
+    from nn.interaction import custom_op
+
+    return [
+        "# The fused dot interaction on a CPU",
+        "",
+        f"`python -m benchmarks.dot_interaction --rounds {args.rounds} --threads {args.threads}`",
+        "",
+        *(f"- {name}: {fact}" for name, fact in machine.describe().items()),
+        f"- TensorFlow {tf.__version__}; the op's instruction set: {custom_op().cpu_isa()}",
+        f"- {BATCH:,} samples x {FEATURES} features x {DIM}, {args.threads} threads; median "
+        "[quartiles] over the rounds, which alternate",
+        "- `plain`: the package's `reference.py`, that is the whole Gram matrix, a gather of its "
+        "triangle and TensorFlow's own gradients; `dot_tensorflow`: this toolkit's version in "
+        "TensorFlow's operations, with a gradient of its own",
+        "- extra memory: the peak of a forward and backward pass beyond inputs, output and "
+        "gradients, in a process of its own",
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
@@ -191,50 +249,37 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="steps of a side's turn")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path, help="results page to write (Markdown)")
+    parser.add_argument("--memory_of", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
 
     import tensorflow as tf
 
-    from nn.interaction import custom_op
-
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
-    isa = custom_op().cpu_isa()
-    page = ["# The fused dot interaction on a CPU", ""]
-    page += [
-        f"`python -m benchmarks.dot_interaction --rounds {args.rounds} --threads {args.threads}`",
-        "",
-    ]
-    page += [f"- {name}: {fact}" for name, fact in machine.describe().items()]
-    page += [f"- TensorFlow {tf.__version__}; the op's instruction set: {isa}"]
-    page += [
-        f"- {BATCH:,} samples x {FEATURES} features x {DIM}, {args.threads} threads; median "
-        "[quartiles] over the rounds; `plain` is the package's `reference.py`: the whole Gram "
-        "matrix, a gather of its triangle, TensorFlow's own gradients"
-    ]
-    page += ["- extra memory: beyond inputs, output and gradients, of one forward and backward"]
-    verdict = None
+    if args.memory_of:
+        print(extra_mib(*args.memory_of))
+        return
+    page, verdict = setting(args), None
     for apart in (False, True):
         for dtype in workload.PRECISIONS:
-            found = sides(dtype, apart)
-            memory = {name: side.extra_mib() for name, side in found.items()}
+            functions = interactions(dtype, apart)
+            memory = {name: extra_mib_of_a_process(name, dtype, apart) for name in functions}
+            found = {name: Side(interact, dtype, apart) for name, interact in functions.items()}
+            check_same_results(found)
             times = measure_calls(found, args.rounds)
             what = "embeddings and bottom apart, as in the model" if apart else "joined input"
             page += ["", f"## {dtype}, {what}", "", *calls_table(times, memory)]
             if verdict is None:
-                both = "forward and backward"
-                verdict = statistics.median(ratios(times[PLAIN, both], times[OP, both]))
-            del found, times
+                verdict = statistics.median(ratios(times[PLAIN, BOTH], times[OP, BOTH]))
+            del found
             gc.collect()
     if args.step_rounds:
         steps = {precision: measure_steps(args, precision) for precision in workload.PRECISIONS}
         page += ["", f"## Training step, batch {workload.BATCH_SIZE:,}", "", *steps_table(steps)]
     met = verdict >= TARGET_RATIO
+    page += ["", "## Verdict", ""]
     page += [
-        "",
-        "## Verdict",
-        "",
-        f"Forward and backward in float32, joined input: {verdict:.2f} times as "
-        f"fast as the plain version, target {TARGET_RATIO:.0f}: {'met' if met else 'missed'}.",
+        f"Forward and backward in float32, joined input: {verdict:.2f} times as fast as the plain "
+        f"version, target {TARGET_RATIO:.0f}: {'met' if met else 'missed'}."
     ]
     text = "\n".join(page) + "\n"
     print(text)

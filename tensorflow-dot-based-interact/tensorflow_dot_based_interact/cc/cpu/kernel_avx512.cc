@@ -70,14 +70,13 @@ static inline Packed ToHalf(Vec v) {
 static inline Vec FromBfloat(Packed v) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
 }
-// Not vcvtneps2bf16: it takes subnormal numbers for zeros, and few processors have it.
+// A NaN needs no care: made of 16-bit numbers or by the processor, its lower half is zero. Not
+// vcvtneps2bf16: it takes subnormal numbers for zeros, and few processors have it.
 static inline Packed ToBfloat(Vec v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+  const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_add_epi32(bits, half), 16));
 }
 
 // Within each 128-bit part: the part's sums of a, b, c and d side by side.

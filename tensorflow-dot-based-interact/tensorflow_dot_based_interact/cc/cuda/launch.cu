@@ -1,6 +1,7 @@
 // The C interface's CUDA part: checks arguments, chooses a kernel and its sizes, queues it.
 #include "../dot_interact.h"
 #include "kernels.cuh"
+#include "plain.cuh"
 
 namespace dot_interact {
 namespace device {
@@ -96,14 +97,19 @@ bool FitsTiles(const dot_interact_shape& shape, int32_t flags) {
          shape.dim <= kMostDim;
 }
 
-int MaxTiles(int64_t features) { return features <= 32 ? 2 : features <= 64 ? 4 : 8; }
+int ForwardMaxTiles(int64_t features) { return features <= 32 ? 2 : features <= 64 ? 4 : 8; }
+
+int BackwardMaxTiles(int64_t features) {
+  return features <= 16 ? 1 : ForwardMaxTiles(features);
+}
 
 int ForwardWarps(int max_tiles) {
   return max_tiles == 2 ? kForwardWarps<2> : max_tiles == 4 ? kForwardWarps<4> : kForwardWarps<8>;
 }
 
 int BackwardWarps(int max_tiles) {
-  return max_tiles == 2   ? kBackwardWarps<2>
+  return max_tiles == 1   ? kBackwardWarps<1>
+         : max_tiles == 2 ? kBackwardWarps<2>
          : max_tiles == 4 ? kBackwardWarps<4>
                           : kBackwardWarps<8>;
 }
@@ -111,16 +117,18 @@ int BackwardWarps(int max_tiles) {
 // The widest chunk that leaves room for kWantedWarps; else the widest of those with the most warps;
 // else (`tiled` false) nothing fits. `measure(plan)` sets the sizes that follow from a chunk.
 template <class Measure>
-Plan WidestChunk(const dot_interact_shape& shape, const DeviceLimits& limits, int warps,
-                 int multiple, const Measure& measure) {
+Plan WidestChunk(const dot_interact_shape& shape, const DeviceLimits& limits, int max_tiles,
+                 int warps, int multiple, const Measure& measure) {
   Plan best;
   int64_t best_warps = 0;
   for (int chunks = 1;; ++chunks) {
     Plan plan;
     plan.tiled = true;
-    plan.max_tiles = MaxTiles(shape.features);
+    plan.max_tiles = max_tiles;
     plan.warps = warps;
-    plan.chunk = static_cast<int>(RoundUp((shape.dim + chunks - 1) / chunks, multiple));
+    const int64_t even = (shape.dim + chunks - 1) / chunks;
+    const int burst = kNarrowChunkBytes / static_cast<int>(Size(shape));
+    plan.chunk = static_cast<int>(RoundUp(even, chunks > 1 && even >= burst ? burst : multiple));
     plan.chunks = static_cast<int>((shape.dim + plan.chunk - 1) / plan.chunk);
     const bool is_narrow = plan.chunk * Size(shape) < kNarrowChunkBytes;
     if (chunks > 1 && is_narrow && best.tiled) break;
@@ -144,8 +152,9 @@ Plan PlanForward(const dot_interact_shape& shape, int32_t flags, const DeviceLim
   if (!FitsTiles(shape, flags)) return Plan();
   const int size = static_cast<int>(Size(shape));
   const int features = static_cast<int>(shape.features);
-  const int warps = ForwardWarps(MaxTiles(shape.features));
-  return WidestChunk(shape, limits, warps, kFragmentBytes / size, [&](Plan& plan) {
+  const int max_tiles = ForwardMaxTiles(shape.features);
+  const int warps = ForwardWarps(max_tiles);
+  return WidestChunk(shape, limits, max_tiles, warps, kFragmentBytes / size, [&](Plan& plan) {
     // An odd number of 16 bytes: 8 rows under each other lie in different banks.
     plan.pitch = plan.chunk * size + 16;
     plan.stage_bytes = features * plan.pitch;
@@ -156,11 +165,11 @@ Plan PlanForward(const dot_interact_shape& shape, int32_t flags, const DeviceLim
 Plan PlanBackward(const dot_interact_shape& shape, int32_t flags, const DeviceLimits& limits) {
   if (!FitsTiles(shape, flags)) return Plan();
   const int size = static_cast<int>(Size(shape));
-  const int warps = BackwardWarps(MaxTiles(shape.features));
-  // The kernel for two tile rows always has both.
-  const int rows = shape.features <= 32 ? 32 : static_cast<int>(RoundUp(shape.features, 16));
+  const int max_tiles = BackwardMaxTiles(shape.features);
+  const int warps = BackwardWarps(max_tiles);
+  const int rows = static_cast<int>(RoundUp(shape.features, 16));
   const auto widest = [&](int prefetch) {
-    return WidestChunk(shape, limits, warps, kTileColumns, [&](Plan& plan) {
+    return WidestChunk(shape, limits, max_tiles, warps, kTileColumns, [&](Plan& plan) {
       // float32 is read in columns: 8 words more than a multiple of 16 keeps 4 rows apart.
       plan.pitch = plan.chunk * size + (size == 4 ? 32 : 16);
       plan.stage_bytes = rows * plan.pitch;
@@ -228,7 +237,8 @@ Kernel<ForwardParameters> Tiled(const ForwardParameters&, int max_tiles) {
 
 template <class T, bool tensor_cores>
 Kernel<BackwardParameters> Tiled(const BackwardParameters&, int max_tiles) {
-  return max_tiles == 2   ? BackwardKernel<T, tensor_cores, 2>
+  return max_tiles == 1   ? BackwardKernel<T, tensor_cores, 1>
+         : max_tiles == 2 ? BackwardKernel<T, tensor_cores, 2>
          : max_tiles == 4 ? BackwardKernel<T, tensor_cores, 4>
                           : BackwardKernel<T, tensor_cores, 8>;
 }
@@ -247,7 +257,8 @@ int LaunchTiled(const dot_interact_shape& shape, int32_t flags, const DeviceLimi
           : (tensor_cores ? Tiled<float, true>(parameters, tiles)
                           : Tiled<float, false>(parameters, tiles));
   const int threads = 32 * plan.warps;
-  int error = AllowSharedBytes(kernel, plan.shared_bytes);
+  // Always the most: another thread may be about to launch the same kernel with other sizes.
+  int error = AllowSharedBytes(kernel, limits.shared_bytes_per_block);
   int blocks = 0;
   if (error == 0) error = BlocksPerMultiprocessor(kernel, threads, plan.shared_bytes, &blocks);
   *launched = error == 0 && blocks > 0;

@@ -117,8 +117,8 @@ DI_DEVICE void CopyCommit() {
 #endif
 }
 
-// Waits until at most the `newest` groups of this thread are still under way. Other threads see the
-// copies after a barrier.
+// Waits until at most the `newest` groups of this thread are still under way. Other threads see
+// the copies after a barrier.
 template <int newest>
 DI_DEVICE void CopyWait() {
 #if DI_ARCH >= 800
@@ -126,7 +126,7 @@ DI_DEVICE void CopyWait() {
 #endif
 }
 
-// ---- Matrix fragments (PTX ISA, "Matrix Fragments for mma") --------------------------------------
+// ---- Matrix fragments (PTX ISA, "Matrix Fragments for mma") -------------------------------------
 
 // ldmatrix.x4, from 7.5: lanes 8 m ... 8 m + 7 name the eight 16-byte rows of matrix m.
 DI_DEVICE void LoadMatrices(uint32_t (&r)[4], const void* row_address_of_lane) {

@@ -13,11 +13,7 @@
 #ifndef DOT_INTERACT_CUDA_TILES_CUH_
 #define DOT_INTERACT_CUDA_TILES_CUH_
 
-#include "primitives.cuh"
-
-#ifndef DI_UNROLL_BY  // only a wish
-#define DI_UNROLL_BY(count)
-#endif
+#include "copies.cuh"
 
 namespace dot_interact {
 namespace device {
@@ -34,21 +30,6 @@ struct IsSame {
 template <class A>
 struct IsSame<A, A> {
   static constexpr bool kValue = true;
-};
-
-struct alignas(16) Words4 {
-  uint32_t word[4];
-};
-
-// Neighbours in a row, stored at once.
-template <class T>
-struct alignas(2 * sizeof(T)) Pair {
-  T left, right;
-};
-
-template <class T>
-struct alignas(4 * sizeof(T)) Four {
-  T number[4];
 };
 
 // mma.m16n8k16 (float16, bfloat16) and mma.m16n8k8 (TF32): a fragment is 16 rows x 32 bytes,
@@ -304,8 +285,8 @@ struct FmaTiles {
   }
 };
 
-// The tiles of a kernel that asks for tensor cores, or for none. The host asks for tensor cores only
-// where the part has them for the dtype (launch.cu, `HasTensorCores`).
+// The tiles of a kernel that asks for tensor cores, or for none. The host asks for tensor cores
+// only where the part has them for the dtype (launch.cu, `HasTensorCores`).
 template <class T, bool tensor_cores>
 struct TilesOf {
   using Type = FmaTiles<T>;

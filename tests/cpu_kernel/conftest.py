@@ -1,0 +1,40 @@
+"""Builds the CPU kernels once a session."""
+
+import platform
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cpu_kernel import cpu_library
+
+
+@pytest.fixture(scope="session")
+def library_path(tmp_path_factory) -> Path:
+    """The shared library, compiled as it is shipped."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not there")
+    folder = tmp_path_factory.mktemp("cpu_kernel")
+    path = folder / "libdot_interact_cpu.so"
+    objects = cpu_library.compile_objects(folder, "-O3")
+    cpu_library.run_compiler(["g++", "-shared", "-o", str(path), *map(str, objects)])
+    return path
+
+
+@pytest.fixture(scope="session")
+def library(library_path):
+    return cpu_library.load(library_path)
+
+
+@pytest.fixture(params=cpu_library.ISAS)
+def isa(request, library):
+    """Each instruction set in turn; afterwards the best again."""
+    if library.dot_interact_cpu_use_isa(request.param.encode()):
+        pytest.skip(f"this processor ({platform.machine()}) lacks {request.param}")
+    yield request.param
+    assert library.dot_interact_cpu_use_isa(None) == 0
+
+
+@pytest.fixture(params=cpu_library.DTYPES)
+def dtype(request):
+    return cpu_library.DTYPES[request.param]
