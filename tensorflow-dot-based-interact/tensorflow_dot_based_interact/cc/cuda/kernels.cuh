@@ -66,7 +66,9 @@ struct BackwardParameters {
   Matrix<unsigned char> gradient;
   DenseRows<unsigned char> head_gradient;  // data null: to be added to row 0
   int symmetric_pitch;                     // bytes between rows of S
-  int prefetch_upstream;                   // 1: through shared memory; 0: there is no room
+  // Rows of upstream in shared memory. 2: the next sample's is loaded ahead; 1: a sample's own, once
+  // it is its turn; 0: read where it lies (aligned to 16 bytes), for want of room.
+  int upstream_copies;
 };
 
 // ---- Work of a block ----------------------------------------------------------------------------
@@ -312,12 +314,19 @@ DI_KERNEL void DI_LAUNCH_BOUNDS(32 * kBackwardWarps<kMaxTiles>, (kBackwardBlocks
     for (int parity = 0, row_parity = 0;; parity ^= 1) {
       CopyWait<0>();
       SyncBlock();  // the item is here, the other stage is stored, S is no longer read
-      upstream = next_upstream;
-      const unsigned char* upstream_copy = upstream_rows + (row_parity ^ 1) * p.upstream.bytes;
+      if (p.upstream_copies != 1) upstream = next_upstream;
+      unsigned char* upstream_copy =
+          upstream_rows + (p.upstream_copies == 2 ? row_parity ^ 1 : 0) * p.upstream.bytes;
+      if (p.upstream_copies == 1 && item.sample >= 0 && item.chunk == 0) {
+        DI_BY_PIECE(p.upstream.piece, LoadDense, kThreads, upstream_copy,
+                    p.upstream.data + item.sample * p.upstream.bytes, p.upstream.bytes);
+        upstream = reinterpret_cast<const T*>(upstream_copy);
+      }
+      CopyCommit();
       if (next.sample < sizes.batch) {
         if (next.chunk == 0) {
           const unsigned char* row = p.upstream.data + next.sample * p.upstream.bytes;
-          if (p.prefetch_upstream) {
+          if (p.upstream_copies == 2) {
             unsigned char* copy = upstream_rows + row_parity * p.upstream.bytes;
             DI_BY_PIECE(p.upstream.piece, LoadDense, kThreads, copy, row, p.upstream.bytes);
             row = copy;
@@ -333,7 +342,9 @@ DI_KERNEL void DI_LAUNCH_BOUNDS(32 * kBackwardWarps<kMaxTiles>, (kBackwardBlocks
 
       if (item.sample >= 0) {
         if (item.chunk == 0) {
-          if (p.prefetch_upstream) {  // so that the compiler knows it for shared memory
+          CopyWait<1>();  // a row loaded just now; the next item may still be under way
+          SyncBlock();
+          if (p.upstream_copies > 0) {  // so that the compiler knows it for shared memory
             const T* copy = reinterpret_cast<const T*>(upstream_copy);
             BuildSymmetric<Tiles, kWarps>(symmetric, p.symmetric_pitch, copy + sizes.head,
                                           sizes.features, warp);

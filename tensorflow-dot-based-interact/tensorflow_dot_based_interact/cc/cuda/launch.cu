@@ -88,7 +88,7 @@ struct Plan {
   int pitch = 0;
   int stage_bytes = 0;
   int symmetric_pitch = 0;
-  int prefetch_upstream = 0;
+  int upstream_copies = 0;
   int64_t shared_bytes = 0;
 };
 
@@ -168,18 +168,24 @@ Plan PlanBackward(const dot_interact_shape& shape, int32_t flags, const DeviceLi
   const int max_tiles = BackwardMaxTiles(shape.features);
   const int warps = BackwardWarps(max_tiles);
   const int rows = static_cast<int>(RoundUp(shape.features, 16));
-  const auto widest = [&](int prefetch) {
+  const auto widest = [&](int upstream_copies) {
     return WidestChunk(shape, limits, max_tiles, warps, kTileColumns, [&](Plan& plan) {
       // float32 is read in columns: 8 words more than a multiple of 16 keeps 4 rows apart.
       plan.pitch = plan.chunk * size + (size == 4 ? 32 : 16);
       plan.stage_bytes = rows * plan.pitch;
       plan.symmetric_pitch = rows * size + 16;
-      plan.prefetch_upstream = prefetch;
+      plan.upstream_copies = upstream_copies;
       plan.shared_bytes = 2 * plan.stage_bytes + rows * plan.symmetric_pitch +
-                          prefetch * 2 * Width(shape) * size;
+                          upstream_copies * Width(shape) * size;
     });
   };
-  const Plan plan = widest(1);
+  // To wait for the upstream row costs less than warps without columns; to read it from global
+  // memory, four rows of S at a time, costs more.
+  Plan plan = widest(2);
+  if (!plan.tiled || plan.chunk < kTileColumns * warps) {
+    const Plan waiting = widest(1);
+    if (waiting.chunk > plan.chunk) plan = waiting;
+  }
   return plan.tiled ? plan : widest(0);
 }
 
@@ -356,7 +362,7 @@ int dot_interact_cuda_backward(const dot_interact_shape* shape, const void* firs
 
   const Plan plan = PlanBackward(*shape, flags, limits);
   // Read where they lie, the upstream rows must be aligned.
-  if (plan.tiled && (plan.prefetch_upstream || PieceBytes(Bits(upstream)) == 16)) {
+  if (plan.tiled && (plan.upstream_copies > 0 || PieceBytes(Bits(upstream)) == 16)) {
     using Bytes = const unsigned char;
     BackwardParameters parameters = {};
     parameters.sizes = Sizes(*shape, plan);
@@ -369,7 +375,7 @@ int dot_interact_cuda_backward(const dot_interact_shape* shape, const void* firs
       parameters.head_gradient.piece = parameters.upstream.piece;  // it may be read from there
     }
     parameters.symmetric_pitch = plan.symmetric_pitch;
-    parameters.prefetch_upstream = plan.prefetch_upstream;
+    parameters.upstream_copies = plan.upstream_copies;
     bool launched = false;
     const int error = LaunchTiled(*shape, flags, limits, plan, parameters, stream, &launched);
     if (launched || error != 0) return error;

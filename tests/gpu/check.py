@@ -1,0 +1,318 @@
+"""Runs a kernel on one case and says what is wrong with its results."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.gpu import reference
+from tests.gpu.cases import Case
+from tests.gpu.library import (
+    BAD_ARGUMENT,
+    DTYPES,
+    NO_TF32,
+    PLAIN,
+    EmulatedLibrary,
+    Library,
+    Shape,
+    width,
+)
+from tests.gpu.memory import INPUT_GUARD, OUTPUT_GUARD, Memory
+
+_BROKEN = (np.nan, np.inf, -np.inf)
+
+
+class Inputs(NamedTuple):
+    """Of one case, in the storage of its dtype."""
+
+    x: np.ndarray  # [batch, F, D]
+    head: np.ndarray  # [batch, head]
+    upstream: np.ndarray  # [batch, width]
+
+
+class Results(NamedTuple):
+    """What the kernels wrote, in the storage of the case's dtype; complaints about the rest."""
+
+    output: np.ndarray  # [batch, width]
+    gradient: np.ndarray  # [batch, F, D]
+    head_gradient: np.ndarray | None  # [batch, head]
+    complaints: list[str]
+
+
+def make_inputs(case: Case) -> Inputs:
+    """Normal numbers, the same for the same case."""
+    sizes = case._replace(device=None, broken=False)
+    random = np.random.default_rng(zlib.crc32(str(sizes).encode()))
+
+    def normal(*shape):
+        return reference.stored(random.standard_normal(shape, np.float32), case.dtype)
+
+    head = case.dim if case.head else 0
+    return Inputs(
+        normal(case.batch, case.features, case.dim),
+        normal(case.batch, head),
+        normal(case.batch, width(head, case.features)),
+    )
+
+
+def _break(inputs: Inputs, case: Case) -> Inputs:
+    """Puts NaN and infinities into sample 1, at places all over."""
+    x, head, upstream = (array.copy() for array in inputs)
+    random = np.random.default_rng(case.features)
+    for turn, value in enumerate(_BROKEN):
+        broken = reference.stored(np.float32(value), case.dtype)
+        x[1, random.integers(case.features), random.integers(case.dim)] = broken
+        if case.head:
+            head[1, random.integers(case.dim)] = broken
+        if turn < 2:
+            upstream[1, random.integers(upstream.shape[1])] = broken
+    return Inputs(x, head, upstream)
+
+
+class _Features:
+    """x_0 and the others in memory, as the case lays them out."""
+
+    def __init__(self, memory: Memory, case: Case, x: np.ndarray, writable: bool):
+        self._case, self._shape = case, x.shape
+        filler = OUTPUT_GUARD if writable else INPUT_GUARD
+        batch, features, dim = x.shape
+        offset_bytes = case.offset * x.itemsize
+        if case.joined:
+            tensor = memory.tensor(x, offset_bytes, writable)
+            self.tensors = [tensor]
+            self.first = tensor.address
+            self.rest = tensor.address + dim * x.itemsize if features > 1 else 0
+            self.first_stride = self.rest_stride = features * dim
+            return
+        self.first_stride = dim + case.gap
+        self.rest_stride = (features - 1) * dim + case.gap
+        self.tensors = []
+        for part, stride in ((x[:, :1], self.first_stride), (x[:, 1:], self.rest_stride)):
+            rows = np.full(batch * stride * x.itemsize, filler, np.uint8).view(x.dtype)
+            rows = rows.reshape(batch, stride)
+            rows[:, : stride - case.gap] = part.reshape(batch, stride - case.gap)
+            # Nothing lies beyond the last sample's numbers.
+            end = max(rows.size - case.gap, 0)
+            self.tensors.append(memory.tensor(rows.reshape(-1)[:end], offset_bytes, writable))
+        self.first = self.tensors[0].address
+        self.rest = self.tensors[1].address if features > 1 else 0
+
+    def read(self, dtype: np.dtype) -> tuple[np.ndarray, list[str]]:
+        """[batch, F, D], and what is wrong around it."""
+        batch, features, dim = self._shape
+        contents = [tensor.read() for tensor in self.tensors]
+        complaints = [
+            f"numbers beside tensor {i} of the gradients were written"
+            for i, (_, intact) in enumerate(contents)
+            if not intact
+        ]
+        if self._case.joined:
+            return contents[0][0].view(dtype).reshape(self._shape), complaints
+        parts = []
+        strides = ((self.first_stride, 1), (self.rest_stride, features - 1))
+        for (data, _), (stride, count) in zip(contents, strides, strict=True):
+            filler = np.full(batch * stride * dtype.itemsize - data.size, OUTPUT_GUARD, np.uint8)
+            rows = np.concatenate([data, filler]).view(dtype).reshape(batch, stride)
+            gap = rows[:, stride - self._case.gap :]
+            if (np.ascontiguousarray(gap).view(np.uint8) != OUTPUT_GUARD).any():
+                complaints.append("the gap between samples of the gradients was written")
+            parts.append(rows[:, : stride - self._case.gap].reshape(batch, count, dim))
+        return np.concatenate(parts, axis=1), complaints
+
+
+def run(library: Library, memory: Memory, case: Case, inputs: Inputs) -> Results:
+    """Both kernels on tensors of `memory`; every number they leave unwritten is a poison."""
+    dtype = np.dtype(reference.STORAGE[case.dtype])
+    head = case.dim if case.head else 0
+    offset_bytes = case.offset * dtype.itemsize
+    complaints = []
+
+    def poison(*shape):
+        return np.full((*shape, dtype.itemsize), OUTPUT_GUARD, np.uint8).view(dtype)[..., 0]
+
+    def finish(error: int, what: str):
+        memory.settle()
+        if error != 0:
+            complaints.append(f"{what} returns {error}: {library.error(error)}")
+
+    def read(tensor, *shape):
+        data, intact = tensor.read()
+        if not intact:
+            complaints.append("numbers beside an output were written")
+        return data.view(dtype).reshape(shape)
+
+    try:
+        features = _Features(memory, case, inputs.x, writable=False)
+        shape = Shape(
+            *(case.batch, case.features, case.dim, head),
+            *(features.first_stride, features.rest_stride, DTYPES[case.dtype]),
+        )
+        head_tensor = memory.tensor(inputs.head, offset_bytes, writable=False)
+        rows = (case.batch, width(head, case.features))
+        output_tensor = memory.tensor(poison(*rows), offset_bytes, writable=True)
+        addresses = (features.first, features.rest, head_tensor.address if head else 0)
+        error = library.forward(shape, *addresses, output_tensor.address, case.flags)
+        finish(error, "forward")
+        output = read(output_tensor, *rows).copy()
+        memory.release()
+
+        features = _Features(memory, case, inputs.x, writable=False)
+        gradients = _Features(memory, case, poison(*inputs.x.shape), writable=True)
+        upstream_tensor = memory.tensor(inputs.upstream, offset_bytes, writable=False)
+        separate = head > 0 and not case.null_head_gradient
+        head_gradient_tensor = memory.tensor(poison(case.batch, head), offset_bytes, writable=True)
+        error = library.backward(
+            *(shape, features.first, features.rest, upstream_tensor.address),
+            *(gradients.first, gradients.rest),
+            *(head_gradient_tensor.address if separate else 0, case.flags),
+        )
+        finish(error, "backward")
+        gradient, around = gradients.read(dtype)
+        complaints += around
+        head_gradient = read(head_gradient_tensor, case.batch, head).copy() if separate else None
+    finally:
+        memory.release()
+    return Results(output, gradient.copy(), head_gradient, complaints)
+
+
+def _uses_tf32(case: Case, kernel: str, backward: bool) -> bool:
+    # The plain kernel and CUDA cores have full precision, which the bounds of TF32 would not see.
+    if backward and kernel.endswith("backward plain"):
+        return False
+    return kernel.startswith("tf32") and not case.flags & (NO_TF32 | PLAIN)
+
+
+def compare(case: Case, inputs: Inputs, results: Results, kernel: str) -> list[str]:
+    """What is wrong with the results, in words; empty if nothing."""
+    if results.complaints:
+        return results.complaints
+    head = case.dim if case.head else 0
+    pairs = case.features * (case.features - 1) // 2
+    complaints = []
+
+    def bits(array):
+        return np.ascontiguousarray(array).view(np.uint8)
+
+    def values(array):
+        return reference.widened(array, case.dtype).astype(np.float64)
+
+    if not np.array_equal(bits(results.output[:, :head]), bits(inputs.head)):
+        complaints.append("the head is not copied bit by bit")
+    if bits(results.output[:, head + pairs :]).any():
+        complaints.append("the output is not filled with zeros")
+    tf32 = _uses_tf32(case, kernel, backward=False)
+    expected = reference.expected_pairs(inputs.x, case.dtype, tf32)
+    got = values(results.output[:, head : head + pairs])
+    complaints.append(reference.complaint("pairs", got, expected))
+
+    upstream_pairs = inputs.upstream[:, head : head + pairs]
+    upstream_head = inputs.upstream[:, :head]
+    added = upstream_head if head and case.null_head_gradient else None
+    tf32 = _uses_tf32(case, kernel, backward=True)
+    expected = reference.expected_gradients(inputs.x, upstream_pairs, added, case.dtype, tf32)
+    complaints.append(reference.complaint("gradient", values(results.gradient), expected))
+    if results.head_gradient is not None and not np.array_equal(
+        bits(results.head_gradient), bits(upstream_head)
+    ):
+        complaints.append("the head's gradient is not copied bit by bit")
+    return [complaint for complaint in complaints if complaint]
+
+
+def check(library: Library, memory: Memory, case: Case) -> list[str]:
+    """Runs the case; what is wrong, in words that name the place."""
+    healthy = make_inputs(case)
+    inputs = _break(healthy, case) if case.broken else healthy
+    results = run(library, memory, case, inputs)
+    complaints = compare(case, inputs, results, kernel_of(library, case))
+    if case.broken and not complaints:
+        # Nothing of a broken sample may reach the others.
+        alone = run(library, memory, case, healthy)
+        for name, with_it, without in zip(Results._fields, results, alone, strict=True):
+            if isinstance(with_it, np.ndarray):
+                for sample in (i for i in range(case.batch) if i != 1):
+                    if with_it[sample].tobytes() != without[sample].tobytes():
+                        complaints.append(f"{name} of sample {sample} changes with sample 1's NaN")
+    return complaints
+
+
+def kernel_of(library: Library, case: Case) -> str:
+    """The kernel that a case takes."""
+    return library.kernel(_shape(case), case.flags)
+
+
+def _shape(case: Case) -> Shape:
+    head = case.dim if case.head else 0
+    first_stride, rest_stride = case.dim + case.gap, (case.features - 1) * case.dim + case.gap
+    if case.joined:
+        first_stride = rest_stride = case.features * case.dim
+    sizes = (case.batch, case.features, case.dim, head, first_stride, rest_stride)
+    return Shape(*sizes, DTYPES[case.dtype])
+
+
+def check_arguments(library: Library, memory: Memory) -> list[str]:
+    """Every argument that the interface excludes is refused, and nothing is launched."""
+    good = dict(batch=2, features=3, dim=4, head=4, first_stride=4, rest_stride=8, dtype=0)
+    wrong: list[dict] = [
+        *(dict(batch=-1), dict(features=0), dict(features=-3), dict(dim=-1), dict(head=3)),
+        *(dict(head=-4), dict(first_stride=3), dict(rest_stride=7), dict(dtype=3), dict(dtype=-1)),
+    ]
+    data = memory.tensor(np.zeros(64, np.float32), 0, writable=False).address
+    target = memory.tensor(np.zeros(64, np.float32), 0, writable=True).address
+    complaints = []
+
+    def expect_refusal(error: int, what: str):
+        if error != BAD_ARGUMENT:
+            complaints.append(f"{what}: {error} instead of {BAD_ARGUMENT}")
+
+    for change in wrong:
+        shape = Shape(**(good | change))
+        expect_refusal(library.forward(shape, data, data, data, target), f"forward, {change}")
+        error = library.backward(shape, data, data, data, target, target, target)
+        expect_refusal(error, f"backward, {change}")
+    shape = Shape(**good)
+    for missing in range(4):
+        pointers = [data, data, data, target]
+        pointers[missing] = 0
+        expect_refusal(library.forward(shape, *pointers), f"forward, pointer {missing} null")
+    for missing in range(5):
+        pointers = [data, data, data, target, target, target]
+        pointers[missing] = 0
+        expect_refusal(library.backward(shape, *pointers), f"backward, pointer {missing} null")
+    memory.settle()
+    memory.release()
+    if not library.error(BAD_ARGUMENT) or not library.error(0) or not library.error(1):
+        complaints.append("an error number has no text")
+    return complaints
+
+
+def same_for_every_seed(library, memory: Memory, case: Case, seeds) -> list[str]:
+    """Results must not depend on the order in which the emulator's threads and blocks run."""
+    inputs = make_inputs(case)
+    complaints = []
+    library.set_seed(0)
+    first = run(library, memory, case, inputs)
+    try:
+        for seed in seeds:
+            library.set_seed(seed)
+            other = run(library, memory, case, inputs)
+            complaints += [f"seed {seed}: {complaint}" for complaint in other.complaints]
+            for name, array, expected in zip(Results._fields, other, first, strict=True):
+                if isinstance(array, np.ndarray) and array.tobytes() != expected.tobytes():
+                    complaints.append(f"seed {seed}: other bits in {name}")
+    finally:
+        library.set_seed(0)
+    return first.complaints + complaints
+
+
+def sweep(
+    library: Library, memory: Memory, cases: Iterable[Case]
+) -> Iterator[tuple[Case, list[str]]]:
+    """Checks case by case; each with what is wrong."""
+    for case in cases:
+        if case.device is not None:
+            library.set_device(case.device)
+        complaints = check(library, memory, case)
+        if isinstance(library, EmulatedLibrary) and (race := library.take_race()) and complaints:
+            complaints.append(f"garbage was read, first: {race}")
+        yield case, complaints

@@ -1,0 +1,227 @@
+"""The harness without a GPU, its reference against loops, and its tables."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.gpu import __main__ as harness
+from tests.gpu import build, cases, check, reference, timing
+from tests.gpu.cases import Case
+from tests.gpu.library import width
+
+
+def test_says_that_there_is_no_gpu(root: Path):
+    """One sentence and success; PyTorch is hidden, so that machines with a GPU say it too."""
+    program = (
+        "import runpy, sys\n"
+        "sys.modules['torch'] = None\n"
+        "runpy.run_module('tests.gpu', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"There is no GPU .* nothing was checked or measured .*\.\n", done.stdout)
+
+
+def test_needs_nothing_but_numpy(root: Path):
+    """A GPU machine has PyTorch and NumPy, and neither TensorFlow nor what the tests need."""
+    program = (
+        "import sys, tests.gpu.__main__, tests.gpu.timing\n"
+        "names = {name.partition('.')[0] for name in sys.modules}\n"
+        "third_party = names & {'tensorflow', 'keras', 'pytest', 'nn', 'runtime', 'torch'}\n"
+        "assert not third_party, third_party\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
+
+
+def test_sanitizers_are_for_the_emulator(capsys):
+    with pytest.raises(SystemExit):
+        harness.parse(["--sanitize"])
+    assert "--sanitize is for the emulator: give --emulate ARCH too" in capsys.readouterr().err
+
+
+def test_missing_compiler_is_a_sentence(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert harness.main(["--emulate", "800"]) == 2
+    assert "no-such-compiler is not on the PATH" in capsys.readouterr().err
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    monkeypatch.delenv("CXX")
+    with pytest.raises(build.BuildError, match="launch.cu"):
+        build.emulated(800)
+
+
+# ---- Reference ----------------------------------------------------------------------------------
+
+
+def _loops(x, upstream_pairs, added):
+    """The definition, one number at a time."""
+    batch, features, dim = x.shape
+    pairs = np.zeros((batch, features * (features - 1) // 2))
+    gradient = np.zeros_like(x)
+    for n in range(batch):
+        place = 0
+        for i in range(features):
+            for j in range(i):
+                for d in range(dim):
+                    pairs[n, place] += x[n, i, d] * x[n, j, d]
+                    gradient[n, i, d] += upstream_pairs[n, place] * x[n, j, d]
+                    gradient[n, j, d] += upstream_pairs[n, place] * x[n, i, d]
+                place += 1
+        if added is not None:
+            gradient[n, 0] += added[n]
+    return pairs, gradient
+
+
+@pytest.mark.parametrize("features", [1, 2, 3, 5])
+@pytest.mark.parametrize("add_head", [False, True])
+def test_reference_is_the_definition(features, add_head):
+    random = np.random.default_rng(features)
+    x = random.standard_normal((2, features, 3)).astype(np.float32)
+    upstream = random.standard_normal((2, features * (features - 1) // 2)).astype(np.float32)
+    added = random.standard_normal((2, 3)).astype(np.float32) if add_head else None
+    pairs, gradient = _loops(
+        x.astype(np.float64),
+        upstream.astype(np.float64),
+        None if added is None else added.astype(np.float64),
+    )
+    expected = reference.expected_pairs(x, "float32", tf32=False)
+    np.testing.assert_allclose(expected.values, pairs, rtol=1e-14, atol=1e-14)
+    expected = reference.expected_gradients(x, upstream, added, "float32", tf32=False)
+    np.testing.assert_allclose(expected.values, gradient, rtol=1e-14, atol=1e-14)
+
+
+def test_reference_by_hand():
+    """x_0 = (1, 2), x_1 = (3, 4), x_2 = (5, 6): 11, 17, 39; upstream 1, 10, 100."""
+    x = np.array([[[1, 2], [3, 4], [5, 6]]], np.float32)
+    assert reference.pair_products(x).tolist() == [[11, 17, 39]]
+    gradient = reference.feature_gradients(x, np.array([[1, 10, 100]], np.float32))
+    assert gradient.tolist() == [[[53, 64], [501, 602], [310, 420]]]
+
+
+def test_bounds_are_tight():
+    """Errors of the dtype pass; a dropped product, or TF32 where none is allowed, does not."""
+    random = np.random.default_rng(0)
+    x = reference.stored(random.standard_normal((4, 27, 128)), "float16")
+    exact = reference.expected_pairs(x, "float16", tf32=False)
+    rounded = reference.widened(reference.stored(exact.values, "float16"), "float16")
+    assert reference.complaint("pairs", rounded.astype(np.float64), exact) is None
+    x[:, :, 77] = 0
+    short = reference.pair_products(x.astype(np.float64))
+    assert "errs by up to" in reference.complaint("pairs", short, exact)
+
+    x = random.standard_normal((4, 27, 128)).astype(np.float32)
+    full = reference.expected_pairs(x, "float32", tf32=False)
+    tf32 = reference.pair_products(reference.to_tf32(x)).astype(np.float64)
+    assert reference.complaint("pairs", tf32, reference.expected_pairs(x, "float32", True)) is None
+    assert "errs by up to" in reference.complaint("pairs", tf32, full)
+    assert full.largest_error < exact.largest_error / 50
+
+
+def test_infinities_must_stay():
+    """NaN stays NaN, infinity may become NaN but no number; others must be numbers."""
+    x = np.array([[[1.0], [np.inf], [2.0], [np.nan]]], np.float32)
+    expected = reference.expected_pairs(x, "float32", tf32=False)
+    right = np.array([[np.inf, 2.0, np.inf, np.nan, np.nan, np.nan]])
+    assert reference.complaint("pairs", right, expected) is None
+    right[0, 0] = np.nan
+    assert reference.complaint("pairs", right, expected) is None
+    for place, value, text in (
+        (0, 3.0, "must not be finite"),
+        (3, np.inf, "must be NaN"),
+        (1, np.nan, "must be finite"),
+    ):
+        wrong = right.copy()
+        wrong[0, place] = value
+        assert text in reference.complaint("pairs", wrong, expected)
+    # The zero diagonal of S makes NaN of an infinite x_i in matrix products; a kernel may skip it.
+    x = np.array([[[np.inf], [1.0]]], np.float32)
+    upstream = np.array([[2.0]], np.float32)
+    expected = reference.expected_gradients(x, upstream, None, "float32", tf32=False)
+    for own in (2.0, np.nan):
+        gradient = np.array([[[own], [np.inf]]])
+        assert reference.complaint("gradient", gradient, expected) is None
+    assert "must not be finite" in reference.complaint(
+        "gradient", np.array([[[2.0], [5.0]]]), expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "noticed"),
+    [
+        ("head", "the head is not copied"),
+        ("filler", "not filled with zeros"),
+        ("pair", "pairs[1, 2] is"),
+        ("gradient", "gradient[2, 1, 3] is"),
+        ("head_gradient", "the head's gradient is not copied"),
+    ],
+)
+def test_check_notices(damage, noticed):
+    """Right results pass; one wrong number anywhere does not."""
+    case = Case(4, 5, 3, "float32", joined=False)
+    inputs = check.make_inputs(case)
+    pairs = reference.pair_products(inputs.x)
+    filler = np.zeros((3, width(5, 4) - 5 - 6), np.float32)
+    gradient = reference.feature_gradients(inputs.x, inputs.upstream[:, 5:11])
+    output = np.concatenate([inputs.head, pairs, filler], axis=1)
+    results = check.Results(output, gradient, inputs.upstream[:, :5].copy(), [])
+    assert check.compare(case, inputs, results, "plain") == []
+    if damage == "head":
+        results.output[0, 1] += 1e-6
+    elif damage == "filler":
+        results.output[2, -1] = -0.0
+    elif damage == "pair":
+        results.output[1, 7] += 1e-4
+    elif damage == "gradient":
+        results.gradient[2, 1, 3] += 1e-4
+    else:
+        results.head_gradient[0, 0] = 0
+    complaints = check.compare(case, inputs, results, "plain")
+    assert len(complaints) == 1
+    assert noticed in complaints[0]
+
+
+# ---- Cases and tables ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sweep", [cases.for_gpu(False), cases.for_emulator(False)])
+def test_sweeps_cover(sweep):
+    """Every number of features, dim and style comes with every dtype."""
+    seen = list(sweep)
+    for dtype in cases.DTYPES:
+        of_dtype = [case for case in seen if case.dtype == dtype]
+        assert {case.features for case in of_dtype} >= set(cases.FEATURES)
+        assert {case.dim for case in of_dtype} >= set(cases.DIMS)
+        for field, values in dict(
+            joined={True, False}, head={True, False}, null_head_gradient={True, False},
+            offset={0, 1}, gap={0, 3, 8}, broken={True, False},
+        ).items():  # fmt: skip
+            assert {getattr(case, field) for case in of_dtype} == values, (dtype, field)
+        assert 0 in {case.batch for case in of_dtype}
+    flags = {(case.dtype, case.flags) for case in seen}
+    assert {("float32", 0), ("float32", 1), ("float32", 2), ("float16", 2)} <= flags
+
+
+def test_table_and_page():
+    """Derived figures: 6 GB in 2 ms are 3,000 GB/s."""
+    forward = timing.Measured(2.0, 0.01, 6_000_000_000, 0.9, 4.0)
+    assert forward.gb_per_s == pytest.approx(3000)
+    backward = timing.Measured(4.0, 0.02, 9_000_000_000, 0.675, 2.5)
+    row = timing.Row(65536, 27, 128, "float16", "f16 tensor cores", forward, backward)
+    table = timing.table([row])
+    lines = table.splitlines()
+    assert len({line.count("|") for line in lines}) == 1
+    assert (
+        "| 65,536 x 27 x 128 | float16 | f16 tensor cores | 2.000 | 1.0% | 3,000 | 90% | 4.0 |"
+        in table
+    )
+    assert lines[-1].endswith("| 4.000 | 2.0% | 2,250 | 68% | 2.5 |")
+    page = timing.page([row], {"device": "Some Card", "driver": "1.2"}, ["--output", "page.md"])
+    assert page.startswith("# The dot interaction's CUDA kernels on Some Card\n")
+    assert "`python -m tests.gpu --output page.md`" in page
+    assert "- driver: 1.2" in page
+    assert "3,333 GB/s" in page  # 3,000 / 0.9
