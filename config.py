@@ -75,9 +75,10 @@ class ModelConfig:
 
     interaction: str = _flag(
         "dot",
-        "how features meet: dot (DLRM's dot products, by the fastest implementation that is "
-        "there), dot_custom (by the fused op), dot_custom_cuda (by the op's GPU kernels and nothing else), "
-        "dot_tensorflow (by TensorFlow's own operations) or cross (DCNv2's low-rank cross layers)",
+        "how features meet: dot (DLRM's dot products, by the fastest implementation there is), "
+        "dot_custom (by the fused op), dot_custom_cuda (by the op's GPU kernels and nothing "
+        "else), dot_tensorflow (by TensorFlow's own operations) or cross (DCNv2's low-rank cross "
+        "layers)",
         choices=("dot", "dot_custom", "dot_custom_cuda", "dot_tensorflow", "cross"),
     )
     embedding_dim: str = _flag(
