@@ -95,6 +95,15 @@ def test_architectures_that_nvcc_does_not_know_are_named(package):
     assert "none of CUDA_ARCHITECTURES=20 30 is known to" in done.stderr
 
 
+def test_an_nvcc_that_fails_names_the_way_out(package, tmp_path):
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text('#!/bin/bash\n[[ "$*" == --list* ]] && echo compute_90 || exit 1\n')
+    nvcc.chmod(0o755)
+    done = make(package, "build/cuda.o", f"NVCC={nvcc}")
+    assert done.returncode != 0
+    assert "could not compile the GPU kernels (above); CUDA=0 leaves them out" in done.stderr
+
+
 def test_a_wheel_without_a_library_is_refused(package):
     done = subprocess.run(
         [sys.executable, "setup.py", "--version"],
