@@ -9,7 +9,7 @@
 // computed.
 //
 // What else could bound them (sm_90 code, at 3 TB/s on 132 multiprocessors of 1.7 GHz): a forward
-// sample takes 710 instructions of a warp, 30 % of the issue slots; a backward one 2100, 47 %.
+// sample takes 710 instructions of a warp, 30 % of the issue slots; a backward one 2200, 50 %.
 //
 // Shared memory. A block takes whole samples, one after the other, in chunks of columns. Forward:
 // two stages of 27 rows x 272 B and an output row, 15.3 KB; with the system's 1 KB, 14 blocks of
@@ -66,8 +66,8 @@ struct BackwardParameters {
   Matrix<unsigned char> gradient;
   DenseRows<unsigned char> head_gradient;  // data null: to be added to row 0
   int symmetric_pitch;                     // bytes between rows of S
-  // Rows of upstream in shared memory. 2: the next sample's is loaded ahead; 1: a sample's own, once
-  // it is its turn; 0: read where it lies (aligned to 16 bytes), for want of room.
+  // Upstream rows in shared memory. 2: the next sample's is loaded ahead; 1: a sample's own is
+  // loaded when it is its turn; 0: read where it lies (aligned to 16 bytes), for want of room.
   int upstream_copies;
 };
 
@@ -342,8 +342,10 @@ DI_KERNEL void DI_LAUNCH_BOUNDS(32 * kBackwardWarps<kMaxTiles>, (kBackwardBlocks
 
       if (item.sample >= 0) {
         if (item.chunk == 0) {
-          CopyWait<1>();  // a row loaded just now; the next item may still be under way
-          SyncBlock();
+          if (p.upstream_copies == 1) {
+            CopyWait<1>();  // the row; the next item may still be under way
+            SyncBlock();
+          }
           if (p.upstream_copies > 0) {  // so that the compiler knows it for shared memory
             const T* copy = reinterpret_cast<const T*>(upstream_copy);
             BuildSymmetric<Tiles, kWarps>(symmetric, p.symmetric_pitch, copy + sizes.head,

@@ -204,12 +204,18 @@ struct DeviceLimits {
   int compute_capability;               // times 10, of the code that runs here
 };
 
+// Leaves no error of ours behind for the next caller of cudaGetLastError.
+inline int Taken(cudaError_t error) {
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
+}
+
 static __global__ void CompiledFor() {}
 
 inline DeviceLimits QueryLimits(int device) {
   DeviceLimits limits = {};
   const auto query = [&](int* value, cudaDeviceAttr attribute) {
-    if (limits.error == 0) limits.error = cudaDeviceGetAttribute(value, attribute, device);
+    if (limits.error == 0) limits.error = Taken(cudaDeviceGetAttribute(value, attribute, device));
   };
   query(&limits.multiprocessors, cudaDevAttrMultiProcessorCount);
   query(&limits.shared_bytes_per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin);
@@ -217,7 +223,7 @@ inline DeviceLimits QueryLimits(int device) {
   // What runs is the newest code in the file that the part takes: 7.5 code on an 8.9 part has no
   // bfloat16 tensor cores.
   cudaFuncAttributes attributes = {};
-  if (limits.error == 0) limits.error = cudaFuncGetAttributes(&attributes, CompiledFor);
+  if (limits.error == 0) limits.error = Taken(cudaFuncGetAttributes(&attributes, CompiledFor));
   limits.compute_capability = attributes.ptxVersion;
   return limits;
 }
@@ -230,7 +236,7 @@ inline DeviceLimits Limits() {
   static bool known[kCached];
   int device = 0;
   DeviceLimits limits = {};
-  limits.error = cudaGetDevice(&device);
+  limits.error = Taken(cudaGetDevice(&device));
   if (limits.error != 0) return limits;
   if (device >= kCached) return QueryLimits(device);
   std::lock_guard<std::mutex> lock(mutex);
@@ -241,12 +247,6 @@ inline DeviceLimits Limits() {
     known[device] = true;
   }
   return cache[device];
-}
-
-// Leaves no error of ours behind for the next caller of cudaGetLastError.
-inline int Taken(cudaError_t error) {
-  if (error != cudaSuccess) cudaGetLastError();
-  return error;
 }
 
 // Lets a kernel take that much dynamic shared memory a block, and asks for the split of L1 and
