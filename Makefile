@@ -30,17 +30,25 @@ setup: $(READY) ## make .venv with every pinned package, the fused op and Horovo
 	@touch $@
 
 OP := tensorflow-dot-based-interact
-OP_SOURCES := $(wildcard $(addprefix $(OP)/,Makefile *.py *.toml */*.py */*/*.py */*/*/*.py */cc/*.h */cc/*/*.*))
-op: .venv/installed ## build and install the fused dot interaction (CUDA=1 or 0: with or without GPU kernels)
-	@bash $(OP)/install.sh "$(CUDA)"
-	@touch .venv/op
+OP_SOURCES := $(wildcard $(addprefix $(OP)/,Makefile *.sh *.py *.toml */*.py */*/*.py */*/*/*.py */cc/*.h */cc/*/*.*))
+# What was asked for; `auto` takes what is there already.
+OP_CHOICE := $(CUDA) $(CUDA_ARCHITECTURES)
+ifneq ($(origin CUDA) $(origin CUDA_ARCHITECTURES),file undefined)
+ifneq ($(OP_CHOICE),$(shell cat .venv/op 2>/dev/null))
+.PHONY: .venv/op
+endif
+endif
 
 .venv/op: $(OP_SOURCES) .venv/installed
 	@bash $(OP)/install.sh "$(CUDA)"
-	@touch $@
+	@echo "$(OP_CHOICE)" >$@
+
+op: ## build and install the fused dot interaction (CUDA=1 or 0: with or without GPU kernels)
+	@rm -f .venv/op
+	@$(MAKE) --no-print-directory .venv/op
 
 op-wheel: .venv/op ## show the wheel of the fused dot interaction
-	@ls $(OP)/dist/*.whl
+	@ls $(OP)/dist/*.whl 2>/dev/null || { $(MAKE) --no-print-directory op; ls $(OP)/dist/*.whl; }
 
 demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
 	@rm -rf runs/demo/checkpoint

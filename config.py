@@ -446,7 +446,7 @@ def _check_range(field, value) -> None:
 
 def meaning(name: str, value: Any) -> Any:
     """What a flag's value says of the model: the same for all ways to compute the same."""
-    return "dot" if name == "interaction" and value.startswith("dot_") else value
+    return "dot" if name == "interaction" and str(value).startswith("dot_") else value
 
 
 def _with_adam(config: "Config") -> bool:

@@ -226,7 +226,8 @@ def setting(args) -> list[str]:
     return [
         "# The fused dot interaction on a CPU",
         "",
-        f"`python -m benchmarks.dot_interaction --rounds {args.rounds} --threads {args.threads}`",
+        f"`python -m benchmarks.dot_interaction --rounds {args.rounds} --step_rounds "
+        f"{args.step_rounds} --steps {args.steps} --threads {args.threads}`",
         "",
         *(f"- {name}: {fact}" for name, fact in machine.describe().items()),
         f"- TensorFlow {tf.__version__}; the op's instruction set: {custom_op().cpu_isa()}",

@@ -49,16 +49,9 @@ def choose_dot(wanted: str, device: str) -> tuple[str, str | None]:
     """
     if wanted == PLAIN:
         return PLAIN, None
-    missing = None
-    if wanted == "dot_custom_cuda" and device != "GPU":
-        missing = "there is no GPU"
-    else:
-        try:
-            built = custom_op().build()
-            if device == "GPU" and not built["cuda"]:
-                missing = "the op was built without GPU kernels: run `make op CUDA=1`"
-        except ImportError as error:
-            missing = str(error)
+    missing = "there is no GPU"
+    if wanted != "dot_custom_cuda" or device == "GPU":
+        missing = _missing_on(device)
     if missing is None:
         return CUSTOM, None
     if wanted == "dot_custom_cuda":
@@ -67,6 +60,23 @@ def choose_dot(wanted: str, device: str) -> tuple[str, str | None]:
             "toolkit choose with --interaction dot"
         )
     return PLAIN, f"--interaction {wanted} is computed by dot_tensorflow, for {missing}"
+
+
+def _missing_on(device: str) -> str | None:
+    """Why the op does not run on a device; None if it does."""
+    try:
+        operations = custom_op()
+    except ImportError as error:
+        return str(error)
+    if device == "GPU":
+        if not operations.build()["cuda"]:
+            return "the op was built without GPU kernels: run `make op CUDA=1`"
+        try:
+            with tf.device("GPU"):
+                operations.dot_based_interact(tf.ones([1, 2, 8]), tf.ones([1, 8])).numpy()
+        except tf.errors.OpError as error:  # this GPU or its driver is none that it was built for
+            return f"its GPU kernels do not run here ({error.message})"
+    return None
 
 
 def padded_width(width: int) -> int:
@@ -120,10 +130,16 @@ class DotInteraction(keras.layers.Layer):
 
     Args:
       implementation: "dot_custom", the fused op, or "dot_tensorflow".
+
+    Raises:
+      ValueError: another implementation.
+      ImportError: the op is not there.
     """
 
     def __init__(self, implementation: str = PLAIN, *, name: str = "dot", dtype: str = "float32"):
         super().__init__(name=name, dtype=dtype)
+        if implementation not in (CUSTOM, PLAIN):
+            raise ValueError(f"implementation must be {CUSTOM} or {PLAIN}, got {implementation}")
         self.operation = custom_op().dot_based_interact if implementation == CUSTOM else None
 
     def call(self, embeddings: tf.Tensor, bottom: tf.Tensor | None) -> tf.Tensor:

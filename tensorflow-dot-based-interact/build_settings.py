@@ -18,7 +18,7 @@ settings = {
     # The standard is the Makefile's, everything else decides about the binary interface.
     "flags": " ".join(flag for flag in flags if "std=" not in flag),
     "library": f"{where.removeprefix('-L')}/{name.removeprefix('-l:')}",
-    "json": json.dumps({"tensorflow": tf.__version__, "cuda": sys.argv[1].split()}),
+    "json": json.dumps({"tensorflow": tf.__version__, "cuda": sys.argv[1].split(), "bytes": 0}),
 }
 for key, value in settings.items():
     print(f"{key}={shlex.quote(value)}")

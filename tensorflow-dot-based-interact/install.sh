@@ -2,19 +2,24 @@
 # Builds the op's wheel and installs it into .venv; built once, then taken from ~/.cache. `make op` runs it.
 # Usage: install.sh auto|0|1 (the CUDA part where nvcc is found, never, or in any case)
 set -euo pipefail
+shopt -s inherit_errexit
 cuda=$1
 here=tensorflow-dot-based-interact
 python=$PWD/.venv/bin/python
+# Not as a part of the make that called: it gives no jobs, and variables come by the environment.
+unset MAKEFLAGS MFLAGS MAKELEVEL
 build() { make --no-print-directory -C "$here" "$@" PYTHON="$python" CUDA="$cuda"; }
 
-# What the library depends on: the sources, TensorFlow, the compilers, the architectures.
+mkdir -p "$here/build"
+exec 9>"$here/build/lock"
+flock 9  # one build at a time
+
+# What the library depends on: settings (without its paths) and sources.
 build --silent build/settings
 key=$(cd "$here" && {
-  grep -E '^(flags|json)=' build/settings  # the others are paths
-  cat Makefile ./*.py
+  grep -vE '^(include|library)=' build/settings
+  cat ./*.py
   find tensorflow_dot_based_interact -name __pycache__ -prune -o -type f ! -name '_dot*_ops.*' -print0 | sort -z | xargs -0 sha256sum
-  "${CXX:-g++}" --version
-  ! command -v "${NVCC:-nvcc}" || "${NVCC:-nvcc}" --version
   uname -m
 } | sha256sum | cut -c1-24)
 kept=${XDG_CACHE_HOME:-${HOME:-$PWD/.venv}/.cache}/recommenders-at-scale/dot-interact-$key

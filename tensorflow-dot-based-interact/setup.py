@@ -8,8 +8,9 @@ from setuptools import Distribution, setup
 from wheel.bdist_wheel import bdist_wheel
 
 BUILD = Path("tensorflow_dot_based_interact/python/ops/_dot_based_interact_ops.json")
-if not BUILD.with_suffix(".so").is_file():
-    sys.exit(f"{BUILD.with_suffix('.so')} is not built: run `make` in {Path.cwd()} first")
+for file in (BUILD.with_suffix(".so"), BUILD):
+    if not file.is_file():
+        sys.exit(f"{file} is not built: run `make` in {Path.cwd()} first")
 
 
 class PlatformWheel(bdist_wheel):

@@ -117,7 +117,7 @@ def _flags_of(description: Mapping[str, Any], where: str) -> tuple[Mapping, Mapp
     remembered, flags = description.get("model_flags"), description.get("flags")
     if not isinstance(remembered, dict) or not isinstance(flags, dict):
         raise ValueError(f"{where} does not say which model it is of (model_flags)")
-    return remembered, flags
+    return {name: meaning(name, value) for name, value in remembered.items()}, flags
 
 
 def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str, Any]:

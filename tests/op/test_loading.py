@@ -1,6 +1,7 @@
 """Which implementation is used, what it says of itself, and what happens without the op."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -21,7 +22,8 @@ def elsewhere(monkeypatch, tmp_path):
 
 
 def describe(folder, **changes):
-    facts = {"tensorflow": tf.__version__, "cuda": [], **changes}
+    size = (folder / "op.so").stat().st_size
+    facts = {"tensorflow": tf.__version__, "cuda": [], "bytes": size, **changes}
     (folder / "op.json").write_text(json.dumps(facts))
 
 
@@ -60,6 +62,15 @@ def test_a_damaged_description_is_no_library(elsewhere, text):
         ops.library()
 
 
+def test_a_part_of_a_library_is_not_loaded(elsewhere):
+    """It would end the process."""
+    (elsewhere / "op.so").write_bytes(b"some")
+    describe(elsewhere)
+    (elsewhere / "op.so").write_bytes(b"so")
+    with pytest.raises(ops.LibraryMissing, match="run `make op`"):
+        ops.library()
+
+
 def test_a_library_for_another_tensorflow_is_not_loaded(elsewhere):
     (elsewhere / "op.so").write_bytes(b"")
     describe(elsewhere, tensorflow="2.9.1")
@@ -86,13 +97,47 @@ def test_gpu_kernels_need_a_gpu():
         choose_dot("dot_custom_cuda", "CPU")
 
 
-def test_a_gpu_needs_gpu_kernels(monkeypatch):
-    monkeypatch.setattr(ops, "build", lambda: {"tensorflow": tf.__version__, "cuda": []})
-    with pytest.raises(ValueError, match=r"built without GPU kernels: run `make op CUDA=1`"):
-        choose_dot("dot_custom_cuda", "GPU")
-    chosen, note = choose_dot("dot", "GPU")
-    assert chosen == "dot_tensorflow"
-    assert "make op CUDA=1" in note
-    monkeypatch.setattr(ops, "build", lambda: {"tensorflow": tf.__version__, "cuda": ["90"]})
+@pytest.fixture
+def gpu(monkeypatch):
+    """A machine with a GPU, as far as the choice looks: what the op does there is a parameter."""
+
+    def set_up(cuda, failure=None):
+        monkeypatch.setattr(ops, "build", lambda: {"tensorflow": tf.__version__, "cuda": cuda})
+
+        def run(input, bottom):
+            if failure is not None:
+                raise tf.errors.InternalError(None, None, failure)
+            return input
+
+        monkeypatch.setattr(ops, "dot_based_interact", run)
+
+    return set_up
+
+
+def test_a_gpu_takes_the_op_where_it_runs(gpu):
+    gpu(["90"])
     for wanted in ("dot", "dot_custom", "dot_custom_cuda"):
         assert choose_dot(wanted, "GPU") == ("dot_custom", None)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "failure", "reason"),
+    [
+        ([], None, "the op was built without GPU kernels: run `make op CUDA=1`"),
+        (["90"], "DotBasedInteract: no kernel image", r"do not run here \(.*no kernel image\)"),
+    ],
+)
+def test_a_gpu_without_kernels_that_run_there(gpu, cuda, failure, reason):
+    gpu(cuda, failure)
+    for wanted in ("dot", "dot_custom"):
+        chosen, note = choose_dot(wanted, "GPU")
+        assert chosen == "dot_tensorflow"
+        assert re.search(reason, note)
+    with pytest.raises(ValueError, match=reason):
+        choose_dot("dot_custom_cuda", "GPU")
+
+
+def test_a_layer_of_another_implementation_is_refused():
+    for name in ("dot", "dot_custom_cuda", "cross"):
+        with pytest.raises(ValueError, match=f"must be dot_custom or dot_tensorflow, got {name}"):
+            DotInteraction(name)

@@ -116,6 +116,18 @@ class Interaction : public OpKernel {
   Layout layout_;
 };
 
+// A tensor's numbers. Not through flat(), which ends the process where memory that a user handed to
+// TensorFlow is not aligned; the kernels do not mind.
+template <typename T>
+const T* Numbers(const Tensor& tensor) {
+  return static_cast<const T*>(tensor.data());
+}
+
+template <typename T>
+T* Numbers(Tensor* tensor) {
+  return static_cast<T*>(tensor->data());
+}
+
 // Where the features of `input` and `bottom` begin; the same for their gradients.
 template <typename T>
 void Parts(Layout layout, const dot_interact_shape& shape, T* input, T* bottom, T** first,
@@ -175,12 +187,10 @@ class Forward : public Interaction {
     Tensor* output;
     OP_REQUIRES_OK(context, context->allocate_output(0, output_shape, &output));
     if (output->NumElements() == 0) return;
-    T* result = output->flat<T>().data();
+    T* result = Numbers<T>(output);
     const T *first, *rest;
-    const T* head = bottom.flat<T>().data();
-    Parts(layout_, shape, input.flat<T>().data(), head, &first, &rest);
-    // Tensors without numbers may have no address, which the kernels would take for a mistake.
-    if (shape.dim == 0) first = rest = head = result;
+    const T* head = Numbers<T>(bottom);
+    Parts(layout_, shape, Numbers<T>(input), head, &first, &rest);
     Status status;
     if constexpr (std::is_same_v<Device, Cpu>) {
       status = OverSamples(context, shape, [&](int64_t begin, int64_t end) {
@@ -213,14 +223,13 @@ class Backward : public Interaction {
     OP_REQUIRES_OK(context, context->allocate_output(1, bottom.shape(), &bottom_gradient));
     if (shape.batch == 0 || shape.dim == 0) return;
     const T *first, *rest;
-    Parts(layout_, shape, input.flat<T>().data(), bottom.flat<T>().data(), &first, &rest);
+    Parts(layout_, shape, Numbers<T>(input), Numbers<T>(bottom), &first, &rest);
     T *first_gradient, *rest_gradient;
-    T* of_bottom = bottom_gradient->flat<T>().data();
-    Parts(layout_, shape, input_gradient->flat<T>().data(), of_bottom, &first_gradient,
-             &rest_gradient);
+    T* of_bottom = Numbers<T>(bottom_gradient);
+    Parts(layout_, shape, Numbers<T>(input_gradient), of_bottom, &first_gradient, &rest_gradient);
     // With 'separate' the head and the first feature are one tensor: their gradients add up.
     T* head_gradient = layout_ == Layout::kSeparate ? nullptr : of_bottom;
-    const T* gradient = upstream.flat<T>().data();
+    const T* gradient = Numbers<T>(upstream);
     Status status;
     if constexpr (std::is_same_v<Device, Cpu>) {
       status = OverSamples(context, shape, [&](int64_t begin, int64_t end) {

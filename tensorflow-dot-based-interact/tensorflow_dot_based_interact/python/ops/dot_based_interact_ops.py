@@ -22,20 +22,17 @@ class LibraryMissing(ImportError):
 
 
 def build() -> dict:
-    """What the library was built with: {"tensorflow": version, "cuda": [architectures]}.
+    """What the library was built with: {"tensorflow": version, "cuda": [architectures], ...}.
 
     Raises:
       LibraryMissing: no library, or one for another TensorFlow.
     """
     try:
         found = json.loads(BUILD.read_text())
-    except (OSError, ValueError):
-        found = None
-    if (
-        not LIBRARY.is_file()
-        or not isinstance(found, dict)
-        or not {"tensorflow", "cuda"} <= set(found)
-    ):
+        whole = LIBRARY.stat().st_size == found["bytes"]
+    except (OSError, ValueError, LookupError, TypeError):
+        whole = False
+    if not whole:
         raise LibraryMissing(f"the op's library {LIBRARY} is not built: run `make op`")
     if found["tensorflow"] != tf.__version__:
         raise LibraryMissing(

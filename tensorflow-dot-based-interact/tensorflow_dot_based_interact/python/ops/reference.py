@@ -1,4 +1,4 @@
-"""The dot interaction in plain TensorFlow: the specification of the op, and its stand-in."""
+"""The dot interaction in plain TensorFlow: the specification of the op."""
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +23,9 @@ def dot_based_interact(
       [batch, width], same dtype: the bottom MLP's output (none with "pairs"), the dot products of
       the strictly lower triangle row by row, (1, 0), (2, 0), (2, 1), ..., and zeros to a multiple
       of 8 columns.
+
+    Raises:
+      ValueError: the number of features is not known.
     """
     features = input
     parts = [tf.zeros([tf.shape(input)[0], 0], input.dtype)]
@@ -31,6 +34,8 @@ def dot_based_interact(
     if layout == "separate":
         features = tf.concat([parts[0][:, tf.newaxis, :], input], axis=1)
     num_features = features.shape[1]
+    if num_features is None:
+        raise ValueError(f"input must have a known number of features, got {input.shape}")
     if num_features > 1:
         rows, columns = np.tril_indices(num_features, k=-1)
         gram = tf.matmul(features, features, transpose_b=True)
