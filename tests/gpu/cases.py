@@ -10,6 +10,11 @@ FEATURES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 26, 27, 31, 32, 33, 48, 64, 65, 100, 1
 DIMS = (1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 64, 127, 128, 129, 200, 512, 1000, 1024, 1025)
 DTYPES = ("float16", "bfloat16", "float32")
 
+TENSORS = (
+    *("first", "rest", "head", "output"),
+    *("upstream", "first_gradient", "rest_gradient", "head_gradient"),
+)
+
 # Shared memory of a block and of a multiprocessor, in bytes, by compute capability.
 _KIB = 1024
 SHARED_BYTES = {
@@ -35,17 +40,28 @@ class Case(NamedTuple):
     gap: int = 0
     head: bool = True
     null_head_gradient: bool = False
-    offset: int = 0  # numbers by which every pointer is off its alignment
+    offset: int = 0  # numbers by which pointers are off their alignment
+    # The one tensor that offset and gap concern; None: all. One of TENSORS.
+    only: str | None = None
     flags: int = 0
     # NaN and infinities in one of the samples.
     broken: bool = False
     device: Device | None = None  # of the emulator
+
+    def offset_of(self, tensor: str) -> int:
+        """Numbers by which a tensor is off its alignment."""
+        return self.offset if self.only in (None, tensor) else 0
+
+    def gap_of(self, tensor: str) -> int:
+        """Numbers between samples of "first" or "rest", and of its gradient."""
+        return self.gap if self.only in (None, tensor) else 0
 
     def __str__(self) -> str:
         words = [f"{self.features} x {self.dim}", f"batch {self.batch}", self.dtype]
         words.append("joined" if self.joined else f"separate, gap {self.gap}")
         words += ["head"] * self.head + ["null head_gradient"] * self.null_head_gradient
         words += [f"offset {self.offset}"] * bool(self.offset) + ["broken sample"] * self.broken
+        words += [f"only {self.only}"] * bool(self.only)
         words += ["NO_TF32"] * bool(self.flags & NO_TF32) + ["PLAIN"] * bool(self.flags & PLAIN)
         if self.device is not None:
             words.append(
@@ -131,6 +147,12 @@ def for_emulator(long: bool) -> Iterator[Case]:
     ):
         device = Device(1, 1, kib * _KIB, (kib + 1) * _KIB)
         yield Case(features, dim, 2, dtype, joined=False, device=device)
+    # No room for upstream rows: they are read where they lie, if they are aligned.
+    for dtype, kib in (("float16", 48), ("float32", 99)):
+        device = Device(1, 1, kib * _KIB, (kib + 1) * _KIB)
+        for null in (False, True):
+            case = Case(128, 72, 2, dtype, null_head_gradient=null, offset=1, device=device)
+            yield from (case, case._replace(only="upstream"), case._replace(offset=0))
     for case in _edges():
         yield case._replace(batch=min(case.batch, 3), device=next(devices))
 
@@ -148,8 +170,15 @@ def for_seeds() -> Iterator[Case]:
 
 
 def _edges() -> Iterator[Case]:
-    """Batches of 0, and samples with NaN and infinities beside healthy ones."""
+    """Batches of 0, samples with NaN and infinities, one tensor misaligned, rows of no numbers."""
     for dtype in DTYPES:
+        # Rows are multiples of 16 bytes.
+        for only in TENSORS:
+            yield Case(6, 64, 3, dtype, joined=False, offset=1, only=only)
+        for only in ("first", "rest"):
+            yield Case(6, 64, 3, dtype, joined=False, gap=3, only=only)
+        for style in (dict(), dict(broken=True), dict(joined=False, gap=3), dict(flags=PLAIN)):
+            yield Case(1, 24, 3, dtype, head=False, **style)
         yield Case(27, 128, 0, dtype)
         yield Case(5, 24, 0, dtype, joined=False, head=False, flags=PLAIN)
         sizes = [(3, 8), (17, 20), (27, 128), (33, 64), (65, 8)]

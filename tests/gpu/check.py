@@ -65,36 +65,37 @@ def _break(inputs: Inputs, case: Case) -> Inputs:
         x[1, random.integers(case.features), random.integers(case.dim)] = broken
         if case.head:
             head[1, random.integers(case.dim)] = broken
-        if turn < 2:
+        if turn < 2 and upstream.shape[1] > 0:
             upstream[1, random.integers(upstream.shape[1])] = broken
     return Inputs(x, head, upstream)
 
 
 class _Features:
-    """x_0 and the others in memory, as the case lays them out."""
+    """x_0 and the others in memory, as the case lays them out; or their gradients."""
 
-    def __init__(self, memory: Memory, case: Case, x: np.ndarray, writable: bool):
+    def __init__(self, memory: Memory, case: Case, x: np.ndarray, gradient: bool):
         self._case, self._shape = case, x.shape
-        filler = OUTPUT_GUARD if writable else INPUT_GUARD
         batch, features, dim = x.shape
-        offset_bytes = case.offset * x.itemsize
+        names = ("first_gradient", "rest_gradient") if gradient else ("first", "rest")
+        offsets_bytes = [case.offset_of(name) * x.itemsize for name in names]
         if case.joined:
-            tensor = memory.tensor(x, offset_bytes, writable)
+            tensor = memory.tensor(x, offsets_bytes[0], writable=gradient)
             self.tensors = [tensor]
             self.first = tensor.address
             self.rest = tensor.address + dim * x.itemsize if features > 1 else 0
-            self.first_stride = self.rest_stride = features * dim
             return
-        self.first_stride = dim + case.gap
-        self.rest_stride = (features - 1) * dim + case.gap
+        filler = OUTPUT_GUARD if gradient else INPUT_GUARD
         self.tensors = []
-        for part, stride in ((x[:, :1], self.first_stride), (x[:, 1:], self.rest_stride)):
+        for part, gap, offset_bytes in zip(
+            (x[:, :1], x[:, 1:]), _gaps(case), offsets_bytes, strict=True
+        ):
+            stride = part.shape[1] * dim + gap
             rows = np.full(batch * stride * x.itemsize, filler, np.uint8).view(x.dtype)
             rows = rows.reshape(batch, stride)
-            rows[:, : stride - case.gap] = part.reshape(batch, stride - case.gap)
+            rows[:, : stride - gap] = part.reshape(batch, stride - gap)
             # Nothing lies beyond the last sample's numbers.
-            end = max(rows.size - case.gap, 0)
-            self.tensors.append(memory.tensor(rows.reshape(-1)[:end], offset_bytes, writable))
+            end = max(rows.size - gap, 0)
+            self.tensors.append(memory.tensor(rows.reshape(-1)[:end], offset_bytes, gradient))
         self.first = self.tensors[0].address
         self.rest = self.tensors[1].address if features > 1 else 0
 
@@ -110,14 +111,16 @@ class _Features:
         if self._case.joined:
             return contents[0][0].view(dtype).reshape(self._shape), complaints
         parts = []
-        strides = ((self.first_stride, 1), (self.rest_stride, features - 1))
-        for (data, _), (stride, count) in zip(contents, strides, strict=True):
+        for (data, _), gap, count in zip(
+            contents, _gaps(self._case), (1, features - 1), strict=True
+        ):
+            stride = count * dim + gap
             filler = np.full(batch * stride * dtype.itemsize - data.size, OUTPUT_GUARD, np.uint8)
             rows = np.concatenate([data, filler]).view(dtype).reshape(batch, stride)
-            gap = rows[:, stride - self._case.gap :]
-            if (np.ascontiguousarray(gap).view(np.uint8) != OUTPUT_GUARD).any():
+            between = rows[:, stride - gap :]
+            if (np.ascontiguousarray(between).view(np.uint8) != OUTPUT_GUARD).any():
                 complaints.append("the gap between samples of the gradients was written")
-            parts.append(rows[:, : stride - self._case.gap].reshape(batch, count, dim))
+            parts.append(rows[:, : stride - gap].reshape(batch, count, dim))
         return np.concatenate(parts, axis=1), complaints
 
 
@@ -125,8 +128,11 @@ def run(library: Library, memory: Memory, case: Case, inputs: Inputs) -> Results
     """Both kernels on tensors of `memory`; every number they leave unwritten is a poison."""
     dtype = np.dtype(reference.STORAGE[case.dtype])
     head = case.dim if case.head else 0
-    offset_bytes = case.offset * dtype.itemsize
+    shape = _shape(case)
     complaints = []
+
+    def tensor(name, contents, writable):
+        return memory.tensor(contents, case.offset_of(name) * dtype.itemsize, writable)
 
     def poison(*shape):
         return np.full((*shape, dtype.itemsize), OUTPUT_GUARD, np.uint8).view(dtype)[..., 0]
@@ -143,29 +149,27 @@ def run(library: Library, memory: Memory, case: Case, inputs: Inputs) -> Results
         return data.view(dtype).reshape(shape)
 
     try:
-        features = _Features(memory, case, inputs.x, writable=False)
-        shape = Shape(
-            *(case.batch, case.features, case.dim, head),
-            *(features.first_stride, features.rest_stride, DTYPES[case.dtype]),
-        )
-        head_tensor = memory.tensor(inputs.head, offset_bytes, writable=False)
+        features = _Features(memory, case, inputs.x, gradient=False)
+        head_tensor = tensor("head", inputs.head, writable=False)
         rows = (case.batch, width(head, case.features))
-        output_tensor = memory.tensor(poison(*rows), offset_bytes, writable=True)
+        output_tensor = tensor("output", poison(*rows), writable=True)
         addresses = (features.first, features.rest, head_tensor.address if head else 0)
-        error = library.forward(shape, *addresses, output_tensor.address, case.flags)
+        error = library.forward(
+            shape, *addresses, output_tensor.address, case.flags, memory.stream()
+        )
         finish(error, "forward")
         output = read(output_tensor, *rows).copy()
         memory.release()
 
-        features = _Features(memory, case, inputs.x, writable=False)
-        gradients = _Features(memory, case, poison(*inputs.x.shape), writable=True)
-        upstream_tensor = memory.tensor(inputs.upstream, offset_bytes, writable=False)
+        features = _Features(memory, case, inputs.x, gradient=False)
+        gradients = _Features(memory, case, poison(*inputs.x.shape), gradient=True)
+        upstream_tensor = tensor("upstream", inputs.upstream, writable=False)
         separate = head > 0 and not case.null_head_gradient
-        head_gradient_tensor = memory.tensor(poison(case.batch, head), offset_bytes, writable=True)
+        head_gradient_tensor = tensor("head_gradient", poison(case.batch, head), writable=True)
         error = library.backward(
             *(shape, features.first, features.rest, upstream_tensor.address),
             *(gradients.first, gradients.rest),
-            *(head_gradient_tensor.address if separate else 0, case.flags),
+            *(head_gradient_tensor.address if separate else 0, case.flags, memory.stream()),
         )
         finish(error, "backward")
         gradient, around = gradients.read(dtype)
@@ -241,13 +245,33 @@ def kernel_of(library: Library, case: Case) -> str:
     return library.kernel(_shape(case), case.flags)
 
 
+def _gaps(case: Case) -> tuple[int, int]:
+    return case.gap_of("first"), case.gap_of("rest")
+
+
 def _shape(case: Case) -> Shape:
     head = case.dim if case.head else 0
-    first_stride, rest_stride = case.dim + case.gap, (case.features - 1) * case.dim + case.gap
+    first_gap, rest_gap = _gaps(case)
+    first_stride, rest_stride = case.dim + first_gap, (case.features - 1) * case.dim + rest_gap
     if case.joined:
         first_stride = rest_stride = case.features * case.dim
     sizes = (case.batch, case.features, case.dim, head, first_stride, rest_stride)
     return Shape(*sizes, DTYPES[case.dtype])
+
+
+# Sizes whose offsets in bytes pass 64 bits: each in one way, all others being in range.
+_HUGE: tuple[dict, ...] = (
+    dict(batch=1, features=1 << 31, dim=0, head=0),
+    dict(batch=1, features=(1 << 31) - 1, dim=1 << 40, head=0, first_stride=1 << 40,
+         rest_stride=1 << 41),
+    dict(batch=1, dim=1 << 62, head=0, first_stride=1 << 62, rest_stride=(1 << 63) - 1),
+    dict(batch=1, first_stride=1 << 60),
+    dict(batch=1, rest_stride=1 << 60),
+    dict(batch=1 << 30, first_stride=1 << 32),
+    dict(batch=1 << 30, rest_stride=1 << 32),
+    dict(batch=1 << 23, features=1 << 20, dim=1, head=0, rest_stride=1 << 20),
+    dict(batch=1 << 60, features=1, dim=1, head=0, first_stride=1, rest_stride=0),
+)  # fmt: skip
 
 
 def check_arguments(library: Library, memory: Memory) -> list[str]:
@@ -256,6 +280,7 @@ def check_arguments(library: Library, memory: Memory) -> list[str]:
     wrong: list[dict] = [
         *(dict(batch=-1), dict(features=0), dict(features=-3), dict(dim=-1), dict(head=3)),
         *(dict(head=-4), dict(first_stride=3), dict(rest_stride=7), dict(dtype=3), dict(dtype=-1)),
+        *_HUGE,
     ]
     data = memory.tensor(np.zeros(64, np.float32), 0, writable=False).address
     target = memory.tensor(np.zeros(64, np.float32), 0, writable=True).address
@@ -270,6 +295,9 @@ def check_arguments(library: Library, memory: Memory) -> list[str]:
         expect_refusal(library.forward(shape, data, data, data, target), f"forward, {change}")
         error = library.backward(shape, data, data, data, target, target, target)
         expect_refusal(error, f"backward, {change}")
+    expect_refusal(library.forward(None, data, data, data, target), "forward, no shape")
+    error = library.backward(None, data, data, data, target, target, target)
+    expect_refusal(error, "backward, no shape")
     shape = Shape(**good)
     for missing in range(4):
         pointers = [data, data, data, target]

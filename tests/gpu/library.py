@@ -47,7 +47,7 @@ class Library:
 
     def forward(self, shape, first, rest, head, output, flags=0, stream=0) -> int:
         """dot_interact_cuda_forward; returns its error number."""
-        return self._forward(ctypes.byref(shape), first, rest, head, output, flags, stream)
+        return self._forward(shape, first, rest, head, output, flags, stream)
 
     def backward(
         self, shape, first, rest, upstream, first_gradient, rest_gradient, head_gradient, flags=0,
@@ -55,13 +55,13 @@ class Library:
     ) -> int:  # fmt: skip
         """dot_interact_cuda_backward; returns its error number."""
         return self._backward(
-            *(ctypes.byref(shape), first, rest, upstream),
+            *(shape, first, rest, upstream),
             *(first_gradient, rest_gradient, head_gradient, flags, stream),
         )
 
     def kernel(self, shape: Shape, flags: int = 0) -> str:
         """Which kernel these sizes take."""
-        return self._kernel(ctypes.byref(shape), flags).decode()
+        return self._kernel(shape, flags).decode()
 
     def error(self, number: int) -> str:
         """What an error number means."""
@@ -95,6 +95,8 @@ class Emulator:
         self._set_device.argtypes = [ctypes.c_int] * 2 + [ctypes.c_int64] * 2
         self._set_seed = self._emulator.dot_interact_emulator_set_seed
         self._set_seed.argtypes = [ctypes.c_uint64]
+        self._set_stream = self._emulator.dot_interact_emulator_set_stream
+        self._set_stream.argtypes = [ctypes.c_void_p]
         self._take_fault = self._emulator.dot_interact_emulator_take_fault
         self._take_fault.restype = ctypes.c_char_p
         self._take_race = self._emulator.dot_interact_emulator_take_race
@@ -111,6 +113,10 @@ class Emulator:
     def set_seed(self, seed: int) -> None:
         """The order of threads and blocks; 0: ascending, copies as late as can be."""
         self._set_seed(seed)
+
+    def set_stream(self, stream: int) -> None:
+        """The stream that launches must be on from now on: those on another fault."""
+        self._set_stream(stream)
 
     def take_fault(self) -> str:
         """What the last faulted launch did wrong; empty if nothing did."""

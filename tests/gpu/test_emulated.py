@@ -126,6 +126,7 @@ _RIGHT = {
     "LoadMatrix": np.concatenate([_INPUT[:32], np.zeros(32, np.float32)]),
     "ReadGarbage": _INPUT,
     "ReadPairs": _INPUT,
+    "MultiplyTf32": _INPUT,
 }
 
 
@@ -156,6 +157,8 @@ def test_right_kernels_pass(planted, name, seed):
         ("LoadMatrix", 3, r"ends while lanes of its warp wait at LoadMatrices|after a lane"),
         ("LoadMatrix", 4, r"LoadMatrices: lane 3's row is at shared byte 256 of 256"),
         ("ReadPairs", 1, r"misaligned access: .* no multiple of 8 \(bugs.cc:\d+\)"),
+        ("MultiplyTf32", 1, r"MmaTf32: lane 9's a 0x[0-9a-f]*1 is not rounded to TF32"),
+        ("MultiplyTf32", 2, r"MmaTf32: lane 9's b 0x00001000 is not rounded to TF32"),
     ],
 )
 def test_faults_are_noticed(planted, name, bug, noticed, seed):
@@ -196,6 +199,19 @@ def test_parts_lack_instructions():
     error, output, _ = volta.run("CopyThrough", bug=1)
     assert error == 0
     np.testing.assert_array_equal(output, _RIGHT["CopyThrough"])
+
+
+def test_other_streams_are_noticed(planted):
+    """run_planted launches on the default stream."""
+    planted.emulator.set_stream(0x100)
+    try:
+        error, output, text = planted.run("Reverse", bug=0)
+    finally:
+        planted.emulator.set_stream(0)
+    assert error == FAULT
+    assert not output.any()
+    assert re.search(r"launch on stream .*, where the caller's is 0x100", text), text
+    assert planted.run("Reverse", bug=0)[0] == 0
 
 
 def test_sanitizer_finds_overrun(root: Path):
@@ -270,35 +286,113 @@ def test_number_formats(planted):
 _BARRIER = re.compile(r"^ *(SyncTeam<\w+>|SyncWarp|CopyWait<\d+>)\(\);", re.MULTILINE)
 
 
-@pytest.mark.long
-def test_every_barrier_of_the_kernels_is_needed(tmp_path, monkeypatch):
-    """Without any one of them some result is wrong on some part: the sweep can fail, and does."""
-    real = build.SOURCES
-    source = (real / "cuda/kernels.cuh").read_text()
+def _barriers() -> list[tuple[str, int, int]]:
+    """Which statement, and where it begins and ends in kernels.cuh."""
+    source = (build.SOURCES / "cuda/kernels.cuh").read_text()
     # The definition of SyncTeam has barriers too, without which none is left.
-    barriers = list(_BARRIER.finditer(source, source.index("ForwardKernel(")))
+    found = _BARRIER.finditer(source, source.index("ForwardKernel("))
+    return [(match.group().strip(), *match.span()) for match in found]
+
+
+@pytest.mark.long
+def test_every_barrier_of_the_kernels_is_needed(tmp_path):
+    """Without any one of them some result is wrong on some part: the sweep can fail, and does."""
+    source = (build.SOURCES / "cuda/kernels.cuh").read_text()
+    barriers = _barriers()
     assert len(barriers) >= 6
     unnoticed = []
-    for number, barrier in enumerate(barriers):
-        changed = tmp_path / str(number)
-        shutil.copytree(real, changed)
-        text = source[: barrier.start()] + source[barrier.end() :]
-        (changed / "cuda/kernels.cuh").write_text(text)
-        monkeypatch.setattr(build, "SOURCES", changed)
-        if not any(_is_noticed(architecture) for architecture in (800, 750)):
-            line = source.count("\n", 0, barrier.start()) + 1
-            unnoticed.append(f"line {line}: {barrier.group().strip()}")
+    for number, (barrier, begin, end) in enumerate(barriers):
+        changed = source[:begin] + source[end:]
+        sources = _changed(tmp_path / str(number), "kernels.cuh", changed)
+        if not _is_noticed(sources, (800, 750)):
+            unnoticed.append(f"line {source.count(chr(10), 0, begin) + 1}: {barrier}")
     assert unnoticed == []
 
 
-def _is_noticed(architecture: int) -> bool:
-    path = build.emulated(architecture)
-    try:
-        library = EmulatedLibrary(path)
-        sweep = check.sweep(library, HostMemory(library), cases.for_emulator(long=False))
-        return any(complaints for _, complaints in sweep)
-    finally:
-        path.unlink()
+# (file, what stands there once, what stands there instead)
+_MISTAKES = [
+    # What may move at once.
+    ("launch.cu", "if (rest_piece < matrix.piece) matrix.piece = rest_piece;", "(void)rest_piece;"),
+    ("launch.cu", "PieceBytes(Bits(rest), matrix.rest_stride)", "PieceBytes(Bits(rest))"),
+    ("launch.cu", "PieceBytes(Bits(rest), matrix.rest_stride)", "PieceBytes(matrix.rest_stride)"),
+    ("launch.cu", "PieceBytes(Bits(first), matrix.first_stride, ", "PieceBytes(Bits(first), "),
+    ("launch.cu", "PieceBytes(Bits(first), matrix.first_stride, ", "PieceBytes(matrix.first_stride, "),
+    ("launch.cu", "PieceBytes(Bits(data), bytes)", "PieceBytes(bytes)"),
+    ("launch.cu", " && (plan.upstream_copies > 0 || PieceBytes(Bits(upstream)) == 16)", ""),
+    # Sizes out of range.
+    ("launch.cu", "if (shape == nullptr) return false;", ""),
+    ("launch.cu", "s.features > INT32_MAX || ", ""),
+    ("launch.cu", " || Overflows(s.features, 16 * s.dim)", ""),
+    ("launch.cu", "if (s.first_stride > INT64_MAX / 16 || ", "if ("),
+    ("launch.cu", " || s.rest_stride > INT64_MAX / 16)", ")"),
+    ("launch.cu", "!Overflows(s.batch, 4 * s.first_stride) && ", ""),
+    ("launch.cu", "&& !Overflows(s.batch, 4 * s.rest_stride) ", ""),
+    ("launch.cu", "!Overflows(s.batch, 4 * Width(s)) && ", ""),
+    ("launch.cu", " && !Overflows(s.batch, 4 * s.features * (s.dim + 1));", ";"),
+    # Streams.
+    ("launch.cu", "plan.shared_bytes, stream, parameters)", "plan.shared_bytes, nullptr, parameters)"),
+    ("launch.cu", "                stream, parameters);\n}", "                nullptr, parameters);\n}"),
+    # Rounding to TF32.
+    ("tiles.cuh", "RoundToTf32(*reinterpret_cast<const uint32_t*>(&x))",
+     "*reinterpret_cast<const uint32_t*>(&x)"),
+    ("tiles.cuh", "      }\n      RoundWords(right);\n", "      }\n"),
+    ("tiles.cuh", " * 16);\n    RoundWords(rows);\n", " * 16);\n"),
+]  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("file", "right", "wrong"), _MISTAKES)
+def test_mistakes_are_noticed(tmp_path, file, right, wrong):
+    source = (build.SOURCES / "cuda" / file).read_text()
+    sources = _changed(tmp_path / "changed", file, source.replace(right, wrong))
+    assert _is_noticed(sources, (800,))
+
+
+def test_mistakes_can_be_made():
+    """What the long tests change is there, once."""
+    for file, right, wrong in _MISTAKES:
+        assert (build.SOURCES / "cuda" / file).read_text().count(right) == 1, (file, right)
+        assert right != wrong
+    assert len(_barriers()) >= 6
+
+
+def _changed(folder: Path, file: str, text: str) -> Path:
+    shutil.copytree(build.SOURCES, folder)
+    (folder / "cuda" / file).write_text(text)
+    return folder
+
+
+# A kernel that is let loose on sizes out of range may end its process.
+_CHECK = """
+import sys
+from pathlib import Path
+from tests.gpu import build, cases, check
+from tests.gpu.library import EmulatedLibrary
+from tests.gpu.memory import HostMemory
+
+build.SOURCES = Path(sys.argv[1])
+path = build.emulated(int(sys.argv[2]))
+print("built", flush=True)
+library = EmulatedLibrary(path)
+path.unlink()
+memory = HostMemory(library)
+wrong = bool(check.check_arguments(library, memory)) or any(
+    complaints for _, complaints in check.sweep(library, memory, cases.for_emulator(long=False))
+)
+sys.exit(1 if wrong else 0)
+"""
+
+
+def _is_noticed(sources: Path, architectures) -> bool:
+    for architecture in architectures:
+        command = [sys.executable, "-c", _CHECK, str(sources), str(architecture)]
+        done = subprocess.run(
+            command, cwd=build.HERE.parents[1], capture_output=True, text=True, check=False
+        )
+        assert done.stdout == "built\n", done.stderr
+        if done.returncode != 0:
+            return True
+    return False
 
 
 def test_refusals_have_a_text(kernels):

@@ -1,6 +1,8 @@
 """The harness without a GPU, its reference against loops, and its tables."""
 
+import contextlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from tests.gpu import __main__ as harness
 from tests.gpu import build, cases, check, reference, timing
 from tests.gpu.cases import Case
 from tests.gpu.library import width
+from tests.gpu.memory import GpuMemory
 
 
 def test_says_that_there_is_no_gpu(root: Path):
@@ -53,6 +56,24 @@ def test_missing_compiler_is_a_sentence(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("CXX")
     with pytest.raises(build.BuildError, match="launch.cu"):
         build.emulated(800)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_copies_of_the_library_share_nothing(tmp_path):
+    """A TensorFlow op and this harness may be in one process, each with its own kernels' limits."""
+    source = tmp_path / "limits.cu"
+    source.write_text(
+        '#include "cuda/primitives.cuh"\n'
+        'extern "C" int error() { return dot_interact::device::Limits().error; }\n'
+    )
+    target = tmp_path / "limits.o"
+    command = ["nvcc", "-std=c++17", "-Xcompiler=-fPIC", "-arch=sm_80", f"-I{build.SOURCES}"]
+    subprocess.run([*command, "-c", str(source), "-o", str(target)], check=True)
+    symbols = subprocess.run(["nm", str(target)], capture_output=True, text=True, check=True)
+    kinds = {line.split()[-1]: line.split()[-2] for line in symbols.stdout.splitlines()}
+    assert kinds["error"] == "T"
+    unique = [name for name, kind in kinds.items() if kind == "u"]  # one of them in a process
+    assert unique == []
 
 
 # ---- Reference ----------------------------------------------------------------------------------
@@ -185,6 +206,94 @@ def test_check_notices(damage, noticed):
     assert noticed in complaints[0]
 
 
+# ---- Memory -------------------------------------------------------------------------------------
+
+
+class _FakeTorch:
+    """What GpuMemory needs of PyTorch; a stream's work is done when it is waited for."""
+
+    uint8 = np.uint8
+
+    class Tensor(np.ndarray):
+        torch: "_FakeTorch"
+
+        def copy_(self, contents):
+            self.torch.current.append(lambda: np.copyto(self, contents))
+
+        def data_ptr(self):
+            return self.ctypes.data
+
+        def to(self, device):
+            return self.copy()
+
+        def cpu(self):
+            return self
+
+        def numpy(self):
+            return np.array(self)
+
+    class Stream(list):
+        cuda_stream = 0x100
+
+        def wait(self):
+            while self:
+                self.pop(0)()
+
+    def __init__(self):
+        self.Tensor.torch = self
+        self.cuda = self
+        self.by_handle = {}
+        self.current = self.default = self.Stream()
+        self.default.cuda_stream = 0
+
+    def full(self, shape, value, dtype, device):
+        return np.full(shape, value, dtype).view(self.Tensor)
+
+    def from_numpy(self, array):
+        return array.view(self.Tensor)
+
+    def default_stream(self):
+        return self.default
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        self.by_handle[stream.cuda_stream] = self.current = stream
+        yield
+        self.current = self.default
+
+    def _sleep(self, cycles):
+        assert not self.current, "the delay comes first"
+        self.current.append(lambda: None)
+
+    def synchronize(self):
+        for stream in self.by_handle.values():
+            stream.wait()
+
+
+def test_contents_come_by_the_stream():
+    """A kernel on another stream finds NaN; forward and backward runs both are put to the test."""
+    torch = _FakeTorch()
+    memory = GpuMemory(torch)
+    contents = np.arange(8, dtype=np.uint8)
+    on_own = []
+    for run in range(18):
+        tensor = memory.tensor(contents, 2, writable=True)
+        handle = memory.stream()
+        assert (tensor.read()[0] == 0xFF).all()
+        for other in set(torch.by_handle) - {handle}:
+            torch.by_handle[other].wait()
+        assert (tensor.read()[0] == 0xFF).all()
+        if handle != 0:
+            on_own.append(run)
+            assert len(torch.by_handle[handle]) == 2  # delay, copy
+        memory.settle()
+        read, intact = tensor.read()
+        assert read.tolist() == contents.tolist()
+        assert intact
+        memory.release()
+    assert {run % 2 for run in on_own} == {0, 1}
+
+
 # ---- Cases and tables ---------------------------------------------------------------------------
 
 
@@ -198,7 +307,7 @@ def test_sweeps_cover(sweep):
         assert {case.dim for case in of_dtype} >= set(cases.DIMS)
         for field, values in dict(
             joined={True, False}, head={True, False}, null_head_gradient={True, False},
-            offset={0, 1}, gap={0, 3, 8}, broken={True, False},
+            offset={0, 1}, gap={0, 3, 8}, broken={True, False}, only={None, *cases.TENSORS},
         ).items():  # fmt: skip
             assert {getattr(case, field) for case in of_dtype} == values, (dtype, field)
         assert 0 in {case.batch for case in of_dtype}

@@ -1,7 +1,7 @@
 // What primitives.cuh gives the kernels, on a CPU: the same names with the same meaning.
 //
 // Built with g++ -DDOT_INTERACT_EMULATE -DDI_ARCH=700 (or 750, 800): device pointers are host
-// pointers, a launch has run when it returns, streams do not matter.
+// pointers, a launch has run when it returns, streams are names.
 #ifndef DOT_INTERACT_EMULATOR_EMULATED_PRIMITIVES_H_
 #define DOT_INTERACT_EMULATOR_EMULATED_PRIMITIVES_H_
 
@@ -17,12 +17,6 @@
 #define DI_LAUNCH_BOUNDS(threads, blocks)
 #define DI_UNROLL
 #define DI_SHARED(name) unsigned char* const name = ::dot_interact::emulator::SharedMemory()
-
-// The vectors that CUDA declares in the global namespace, with its alignments.
-struct alignas(8) uint2 { uint32_t x, y; };
-struct alignas(16) uint4 { uint32_t x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
 
 namespace dot_interact {
 namespace device {
@@ -133,9 +127,8 @@ int BlocksPerMultiprocessor(void (*)(Parameters), int threads, int64_t shared_by
 template <class Parameters>
 int Launch(void (*kernel)(Parameters), unsigned grid, unsigned block, int64_t shared_bytes,
            void* stream, const Parameters& parameters) {
-  (void)stream;
   return emulator::RunGrid([kernel, &parameters] { kernel(parameters); }, grid, block,
-                           shared_bytes);
+                           shared_bytes, stream);
 }
 
 inline const char* ErrorText(int error) {

@@ -12,14 +12,6 @@
 
 #include "scheduler.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
-
-#ifndef DI_ARCH
-#error "compile with -DDI_ARCH=700, 750 or 800"
-#endif
-
 namespace dot_interact {
 namespace emulator {
 namespace {

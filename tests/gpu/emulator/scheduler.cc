@@ -19,14 +19,6 @@
 #else
 #include <ucontext.h>
 #endif
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-
-#ifndef DI_ARCH
-#error "compile with -DDI_ARCH=700, 750 or 800"
-#endif
 
 namespace dot_interact {
 namespace emulator {
@@ -117,6 +109,7 @@ struct Warp {
 struct Machine {
   Device device;
   Schedule schedule;
+  const void* stream = nullptr;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   Context host;
@@ -331,6 +324,7 @@ int ResidentBlocks(int threads, int64_t shared_bytes) {
 }
 
 Schedule& CurrentSchedule() { return machine.schedule; }
+const void*& CurrentStream() { return machine.stream; }
 bool InKernel() { return machine.in_kernel; }
 uint32_t BlockEpoch() { return machine.block_epoch; }
 uint32_t WarpEpoch(unsigned warp) { return machine.warps[warp].epoch; }
@@ -386,7 +380,14 @@ void BlockBarrier() {
 }
 
 int RunGrid(const std::function<void()>& kernel, unsigned grid, unsigned block,
-            int64_t shared_bytes) {
+            int64_t shared_bytes, const void* stream) {
+  if (stream != machine.stream) {
+    char text[128];
+    snprintf(text, sizeof text, "a launch on stream %p, where the caller's is %p", stream,
+             machine.stream);
+    machine.fault = text;
+    return kLaunchFailure;
+  }
   if (grid == 0 || grid > 0x7fffffffu || block == 0 || block > kMaxThreads || shared_bytes < 0 ||
       shared_bytes > machine.device.shared_per_block) {
     return kInvalidValue;
@@ -430,6 +431,11 @@ void dot_interact_emulator_set_device(int multiprocessors, int resident_blocks,
 
 void dot_interact_emulator_set_seed(uint64_t seed) {
   dot_interact::emulator::CurrentSchedule().seed = seed;
+}
+
+// The stream that the launches which follow must be on.
+void dot_interact_emulator_set_stream(const void* stream) {
+  dot_interact::emulator::CurrentStream() = stream;
 }
 
 // What the last faulted launch did wrong; empty if none since the last call.

@@ -13,6 +13,14 @@
 
 #include <functional>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+#ifndef DI_ARCH
+#error "compile with -DDI_ARCH=700, 750 or 800"
+#endif
+
 namespace dot_interact {
 namespace emulator {
 
@@ -42,6 +50,8 @@ Device& CurrentDevice();
 // How many blocks of that size share a multiprocessor; 0 if not even one fits.
 int ResidentBlocks(int threads, int64_t shared_bytes);
 Schedule& CurrentSchedule();
+// The stream that the caller of the library names: a launch on another is a fault.
+const void*& CurrentStream();
 
 // The place of the running thread; valid within a kernel.
 struct Position {
@@ -77,7 +87,7 @@ void AdvanceWarpEpoch(unsigned warp);
 // Runs `kernel` for every thread of every block. Returns 0, kInvalidValue (sizes that no GPU takes)
 // or kLaunchFailure.
 int RunGrid(const std::function<void()>& kernel, unsigned grid, unsigned block,
-            int64_t shared_bytes);
+            int64_t shared_bytes, const void* stream);
 
 // Ends the launch from within a kernel; the text names the block and the thread.
 [[noreturn]] void Fault(const char* format, ...) __attribute__((format(printf, 1, 2)));

@@ -131,9 +131,19 @@ void Execute16816(void* const* arguments) {
   MultiplyInto(a, b, arguments);
 }
 
-// m16n8k8 in TF32, which ignores the low 13 bits of its operands.
-void Execute1688Tf32(void* const* arguments) {
+// Hardware ignores the low 13 bits, which truncates where the kernels promise to round.
+float Tf32Operand(uint32_t bits, unsigned lane, const char* name) {
   constexpr uint32_t kIgnored = 0x1fff;
+  const float x = AsFloat(bits);
+  // cvt.rna makes NaN 0x7fffffff; garbage is NaN too.
+  if ((bits & kIgnored) != 0 && x == x) {
+    Fault("MmaTf32: lane %u's %s 0x%08x is not rounded to TF32", lane, name, bits);
+  }
+  return x;
+}
+
+// m16n8k8 in TF32.
+void Execute1688Tf32(void* const* arguments) {
   float a[16][8], b[8][8];
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     const MatrixProduct& product = ProductOf(arguments, lane);
@@ -142,10 +152,10 @@ void Execute1688Tf32(void* const* arguments) {
     for (int i = 0; i < 4; ++i) {
       unsigned row = i == 0 || i == 2 ? group : group + 8;
       unsigned column = i < 2 ? thread_in_group : thread_in_group + 4;
-      a[row][column] = AsFloat(product.a[i] & ~kIgnored);
+      a[row][column] = Tf32Operand(product.a[i], lane, "a");
     }
-    b[thread_in_group][group] = AsFloat(product.b[0] & ~kIgnored);
-    b[thread_in_group + 4][group] = AsFloat(product.b[1] & ~kIgnored);
+    b[thread_in_group][group] = Tf32Operand(product.b[0], lane, "b");
+    b[thread_in_group + 4][group] = Tf32Operand(product.b[1], lane, "b");
   }
   MultiplyInto(a, b, arguments);
 }

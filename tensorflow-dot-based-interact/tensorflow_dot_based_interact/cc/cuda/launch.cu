@@ -371,9 +371,6 @@ int dot_interact_cuda_backward(const dot_interact_shape* shape, const void* firs
     parameters.gradient = MatrixOf<unsigned char>(*shape, first_gradient, rest_gradient);
     parameters.head_gradient =
         DenseRowsOf<unsigned char>(head_gradient, shape->head * Size(*shape));
-    if (parameters.upstream.piece < parameters.head_gradient.piece) {
-      parameters.head_gradient.piece = parameters.upstream.piece;  // it may be read from there
-    }
     parameters.symmetric_pitch = plan.symmetric_pitch;
     parameters.upstream_copies = plan.upstream_copies;
     bool launched = false;

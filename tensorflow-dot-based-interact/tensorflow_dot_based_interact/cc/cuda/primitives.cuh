@@ -212,7 +212,7 @@ inline int Taken(cudaError_t error) {
 
 static __global__ void CompiledFor() {}
 
-inline DeviceLimits QueryLimits(int device) {
+static DeviceLimits QueryLimits(int device) {
   DeviceLimits limits = {};
   const auto query = [&](int* value, cudaDeviceAttr attribute) {
     if (limits.error == 0) limits.error = Taken(cudaDeviceGetAttribute(value, attribute, device));
@@ -228,8 +228,9 @@ inline DeviceLimits QueryLimits(int device) {
   return limits;
 }
 
-// Of the current device; asked once for each.
-inline DeviceLimits Limits() {
+// Of the current device; asked once for each. Not `inline`: two libraries of one process would share
+// the cache, and this code may be another than theirs.
+static DeviceLimits Limits() {
   constexpr int kCached = 64;
   static std::mutex mutex;
   static DeviceLimits cache[kCached];

@@ -103,11 +103,35 @@ DI_KERNEL void ReadGarbage(Parameters p) {
   p.output[i] = p.bug == kUsesIt ? p.input[i] + 0.0f * garbage : p.input[i];
 }
 
+// A B with A the first 64 numbers as 8 x 8 (and 8 rows of zeros) and B = I, in TF32.
+enum { kLeftUnrounded = 1, kRightUnrounded };
+DI_KERNEL void MultiplyTf32(Parameters p) {
+  if (Warp() > 0) return;
+  const unsigned row = Lane() / 4;
+  const unsigned depth = Lane() % 4;
+  float left[2] = {p.input[8 * row + depth], p.input[8 * row + depth + 4]};
+  float right[2] = {depth == row ? 1.0f : 0.0f, depth + 4 == row ? 1.0f : 0.0f};
+  uint32_t a[4] = {}, b[2];
+  for (int i = 0; i < 2; ++i) {
+    memcpy(&a[2 * i], &left[i], sizeof(float));
+    memcpy(&b[i], &right[i], sizeof(float));
+  }
+  if (p.bug == kLeftUnrounded && Lane() == 9) a[2] |= 1;
+  if (p.bug == kRightUnrounded && Lane() == 9) b[1] |= 1 << 12;
+  float c[4] = {};
+  MmaTf32(c, a, b[0], b[1]);
+  for (int i = 0; i < 2; ++i) p.output[8 * row + 2 * depth + i] = c[i];
+}
+
+struct alignas(8) TwoFloats {
+  float x, y;
+};
+
 // A number of 8 bytes at an address that is no multiple of 8.
 DI_KERNEL void ReadPairs(Parameters p) {
   unsigned i = ThreadIndex();
   const float* from = p.input + (p.bug != 0 && i < 60 ? i / 2 * 2 + 1 : i / 2 * 2);
-  float2 pair = *reinterpret_cast<const float2*>(from);
+  TwoFloats pair = *reinterpret_cast<const TwoFloats*>(from);
   p.output[i] = i % 2 == 0 ? pair.x : pair.y;
 }
 
@@ -122,7 +146,8 @@ int run_planted(const char* name, const float* input, float* output, int bug) {
     void (*kernel)(Parameters);
   } const kernels[] = {{"Reverse", Reverse},         {"RotateInWarp", RotateInWarp},
                        {"CopyThrough", CopyThrough}, {"LoadMatrix", LoadMatrix},
-                       {"ReadGarbage", ReadGarbage}, {"ReadPairs", ReadPairs}};
+                       {"ReadGarbage", ReadGarbage}, {"ReadPairs", ReadPairs},
+                 {"MultiplyTf32", MultiplyTf32}};
   for (const auto& entry : kernels) {
     if (strcmp(entry.name, name) == 0) {
       return Launch(entry.kernel, 1, kThreads, 256, nullptr, Parameters{input, output, bug});
