@@ -18,6 +18,7 @@ ALLOWED = {
     "nn/embedding": {"runtime", "nn.keras"},
     "dataloading": set(),
     "preproc": {"dataloading.feature_spec"},
+    "tensorflow-dot-based-interact": set(),
     "benchmarks": {
         "main",
         "training",
@@ -103,6 +104,8 @@ def test_imports_go_down_only(root):
         ("main.py", "dlrm"),
         ("nn/model.py", "tensorflow.python.ops"),
         ("nn/model.py", "horovod.tensorflow"),
+        ("nn/model.py", "tensorflow_dot_based_interact.python.ops"),
+        ("tensorflow-dot-based-interact/setup.py", "nn.interaction"),
     ],
 )
 def test_the_rules_catch_violations(file, name):
