@@ -315,8 +315,8 @@ _MISTAKES = [
     ("launch.cu", "if (rest_piece < matrix.piece) matrix.piece = rest_piece;", "(void)rest_piece;"),
     ("launch.cu", "PieceBytes(Bits(rest), matrix.rest_stride)", "PieceBytes(Bits(rest))"),
     ("launch.cu", "PieceBytes(Bits(rest), matrix.rest_stride)", "PieceBytes(matrix.rest_stride)"),
-    ("launch.cu", "PieceBytes(Bits(first), matrix.first_stride, ", "PieceBytes(Bits(first), "),
-    ("launch.cu", "PieceBytes(Bits(first), matrix.first_stride, ", "PieceBytes(matrix.first_stride, "),
+    ("launch.cu", "(Bits(first), matrix.first_stride, ", "(Bits(first), "),
+    ("launch.cu", "(Bits(first), matrix.first_stride, ", "(matrix.first_stride, "),
     ("launch.cu", "PieceBytes(Bits(data), bytes)", "PieceBytes(bytes)"),
     ("launch.cu", " && (plan.upstream_copies > 0 || PieceBytes(Bits(upstream)) == 16)", ""),
     # Sizes out of range.
@@ -330,8 +330,8 @@ _MISTAKES = [
     ("launch.cu", "!Overflows(s.batch, 4 * Width(s)) && ", ""),
     ("launch.cu", " && !Overflows(s.batch, 4 * s.features * (s.dim + 1));", ";"),
     # Streams.
-    ("launch.cu", "plan.shared_bytes, stream, parameters)", "plan.shared_bytes, nullptr, parameters)"),
-    ("launch.cu", "                stream, parameters);\n}", "                nullptr, parameters);\n}"),
+    ("launch.cu", "plan.shared_bytes, stream,", "plan.shared_bytes, nullptr,"),
+    ("launch.cu", " 0,\n                stream,", " 0,\n                nullptr,"),
     # Rounding to TF32.
     ("tiles.cuh", "RoundToTf32(*reinterpret_cast<const uint32_t*>(&x))",
      "*reinterpret_cast<const uint32_t*>(&x)"),
@@ -346,6 +346,13 @@ def test_mistakes_are_noticed(tmp_path, file, right, wrong):
     source = (build.SOURCES / "cuda" / file).read_text()
     sources = _changed(tmp_path / "changed", file, source.replace(right, wrong))
     assert _is_noticed(sources, (800,))
+
+
+@pytest.mark.long
+def test_nothing_is_noticed_without_a_mistake(tmp_path):
+    sources = tmp_path / "unchanged"
+    shutil.copytree(build.SOURCES, sources)
+    assert not _is_noticed(sources, (800,))
 
 
 def test_mistakes_can_be_made():
