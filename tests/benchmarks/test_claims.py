@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 
-
 TARGETS = {
     *("bench", "bench-op", "bench-ranks"),
     *("bench-checkpoints", "bench-loader", "bench-preparation"),
