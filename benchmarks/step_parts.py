@@ -12,6 +12,7 @@ from benchmarks.worker import timed_ms
 PARTS = (
     ("batch from the iterator", r"IteratorGetNext|:PyFunc$"),
     ("table rows: gather", r":ResourceGather"),
+    ("interaction: fused op", r":DotBasedInteract"),
     ("interaction: matrix products", r":\w*BatchMatMul"),
     ("dense layers: forward products, bias, ReLU", r":\w*FusedMatMul|:BiasAdd$|:Relu$"),
     ("dense layers: backward products, bias gradients", r":\w*MatMul|:BiasAddGrad"),

@@ -66,6 +66,8 @@ def test_concurrent_operations_share_their_time():
         ("model/dense_0/Relu:_MklNativeFusedMatMul", "dense layers: forward products, bias, ReLU"),
         ("MatMul_3:_MklMatMul", "dense layers: backward products, bias gradients"),
         ("dot/MatMul:_MklBatchMatMulV2", "interaction: matrix products"),
+        ("dot/DotBasedInteract:DotBasedInteract", "interaction: fused op"),
+        ("gradients/Grad:DotBasedInteractGrad", "interaction: fused op"),
         ("embedding/Gather:ResourceGather", "table rows: gather"),
         ("GatherV2:GatherV2", "interaction: triangle, joining and splitting"),
         ("ResourceScatterSub:ResourceScatterSub", "table rows: update"),
