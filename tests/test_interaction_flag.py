@@ -3,6 +3,7 @@
 import pytest
 
 import dlrm
+import ranking
 from nn.interaction import custom_op
 from runtime import checkpoint
 from tests.test_entry_scripts import TINY, in_process, lines, summary, tiny
@@ -115,3 +116,18 @@ def test_a_checkpoint_remembers_the_model_and_not_the_implementation(tiny, tmp_p
     assert in_process(tmp_path / "on", *resumed)[0] == 0
     assert "interaction dot_custom" in capsys.readouterr().out
     assert summary(tmp_path / "on")["steps"] == 4
+
+
+def test_an_old_checkpoint_that_names_an_implementation_takes_the_one_that_is_there(
+    tiny, tmp_path, capsys, monkeypatch
+):
+    data, model = f"--dataset_path={tiny}", tmp_path / "model"
+    monkeypatch.setattr(ranking, "meaning", lambda name, value: value)  # as it was before the op
+    train = (data, *TINY, f"--save_checkpoint_path={model}", "--interaction=dot_tensorflow")
+    assert in_process(tmp_path / "train", *train)[0] == 0
+    flags = checkpoint.describe(checkpoint.resolve(model)).description["model_flags"]
+    assert flags["interaction"] == "dot_tensorflow"
+    capsys.readouterr()
+    restore = (data, f"--restore_checkpoint_path={model}", "--mode=eval")
+    assert in_process(tmp_path / "eval", *restore)[0] == 0
+    assert "interaction dot_custom" in capsys.readouterr().out
