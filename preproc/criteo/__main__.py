@@ -7,14 +7,19 @@ import sys
 
 from preproc.criteo import INTERRUPTED, USER_ERROR
 from preproc.criteo.arguments import parse
+from preproc.criteo.estimate import estimate
 from preproc.criteo.prepare import prepare
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Returns the exit status: 0 when the data set (or estimate) is there, 2 (130 for Ctrl-C) with
+    a message otherwise."""
     try:
-        prepare(parse(argv))
+        options = parse(argv)
+        if options.estimate:
+            print(estimate(options).report())
+        else:
+            prepare(options)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR

@@ -6,7 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from preproc.criteo.engine import ENGINES
 from preproc.criteo.log_files import parse_days
+from preproc.criteo.output_order import ORDERINGS
+from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
 MIN_MEMORY_BYTES = 384 << 20
@@ -23,24 +26,33 @@ class Options:
     """
 
     input: Path
-    output: Path
+    output: Path | None  # None: with `estimate` only
     frequency_threshold: int = 15
+    column_thresholds: tuple[tuple[int, int], ...] = ()  # (number of the column, its threshold)
     days: tuple[int, ...] | None = None  # None: every day there is
     vocabulary_days: tuple[int, ...] | str | None = None  # None: all; "train": training rows
     holdout_fraction: float | None = None
     validation_fraction: float = 0.0
     bin_numericals: bool = False
+    output_ordering: str = "input"
+    seed: int = 0
     on_bad_line: str = "error"
     overwrite: bool = False
+    estimate: bool = False
+    encode_only: bool = False
+    vocabulary: Path | None = None  # a prepared data set; with `encode_only` only
+    engine: str = "duckdb"
+    master: str | None = None  # None: local, with `threads` threads
+    spark_conf: tuple[str, ...] = ()
+    skew_broadcast_pct: float = 1.0
     memory_limit_bytes: int = 4 << 30
     threads: int = 1
     temp_dir: Path | None = None  # None: in the staging folder
 
     def __post_init__(self):
-        if self.frequency_threshold < 0:
-            raise ValueError(
-                f"--frequency_threshold must be 0 or more, found {self.frequency_threshold}"
-            )
+        for threshold in (self.frequency_threshold, *dict(self.column_thresholds).values()):
+            if threshold < 0:
+                raise ValueError(f"--frequency_threshold must be 0 or more, found {threshold}")
         if self.threads < 1:
             raise ValueError(f"--threads must be 1 or more, found {self.threads}")
         if self.memory_limit_bytes < MIN_MEMORY_BYTES:
@@ -50,8 +62,29 @@ class Options:
             )
         if self.temp_dir is not None and not self.temp_dir.is_dir():
             raise ValueError(f"--temp_dir {self.temp_dir} is no folder; make it first")
-        self._check_fractions()
+        if not 0 < self.skew_broadcast_pct <= 100:
+            raise ValueError(
+                "--skew_broadcast_pct must lie above 0 and not above 100, found "
+                f"{self.skew_broadcast_pct:g}"
+            )
+        if self.seed < 0:
+            raise ValueError(f"--seed must be 0 or more, found {self.seed}")
+        if self.output is None and not self.estimate:
+            raise ValueError("--output is missing: the folder of the prepared data set")
+        if (self.vocabulary is None) == self.encode_only:
+            raise ValueError(
+                "--encode_only and --vocabulary DATA_SET go together: which prepared data set's "
+                "vocabulary gives the new rows their ids"
+            )
+        if self.encode_only and self.engine != "duckdb":
+            raise ValueError(f"--encode_only works with --engine duckdb, found {self.engine}")
+        if not self.encode_only and not self.estimate:
+            self._check_fractions()
         self._check_vocabulary_days()
+
+    def threshold(self, column: int) -> int:
+        """The frequency threshold of categorical column 0 to 25."""
+        return dict(self.column_thresholds).get(column, self.frequency_threshold)
 
     def _check_fractions(self):
         if self.input.is_file() and self.holdout_fraction is None:
@@ -100,6 +133,27 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * _UNITS.get(unit, 1))
 
 
+def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """ "15" -> (15, ()); "15,5:30" -> (15, ((5, 30),)): 30 for column cat_5, 15 for the others."""
+    match = re.fullmatch(r"\s*(-?\d+)\s*((?:,\s*\d+\s*:\s*-?\d+\s*)*)", text)
+    if not match:
+        raise ValueError(
+            f"--frequency_threshold {text!r} is no threshold; write one number for all columns, "
+            "like 15, and others behind it, like 15,5:30 (30 for cat_5)"
+        )
+    pairs = [tuple(map(int, pair.split(":"))) for pair in match[2].split(",")[1:]]
+    for column, _ in pairs:
+        if column >= NUM_CATEGORICAL:
+            raise ValueError(
+                f"--frequency_threshold {text!r} names column {column}; the categorical columns "
+                f"are 0 to {NUM_CATEGORICAL - 1} (field N of a line, counted from 0, is column "
+                f"N - {1 + NUM_NUMERICAL})"
+            )
+        if [other for other, _ in pairs].count(column) > 1:
+            raise ValueError(f"--frequency_threshold {text!r} names column {column} twice")
+    return int(match[1]), tuple(sorted(pairs))
+
+
 def machine_memory_bytes() -> int:
     """The memory that this process may use: the machine's, or its control group's if smaller."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -117,6 +171,8 @@ def parse(argv: list[str] | None = None) -> Options:
         ValueError: see `Options`. (argparse itself exits on an unknown flag.)
     """
     flags = _parser().parse_args(argv)
+    _check_read(flags)
+    threshold, column_thresholds = parse_thresholds(flags.frequency_threshold or "15")
     vocabulary_days = flags.vocabulary_days
     if vocabulary_days not in (None, TRAINING_ROWS):
         vocabulary_days = parse_days(vocabulary_days)
@@ -126,15 +182,25 @@ def parse(argv: list[str] | None = None) -> Options:
         memory_limit_bytes = parse_size(flags.memory_limit)
     return Options(
         input=Path(flags.input),
-        output=Path(flags.output),
-        frequency_threshold=flags.frequency_threshold,
+        output=Path(flags.output) if flags.output is not None else None,
+        frequency_threshold=threshold,
+        column_thresholds=column_thresholds,
         days=parse_days(flags.days) if flags.days is not None else None,
         vocabulary_days=vocabulary_days,
         holdout_fraction=flags.holdout_fraction,
-        validation_fraction=flags.validation_fraction,
+        validation_fraction=flags.validation_fraction or 0.0,
         bin_numericals=flags.bin_numericals,
+        output_ordering=flags.output_ordering or "input",
+        seed=flags.seed or 0,
         on_bad_line=flags.on_bad_line,
         overwrite=flags.overwrite,
+        estimate=flags.estimate,
+        encode_only=flags.encode_only,
+        vocabulary=Path(flags.vocabulary) if flags.vocabulary is not None else None,
+        engine=flags.engine or "duckdb",
+        master=flags.master,
+        spark_conf=tuple(flags.spark_conf or ()),
+        skew_broadcast_pct=flags.skew_broadcast_pct or 1.0,
         memory_limit_bytes=memory_limit_bytes,
         threads=flags.threads if flags.threads is not None else len(os.sched_getaffinity(0)),
         temp_dir=Path(flags.temp_dir) if flags.temp_dir is not None else None,
@@ -150,13 +216,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--input", required=True, help="folder with *day_N files (plain or gzip), or one file")
-    add("--output", required=True, help="folder of the prepared data set; appears when complete")
+    add("--output", help="folder of the prepared data set; appears when complete")
     add(
         "--frequency_threshold",
-        type=int,
-        default=15,
-        metavar="T",
-        help="categorical values seen fewer than T times become id 0 (default 15; 0 keeps all)",
+        metavar="T[,N:T...]",
+        help="categorical values seen fewer than T times become id 0 (default 15; 0 keeps all); "
+        "15,5:30 means 30 for column cat_5 and 15 for the others",
     )
     add("--days", help="days to use, like 0-23 or 0,1,5-7 (default: every day there is)")
     add(
@@ -173,7 +238,6 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--validation_fraction",
         type=float,
-        default=0.0,
         metavar="V",
         help="with --holdout_fraction: validate on the last V of all rows before those "
         "(default 0: no validation rows)",
@@ -185,6 +249,13 @@ def _parser() -> argparse.ArgumentParser:
         "1 + floor(2 * log(x + 3)), 0 where it is missing or undefined",
     )
     add(
+        "--output_ordering",
+        choices=ORDERINGS,
+        help="order of the training rows: as they come in (input, the default), in random order, "
+        "each day in random order, or any. The other rows keep their order",
+    )
+    add("--seed", type=int, help="of a random order (default 0)")
+    add(
         "--on_bad_line",
         choices=("error", "skip"),
         default="error",
@@ -192,7 +263,72 @@ def _parser() -> argparse.ArgumentParser:
         "them (default error)",
     )
     add("--overwrite", action="store_true", help="replace an existing --output at the end")
+    add(
+        "--estimate",
+        action="store_true",
+        help="prepare nothing: say from a sample how many rows and ids there are, and what disk "
+        "and memory they take",
+    )
+    add(
+        "--encode_only",
+        action="store_true",
+        help="encode new raw rows with the ids of --vocabulary, to predict them; their labels may "
+        "all be missing",
+    )
+    add("--vocabulary", metavar="DATA_SET", help="a prepared data set, for --encode_only")
+    add(
+        "--engine",
+        choices=ENGINES,
+        help="what does the work: duckdb (this machine, the default), spark (a cluster) or "
+        "nvtabular (a GPU, or this machine); all give the same files",
+    )
+    add(
+        "--master",
+        help="Spark: local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[--threads])",
+    )
+    add(
+        "--spark_conf",
+        action="append",
+        metavar="KEY=VALUE",
+        help="Spark: a setting; may be repeated",
+    )
+    add(
+        "--skew_broadcast_pct",
+        type=float,
+        metavar="P",
+        help="Spark: values in at least P %% of the rows are looked up without a shuffle "
+        "(default 1)",
+    )
     add("--memory_limit", help="most memory to use, like 8GB (default: 60 %% of the machine's)")
     add("--threads", type=int, help="threads to use (default: every core)")
     add("--temp_dir", help="folder for what does not fit into memory (default: beside --output)")
     return parser
+
+
+_SPARK_FLAGS = ("master", "spark_conf", "skew_broadcast_pct")
+_VOCABULARY_FLAGS = ("frequency_threshold", "vocabulary_days", "bin_numericals")
+_SPLIT_FLAGS = ("holdout_fraction", "validation_fraction", "output_ordering", "seed")
+
+
+def _check_read(flags: argparse.Namespace) -> None:
+    """Refuses flags that nothing would read."""
+    unread = []
+    if flags.engine != "spark":
+        unread += [(name, "--engine spark") for name in _SPARK_FLAGS]
+    if flags.encode_only:
+        unread += [
+            (name, "a preparation without --encode_only: the vocabulary's data set says it")
+            for name in _VOCABULARY_FLAGS
+        ]
+        unread += [(name, "a preparation without --encode_only") for name in _SPLIT_FLAGS]
+    if flags.output_ordering in (None, "input", "any"):
+        unread.append(("seed", "--output_ordering total_random or day_random"))
+    if flags.estimate:
+        only = "a preparation, not by --estimate"
+        names = ("output", "overwrite", "encode_only", "on_bad_line")
+        names += ("engine", "temp_dir", "vocabulary_days", *_SPARK_FLAGS, *_SPLIT_FLAGS)
+        unread += [(name, only) for name in names]
+    for name, reader in unread:
+        value = getattr(flags, name)
+        if value is not None and value is not False and (name, value) != ("on_bad_line", "error"):
+            raise ValueError(f"--{name} is only read with {reader}; leave it out")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from preproc.criteo.output_order import INPUT_ORDER, OutputOrder
 from preproc.criteo.splits import Split
 
 NUMERICAL_DTYPE = np.dtype("<f2")
@@ -51,21 +52,37 @@ def bin_ids(shifted: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Where rows are stored: `folder` holds a folder for each split, `order` says which row of a
+    split is where."""
+
+    folder: Path
+    splits: tuple[Split, ...]
+    order: OutputOrder = INPUT_ORDER
+
+
+@dataclass(frozen=True)
 class ColumnFiles:
     """One file a split, each row `width` values of `dtype`; rows are written by their number.
 
-    folder: holds a folder for each split.
-    file_name: the same in each of them.
+    file_name: the same in the folder of each split.
     """
 
-    folder: Path
+    layout: Layout
     file_name: str
-    splits: tuple[Split, ...]
     dtype: np.dtype
     width: int = 1
 
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        return self.layout.splits
+
+    @property
+    def order(self) -> OutputOrder:
+        return self.layout.order
+
     def path(self, split: Split) -> Path:
-        return self.folder / split.name / self.file_name
+        return self.layout.folder / split.name / self.file_name
 
     def create(self) -> None:
         """Makes every file anew at its full size, all zeros.
@@ -82,26 +99,73 @@ class ColumnFiles:
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
         """Writes values[i] as row rows[i] of the log; the rows come in any order.
 
+        Written twice, a row is as it was written last: a task may be repeated.
+
         Args:
             rows: [n] row numbers in the whole log.
             values: [n] or [n, width].
         """
+        self.write_at(self.order.positions(rows), values)
+
+    def write_at(self, positions: np.ndarray, values: np.ndarray) -> None:
+        """The same by position, where the order has been applied already."""
         for split in self.splits:
-            inside = (rows >= split.start) & (rows < split.stop)
+            inside = (positions >= split.start) & (positions < split.stop)
             count = np.count_nonzero(inside)
             if not count:
                 continue
             # Mapped anew each time: what was written does not stay in this process's memory.
             file = np.memmap(self.path(split), self.dtype, "r+").reshape(-1, self.width)
-            if count == len(rows):
-                file[rows - split.start] = values.reshape(-1, self.width)
+            if count == len(positions):
+                file[positions - split.start] = values.reshape(-1, self.width)
             else:
-                file[rows[inside] - split.start] = values[inside].reshape(-1, self.width)
+                file[positions[inside] - split.start] = values[inside].reshape(-1, self.width)
 
     def sync(self) -> None:
         """Waits until the files are on the disk."""
         for split in self.splits:
             sync(self.path(split))
+
+
+@dataclass(frozen=True)
+class NumericalWriter:
+    """Writes labels, numericals and, where there are files for them, bins.
+
+    labels: None where the log has none.
+    bins: one column's files for each numerical, or empty.
+    """
+
+    labels: ColumnFiles | None
+    numericals: ColumnFiles
+    bins: tuple[ColumnFiles, ...] = ()
+
+    @property
+    def files(self) -> list[ColumnFiles]:
+        return [*([] if self.labels is None else [self.labels]), self.numericals, *self.bins]
+
+    def __call__(self, rows: np.ndarray, label: np.ndarray, shifted: np.ndarray) -> dict[str, int]:
+        """Writes one block.
+
+        Args:
+            rows: [n] row numbers in the whole log.
+            label: [n], 0 or 1.
+            shifted: [n, 13] integers x + 3; 0 or less stands for missing or undefined.
+
+        Returns:
+            the clicks of each split among these rows.
+        """
+        positions = self.numericals.order.positions(rows)
+        if self.labels is not None:
+            self.labels.write_at(positions, label.astype(LABEL_DTYPE))
+        self.numericals.write_at(positions, encode_numericals(shifted))
+        for i, files in enumerate(self.bins):
+            files.write_at(positions, bin_ids(shifted[:, i]))
+        return {
+            split.name: int(
+                np.sum(label, where=(rows >= split.start) & (rows < split.stop), dtype=np.int64)
+            )
+            for split in self.numericals.splits
+        }
 
 
 def sync(path: Path) -> None:

@@ -15,6 +15,8 @@ from preproc.criteo.binary_files import (
     NUM_BINS,
     NUMERICAL_DTYPE,
     ColumnFiles,
+    Layout,
+    NumericalWriter,
 )
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 from preproc.criteo.splits import Split
@@ -27,28 +29,19 @@ BINS = tuple(f"bin_{i}" for i in range(NUM_NUMERICAL))  # the numericals as cate
 VOCABULARY_FOLDER = "vocabulary"
 
 
-def label_files(folder: Path, splits: tuple[Split, ...]) -> ColumnFiles:
-    """The click labels: one bool a row."""
-    return ColumnFiles(folder, "label.bin", splits, LABEL_DTYPE)
-
-
-def numerical_files(folder: Path, splits: tuple[Split, ...]) -> ColumnFiles:
-    """The numericals: 13 float16 a row, one after the other."""
-    return ColumnFiles(folder, "numerical.bin", splits, NUMERICAL_DTYPE, NUM_NUMERICAL)
-
-
-def categorical_files(
-    folder: Path, splits: tuple[Split, ...], column: str, cardinality: int
-) -> ColumnFiles:
-    """One categorical column: one id a row, 0 to cardinality - 1."""
-    return ColumnFiles(
-        folder, f"{column}.bin", splits, smallest_id_dtype(cardinality).newbyteorder("<")
+def numerical_writer(layout: Layout, *, with_labels: bool, with_bins: bool) -> NumericalWriter:
+    """The files of the labels (one bool a row), of the numericals (13 float16 a row, one after the
+    other) and of their bins (a file a column, one int8 id a row)."""
+    return NumericalWriter(
+        ColumnFiles(layout, "label.bin", LABEL_DTYPE) if with_labels else None,
+        ColumnFiles(layout, "numerical.bin", NUMERICAL_DTYPE, NUM_NUMERICAL),
+        tuple(categorical_files(layout, name, NUM_BINS) for name in (BINS if with_bins else ())),
     )
 
 
-def bin_files(folder: Path, splits: tuple[Split, ...]) -> list[ColumnFiles]:
-    """The numericals' bins: a file a column, one int8 id a row."""
-    return [categorical_files(folder, splits, name, NUM_BINS) for name in BINS]
+def categorical_files(layout: Layout, column: str, cardinality: int) -> ColumnFiles:
+    """One categorical column: one id a row, 0 to cardinality - 1."""
+    return ColumnFiles(layout, f"{column}.bin", smallest_id_dtype(cardinality).newbyteorder("<"))
 
 
 def vocabulary_file(column: str) -> Path:
@@ -56,19 +49,26 @@ def vocabulary_file(column: str) -> Path:
     return Path(VOCABULARY_FOLDER, f"{column}.tsv")
 
 
-def all_files(splits: tuple[Split, ...], with_bins: bool) -> list[Path]:
+def all_files(splits: tuple[Split, ...], *, with_labels: bool, with_bins: bool) -> list[Path]:
     """Every file of a data set, relative to its folder."""
-    names = [LABEL, "numerical", *CATEGORICALS, *(BINS if with_bins else ())]
+    names = [*([LABEL] if with_labels else []), "numerical", *CATEGORICALS]
+    names += BINS if with_bins else ()
     columns = [Path(split.name, f"{name}.bin") for split in splits for name in names]
     return [Path(SPEC_FILE), *columns, *(vocabulary_file(column) for column in CATEGORICALS)]
 
 
 def feature_spec(
-    folder: Path, splits: tuple[Split, ...], cardinalities: dict[str, int], metadata: dict
+    folder: Path,
+    splits: tuple[Split, ...],
+    cardinalities: dict[str, int],
+    metadata: dict,
+    *,
+    with_labels: bool,
 ) -> FeatureSpec:
     """The data set's feature spec. The same input and options give the same on every engine.
 
     cardinalities: of the categorical features, in their channel's order.
+    with_labels: False where no label is stored; its rows can be predicted only.
     """
     features = {LABEL: {"dtype": LABEL_DTYPE.name}}
     features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in NUMERICALS}
@@ -81,7 +81,9 @@ def feature_spec(
     }
     content = {
         "feature_spec": features,
-        "source_spec": {split.name: _chunks(split.name, cardinalities) for split in splits},
+        "source_spec": {
+            split.name: _chunks(split.name, cardinalities, with_labels) for split in splits
+        },
         "channel_spec": {
             NUMERICAL_CHANNEL: list(NUMERICALS),
             CATEGORICAL_CHANNEL: list(cardinalities),
@@ -92,12 +94,12 @@ def feature_spec(
     return FeatureSpec.from_dict(content, folder, origin=str(folder / SPEC_FILE))
 
 
-def _chunks(mapping: str, categoricals: Iterable[str]) -> list[dict]:
+def _chunks(mapping: str, categoricals: Iterable[str], with_labels: bool) -> list[dict]:
     def chunk(features, name):
         return {"type": "split_binary", "features": features, "files": [f"{mapping}/{name}.bin"]}
 
     return [
-        chunk([LABEL], LABEL),
+        *([chunk([LABEL], LABEL)] if with_labels else []),
         chunk(list(NUMERICALS), "numerical"),
         *(chunk([name], name) for name in categoricals),
     ]
@@ -110,7 +112,9 @@ def summary(folder: Path, spec: FeatureSpec, elapsed_s: float) -> str:
     cardinalities = spec.cardinalities(CATEGORICAL_CHANNEL)
     lines = [f"{folder} is ready"]
     for name, rows in metadata["rows"].items():
-        lines.append(f"  {name}: {rows:,} rows, click rate {metadata['click_rate'][name]:.4f}")
+        rate = metadata.get("click_rate", {}).get(name)
+        shown = "no labels" if rate is None else f"click rate {rate:.4f}"
+        lines.append(f"  {name}: {rows:,} rows, {shown}")
     lines += [
         f"  cardinalities: {', '.join(map(str, cardinalities))} (sum {sum(cardinalities):,})",
         f"  malformed lines left out: {metadata['bad_lines']:,}",

@@ -8,19 +8,22 @@ their row numbers.
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 import numpy as np
 
-from preproc.criteo.binary_files import MIN_NUMERICAL, sync
+from preproc.criteo.arguments import Options
+from preproc.criteo.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter, sync
+from preproc.criteo.engine import DayFile
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,
     MAX_LINE_BYTES,
     NUM_CATEGORICAL,
     NUM_NUMERICAL,
+    UNLABELLED_PATTERN,
     is_gzip,
     line_end,
     write_plain_copy,
@@ -36,28 +39,23 @@ _STAGED_ROW_BYTES = 2048  # what a thread holds of a row while it writes Parquet
 _MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is no row
 
 
-@dataclass(frozen=True)
-class DayFile:
-    """A parsed day: a Parquet file of rows first_row, first_row + 1, ... of the log."""
-
-    path: Path
-    num_rows: int
-    first_row: int
-
-
 class DuckDBEngine:
-    """A context manager around one connection.
+    """A context manager around one connection; see `preproc/criteo/engine.py`.
 
     Args:
-        memory_limit_bytes: for the whole process.
-        threads: of DuckDB.
-        temp_dir: for what does not fit; DuckDB makes files in it and removes them.
+        options: their memory limit is for the whole process; their threads are DuckDB's.
+        scratch: for what does not fit; DuckDB makes files in it and removes them.
+        with_labels: whether the lines have labels; all rows get 0 where they have none.
     """
 
-    def __init__(self, memory_limit_bytes: int, threads: int, temp_dir: Path):
-        self._memory_bytes = memory_limit_bytes - _OUTSIDE_DUCKDB_BYTES
-        self._threads = threads
-        self._temp_dir = temp_dir
+    name = "duckdb"
+
+    def __init__(self, options: Options, scratch: Path, with_labels: bool = True):
+        self._memory_limit_bytes = options.memory_limit_bytes
+        self._memory_bytes = options.memory_limit_bytes - _OUTSIDE_DUCKDB_BYTES
+        self._threads = options.threads
+        self._temp_dir = scratch
+        self._pattern = LINE_PATTERN if with_labels else UNLABELLED_PATTERN
 
     def __enter__(self):
         self._connection = duckdb.connect(
@@ -72,20 +70,39 @@ class DuckDBEngine:
     def __exit__(self, *exception):
         self._connection.close()
 
+    @contextlib.contextmanager
+    def explained_errors(self):
+        """Turns what DuckDB says when memory or disk run out into an error that says what to do,
+        and its way to say Ctrl-C into Python's.
+
+        Raises:
+            KeyboardInterrupt: a query was interrupted.
+            ValueError: out of memory.
+            OSError: the disk is full, or another error of reading and writing.
+        """
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            raise ValueError(
+                f"--memory_limit {self._memory_limit_bytes / (1 << 20):.0f} MiB is too small, or "
+                "the disk of --temp_dir too full; possible ways out: a larger --memory_limit, "
+                f"fewer --threads, another --temp_dir. DuckDB says: {error}"
+            ) from error
+        except duckdb.IOException as error:
+            raise OSError(f"reading or writing failed: {error}") from error
+        except duckdb.InterruptException as error:
+            raise KeyboardInterrupt from error
+        except RuntimeError as error:
+            # What DuckDB raises where the signal reaches it between two steps of a query.
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from error
+            raise
+
     # Days
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """Parses a raw file into a Parquet file of its good lines.
-
-        Its columns: label, num_0.. (x + 3, and 0 where missing or undefined), cat_0.. (NULL where
-        missing).
-
-        Returns:
-            rows; bad_lines and first_bad_line (the first line is 1; 0 if there is none).
-
-        Raises:
-            ValueError: damaged gzip data.
-        """
+        """See `Engine`; `target` is a Parquet file with the columns label, num_0.. (x + 3, and 0
+        where missing or undefined), cat_0.. (NULL where missing)."""
         plain = scratch / "plain.tsv"
         parsed = scratch / "parsed.parquet"
         try:
@@ -111,16 +128,44 @@ class DuckDBEngine:
 
     def _parse_gzip(self, source: Path, plain: Path, parsed: Path) -> None:
         write_plain_copy(source, plain)
-        self._copy(_day_query(plain, "\n"), parsed)
+        self._copy(self._day_query(plain, "\n"), parsed)
 
     def _parse_plain(self, source: Path, plain: Path, parsed: Path) -> None:
         try:
-            self._copy(_day_query(source, line_end(source)), parsed)
+            self._copy(self._day_query(source, line_end(source)), parsed)
         except duckdb.InvalidInputException:
             # Something that no CSV reader takes (not UTF-8, mixed line ends, a huge line): judge
             # each line by itself. Whatever is left to object to then is no fault of the input.
             write_plain_copy(source, plain)
-            self._copy(_day_query(plain, "\n"), parsed)
+            self._copy(self._day_query(plain, "\n"), parsed)
+
+    def _day_query(self, path: Path, line_end: str) -> str:
+        """A query for a row of typed columns for each line; one that is none has label 2 or 3."""
+        fields = iter(range(2, 2 + NUM_NUMERICAL + NUM_CATEGORICAL))
+        # Undefined and missing values are alike from here on.
+        lowest = MIN_NUMERICAL - 1
+        columns = [
+            f"greatest(coalesce(try_cast(f[{next(fields)}] AS BIGINT), {lowest}), {lowest}) "
+            f"- {lowest} AS num_{i}"
+            for i in range(NUM_NUMERICAL)
+        ]
+        columns += [f"nullif(f[{next(fields)}], '') AS cat_{i}" for i in range(NUM_CATEGORICAL)]
+        # One column, the whole line: the delimiter is a control character, which no good line has.
+        return f"""
+            SELECT CASE WHEN line IS NULL THEN {_EMPTY} WHEN f IS NULL THEN {_MALFORMED}
+                ELSE coalesce(try_cast(f[1] AS UTINYINT), 0) END::UTINYINT AS label,
+                {", ".join(columns)}
+            FROM (
+                SELECT line, CASE WHEN regexp_full_match(line, {_quoted(self._pattern)})
+                    AND strlen(line) <= {MAX_LINE_BYTES} THEN string_split(line, chr(9)) END AS f
+                FROM read_csv(
+                    {_quoted_pattern(path)}, auto_detect=false, header=false,
+                    columns={{'line': 'VARCHAR'}},
+                    delim='\x01', quote='', escape='', nullstr='', compression='none',
+                    new_line={_quoted(line_end.encode("unicode_escape").decode())}
+                )
+            )
+        """
 
     def _copy(self, query: str, target: Path) -> None:
         per_thread = self._memory_bytes // (self._threads * _STAGED_ROW_BYTES)
@@ -146,7 +191,15 @@ class DuckDBEngine:
             "first_bad_line": first_bad if bad else 0,
         }
 
-    def numerical_blocks(self, day: DayFile) -> Iterator[tuple[np.ndarray, ...]]:
+    def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
+        """See `Engine`."""
+        clicks = Counter()
+        for day in days:
+            for block in self._numerical_blocks(day):
+                clicks.update(writer(*block))
+        return dict(clicks)
+
+    def _numerical_blocks(self, day: DayFile) -> Iterator[tuple[np.ndarray, ...]]:
         """The day's rows in blocks: row numbers [n], labels [n], numericals x + 3 [n, 13]."""
         columns = ", ".join(f"num_{i}" for i in range(NUM_NUMERICAL))
         for start in range(0, day.num_rows, _NUMERICAL_ROWS):
@@ -162,14 +215,7 @@ class DuckDBEngine:
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
-        """Writes the column's vocabulary, a Parquet file (value, count) in the order of the ids.
-
-        Only values seen `threshold` times or more among the log's first num_rows rows, as far as
-        they are in `days`; by falling count, then by value, bytewise.
-
-        Returns:
-            the number of values.
-        """
+        """See `Engine`; `target` is a Parquet file (value, count) in the order of the ids."""
         new = target.with_suffix(".new")
         (kept,) = self._connection.execute(
             f"""
@@ -184,14 +230,42 @@ class DuckDBEngine:
         new.replace(target)
         return kept
 
+    def read_vocabulary(self, source: Path, target: Path) -> int:
+        """See `Engine`."""
+        new = target.with_suffix(".new")
+        (values,) = self._connection.execute(
+            f"""
+            COPY (
+                SELECT value, count FROM read_csv(
+                    {_quoted_pattern(source)}, auto_detect=false, header=false,
+                    columns={{'value': 'VARCHAR', 'count': 'BIGINT'}},
+                    delim='\t', quote='', escape='', nullstr='', new_line='\\n'
+                )
+            ) TO {_quoted(new)} (FORMAT parquet)
+            """
+        ).fetchone()
+        sync(new)
+        new.replace(target)
+        return values
+
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        """Writes a vocabulary as text: a line (value, tab, count) each; line N has id N."""
+        """See `Engine`."""
         self._connection.execute(
             f"COPY (SELECT value, count FROM {_parquet(vocabulary)}) TO {_quoted(target)} "
             "(FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '')"
         )
 
-    def known_ids(
+    def write_ids(
+        self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
+    ) -> int:
+        """See `Engine`."""
+        known = 0
+        for rows, ids in self._known_ids(column, days, vocabulary):
+            files.write(rows, ids)
+            known += len(rows)
+        return known
+
+    def _known_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Blocks of (row numbers, ids) of the rows whose value is in the vocabulary, in any
@@ -229,35 +303,6 @@ class DuckDBEngine:
             yield batch
 
 
-@contextlib.contextmanager
-def explained_errors(memory_limit_bytes: int):
-    """Turns what DuckDB says when memory or disk run out into an error that says what to do, and
-    its way to say Ctrl-C into Python's.
-
-    Raises:
-        KeyboardInterrupt: a query was interrupted.
-        ValueError: out of memory.
-        OSError: the disk is full, or another error of reading and writing.
-    """
-    try:
-        yield
-    except duckdb.OutOfMemoryException as error:
-        raise ValueError(
-            f"--memory_limit {memory_limit_bytes / (1 << 20):.0f} MiB is too small, or the disk "
-            "of --temp_dir too full; possible ways out: a larger --memory_limit, fewer "
-            f"--threads, another --temp_dir. DuckDB says: {error}"
-        ) from error
-    except duckdb.IOException as error:
-        raise OSError(f"reading or writing failed: {error}") from error
-    except duckdb.InterruptException as error:
-        raise KeyboardInterrupt from error
-    except RuntimeError as error:
-        # What DuckDB raises where the signal reaches it between two steps of a query.
-        if str(error) == "Query interrupted":
-            raise KeyboardInterrupt from error
-        raise
-
-
 def _quoted(text) -> str:
     return "'" + str(text).replace("'", "''") + "'"
 
@@ -278,31 +323,3 @@ def _column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:
         f"FROM {_parquet(day.path)} WHERE file_row_number < {num_rows - day.first_row}"
         for day in days
     )
-
-
-def _day_query(path: Path, line_end: str) -> str:
-    """A query for a row of typed columns for each line; a line that is none has label 2 or 3."""
-    fields = iter(range(2, 2 + NUM_NUMERICAL + NUM_CATEGORICAL))
-    # Undefined and missing values are alike from here on.
-    lowest = MIN_NUMERICAL - 1
-    columns = [
-        f"greatest(coalesce(try_cast(f[{next(fields)}] AS BIGINT), {lowest}), {lowest}) "
-        f"- {lowest} AS num_{i}"
-        for i in range(NUM_NUMERICAL)
-    ]
-    columns += [f"nullif(f[{next(fields)}], '') AS cat_{i}" for i in range(NUM_CATEGORICAL)]
-    # One column, the whole line: the delimiter is a control character, which no good line has.
-    return f"""
-        SELECT CASE WHEN line IS NULL THEN {_EMPTY} WHEN f IS NULL THEN {_MALFORMED}
-            ELSE CAST(f[1] AS UTINYINT) END::UTINYINT AS label, {", ".join(columns)}
-        FROM (
-            SELECT line, CASE WHEN regexp_full_match(line, {_quoted(LINE_PATTERN)})
-                AND strlen(line) <= {MAX_LINE_BYTES} THEN string_split(line, chr(9)) END AS f
-            FROM read_csv(
-                {_quoted_pattern(path)}, auto_detect=false, header=false,
-                columns={{'line': 'VARCHAR'}},
-                delim='\x01', quote='', escape='', nullstr='', compression='none',
-                new_line={_quoted(line_end.encode("unicode_escape").decode())}
-            )
-        )
-    """

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
-
 from dataloading.feature_spec import TRAIN, FeatureSpec
 from preproc.criteo import data_set
 from preproc.criteo.arguments import TRAINING_ROWS, Options
-from preproc.criteo.binary_files import NUM_BINS, bin_ids, encode_numericals, sync
-from preproc.criteo.duckdb_engine import DayFile, DuckDBEngine, explained_errors
+from preproc.criteo.binary_files import NUM_BINS, Layout, sync
+from preproc.criteo.engine import DayFile, Engine, open_engine
+from preproc.criteo.known_values import KnownValues
 from preproc.criteo.log_files import LogFile, find_log_files
+from preproc.criteo.output_order import OutputOrder, output_order
 from preproc.criteo.progress import Progress
-from preproc.criteo.raw_lines import explain, read_line
-from preproc.criteo.splits import Split, split_by_day, split_by_fraction
+from preproc.criteo.raw_lines import explain, has_labels, read_line
+from preproc.criteo.splits import Split, all_for_test, split_by_day, split_by_fraction
 from preproc.criteo.staging import SPEC_FILE, Staging, check_output, stage_key
 
 
@@ -26,6 +26,7 @@ class ParsedLog:
 
     days: tuple[DayFile, ...]
     splits: tuple[Split, ...]
+    order: OutputOrder
     vocabulary_days: tuple[DayFile, ...]
     vocabulary_rows: int  # only values among the log's first so many rows get ids
     vocabulary_key: str
@@ -47,12 +48,14 @@ def prepare(options: Options) -> FeatureSpec:
     check_output(options.output, options.input, options.overwrite)
     files = find_log_files(options.input, options.days)
     _check_vocabulary_days(options, files)
+    known = KnownValues.of(options.vocabulary) if options.encode_only else None
+    with_bins = options.bin_numericals if known is None else known.with_bins
+    # Whether labels are there is read off the first line: of new rows they may be unknown.
+    with_labels = known is None or has_labels(files[0].path)
     with (
         Staging(options.output) as staging,
-        DuckDBEngine(
-            options.memory_limit_bytes, options.threads, staging.temp_folder(options.temp_dir)
-        ) as engine,
-        explained_errors(options.memory_limit_bytes),
+        open_engine(options, staging.temp_folder(options.temp_dir), with_labels) as engine,
+        engine.explained_errors(),
         Progress(len(files) + 1 + 2 * len(data_set.CATEGORICALS)) as progress,
     ):
         if staging.num_finished:
@@ -61,19 +64,23 @@ def prepare(options: Options) -> FeatureSpec:
                 "those that other files or options have changed are done again",
                 file=sys.stderr,
             )
-        stages = _Stages(options, staging, engine, progress)
+        stages = _Stages(options, staging, engine, progress, known, with_labels, with_bins)
         log = stages.parse(files)
         clicks = stages.write_numericals(log)
         cardinalities = {
             column: stages.write_categorical(log, column) for column in data_set.CATEGORICALS
         }
-        if options.bin_numericals:
+        if with_bins:
             cardinalities |= dict.fromkeys(data_set.BINS, NUM_BINS)
-        metadata = _metadata(options, files, log, clicks)
-        spec = data_set.feature_spec(staging.data, log.splits, cardinalities, metadata)
+        metadata = _metadata(stages, files, log, clicks)
+        spec = data_set.feature_spec(
+            staging.data, log.splits, cardinalities, metadata, with_labels=with_labels
+        )
         spec.to_yaml(staging.data / SPEC_FILE)
         spec.validate_files()
-        staging.publish(data_set.all_files(log.splits, options.bin_numericals))
+        staging.publish(
+            data_set.all_files(log.splits, with_labels=with_labels, with_bins=with_bins)
+        )
     print(data_set.summary(options.output, spec, time.perf_counter() - started))
     return FeatureSpec.from_yaml(options.output / SPEC_FILE)
 
@@ -82,8 +89,11 @@ def prepare(options: Options) -> FeatureSpec:
 class _Stages:
     options: Options
     staging: Staging
-    engine: DuckDBEngine
+    engine: Engine
     progress: Progress
+    known: KnownValues | None  # where ids are given already
+    with_labels: bool
+    with_bins: bool
 
     def _run(self, name: str, key: str, work, note) -> dict:
         self.progress.start(name)
@@ -92,32 +102,35 @@ class _Stages:
         return result
 
     def parse(self, files: list[LogFile]) -> ParsedLog:
-        """Raw lines -> one Parquet file a day, in input order."""
+        """Raw lines -> staged rows, day by day, in input order."""
         keys, counts, paths = [], [], []
         for file in files:
-            keys.append(stage_key(file.fingerprint()))
+            unlabelled = [] if self.with_labels else ["no labels"]
+            keys.append(stage_key(self.engine.name, file.fingerprint(), *unlabelled))
             paths.append(self.staging.days / f"{keys[-1]}.parquet")
             counts.append(self._parse_day(file, keys[-1], paths[-1]))
             if counts[-1]["bad_lines"] and self.options.on_bad_line == "error":
-                raise ValueError(_bad_lines_message(file, counts[-1]))
+                raise ValueError(_bad_lines_message(file, counts[-1], self.with_labels))
         rows = [count["rows"] for count in counts]
         if not sum(rows):
             raise ValueError(f"--input {self.options.input} holds no rows: every file is empty")
         starts = accumulate(rows[:-1], initial=0)
         days = tuple(DayFile(*day) for day in zip(paths, rows, starts, strict=True))
         splits = tuple(self._split(rows))
+        order = output_order(self.options.output_ordering, self.options.seed, splits, rows)
         chosen, vocabulary_rows = self._vocabulary_rows(files, rows, splits)
         return ParsedLog(
             days=days,
             splits=splits,
+            order=order,
             vocabulary_days=tuple(days[i] for i in chosen),
             vocabulary_rows=vocabulary_rows,
             vocabulary_key=stage_key(
-                [keys[i] for i in chosen],
-                vocabulary_rows - days[chosen[0]].first_row,
-                self.options.frequency_threshold,
+                [keys[i] for i in chosen], vocabulary_rows - days[chosen[0]].first_row
             ),
-            rows_key=stage_key(keys, [[s.name, s.start, s.stop] for s in splits]),
+            rows_key=stage_key(
+                keys, [[s.name, s.start, s.stop] for s in splits], order.runs, order.seed
+            ),
             bad_lines=sum(count["bad_lines"] for count in counts),
         )
 
@@ -131,6 +144,8 @@ class _Stages:
 
     def _split(self, rows: list[int]) -> list[Split]:
         options = self.options
+        if self.known is not None:
+            return all_for_test(sum(rows))
         if options.holdout_fraction is None:
             return split_by_day(rows)
         return split_by_fraction(sum(rows), options.holdout_fraction, options.validation_fraction)
@@ -147,32 +162,23 @@ class _Stages:
 
     def write_numericals(self, log: ParsedLog) -> dict[str, int]:
         """Labels, numericals and their bins -> files; returns the clicks of each split."""
-        labels = data_set.label_files(self.staging.data, log.splits)
-        numericals = data_set.numerical_files(self.staging.data, log.splits)
-        with_bins = self.options.bin_numericals
-        bins = data_set.bin_files(self.staging.data, log.splits) if with_bins else []
-        files = [labels, numericals, *bins]
+        writer = data_set.numerical_writer(
+            Layout(self.staging.data, log.splits, log.order),
+            with_labels=self.with_labels,
+            with_bins=self.with_bins,
+        )
 
         def work() -> dict[str, int]:
-            for file in files:
+            for file in writer.files:
                 file.create()
-            clicks = dict.fromkeys((split.name for split in log.splits), 0)
-            for day in log.days:
-                for rows, label, values in self.engine.numerical_blocks(day):
-                    labels.write(rows, label.astype(bool))
-                    numericals.write(rows, encode_numericals(values))
-                    for i, file in enumerate(bins):
-                        file.write(rows, bin_ids(values[:, i]))
-                    for split in log.splits:
-                        inside = (rows >= split.start) & (rows < split.stop)
-                        clicks[split.name] += int(np.sum(label, where=inside, dtype=np.int64))
-            for file in files:
+            clicks = self.engine.write_numericals(log.days, writer)
+            for file in writer.files:
                 file.sync()
-            return clicks
+            return {split.name: clicks.get(split.name, 0) for split in log.splits}
 
         return self._run(
             "write labels and numericals",
-            stage_key(log.rows_key, "bins") if with_bins else log.rows_key,
+            stage_key(log.rows_key, "bins") if self.with_bins else log.rows_key,
             work,
             lambda clicks: f"{sum(clicks.values()):,} clicks",
         )
@@ -180,22 +186,11 @@ class _Stages:
     def write_categorical(self, log: ParsedLog, column: str) -> int:
         """One column: values -> vocabulary -> ids in its files; returns the cardinality."""
         vocabulary = self.staging.vocabulary / f"{column}.parquet"
-
-        def count() -> dict[str, int]:
-            kept = self.engine.count_values(
-                column,
-                log.vocabulary_days,
-                log.vocabulary_rows,
-                self.options.frequency_threshold,
-                vocabulary,
-            )
-            return {"values": kept}
-
-        counted = self._run(
-            f"count {column}", log.vocabulary_key, count, lambda r: f"{r['values']:,} values kept"
+        values, vocabulary_key = self._vocabulary(log, column, vocabulary)
+        cardinality = values + 1
+        files = data_set.categorical_files(
+            Layout(self.staging.data, log.splits, log.order), column, cardinality
         )
-        cardinality = counted["values"] + 1
-        files = data_set.categorical_files(self.staging.data, log.splits, column, cardinality)
 
         def encode() -> dict[str, int]:
             text = self.staging.data / data_set.vocabulary_file(column)
@@ -203,20 +198,44 @@ class _Stages:
             self.engine.write_vocabulary(vocabulary, text)
             sync(text)
             files.create()
-            known = 0
-            for rows, ids in self.engine.known_ids(column, log.days, vocabulary):
-                files.write(rows, ids)
-                known += len(rows)
+            known = self.engine.write_ids(column, log.days, vocabulary, files)
             files.sync()
             return {"known": known}
 
         self._run(
             f"write {column}",
-            stage_key(log.rows_key, log.vocabulary_key),
+            stage_key(log.rows_key, vocabulary_key),
             encode,
             lambda result: f"{result['known']:,} values known",
         )
         return cardinality
+
+    def _vocabulary(self, log: ParsedLog, column: str, target: Path) -> tuple[int, str]:
+        """Counts the column's values, or takes over those that have ids; their number, and the key
+        of it all."""
+        if self.known is None:
+            threshold = self.options.threshold(data_set.CATEGORICALS.index(column))
+            key = stage_key(log.vocabulary_key, threshold)
+
+            def count() -> int:
+                return self.engine.count_values(
+                    column, log.vocabulary_days, log.vocabulary_rows, threshold, target
+                )
+        else:
+            key = stage_key(self.engine.name, self.known.fingerprint(column))
+
+            def count() -> int:
+                values = self.engine.read_vocabulary(self.known.file(column), target)
+                self.known.check(column, values)
+                return values
+
+        counted = self._run(
+            f"count {column}",
+            key,
+            lambda: {"values": count()},
+            lambda result: f"{result['values']:,} values kept",
+        )
+        return counted["values"], key
 
 
 def _check_vocabulary_days(options: Options, files: list[LogFile]) -> None:
@@ -231,9 +250,9 @@ def _check_vocabulary_days(options: Options, files: list[LogFile]) -> None:
         )
 
 
-def _bad_lines_message(file: LogFile, counts: dict) -> str:
+def _bad_lines_message(file: LogFile, counts: dict, with_labels: bool) -> str:
     number = counts["first_bad_line"]
-    reason = explain(read_line(file.path, number))
+    reason = explain(read_line(file.path, number), with_labels)
     lines = "1 malformed line"
     if counts["bad_lines"] > 1:
         lines = f"{counts['bad_lines']:,} malformed lines, the first"
@@ -244,21 +263,35 @@ def _bad_lines_message(file: LogFile, counts: dict) -> str:
 
 
 def _metadata(
-    options: Options, files: list[LogFile], log: ParsedLog, clicks: dict[str, int]
+    stages: _Stages, files: list[LogFile], log: ParsedLog, clicks: dict[str, int]
 ) -> dict:
     """What the data set was made from; nothing of engines, machines or times, so that every
     engine writes the same."""
-    days = options.vocabulary_days
-    bins = {"bin_numericals": "1 + floor(2 * log(x + 3))"} if options.bin_numericals else {}
+    options = stages.options
     rows = {split.name: split.num_rows for split in log.splits}
-    return {
+    metadata = {
         "source": "criteo click logs",
-        "frequency_threshold": options.frequency_threshold,
+        **(_vocabulary_metadata(options) if stages.known is None else stages.known.metadata()),
         "days": [file.day for file in files if file.day is not None],
-        "vocabulary_days": "all" if days is None else list(days) if days != TRAINING_ROWS else days,
         "rows": rows,
-        "clicks": clicks,
-        "click_rate": {name: round(clicks[name] / rows[name], 6) for name in rows},
         "bad_lines": log.bad_lines,
-        **bins,
+    }
+    if stages.with_labels:
+        metadata["clicks"] = clicks
+        metadata["click_rate"] = {name: round(clicks[name] / rows[name], 6) for name in rows}
+    if stages.with_bins:
+        metadata["bin_numericals"] = "1 + floor(2 * log(x + 3))"
+    if not log.order.is_sequential:
+        metadata["output_ordering"] = options.output_ordering
+        metadata["seed"] = options.seed
+    return metadata
+
+
+def _vocabulary_metadata(options: Options) -> dict:
+    days = options.vocabulary_days
+    columns = {data_set.CATEGORICALS[i]: limit for i, limit in options.column_thresholds}
+    return {
+        "frequency_threshold": options.frequency_threshold,
+        **({"column_thresholds": columns} if columns else {}),
+        "vocabulary_days": "all" if days is None else list(days) if days != TRAINING_ROWS else days,
     }

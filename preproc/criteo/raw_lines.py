@@ -20,10 +20,15 @@ NUM_FIELDS = 1 + NUM_NUMERICAL + NUM_CATEGORICAL
 MAX_LINE_BYTES = 1 << 20  # a real line has about 240; DuckDB's CSV reader stops at 2,000,000
 # A categorical value is any UTF-8 text without control characters.
 LINE_PATTERN = r"[01]\t(?:-?[0-9]{1,18}\t|\t){13}(?:[^\x00-\x1f\x7f]*\t){25}[^\x00-\x1f\x7f]*"
+# Where no label is known, in rows to predict, the field is there and empty.
+UNLABELLED_PATTERN = LINE_PATTERN.removeprefix("[01]")
 # Stands in for a line that the engine's reader could not even take in; it never matches the rule.
 MALFORMED_PLACEHOLDER = b"!"
 
-_GOOD_LINE = re.compile(LINE_PATTERN.encode())
+_GOOD_LINE = {
+    True: re.compile(LINE_PATTERN.encode()),
+    False: re.compile(UNLABELLED_PATTERN.encode()),
+}
 _LABEL = re.compile(rb"[01]")
 _INTEGER = re.compile(rb"(?:-?[0-9]{1,18})?")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
@@ -32,7 +37,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 8 << 20
 
 
-def explain(line: bytes) -> str | None:
+def explain(line: bytes, with_label: bool = True) -> str | None:
     """Says in one phrase what is wrong with a line (without its line end); None if it is good."""
     if len(line) > MAX_LINE_BYTES:
         return f"it is {len(line):,} bytes long; a line has {MAX_LINE_BYTES:,} at most"
@@ -40,13 +45,15 @@ def explain(line: bytes) -> str | None:
         line.decode()
     except UnicodeDecodeError as error:
         return f"it is not UTF-8 text (byte {error.start + 1} is 0x{line[error.start]:02x})"
-    if _GOOD_LINE.fullmatch(line):
+    if _GOOD_LINE[with_label].fullmatch(line):
         return None
     fields = line.split(b"\t")
     if len(fields) != NUM_FIELDS:
         found = "it is empty" if not line else f"it has {len(fields)} fields"
         return f"{found}; a line has {NUM_FIELDS}, with a tab between them"
-    if not _LABEL.fullmatch(fields[0]):
+    if not with_label and fields[0]:
+        return f"its label is {_shown(fields[0])}; the log's first line has none"
+    if with_label and not _LABEL.fullmatch(fields[0]):
         return f"its label is {_shown(fields[0])}; a label is 0 or 1"
     for i, value in enumerate(fields[1 : 1 + NUM_NUMERICAL]):
         if not _INTEGER.fullmatch(value):
@@ -60,6 +67,16 @@ def explain(line: bytes) -> str | None:
 def _shown(value: bytes) -> str:
     text = value.decode()
     return repr(text if len(text) <= 40 else text[:40] + "...")
+
+
+def has_labels(path: Path) -> bool:
+    """Whether the first line's label is there; True for a file without lines."""
+    with _opened(path) as file:
+        try:
+            line = file.readline(MAX_LINE_BYTES).removeprefix(_BYTE_ORDER_MARK)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise _damaged(path, error) from error
+    return not line.startswith(b"\t")
 
 
 def is_gzip(path: Path) -> bool:
@@ -108,9 +125,13 @@ def write_plain_copy(source: Path, target: Path) -> None:
             if rest:
                 out.write(_readable(rest + b"\n"))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"{source}: the gzip data is cut off or damaged ({error}); get the file again"
-        ) from error
+        raise _damaged(source, error) from error
+
+
+def _damaged(source: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{source}: the gzip data is cut off or damaged ({error}); get the file again"
+    )
 
 
 def _opened(path: Path):

@@ -59,6 +59,11 @@ def split_by_fraction(
     return _checked(splits)
 
 
+def all_for_test(num_rows: int) -> list[Split]:
+    """Every row is one to predict, or to test on."""
+    return [Split(TEST, 0, num_rows)]
+
+
 def _checked(splits: list[Split]) -> list[Split]:
     for split in splits:
         if split.num_rows <= 0:

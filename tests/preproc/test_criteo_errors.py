@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from preproc.criteo.arguments import Options, parse, parse_size
-from preproc.criteo.duckdb_engine import explained_errors
+from preproc.criteo.duckdb_engine import DuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
 from preproc.criteo.prepare import prepare
 from preproc.criteo.progress import Progress
@@ -286,6 +286,12 @@ def test_output_that_holds_the_input(raw, output):
 # Memory, disk, terminal
 
 
+def explained_errors():
+    """Those of an engine with 500 MiB."""
+    options = Options(input=Path("raw"), output=Path("out"), memory_limit_bytes=500 << 20)
+    return DuckDBEngine(options, Path("scratch")).explained_errors()
+
+
 def test_out_of_memory():
     query = "SELECT list(i) FROM range(100_000_000) t(i)"
     with (
@@ -293,7 +299,7 @@ def test_out_of_memory():
             config={"memory_limit": "20MB", "max_temp_directory_size": "0B"}
         ) as connection,
         pytest.raises(ValueError, match="--memory_limit 500 MiB is too small.*fewer --threads"),
-        explained_errors(500 << 20),
+        explained_errors(),
     ):
         connection.execute(query).fetchall()
 
@@ -302,7 +308,7 @@ def test_full_disk():
     with (
         duckdb.connect() as connection,
         pytest.raises(OSError, match="reading or writing failed: .*No space left on device"),
-        explained_errors(500 << 20),
+        explained_errors(),
     ):
         connection.execute("COPY (SELECT 1) TO '/dev/full' (FORMAT parquet)")
 
@@ -317,7 +323,7 @@ def test_interrupted_query(request):
     with (
         duckdb.connect(config={"threads": 1}) as connection,
         pytest.raises(KeyboardInterrupt),
-        explained_errors(500 << 20),
+        explained_errors(),
     ):
         timer.start()
         connection.execute(query).fetchall()
@@ -334,7 +340,7 @@ def test_interrupted_query(request):
 )
 def test_ways_to_say_interrupted(error, expected):
     message = "else" if expected is RuntimeError else "^$"
-    with pytest.raises(expected, match=message), explained_errors(500 << 20):
+    with pytest.raises(expected, match=message), explained_errors():
         raise error
 
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from preproc.criteo import raw_lines
-from preproc.criteo.duckdb_engine import DayFile, DuckDBEngine
+from preproc.criteo.arguments import Options
+from preproc.criteo.duckdb_engine import DuckDBEngine
+from preproc.criteo.engine import DayFile
 from preproc.criteo.raw_lines import MAX_LINE_BYTES, explain, read_line, write_plain_copy
 from tests.preproc import criteo_reference as reference
 
@@ -43,7 +45,9 @@ MALFORMED = {
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
-    with DuckDBEngine(1 << 30, 2, tmp_path_factory.mktemp("temp")) as engine:
+    folder = tmp_path_factory.mktemp("temp")
+    options = Options(input=folder, output=folder / "out", memory_limit_bytes=1 << 30, threads=2)
+    with DuckDBEngine(options, folder) as engine:
         yield engine
 
 
@@ -65,7 +69,7 @@ def test_malformed_line(engine, tmp_path, name, zipped, line_end):
     data = line_end.join(lines) + line_end
     counts, target = parse(engine, tmp_path, gzip.compress(data, 1) if zipped else data)
     assert counts == {"rows": 4, "bad_lines": 2, "first_bad_line": 3}
-    ((rows, labels, numericals),) = engine.numerical_blocks(DayFile(target, 1000, 0))
+    ((rows, labels, numericals),) = engine._numerical_blocks(DayFile(target, 1000, 0))
     assert rows.tolist() == [0, 1, 2, 3]
     assert labels.tolist() == [1, 0, 1, 0]
     assert numericals[:, 0].tolist() == [7, 0, 7, 0]

@@ -69,7 +69,7 @@ def finished_before(stderr):
         ("staging.Staging", "_write_state", "before", 1, 0),
         ("staging.Staging", "_write_state", "after", 1, 1),
         ("duckdb_engine.DuckDBEngine", "_line_counts", "after", 3, 2),
-        ("binary_files.ColumnFiles", "write", "after", 2, 3),
+        ("binary_files.ColumnFiles", "write_at", "after", 2, 3),
         ("duckdb_engine.DuckDBEngine", "count_values", "after", 1, 4),
         ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
         ("staging.Staging", "_write_state", "after", 30, 30),

@@ -1,0 +1,98 @@
+"""What an engine does for the preparation: five operations on days and columns.
+
+`prepare.py` knows the stages and what is kept between runs; an engine knows how a day of raw lines
+becomes rows, and how a column is counted and looked up. All engines give the same files, byte for
+byte: rows have numbers, in input order, and whoever writes, writes by number.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from preproc.criteo.binary_files import ColumnFiles, NumericalWriter
+
+if TYPE_CHECKING:
+    from preproc.criteo.arguments import Options
+
+ENGINES = ("duckdb", "spark", "nvtabular")
+
+
+@dataclass(frozen=True)
+class DayFile:
+    """A parsed day: staged rows first_row, first_row + 1, ... of the log.
+
+    path: whatever the engine's `parse_day` left there, a Parquet file or a folder of them.
+    """
+
+    path: Path
+    num_rows: int
+    first_row: int
+
+
+class Engine(Protocol):
+    """A context manager, made from the run's options and a scratch folder of its own."""
+
+    name: str
+
+    def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
+        """Parses a raw file into staged rows at `target`, which appears when it is whole.
+
+        Only good lines become rows, in input order (`raw_lines.py` says which are good).
+
+        Returns:
+            rows; bad_lines and first_bad_line (the first line is 1; 0 if there is none).
+
+        Raises:
+            ValueError: damaged gzip data.
+        """
+
+    def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
+        """Hands every row to `writer`, in blocks, in any order; returns the clicks by split."""
+
+    def count_values(
+        self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
+    ) -> int:
+        """Makes the column's vocabulary at `target`, in the order of the ids.
+
+        Only values seen `threshold` times or more among the log's first num_rows rows, as far as
+        they are in `days`; by falling count, then by value, bytewise.
+
+        Returns:
+            the number of values.
+        """
+
+    def read_vocabulary(self, source: Path, target: Path) -> int:
+        """The way back, from text to a vocabulary; returns the number of values. Only the engine
+        of `--encode_only` has it."""
+
+    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
+        """Writes a vocabulary as text: a line (value, tab, count) each; line N has id N."""
+
+    def write_ids(
+        self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
+    ) -> int:
+        """Writes the id, 1 and up, of each row whose value is in the vocabulary; the others keep
+        the files' zeros. Returns the number of rows written."""
+
+    def explained_errors(self) -> AbstractContextManager:
+        """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
+
+
+def open_engine(options: "Options", scratch: Path, with_labels: bool = True) -> Engine:
+    """The engine that `--engine` names, imported here and not before: the others may be absent.
+
+    with_labels: False where the log has none, which only DuckDB reads (`--encode_only`).
+    """
+    if options.engine == "spark":
+        from preproc.criteo.spark_job import SparkEngine
+
+        return SparkEngine(options, scratch)
+    if options.engine == "nvtabular":
+        from preproc.criteo.nvtabular_engine import NVTabularEngine
+
+        return NVTabularEngine(options, scratch)
+    from preproc.criteo.duckdb_engine import DuckDBEngine
+
+    return DuckDBEngine(options, scratch, with_labels)

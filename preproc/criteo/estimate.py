@@ -1,0 +1,246 @@
+"""What a preparation will make and need, from a sample: `python -m preproc.criteo --estimate`.
+
+Lines are read from evenly spaced places of the log and go through the engine as a small log of
+their own. Rows follow from the mean length of a line. A value that is seen T times in the whole log
+is, about, one that is seen t times in t / T of its rows: values that get an id are counted with a
+threshold t small enough for the sample, in so many rows of it or, where it has fewer, their growth
+from a quarter to half and to all of it is carried on, doubling by doubling.
+"""
+
+import math
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from dataloading.feature_spec import smallest_id_dtype
+from preproc.criteo import data_set
+from preproc.criteo.arguments import MIN_MEMORY_BYTES, Options
+from preproc.criteo.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
+from preproc.criteo.engine import DayFile, open_engine
+from preproc.criteo.log_files import find_log_files
+from preproc.criteo.raw_lines import MAX_LINE_BYTES, is_gzip
+
+SAMPLE_BYTES = 48 << 20  # about 200,000 lines
+_PLACES = 16  # where a plain file is read
+_SAMPLE_THRESHOLD = 4  # in the sample: seen once says little of a value's rate
+_SMALLEST_PIECE = 64 << 10  # bytes read at a place
+_TABLE_ROW_BYTES = 128 * 4  # of an embedding table: the recipes' 128 columns of float32
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A log's expected size; numbers are exact where `sampled` is 1.
+
+    sampled: share of the log's bytes that was read.
+    rows: good lines.
+    bad_lines: malformed ones.
+    cardinalities: of cat_0 to cat_25.
+    data_bytes: the prepared data set, vocabularies included.
+    staging_bytes: what `<output>.partial` holds beside it while it is made, with --engine duckdb.
+    """
+
+    sampled: float
+    rows: int
+    bad_lines: int
+    cardinalities: tuple[int, ...]
+    data_bytes: int
+    staging_bytes: int
+
+    def report(self) -> str:
+        """Some lines for people."""
+        about = "" if self.sampled == 1 else "about "
+        total = sum(self.cardinalities)
+        return "\n".join(
+            [
+                f"estimate from {self.sampled:.3%} of the log's bytes",
+                f"  rows: {about}{self.rows:,}; malformed lines: {about}{self.bad_lines:,}",
+                f"  cardinalities: {about}{', '.join(f'{c:,}' for c in self.cardinalities)} "
+                f"(sum {total:,})",
+                f"  embedding tables of 128 float32 columns: {_size(total * _TABLE_ROW_BYTES)}",
+                f"  disk: {_size(self.data_bytes)} for the data set, "
+                f"{_size(self.staging_bytes)} more while it is made",
+                f"  memory: any --memory_limit from {MIN_MEMORY_BYTES >> 20} MiB; what does not "
+                "fit goes to --temp_dir",
+            ]
+        )
+
+
+def estimate(options: Options) -> Estimate:
+    """Samples the log and says what its preparation makes.
+
+    Raises:
+        ValueError: no such log, or not one good line in the sample.
+    """
+    files = [file.path for file in find_log_files(options.input, options.days)]
+    with tempfile.TemporaryDirectory(prefix="criteo_estimate.") as folder:
+        folder = Path(folder)
+        sample = _Sample.of(files, folder / "sample.tsv")
+        small = Options(
+            input=options.input,
+            output=None,
+            estimate=True,
+            threads=options.threads,
+            memory_limit_bytes=options.memory_limit_bytes,
+        )
+        staged = folder / "sample.parquet"
+        with open_engine(small, folder) as engine, engine.explained_errors():
+            counts = engine.parse_day(folder / "sample.tsv", staged, folder)
+            if not counts["rows"]:
+                raise ValueError(
+                    f"--input {options.input}: not one line of the sample is a row of a Criteo "
+                    "log; run without --estimate to see what is wrong with the first of them"
+                )
+            day = DayFile(staged, counts["rows"], 0)
+            values = []
+            for i, column in enumerate(data_set.CATEGORICALS):
+
+                def seen(rows: int, threshold: int, column=column) -> int:
+                    return engine.count_values(column, [day], rows, threshold, folder / "values")
+
+                values.append(
+                    _num_values(seen, counts["rows"], sample.factor, options.threshold(i))
+                )
+        staged_bytes = staged.stat().st_size
+    rows = round(counts["rows"] * sample.factor)
+    cardinalities = tuple(min(count, rows) + 1 for count in values)
+    row_bytes = LABEL_DTYPE.itemsize + 13 * NUMERICAL_DTYPE.itemsize
+    row_bytes += sum(smallest_id_dtype(cardinality).itemsize for cardinality in cardinalities)
+    row_bytes += len(data_set.BINS) * smallest_id_dtype(NUM_BINS).itemsize * options.bin_numericals
+    value_bytes = 8 + 1 + 3 + 1  # hexadecimal value, tab, count, line feed
+    return Estimate(
+        sampled=1 / sample.factor,
+        rows=rows,
+        bad_lines=round(counts["bad_lines"] * sample.factor),
+        cardinalities=cardinalities,
+        data_bytes=rows * row_bytes + (sum(cardinalities) - 26) * value_bytes,
+        staging_bytes=round(staged_bytes * sample.factor) + sample.largest_unpacked,
+    )
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """factor: bytes of the log to bytes of the sample, both unpacked; 1 or more.
+    largest_unpacked: bytes of the largest gzip file, which is unpacked while it is parsed."""
+
+    factor: float
+    largest_unpacked: int
+
+    @classmethod
+    def of(cls, files: list[Path], target: Path) -> "_Sample":
+        """Writes the sample, its lines in random order, so that a part of them is one as well."""
+        lines, total, largest = [], 0, 0
+        compressed_bytes = sum(path.stat().st_size for path in files)
+        for path in files:
+            size = path.stat().st_size
+            budget = max(_SMALLEST_PIECE, SAMPLE_BYTES * size // max(1, compressed_bytes))
+            if is_gzip(path):
+                part, unpacked = _gzip_start(path, budget)
+                largest = max(largest, unpacked)
+            else:
+                part, unpacked = _plain_pieces(path, size, budget), size
+            lines += part
+            total += unpacked
+        np.random.default_rng(0).shuffle(lines)
+        with open(target, "wb") as file:
+            file.writelines(lines)
+        return cls(max(1.0, total / max(1, sum(map(len, lines)))), largest)
+
+
+def _plain_pieces(path: Path, size: int, budget: int) -> list[bytes]:
+    """Whole lines from evenly spaced places; all of them where the budget suffices."""
+    with open(path, "rb") as file:
+        if size <= budget:
+            return [line if line.endswith(b"\n") else line + b"\n" for line in file]
+        lines = []
+        for start in np.linspace(0, size, _PLACES, endpoint=False).astype(int).tolist():
+            file.seek(start)
+            if start:
+                file.readline(MAX_LINE_BYTES)  # the rest of a line that begins before
+            lines += [line for line in file.readlines(budget // _PLACES) if line.endswith(b"\n")]
+        return lines
+
+
+def _gzip_start(path: Path, budget: int) -> tuple[list[bytes], int]:
+    """The first lines of a gzip file, and its size when unpacked, from the ratio up to there."""
+    unpacker, unpacked, read = zlib.decompressobj(wbits=31), bytearray(), 0
+    with open(path, "rb") as file:
+        while len(unpacked) < budget and (block := file.read(1 << 16)):
+            read += len(block)
+            while block:
+                try:
+                    unpacked += unpacker.decompress(block)
+                except zlib.error as error:
+                    raise ValueError(
+                        f"{path}: the gzip data is damaged ({error}); get the file again"
+                    ) from error
+                block = unpacker.unused_data
+                if block:  # the next of several gzip members
+                    unpacker = zlib.decompressobj(wbits=31)
+    whole = read >= path.stat().st_size
+    lines = bytes(unpacked).splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines[-1:] = [lines[-1] + b"\n"] if whole else []
+    size = len(unpacked) if whole else round(len(unpacked) * path.stat().st_size / read)
+    return lines, size
+
+
+def _num_values(
+    seen: Callable[[int, int], int], sample_rows: int, factor: float, threshold: int
+) -> int:
+    """How many values are there `threshold` times or more in `factor` times the sample.
+
+    seen: (rows, threshold) -> values that are there so often in the sample's first so many rows.
+    """
+    if factor == 1:
+        return seen(sample_rows, threshold)
+
+    def in_all_rows(lower: int) -> int:
+        """The same from the values that are there `lower` times in a part of the rows."""
+        wanted = _equivalent_rows(sample_rows * factor, threshold, lower)
+        if wanted <= sample_rows:
+            return seen(max(1, round(wanted)), lower)
+        counts = [seen(rows, lower) for rows in (sample_rows // 4, sample_rows // 2, sample_rows)]
+        return _carried_on(counts, wanted / sample_rows)
+
+    # A column that runs out of values shows it first in those that are seen at all.
+    return min(in_all_rows(1), in_all_rows(min(threshold, _SAMPLE_THRESHOLD)))
+
+
+def _equivalent_rows(num_rows: float, threshold: int, lower: int) -> float:
+    """In how many rows about as many values are seen `lower` times as `threshold` times in
+    num_rows rows.
+
+    Occurrences of a value are Poisson. Of values whose rates' logarithms are spread evenly, the
+    expected numbers are equal for num_rows * exp(psi(lower) - psi(threshold)), psi being the
+    digamma function.
+    """
+    return num_rows * math.exp(-sum(1 / k for k in range(max(1, lower), threshold)))
+
+
+def _carried_on(counts: list[int], factor: float) -> int:
+    """A count at a quarter, half and all of a sample -> at `factor` times the sample.
+
+    From doubling to doubling the growth in logarithms is multiplied by the ratio of the last two
+    growths: 1 for a power law without end, less where a column runs out of values.
+    """
+    growths = [math.log((b + 1) / (a + 1)) for a, b in pairwise(counts)]
+    ratio = min(1.0, growths[1] / growths[0]) if growths[0] > 0 else 1.0
+    doublings, growth, total = math.log2(factor), growths[1], 0.0
+    while doublings > 0:
+        growth *= ratio
+        total += growth * min(1.0, doublings)
+        doublings -= 1
+    return round(counts[-1] * math.exp(total))
+
+
+def _size(size_bytes: int) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.4g} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:,.1f} TiB"

@@ -1,0 +1,98 @@
+"""In which order the training rows are stored: as in the log, or seeded and random.
+
+A random order is a function from row numbers to positions that anybody can compute for any row:
+no engine sorts or draws anything, and all of them write the same files.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataloading.feature_spec import TRAIN
+from preproc.criteo.splits import Split
+
+# What --output_ordering may be. `any` leaves the choice to us; input order costs least.
+ORDERINGS = ("input", "total_random", "day_random", "any")
+_ROUNDS = 6  # with 4, rows a whole width apart are not quite independent
+
+
+@dataclass(frozen=True)
+class OutputOrder:
+    """Where each row of the log is stored.
+
+    runs: pairs (start, stop) of row numbers; the rows of each run are permuted among themselves.
+        All others stay in their place.
+    seed: other seeds give other permutations.
+    """
+
+    runs: tuple[tuple[int, int], ...] = ()
+    seed: int = 0
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether every row stays in its place."""
+        return not self.runs
+
+    def positions(self, rows: np.ndarray) -> np.ndarray:
+        """Row numbers [n] -> their positions in the log as it is stored, int64 [n]."""
+        if self.is_sequential:
+            return rows
+        positions = np.array(rows, np.int64)
+        for number, (start, stop) in enumerate(self.runs):
+            inside = np.flatnonzero((rows >= start) & (rows < stop))
+            if len(inside):
+                place = permuted(positions[inside] - start, stop - start, (self.seed, number))
+                positions[inside] = start + place
+        return positions
+
+
+INPUT_ORDER = OutputOrder()
+
+
+def output_order(
+    ordering: str, seed: int, splits: tuple[Split, ...], rows_per_day: list[int]
+) -> OutputOrder:
+    """The order that `--output_ordering` names, of the training rows; others keep input order."""
+    train = next((split for split in splits if split.name == TRAIN), None)
+    if train is None or ordering in ("input", "any"):
+        return INPUT_ORDER
+    if ordering == "total_random":
+        return OutputOrder(((train.start, train.stop),), seed)
+    ends = np.cumsum(rows_per_day).tolist()
+    days = zip([0, *ends[:-1]], ends, strict=True)
+    runs = tuple((start, min(stop, train.stop)) for start, stop in days if start < train.stop)
+    return OutputOrder(tuple(run for run in runs if run[0] < run[1]), seed)
+
+
+def permuted(values: np.ndarray, size: int, key: tuple[int, int]) -> np.ndarray:
+    """A keyed permutation of 0 .. size - 1, for the values [n] alone.
+
+    A Feistel network over pairs (i, j) of numbers below about the square root of `size`, with
+    addition modulo those (the generalised one of Black and Rogaway, "Ciphers with arbitrary finite
+    domains", 2002); a result outside of the range goes round again until it is inside.
+
+    Returns:
+        int64 [n].
+    """
+    width = max(1, round(size**0.5))
+    height = -(-size // width)
+    keys = np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint64)
+    result = np.array(values, np.int64)
+    outside = np.arange(len(result))
+    while len(outside):
+        left, right = np.divmod(result[outside], width)  # below height, below width
+        for turn in range(0, _ROUNDS, 2):
+            left = (left + _mixed(right, keys[turn], height)) % height
+            right = (right + _mixed(left, keys[turn + 1], width)) % width
+        result[outside] = left * width + right
+        outside = outside[result[outside] >= size]
+    return result
+
+
+def _mixed(values: np.ndarray, key: np.uint64, limit: int) -> np.ndarray:
+    """Pseudo-random numbers 0 .. limit - 1 from numbers (the finaliser of SplitMix64)."""
+    mixed = values.astype(np.uint64) + key
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return ((mixed >> np.uint64(32)) * np.uint64(limit) >> np.uint64(32)).astype(np.int64)
