@@ -172,7 +172,9 @@ def parse(argv: list[str] | None = None) -> Options:
     """
     flags = _parser().parse_args(argv)
     _check_read(flags)
-    threshold, column_thresholds = parse_thresholds(flags.frequency_threshold or "15")
+    threshold, column_thresholds = parse_thresholds(
+        "15" if flags.frequency_threshold is None else flags.frequency_threshold
+    )
     vocabulary_days = flags.vocabulary_days
     if vocabulary_days not in (None, TRAINING_ROWS):
         vocabulary_days = parse_days(vocabulary_days)
@@ -200,7 +202,7 @@ def parse(argv: list[str] | None = None) -> Options:
         engine=flags.engine or "duckdb",
         master=flags.master,
         spark_conf=tuple(flags.spark_conf or ()),
-        skew_broadcast_pct=flags.skew_broadcast_pct or 1.0,
+        skew_broadcast_pct=1.0 if flags.skew_broadcast_pct is None else flags.skew_broadcast_pct,
         memory_limit_bytes=memory_limit_bytes,
         threads=flags.threads if flags.threads is not None else len(os.sched_getaffinity(0)),
         temp_dir=Path(flags.temp_dir) if flags.temp_dir is not None else None,

@@ -4,7 +4,7 @@ Lines are read from evenly spaced places of the log and go through the engine as
 their own. Rows follow from the mean length of a line. A value that is seen T times in the whole log
 is, about, one that is seen t times in t / T of its rows: values that get an id are counted with a
 threshold t small enough for the sample, in so many rows of it or, where it has fewer, their growth
-from a quarter to half and to all of it is carried on, doubling by doubling.
+from an eighth to all of it is carried on, doubling by doubling.
 """
 
 import math
@@ -204,7 +204,7 @@ def _num_values(
         wanted = _equivalent_rows(sample_rows * factor, threshold, lower)
         if wanted <= sample_rows:
             return seen(max(1, round(wanted)), lower)
-        counts = [seen(rows, lower) for rows in (sample_rows // 4, sample_rows // 2, sample_rows)]
+        counts = [seen(max(1, sample_rows >> halvings), lower) for halvings in (3, 2, 1, 0)]
         return _carried_on(counts, wanted / sample_rows)
 
     # A column that runs out of values shows it first in those that are seen at all.
@@ -223,14 +223,14 @@ def _equivalent_rows(num_rows: float, threshold: int, lower: int) -> float:
 
 
 def _carried_on(counts: list[int], factor: float) -> int:
-    """A count at a quarter, half and all of a sample -> at `factor` times the sample.
+    """A count at an eighth, a quarter, half and all of a sample -> at `factor` times the sample.
 
-    From doubling to doubling the growth in logarithms is multiplied by the ratio of the last two
-    growths: 1 for a power law without end, less where a column runs out of values.
+    From doubling to doubling the growth in logarithms is multiplied by what it was multiplied by
+    within the sample: 1 for a power law without end, less where a column runs out of values.
     """
     growths = [math.log((b + 1) / (a + 1)) for a, b in pairwise(counts)]
-    ratio = min(1.0, growths[1] / growths[0]) if growths[0] > 0 else 1.0
-    doublings, growth, total = math.log2(factor), growths[1], 0.0
+    ratio = min(1.0, math.sqrt(growths[-1] / growths[0])) if growths[0] > 0 else 1.0
+    doublings, growth, total = math.log2(factor), growths[-1], 0.0
     while doublings > 0:
         growth *= ratio
         total += growth * min(1.0, doublings)

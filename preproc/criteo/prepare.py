@@ -45,7 +45,8 @@ def prepare(options: Options) -> FeatureSpec:
         OSError: no space left, among others. What finished stages made is kept for the next run.
     """
     started = time.perf_counter()
-    check_output(options.output, options.input, options.overwrite)
+    for source in filter(None, (options.input, options.vocabulary)):
+        check_output(options.output, source, options.overwrite)
     files = find_log_files(options.input, options.days)
     _check_vocabulary_days(options, files)
     known = KnownValues.of(options.vocabulary) if options.encode_only else None

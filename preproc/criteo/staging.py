@@ -34,7 +34,7 @@ def check_output(output: Path, source: Path, overwrite: bool) -> None:
     """
     if output.resolve() == source.resolve() or output.resolve() in source.resolve().parents:
         raise ValueError(
-            f"--output {output} holds --input {source}, which would be replaced; choose another"
+            f"--output {output} holds {source}, which is read and would be replaced; choose another"
         )
     if not output.exists():
         return

@@ -1,5 +1,6 @@
 """The tools as they are called: in a process of their own."""
 
+import dataclasses
 import gzip
 import subprocess
 import sys
@@ -8,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preproc.criteo import USER_ERROR, __main__, generate_logs
+from preproc.criteo import USER_ERROR, __main__, arguments, generate_logs
+from preproc.criteo.arguments import Options
 from tests.preproc import criteo_reference as reference
 
 ROOT = Path(__file__).parents[2]
@@ -97,11 +99,29 @@ def test_generator_cannot_write(tmp_path, capsys):
 
 def test_help_names_every_flag():
     text = call("preproc.criteo", "--help").stdout
-    flags = "input output frequency_threshold days vocabulary_days holdout_fraction bin_numericals"
-    for flag in (
-        flags + " on_bad_line validation_fraction overwrite memory_limit threads temp_dir"
-    ).split():
-        assert f"--{flag}" in text
+    flags = {action.option_strings[-1] for action in arguments._parser()._actions}
+    fields = {f"--{field.name}" for field in dataclasses.fields(Options)}
+    assert flags - {"--help", "--memory_limit"} == fields - {
+        "--memory_limit_bytes",
+        "--column_thresholds",
+    }
+    for flag in flags:
+        assert flag in text
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--master", "local"], ["--spark_conf", "a=b"], ["--skew_broadcast_pct", "0"]],
+    ids=["master", "spark_conf", "skew_broadcast_pct"],
+)
+def test_flags_of_spark(tmp_path, capsys, flags):
+    common = ["--input", str(tmp_path), "--output", str(tmp_path / "out")]
+    assert __main__.main([*common, *flags]) == USER_ERROR
+    expected = f"error: {flags[0]} is only read with --engine spark; leave it out\n"
+    assert capsys.readouterr().err == expected
+    assert arguments.parse([*common, "--engine", "spark", "--master", "yarn"]).master == "yarn"
+    with pytest.raises(ValueError, match="--skew_broadcast_pct must lie above 0 .* found 0"):
+        arguments.parse([*common, "--engine", "spark", "--skew_broadcast_pct", "0"])
 
 
 def test_generated_log(raw):

@@ -279,7 +279,7 @@ def test_overwrite_replaces_data_sets_only(raw, tmp_path):
 
 @pytest.mark.parametrize("output", [".", "..", "../raw"])
 def test_output_that_holds_the_input(raw, output):
-    with pytest.raises(ValueError, match="holds --input .*would be replaced; choose another"):
+    with pytest.raises(ValueError, match="holds .*would be replaced; choose another"):
         check_output(raw / output, raw, overwrite=True)
 
 

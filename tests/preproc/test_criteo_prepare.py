@@ -8,7 +8,7 @@ import pytest
 
 from dataloading.feature_spec import FeatureSpec
 from preproc.criteo import duckdb_engine
-from preproc.criteo.arguments import Options, parse_size
+from preproc.criteo.arguments import Options, parse_size, parse_thresholds
 from preproc.criteo.binary_files import NUM_BINS, bin_ids, encode_numericals
 from preproc.criteo.duckdb_engine import DuckDBEngine
 from preproc.criteo.generate_logs import generate_day
@@ -300,3 +300,49 @@ def test_numericals_are_rounded_once():
 )
 def test_sizes(text, expected):
     assert parse_size(text) == expected
+
+
+def test_thresholds_by_column(log, tmp_path):
+    """cat_5 and cat_0 have thresholds of their own; the feature spec says so."""
+    thresholds = ((0, 0), (5, 40))
+    spec = run(log, tmp_path / "out", frequency_threshold=3, column_thresholds=thresholds)
+    found = reference.files_of(tmp_path / "out")
+    by_threshold = {t: reference.prepare(days(log, 0, 1, 2, 3), t) for t in (0, 3, 40)}
+    for name, content in found.items():
+        threshold = {"cat_0": 0, "cat_5": 40}.get(Path(name).stem, 3)
+        assert content == by_threshold[threshold][name], name
+    assert by_threshold[40]["train/cat_5.bin"] != by_threshold[3]["train/cat_5.bin"]
+    assert spec.metadata["frequency_threshold"] == 3
+    assert spec.metadata["column_thresholds"] == {"cat_0": 0, "cat_5": 40}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("15", (15, ())), ("15,5:30", (15, ((5, 30),))), (" 3 , 25:0,0:7 ", (3, ((0, 7), (25, 0))))],
+)
+def test_thresholds(text, expected):
+    assert parse_thresholds(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is no threshold; write one number for all columns"),
+        ("5:30", "'5:30' is no threshold; write one number for all columns"),
+        ("15,", "'15,' is no threshold"),
+        ("15,x:3", "'15,x:3' is no threshold"),
+        ("15,26:3", "names column 26; the categorical columns are 0 to 25 .field N of a line"),
+        ("15,5:3,5:4", "names column 5 twice"),
+    ],
+)
+def test_wrong_thresholds(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_thresholds(text)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"frequency_threshold": -1}, {"column_thresholds": ((3, -1),)}]
+)
+def test_negative_thresholds(log, tmp_path, changes):
+    with pytest.raises(ValueError, match="--frequency_threshold must be 0 or more, found -1"):
+        run(log, tmp_path / "out", **changes)

@@ -1,0 +1,201 @@
+"""New raw rows with the ids of an existing data set, for prediction."""
+
+import gzip
+import shutil
+
+import numpy as np
+import pytest
+
+from dataloading.feature_spec import FeatureSpec
+from preproc.criteo.__main__ import main
+from preproc.criteo.arguments import Options
+from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.prepare import prepare
+from tests.preproc import criteo_reference as reference
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("log")
+    for day in range(3):
+        generate_day(folder / f"day_{day}", 500, [5, day])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def known(log, tmp_path_factory):
+    """A data set with bins."""
+    output = tmp_path_factory.mktemp("known") / "out"
+    prepare(
+        Options(
+            input=log,
+            output=output,
+            frequency_threshold=2,
+            column_thresholds=((3, 5),),
+            bin_numericals=True,
+            memory_limit_bytes=1 << 30,
+        )
+    )
+    return output
+
+
+def encode(source, output, vocabulary, *flags):
+    arguments = ["--encode_only", "--vocabulary", vocabulary, "--input", source, "--output", output]
+    return main([*map(str, arguments), "--memory_limit", "1GiB", *flags])
+
+
+def unlabelled(path, target):
+    """The file's lines with empty labels."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    target.write_bytes(b"".join(line[1:] for line in lines))
+    return target
+
+
+def data_of(folder, mapping):
+    return {p.name: p.read_bytes() for p in (folder / mapping).iterdir()}
+
+
+def test_the_last_day_again(log, known, tmp_path):
+    """Encoded anew, a day's rows are those that the preparation stored, in one mapping."""
+    assert encode(log / "day_2", tmp_path / "out", known) == 0
+    validation, test = data_of(known, "validation"), data_of(known, "test")
+    expected = {name: validation[name] + test[name] for name in test}
+    assert data_of(tmp_path / "out", "test") == expected
+    spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
+    old = FeatureSpec.from_yaml(known / "feature_spec.yaml")
+    assert spec.feature_spec == old.feature_spec
+    assert spec.channel_spec == old.channel_spec
+    assert list(spec.source_spec) == ["test"]
+    assert spec.metadata["column_thresholds"] == {"cat_3": 5}
+    assert spec.metadata["rows"] == {"test": 500}
+    for i in range(26):
+        name = f"vocabulary/cat_{i}.tsv"
+        assert (tmp_path / "out" / name).read_bytes() == (known / name).read_bytes()
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
+def test_without_labels(log, known, tmp_path, zipped):
+    """The same files but for the labels', and a spec that says so."""
+    source = unlabelled(log / "day_2", tmp_path / "new")
+    if zipped:
+        source.write_bytes(gzip.compress(source.read_bytes()))
+    assert encode(source, tmp_path / "out", known) == 0
+    assert encode(log / "day_2", tmp_path / "labelled", known) == 0
+    expected = data_of(tmp_path / "labelled", "test")
+    del expected["label.bin"]
+    assert data_of(tmp_path / "out", "test") == expected
+    spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
+    spec.validate_files()
+    stored = {name for chunk in spec.source_spec["test"] for name in chunk.features}
+    assert "label" in spec.feature_spec and "label" not in stored
+    assert "clicks" not in spec.metadata
+
+
+def test_by_hand(known, tmp_path):
+    """Known, unknown and missing values of cat_0; a number as log and as bin."""
+    first, second = (known / "vocabulary" / "cat_0.tsv").read_text().splitlines()[:2]
+    values = [second.split("\t")[0], "never seen", "", first.split("\t")[0]]
+    lines = [reference.line("", {0: 5}, {0: value}) for value in values]
+    (tmp_path / "new").write_text("\n".join(lines) + "\n")
+    assert encode(tmp_path / "new", tmp_path / "out", known) == 0
+    ids = np.fromfile(tmp_path / "out" / "test" / "cat_0.bin", _id_dtype(known))
+    assert ids.tolist() == [2, 0, 0, 1]
+    numericals = np.fromfile(tmp_path / "out" / "test" / "numerical.bin", "<f2").reshape(4, 13)
+    assert numericals[:, 0].tolist() == [2.080078125] * 4  # log(8)
+    assert np.fromfile(tmp_path / "out" / "test" / "bin_0.bin", "i1").tolist() == [5] * 4
+
+
+def _id_dtype(known):
+    return FeatureSpec.from_yaml(known / "feature_spec.yaml").dtype("cat_0")
+
+
+def test_days_and_skipped_lines(log, known, tmp_path):
+    """A folder of days, one line malformed."""
+    source = tmp_path / "raw"
+    source.mkdir()
+    unlabelled(log / "day_0", source / "day_0")
+    with unlabelled(log / "day_1", source / "day_1").open("a") as file:
+        file.write("no row\n")
+    assert encode(source, tmp_path / "out", known, "--on_bad_line", "skip") == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
+    assert spec.metadata["rows"] == {"test": 1000}
+    assert spec.metadata["bad_lines"] == 1
+    assert spec.metadata["days"] == [0, 1]
+
+
+def test_some_labels_are_missing(log, known, tmp_path, capsys):
+    lines = (log / "day_2").read_bytes().splitlines(keepends=True)
+    (tmp_path / "new").write_bytes(lines[0][1:] + lines[1])
+    assert encode(tmp_path / "new", tmp_path / "out", known) == 2
+    message = capsys.readouterr().err
+    assert "line 2: its label is" in message and "the log's first line has none" in message
+    (tmp_path / "new").write_bytes(lines[0] + lines[1][1:])
+    assert encode(tmp_path / "new", tmp_path / "out", known) == 2
+    assert "line 2: its label is ''; a label is 0 or 1" in capsys.readouterr().err
+
+
+def cut_off(folder):
+    path = folder / "vocabulary" / "cat_7.tsv"
+    path.write_bytes(path.read_bytes()[:100].rpartition(b"\n")[0] + b"\n")
+
+
+def no_spec(folder):
+    (folder / "feature_spec.yaml").unlink()
+
+
+def no_vocabulary(folder):
+    (folder / "vocabulary" / "cat_7.tsv").unlink()
+
+
+def other_features(folder):
+    path = folder / "feature_spec.yaml"
+    path.write_text(path.read_text().replace("cat_7", "colour"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut_off, r"cat_7.tsv has \d+ values, but .* says .*prepare the data set anew"),
+        (no_spec, "is no prepared data set: it has no feature_spec.yaml"),
+        (no_vocabulary, "lacks vocabulary/cat_7.tsv"),
+        (other_features, "its categorical features are not those of a prepared Criteo log"),
+    ],
+)
+def test_damaged_vocabulary(log, known, tmp_path, damage, message):
+    shutil.copytree(known, tmp_path / "known")
+    damage(tmp_path / "known")
+    with pytest.raises(ValueError, match=message):
+        prepare(
+            Options(
+                input=log / "day_2",
+                output=tmp_path / "out",
+                encode_only=True,
+                vocabulary=tmp_path / "known",
+            )
+        )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--frequency_threshold", "3"], "--frequency_threshold is only read with a preparation"),
+        (["--bin_numericals"], "--bin_numericals is only read with a preparation"),
+        (["--holdout_fraction", "0.2"], "--holdout_fraction is only read with a preparation"),
+        (["--output_ordering", "any"], "--output_ordering is only read with a preparation"),
+        (["--engine", "spark"], "--encode_only works with --engine duckdb, found spark"),
+    ],
+)
+def test_flags_that_nothing_reads(log, known, tmp_path, capsys, flags, message):
+    assert encode(log / "day_2", tmp_path / "out", known, *flags) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_vocabulary_is_not_replaced(log, known, capsys):
+    assert encode(log / "day_2", known, known, "--overwrite") == 2
+    assert "which is read and would be replaced" in capsys.readouterr().err
+    common = ["--input", str(log / "day_2"), "--output", "out"]
+    assert main([*common, "--encode_only"]) == 2
+    assert "--encode_only and --vocabulary DATA_SET go together" in capsys.readouterr().err
+    assert main([*common, "--vocabulary", str(known)]) == 2
+    assert "--encode_only and --vocabulary DATA_SET go together" in capsys.readouterr().err

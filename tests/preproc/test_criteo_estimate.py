@@ -1,0 +1,125 @@
+"""The estimate before a preparation: exact for small logs, near the truth for large ones."""
+
+import gzip
+
+import pytest
+
+from preproc.criteo import estimate as estimate_module
+from preproc.criteo.__main__ import main
+from preproc.criteo.arguments import Options
+from preproc.criteo.estimate import estimate
+from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.prepare import prepare
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("log")
+    for day in range(3):
+        generate_day(folder / f"day_{day}", 40_000, [6, day])
+    return folder
+
+
+def options(source, **changes):
+    return Options(
+        **{"input": source, "output": None, "estimate": True, "memory_limit_bytes": 1 << 30}
+        | changes
+    )
+
+
+def truth(source, output, threshold):
+    spec = prepare(
+        Options(
+            input=source,
+            output=output,
+            frequency_threshold=threshold,
+            memory_limit_bytes=1 << 30,
+        )
+    )
+    files = [path for path in output.rglob("*") if path.suffix in (".bin", ".tsv")]
+    return spec.cardinalities("categorical"), sum(path.stat().st_size for path in files)
+
+
+def test_a_small_log_is_counted(log, tmp_path):
+    """The sample is the whole log: everything is exact, but for the length of a count."""
+    found = estimate(options(log, frequency_threshold=3))
+    cardinalities, size_bytes = truth(log, tmp_path / "out", 3)
+    assert found.sampled == 1
+    assert (found.rows, found.bad_lines) == (120_000, 0)
+    assert list(found.cardinalities) == cardinalities
+    assert found.data_bytes == pytest.approx(size_bytes, rel=0.02)
+    assert "rows: 120,000; malformed lines: 0" in found.report()
+
+
+@pytest.mark.parametrize(
+    ("threshold", "zipped"), [(0, False), (3, True), (15, False)], ids=["all", "gzip", "frequent"]
+)
+def test_a_sample_is_near_the_truth(log, tmp_path, monkeypatch, threshold, zipped):
+    """A tenth of the bytes: rows within 2 %, ids in all within 30 %, each column's within a factor
+    of three or 20."""
+    source = log
+    if zipped:
+        source = tmp_path / "zipped"
+        source.mkdir()
+        for path in log.iterdir():
+            (source / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 1))
+    size = sum(path.stat().st_size for path in source.iterdir())
+    monkeypatch.setattr(estimate_module, "SAMPLE_BYTES", size // 10)
+    monkeypatch.setattr(estimate_module, "_SMALLEST_PIECE", 1 << 10)
+    found = estimate(options(source, frequency_threshold=threshold))
+    assert 0.02 < found.sampled < 0.2
+    assert found.rows == pytest.approx(120_000, rel=0.02)
+    spec = truth(log, tmp_path / "out", threshold)
+    assert sum(found.cardinalities) == pytest.approx(sum(spec[0]), rel=0.3)
+    for i, (guess, real) in enumerate(zip(found.cardinalities, spec[0], strict=True)):
+        assert guess <= 3 * real + 20 and real <= 3 * guess + 20, f"cat_{i}"
+    assert found.data_bytes == pytest.approx(spec[1], rel=0.2)
+    assert (found.staging_bytes > size) == zipped  # a gzip file is unpacked while it is parsed
+
+
+def test_cut_lines_and_gzip_members(tmp_path, monkeypatch):
+    """The last line without its end counts; several gzip members are one file."""
+    generate_day(tmp_path / "day_0", 100, 1)
+    lines = (tmp_path / "day_0").read_bytes().splitlines(keepends=True)
+    (tmp_path / "day_0").write_bytes(b"".join(lines[:50]).removesuffix(b"\n"))
+    members = [gzip.compress(b"".join(lines[50:80])), gzip.compress(b"".join(lines[80:]))]
+    (tmp_path / "day_1.gz").write_bytes(b"".join(members))
+    (tmp_path / "day_2").write_bytes(b"no row\n")
+    found = estimate(options(tmp_path, frequency_threshold=0))
+    assert (found.sampled, found.rows, found.bad_lines) == (1, 100, 1)
+
+
+def test_the_command(log, tmp_path, capsys):
+    assert main(["--input", str(log), "--estimate", "--frequency_threshold", "3,0:50"]) == 0
+    printed = capsys.readouterr().out
+    assert "estimate from 100.000% of the log's bytes" in printed
+    assert "rows: 120,000" in printed and "--memory_limit from 384 MiB" in printed
+    assert main(["--input", str(log / "day_0"), "--estimate"]) == 0  # a single file, no holdout
+    assert "rows: 40,000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--output", "out"], "--output is only read with a preparation, not by --estimate"),
+        (["--engine", "spark"], "--engine is only read with a preparation"),
+        (["--on_bad_line", "skip"], "--on_bad_line is only read with a preparation"),
+    ],
+)
+def test_flags_that_nothing_reads(log, capsys, flags, message):
+    assert main(["--input", str(log), "--estimate", *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_no_rows(tmp_path, capsys):
+    (tmp_path / "day_0").write_text("no\nrows\n")
+    assert main(["--input", str(tmp_path), "--estimate"]) == 2
+    assert "not one line of the sample is a row" in capsys.readouterr().err
+    (tmp_path / "day_0").write_bytes(gzip.compress(b"x" * 1000)[:20] + b"\xff" * 90)
+    assert main(["--input", str(tmp_path), "--estimate"]) == 2
+    assert "the gzip data is damaged" in capsys.readouterr().err
+
+
+def test_output_is_needed_without_it(tmp_path, capsys):
+    assert main(["--input", str(tmp_path)]) == 2
+    assert "--output is missing" in capsys.readouterr().err

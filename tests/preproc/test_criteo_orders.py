@@ -1,0 +1,119 @@
+"""Seeded orders of the training rows: permutations that anybody can compute for any row."""
+
+import numpy as np
+import pytest
+
+from dataloading.feature_spec import FeatureSpec
+from preproc.criteo.arguments import Options, parse
+from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.output_order import OutputOrder, output_order, permuted
+from preproc.criteo.prepare import prepare
+from preproc.criteo.splits import split_by_day, split_by_fraction
+
+NAMES = ("label", "numerical", *(f"cat_{i}" for i in range(26)))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("log")
+    for day in range(3):
+        generate_day(folder / f"day_{day}", 400 + day, [11, day])
+    return folder
+
+
+def run(source, output, **changes):
+    changes = {"frequency_threshold": 2, "memory_limit_bytes": 1 << 30, "threads": 2} | changes
+    return prepare(Options(input=source, output=output, **changes))
+
+
+def rows_of(spec: FeatureSpec, mapping: str) -> list[bytes]:
+    """Each row's bytes from all files, in the order in which they are stored."""
+    columns = []
+    for chunk in spec.source_spec[mapping]:
+        data = (spec.base_directory / chunk.files[0]).read_bytes()
+        columns.append(np.frombuffer(data, f"V{spec.row_bytes(chunk)}"))
+    return [b"".join(value.tobytes() for value in row) for row in zip(*columns, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def in_input_order(log, tmp_path_factory):
+    return run(log, tmp_path_factory.mktemp("input") / "out")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 1000, 65_537])
+@pytest.mark.parametrize("key", [(0, 0), (1, 0), (0, 1)])
+def test_permuted(size, key):
+    everything = np.arange(size)
+    found = permuted(everything, size, key)
+    np.testing.assert_array_equal(np.sort(found), everything)
+    some = everything[::3][::-1]
+    np.testing.assert_array_equal(permuted(some, size, key), found[some])
+
+
+def test_permutations_are_random():
+    """Every row comes to every place equally often, and neighbours part: chi-square tests."""
+    counts = np.zeros((30, 30))
+    for seed in range(2000):
+        counts[np.arange(30), permuted(np.arange(30), 30, (seed, 0))] += 1
+    expected = 2000 / 30
+    assert ((counts - expected) ** 2 / expected).sum() < 29**2 + 5 * np.sqrt(2 * 29**2)
+    found = permuted(np.arange(200_000), 200_000, (0, 0))
+    for step in (1, 447, 448):  # the network's width is 447
+        joint, _, _ = np.histogram2d(found[:-step], found[step:], bins=20)
+        expected = joint.sum() / 400
+        assert ((joint - expected) ** 2 / expected).sum() < 399 + 5 * np.sqrt(2 * 399), step
+
+
+def test_runs():
+    """Days of 4, 3 and 6 rows, the last one validates and tests; by hand where rows may go."""
+    splits = tuple(split_by_day([4, 3, 6]))
+    assert output_order("input", 5, splits, [4, 3, 6]) == OutputOrder()
+    assert output_order("any", 5, splits, [4, 3, 6]).is_sequential
+    assert output_order("total_random", 5, splits, [4, 3, 6]) == OutputOrder(((0, 7),), 5)
+    by_day = output_order("day_random", 5, splits, [4, 3, 6])
+    assert by_day == OutputOrder(((0, 4), (4, 7)), 5)
+    positions = by_day.positions(np.arange(13))
+    assert sorted(positions[:4].tolist()) == [0, 1, 2, 3]
+    assert sorted(positions[4:7].tolist()) == [4, 5, 6]
+    assert positions[7:].tolist() == [7, 8, 9, 10, 11, 12]
+    # Half of the second day's rows are held out.
+    splits = tuple(split_by_fraction(8, 0.25, 0.0))
+    assert output_order("day_random", 0, splits, [4, 4]).runs == ((0, 4), (4, 6))
+
+
+@pytest.mark.parametrize("ordering", ["total_random", "day_random"])
+def test_same_rows_in_another_order(log, in_input_order, tmp_path, ordering):
+    """Whole rows move; validation and test rows stay; the seed decides, and nothing else."""
+    plain = rows_of(in_input_order, "train")
+    spec = run(log, tmp_path / "out", output_ordering=ordering, seed=3)
+    found = rows_of(spec, "train")
+    assert found != plain
+    assert sorted(found) == sorted(plain)
+    if ordering == "day_random":
+        assert sorted(found[:400]) == sorted(plain[:400])
+    else:
+        assert sorted(found[:400]) != sorted(plain[:400])
+    for mapping in ("validation", "test"):
+        assert rows_of(spec, mapping) == rows_of(in_input_order, mapping)
+    assert spec.metadata["output_ordering"] == ordering
+    assert spec.metadata["seed"] == 3
+    again = run(log, tmp_path / "again", output_ordering=ordering, seed=3, threads=1)
+    assert rows_of(again, "train") == found
+    other = run(log, tmp_path / "other", output_ordering=ordering, seed=4)
+    assert rows_of(other, "train") != found
+
+
+def test_any_order_is_input_order(log, in_input_order, tmp_path):
+    spec = run(log, tmp_path / "out", output_ordering="any")
+    assert rows_of(spec, "train") == rows_of(in_input_order, "train")
+    assert "output_ordering" not in spec.metadata
+
+
+def test_flags():
+    common = ["--input", "raw", "--output", "out", "--output_ordering"]
+    assert parse([*common, "day_random", "--seed", "7"]).seed == 7
+    assert parse([*common, "total_random"]).output_ordering == "total_random"
+    with pytest.raises(ValueError, match="--seed is only read with --output_ordering total_random"):
+        parse([*common, "input", "--seed", "7"])
+    with pytest.raises(ValueError, match="--seed must be 0 or more, found -1"):
+        parse([*common, "total_random", "--seed", "-1"])
