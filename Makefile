@@ -11,16 +11,18 @@ PY := .venv/bin/python
 TENSORFLOW ?=
 # HOROVOD=no leaves Horovod out, which is built for some minutes, and with it several processes.
 HOROVOD ?= yes
+# ENGINES=no leaves Spark and NVTabular out: the Criteo preparation then has DuckDB alone.
+ENGINES ?= yes
 # CUDA=1 insists on the GPU kernels of the fused op, CUDA=0 leaves them out; auto: where nvcc is.
 CUDA ?= auto
-READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod)
+READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv/engines)
 
-.PHONY: help setup op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation clean
+.PHONY: help setup engines op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
-setup: $(READY) ## make .venv with every pinned package, the fused op and Horovod (the other targets do this by themselves)
+setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod and the engines (the other targets do this by themselves)
 
 .venv/installed: requirements.lock runtime/setup.sh
 	@bash runtime/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
@@ -28,6 +30,12 @@ setup: $(READY) ## make .venv with every pinned package, the fused op and Horovo
 .venv/horovod: requirements-horovod.txt runtime/horovod.sh .venv/installed
 	@bash runtime/horovod.sh
 	@touch $@
+
+.venv/engines: requirements-engines.lock runtime/engines.sh .venv/installed
+	@bash runtime/engines.sh
+	@touch $@
+
+engines: .venv/engines ## install Spark and NVTabular, the other engines of the Criteo preparation
 
 OP := tensorflow-dot-based-interact
 OP_SOURCES := $(wildcard $(addprefix $(OP)/,Makefile *.sh *.py *.toml */*.py */*/*.py */*/*/*.py */cc/*.h */cc/*/*.*))
@@ -95,13 +103,16 @@ bench-loader: .venv/installed ## samples per second of the loader alone
 bench-preparation: .venv/installed ## rows per second and peak memory of the Criteo preparation
 	@$(PY) -m benchmarks.preparation
 
+bench-engines: .venv/engines ## the Criteo preparation by DuckDB, Spark and NVTabular: the same files, seconds and memory
+	@$(PY) -m benchmarks.preparation_engines
+
 .venv-torch/installed: benchmarks/requirements-torch.txt | .venv/installed
 	@echo "setup: installing PyTorch, the benchmark's peer, into .venv-torch"
 	@rm -rf .venv-torch && "$(PYTHON)" -m venv .venv-torch
 	@.venv-torch/bin/python -m pip install --disable-pip-version-check -qq -r benchmarks/requirements-torch.txt
 	@touch $@
 
-lock: ## resolve requirements*.txt anew and write requirements.lock
+lock: ## resolve requirements*.txt anew and write requirements.lock and requirements-engines.lock
 	@bash runtime/lock.sh "$(PYTHON)"
 
 clean: ## remove .venv and the caches (never data/ or runs/)

@@ -1,15 +1,28 @@
 #!/usr/bin/env bash
-# Resolves requirements.txt and requirements-dev.txt in a throw-away environment and writes requirements.lock.
+# Resolves requirements.txt and requirements-dev.txt in a throw-away environment and writes requirements.lock; then
+# requirements-engines.txt on top of it, and writes what that adds to requirements-engines.lock.
 set -euo pipefail
 python=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+
 "$python" -m venv "$work/venv"
-"$work/venv/bin/python" -m pip install --disable-pip-version-check --quiet \
-  --requirement requirements.txt --requirement requirements-dev.txt
+pip install --quiet 'pip<26.3' # runtime/engines.sh says why
+pip install --quiet --requirement requirements.txt --requirement requirements-dev.txt
+pip freeze >"$work/packages"
+pip install --quiet --requirement requirements-engines.txt --constraint "$work/packages"
+pip freeze | grep -vxFf "$work/packages" >"$work/added"
 {
   echo "# Every package of .venv with its version; made by \`make lock\` from requirements.txt and requirements-dev.txt."
-  "$work/venv/bin/python" -m pip freeze
+  cat "$work/packages"
 } >"$work/lock"
+{
+  echo "# What requirements-engines.txt adds to requirements.lock, every package with its version; made by \`make lock\`."
+  cat "$work/added"
+} >"$work/engines_lock"
 mv "$work/lock" requirements.lock
-echo "lock: $(grep -c == requirements.lock) packages pinned in requirements.lock"
+mv "$work/engines_lock" requirements-engines.lock
+for lock in requirements.lock requirements-engines.lock; do
+  echo "lock: $(grep -c == $lock) packages pinned in $lock"
+done

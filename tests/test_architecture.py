@@ -31,12 +31,21 @@ ALLOWED = {
     },
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", "deployment"}
-# Imported in exactly one file each, because they may be absent; and in what measures them.
+SPARK = tuple(
+    f"preproc/criteo/spark_{part}.py" for part in ("job", "session", "lines", "blocks", "tasks")
+)
+NVTABULAR = ("preproc/criteo/nvtabular_engine.py",)
+# Imported in exactly one place each, because they may be absent; and in what measures them.
 HOMES = {
     "horovod": ("runtime/distributed.py",),
     "dllogger": ("runtime/dlll.py",),
     "distributed_embeddings": ("nn/embedding/merlin.py",),
     "tensorflow_dot_based_interact": ("nn/interaction.py", "benchmarks/dot_interaction.py"),
+    "pyspark": (*SPARK, "benchmarks/spark_cluster.py"),
+    "py4j": SPARK,
+    "nvtabular": NVTABULAR,
+    "pandas": NVTABULAR,
+    "dask": NVTABULAR,
 }
 
 

@@ -76,7 +76,7 @@ def copy_of_the_repository(target: Path) -> Path:
     (target / ".venv").mkdir()
     for part in (ROOT / ".venv").iterdir():
         (target / ".venv" / part.name).symlink_to(part)
-    for stamp in ("installed", "op"):  # newer than the copies that they depend on
+    for stamp in ("installed", "op", "engines"):  # newer than the copies that they depend on
         (target / ".venv" / stamp).unlink(missing_ok=True)
         (target / ".venv" / stamp).touch()
     return target

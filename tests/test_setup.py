@@ -31,9 +31,11 @@ def clone(root, tmp_path):
     for name in (
         "Makefile",
         "requirements.lock",
+        "requirements-engines.lock",
         "requirements-horovod.txt",
         "runtime/setup.sh",
         "runtime/horovod.sh",
+        "runtime/engines.sh",
     ):
         (folder / name).write_bytes((root / name).read_bytes())
     program(folder / "tensorflow-dot-based-interact", "install.sh", "echo op >>built")
@@ -62,15 +64,36 @@ def test_ci_runs_all_tests_and_ends_with_one_summary(root):
     assert "pytest tests/ranks\n" in makefile
 
 
-def test_lock_pins_every_package(root):
-    lock = (root / "requirements.lock").read_text().splitlines()[1:]
+@pytest.mark.parametrize(
+    ("lock_file", "requirement_files"),
+    [
+        ("requirements.lock", ("requirements.txt", "requirements-dev.txt")),
+        ("requirements-engines.lock", ("requirements-engines.txt",)),
+    ],
+)
+def test_lock_pins_every_package(root, lock_file, requirement_files):
+    lock = (root / lock_file).read_text().splitlines()[1:]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", line) for line in lock), lock
-    names = {line.split("==")[0].lower().replace("_", "-") for line in lock}
-    for file in ("requirements.txt", "requirements-dev.txt"):
+    names = _package_names(lock)
+    for file in requirement_files:
         for line in (root / file).read_text().splitlines():
             if line and not line.startswith("#"):
                 assert re.split("[=<]", line)[0].lower() in names
-    assert "tensorflow-cpu==2.15.1" in lock
+                assert "==" not in line or line.split()[0] in lock
+
+
+def test_the_locks_do_not_overlap(root):
+    base, added = (
+        (root / file).read_text().splitlines()[1:]
+        for file in ("requirements.lock", "requirements-engines.lock")
+    )
+    assert "tensorflow-cpu==2.15.1" in base
+    assert {"pyspark==3.5.9", "nvtabular==23.8.0"} <= set(added)
+    assert not _package_names(base) & _package_names(added)
+
+
+def _package_names(lock):
+    return {line.split("==")[0].lower().replace("_", "-") for line in lock}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +134,7 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
         'printf "#!/bin/bash\\ncp \\"\\${@: -1}\\" got.txt" >.venv/bin/python; '
         "chmod +x .venv/bin/python; else echo 3.11; fi",
     )
-    flags = (f"PYTHON={tools / 'python'}", "HOROVOD=no")
+    flags = (f"PYTHON={tools / 'python'}", "HOROVOD=no", "ENGINES=no")
     for expected in (1, 1):
         done = make(clone, "setup", *flags)
         assert done.returncode == 0, done.stderr
@@ -281,5 +304,37 @@ def test_a_set_up_without_horovod_is_not_called_done(clone, tmp_path):
     assert done.returncode != 0
     assert "Horovod could not be built" in done.stderr
     assert not (clone / ".venv/horovod").exists()
-    done = make(clone, "setup", f"PYTHON={tools / 'python'}", "HOROVOD=no", home=tmp_path)
+    flags = (f"PYTHON={tools / 'python'}", "HOROVOD=no", "ENGINES=no")
+    done = make(clone, "setup", *flags, home=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "message"),
+    [
+        (None, None),
+        ("pip<26.3", "pip 26.3 cannot install NVTabular, and an older pip could not be installed"),
+        ("engines.lock", "pip could not install requirements-engines.lock .*python3.11-dev"),
+    ],
+)
+def test_engines_are_installed_on_top_of_the_lock(clone, fails_at, message):
+    """A stand-in for Python with pip; a set-up that failed is done again by the next `make`."""
+    (clone / ".venv").mkdir()
+    (clone / ".venv/installed").touch()
+    (clone / ".venv/op").touch()
+    refusal = f'[[ "$*" != *"{fails_at}"* ]]' if fails_at else "true"
+    program(clone / ".venv/bin", "python", f'echo "$@" >>calls; {refusal}')
+    for _ in range(2):
+        done = make(clone, "setup", "HOROVOD=no")
+        assert (done.returncode == 0) == (fails_at is None), done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("setup: ")]
+    calls = (clone / "calls").read_text().splitlines()
+    assert calls[0].endswith("install --quiet pip<26.3")
+    if fails_at is None:
+        assert (len(calls), said) == (2, [])
+        assert calls[1].endswith(
+            "--requirement requirements-engines.lock --constraint requirements.lock"
+        )
+    else:
+        assert calls[0] == calls[len(calls) // 2], "done again"
+        assert len(said) == 1 and re.search(f"{message}.* make setup ENGINES=no", said[0])

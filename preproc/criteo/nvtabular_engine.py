@@ -1,0 +1,300 @@
+"""The engine for NVTabular: on a GPU where cuDF is, else on the CPU with pandas.
+
+Lines are parsed by Arrow (`arrow_lines.py`) into one Parquet file a day. From then on each
+categorical column is worked on alone: its values, without the missing ones, go to a file whose row
+groups are NVTabular's partitions. `Categorify` counts them and looks them up, partition by
+partition, in this process: a Dask cluster on one machine is slower.
+
+`Categorify` holds every different value of what it is given, as Python objects on the CPU. Where a
+column has more of them than the memory limit allows, its rows are first divided by a hash of the
+value, and each slice is a column of its own. What is kept of all slices, Arrow puts in order.
+"""
+
+import contextlib
+import shutil
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from preproc.criteo.arguments import Options
+from preproc.criteo.arrow_lines import stage_lines
+from preproc.criteo.binary_files import ColumnFiles, NumericalWriter, sync
+from preproc.criteo.column_rows import ROWS_SCHEMA, staged_blocks, write_column
+from preproc.criteo.data_set import LABEL, NUMERICALS
+from preproc.criteo.engine import DayFile
+from preproc.criteo.raw_lines import write_plain_copy
+
+# What the process needs beside partitions and values: Python, Arrow, Dask and NVTabular (about 220
+# MiB), the lines that are being parsed, allocator slack.
+_BASE_BYTES = 384 << 20
+_MIN_MEMORY_BYTES = 768 << 20
+_ROW_BYTES = 400  # what a row of a partition takes while NVTabular looks it up; measured: 200
+_VALUE_BYTES = 500  # what a different value takes while NVTabular looks it up; measured: 350
+_MAX_PARTITION_ROWS = 1 << 20  # larger ones are no faster
+_NUMERICAL_ROWS = 1 << 16  # rows read at a time: 7 MiB
+# NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know, and
+# from then on those of the values that it does.
+_FIRST_ID = 3
+# A vocabulary may hold more than the 2 GiB of text that a column of pa.string() can.
+_VOCABULARY_SCHEMA = pa.schema({"value": pa.large_string(), "count": pa.int64()})
+
+
+class NVTabularEngine:
+    """A context manager; see `preproc/criteo/engine.py`.
+
+    Args:
+        options: their memory limit decides how large partitions and slices are; their threads are
+            Arrow's.
+        scratch: for one column's values.
+
+    Raises:
+        ValueError: NVTabular is not installed, or the memory limit is too small for it.
+    """
+
+    name = "nvtabular"
+
+    def __init__(self, options: Options, scratch: Path):
+        if options.memory_limit_bytes < _MIN_MEMORY_BYTES:
+            raise ValueError(
+                f"--engine nvtabular needs a --memory_limit of {_MIN_MEMORY_BYTES >> 20} MiB or "
+                f"more, found {options.memory_limit_bytes / (1 << 20):.0f} MiB; --engine duckdb "
+                "works with less"
+            )
+        self._memory_limit_bytes = options.memory_limit_bytes
+        rest = options.memory_limit_bytes - _BASE_BYTES
+        self._partition_rows = min(_MAX_PARTITION_ROWS, rest // 4 // _ROW_BYTES)
+        self._slice_values = rest // 2 // _VALUE_BYTES
+        self._threads = options.threads
+        self._scratch = scratch
+        self._nvtabular = _imported()
+
+    def __enter__(self):
+        self._threads_before = pa.cpu_count()
+        pa.set_cpu_count(self._threads)
+        return self
+
+    def __exit__(self, *exception):
+        pa.set_cpu_count(self._threads_before)
+
+    @contextlib.contextmanager
+    def explained_errors(self):
+        """Turns a lack of memory into an error that says what to do.
+
+        Raises:
+            ValueError: out of memory.
+        """
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            # NVTabular makes a RuntimeError of whatever happens while it looks up values.
+            if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
+                raise
+            raise ValueError(
+                f"out of memory, with a --memory_limit of {self._memory_limit_bytes >> 20} MiB; "
+                "possible ways out: a --memory_limit that this machine has, or --engine duckdb, "
+                "which needs less"
+            ) from error
+
+    # Days
+
+    def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
+        """See `Engine`; `target` is a Parquet file as `arrow_lines.stage_lines` makes it."""
+        plain = scratch / "plain.tsv"
+        parsed = scratch / "parsed.parquet"
+        try:
+            write_plain_copy(source, plain)
+            counts = stage_lines(plain, parsed)
+        finally:
+            plain.unlink(missing_ok=True)
+        sync(parsed)
+        parsed.replace(target)
+        return counts
+
+    def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
+        """See `Engine`."""
+        clicks = Counter()
+        for day in days:
+            for rows, block in staged_blocks(
+                day, day.num_rows, [LABEL, *NUMERICALS], _NUMERICAL_ROWS
+            ):
+                shifted = np.stack([block[name].to_numpy() for name in NUMERICALS], axis=1)
+                clicks.update(writer(rows, block[LABEL].to_numpy(), shifted))
+        return dict(clicks)
+
+    # Columns
+
+    def count_values(
+        self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
+    ) -> int:
+        """See `Engine`; `target` is a Parquet file (value, count) in the order of the ids."""
+        with self._folder("column") as folder:
+            rows = folder / "rows.parquet"
+            most_values = write_column(column, days, num_rows, rows, self._partition_rows)
+            num_slices = -(-most_values // self._slice_values)
+            counted = [
+                self._counted(part, num_slices, threshold)
+                for part in _sliced(rows, num_slices)
+                if part is not None
+            ]
+        # Values with equal counts are in any order up to here; Arrow compares text bytewise.
+        vocabulary = pa.concat_tables([_VOCABULARY_SCHEMA.empty_table(), *counted]).sort_by(
+            [("count", "descending"), ("value", "ascending")]
+        )
+        new = target.with_suffix(".new")
+        pq.write_table(vocabulary, new)
+        sync(new)
+        new.replace(target)
+        return vocabulary.num_rows
+
+    def _counted(self, rows: Path, num_slices: int, threshold: int) -> pa.Table:
+        """The values seen `threshold` times or more and their counts, in any order."""
+        with self._folder("categorify") as folder, _quiet():
+            categorify = self._nvtabular.ops.Categorify(
+                freq_threshold=threshold, out_path=str(folder)
+            )
+            workflow = self._nvtabular.Workflow(["value"] >> categorify)
+            workflow.fit(self._dataset(rows, num_slices))
+            path = categorify.categories["value"]
+            counted = pq.read_table(path, columns=["value", "value_size"])
+        # Where no value is left, NVTabular's file says nothing of its type.
+        return counted.rename_columns(_VOCABULARY_SCHEMA.names).cast(_VOCABULARY_SCHEMA)
+
+    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
+        """See `Engine`."""
+        with open(target, "wb") as file:
+            for block in pq.ParquetFile(vocabulary).iter_batches(_NUMERICAL_ROWS):
+                pairs = zip(*(column.to_pylist() for column in block), strict=True)
+                file.writelines(f"{value}\t{count}\n".encode() for value, count in pairs)
+
+    def write_ids(
+        self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
+    ) -> int:
+        """See `Engine`."""
+        values = pq.read_table(vocabulary, columns=["value"])["value"].combine_chunks()
+        if not len(values):
+            return 0
+        end = max(day.first_row + day.num_rows for day in days)
+        num_slices = -(-len(values) // self._slice_values)
+        slices = _slice_numbers(values, num_slices)
+        known = 0
+        with self._folder("column") as folder:
+            rows = folder / "rows.parquet"
+            write_column(column, days, end, rows, self._partition_rows)
+            for i, part in enumerate(_sliced(rows, num_slices)):
+                positions = np.flatnonzero(slices == i)
+                if part is None or not len(positions):
+                    continue
+                its_values = folder / "values.parquet"
+                pq.write_table(pa.table({"value": values.take(positions)}), its_values)
+                ids = np.concatenate([np.zeros(_FIRST_ID, np.int64), positions + 1])
+                for row_numbers, codes in self._encoded(part, num_slices, its_values):
+                    is_known = codes >= _FIRST_ID
+                    files.write(row_numbers[is_known], ids[codes[is_known]])
+                    known += int(np.count_nonzero(is_known))
+        return known
+
+    def _encoded(
+        self, rows: Path, num_slices: int, values: Path
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Row numbers and NVTabular's ids, a partition at a time.
+
+        values: a Parquet file, value, in the order of their ids.
+        """
+        categorify = self._nvtabular.ops.Categorify(vocabs={"value": str(values)})
+        workflow = self._nvtabular.Workflow((["value"] >> categorify) + ["row"])
+        with _quiet():
+            dataset = self._dataset(rows, num_slices)
+            workflow.fit_schema(dataset.schema)
+            partitions = workflow.transform(dataset).to_ddf().partitions
+        for partition in partitions:
+            encoded = partition.compute(scheduler="synchronous")
+            yield encoded["row"].to_numpy(), encoded["value"].to_numpy()
+
+    def _dataset(self, rows: Path, num_slices: int):
+        # A slice has as many row groups as the column, each that much smaller.
+        return self._nvtabular.Dataset(
+            str(rows), engine="parquet", row_groups_per_part=max(1, num_slices)
+        )
+
+    @contextlib.contextmanager
+    def _folder(self, name: str):
+        """A folder that is gone when the context ends."""
+        folder = self._scratch / name
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+
+def _slice_numbers(values: pa.Array, num_slices: int) -> np.ndarray:
+    """The slice, 0 to num_slices - 1, of each value [n]; the same for the same value."""
+    from pandas.util import hash_array
+
+    return hash_array(values.to_numpy(zero_copy_only=False)) % num_slices
+
+
+def _sliced(rows: Path, num_slices: int) -> list[Path | None]:
+    """Divides a column's rows by their values; None stands for a slice without rows.
+
+    With one slice that is the file itself. The column's file is removed otherwise.
+    """
+    if num_slices <= 1:
+        return [rows] * num_slices
+    paths = [rows.with_name(f"slice_{i}.parquet") for i in range(num_slices)]
+    with contextlib.ExitStack() as stack, pq.ParquetFile(rows) as file:
+        writers = {}
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            numbers = _slice_numbers(table["value"].combine_chunks(), num_slices)
+            table = table.take(np.argsort(numbers, kind="stable"))
+            ends = np.cumsum(np.bincount(numbers.astype(np.int64), minlength=num_slices))
+            for i, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+                if start == end:
+                    continue
+                if i not in writers:
+                    writers[i] = stack.enter_context(pq.ParquetWriter(paths[i], ROWS_SCHEMA))
+                writers[i].write_table(table.slice(start, end - start))
+    rows.unlink()
+    return [path if i in writers else None for i, path in enumerate(paths)]
+
+
+def _imported():
+    """NVTabular, imported without TensorFlow, which it would import for nothing if it is there:
+    3 s and 350 MiB.
+
+    Raises:
+        ValueError: it cannot be imported.
+    """
+    hidden = "tensorflow" not in sys.modules
+    if hidden:
+        sys.modules["tensorflow"] = None
+    try:
+        with warnings.catch_warnings():
+            # It tells of each optional package that is absent.
+            warnings.simplefilter("ignore")
+            import nvtabular
+            import nvtabular.ops
+    except ImportError as error:
+        raise ValueError(
+            f"--engine nvtabular needs NVTabular, which cannot be imported here ({error}); run "
+            "`make engines`, or use --engine duckdb"
+        ) from error
+    finally:
+        if hidden:
+            del sys.modules["tensorflow"]
+    return nvtabular
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Without NVTabular's remark, at each data set, that there is no GPU."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Initializing an NVTabular Dataset in CPU mode")
+        yield

@@ -1,0 +1,116 @@
+"""Killed at random moments and started again, by every engine: the same files, no stage redone."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from preproc.criteo.arguments import Options
+from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.prepare import prepare
+
+ROOT = Path(__file__).parents[2]
+ENGINES = {
+    "duckdb": (),
+    "spark": ("--engine", "spark", "--master", "local[2]"),
+    "nvtabular": ("--engine", "nvtabular"),
+}
+FLAGS = ("--frequency_threshold", "2", "--memory_limit", "3GiB", "--threads", "2")
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    for day in range(3):
+        generate_day(folder / f"day_{day}", 8000, [8, day])
+    return folder
+
+
+def files_of(folder):
+    """Every file, the feature spec included."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def expected(raw, tmp_path_factory):
+    output = tmp_path_factory.mktemp("expected") / "out"
+    prepare(Options(input=raw, output=output, frequency_threshold=2, memory_limit_bytes=1 << 30))
+    return files_of(output)
+
+
+def start(engine, raw, output):
+    """A run in a process group of its own."""
+    command = [sys.executable, "-m", "preproc.criteo", "--input", raw, "--output", output]
+    return subprocess.Popen(
+        [*map(str, command), *FLAGS, *ENGINES[engine]],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "num_kills"),
+    [
+        ("duckdb", 3),
+        pytest.param("duckdb", 20, marks=pytest.mark.long),
+        pytest.param("spark", 20, marks=pytest.mark.long),
+        pytest.param("nvtabular", 20, marks=pytest.mark.long),
+    ],
+)
+def test_killed_at_random_moments(engine, num_kills, raw, expected, tmp_path):
+    if engine != "duckdb":
+        pytest.importorskip({"spark": "pyspark", "nvtabular": "nvtabular"}[engine])
+    output, state = tmp_path / "out", tmp_path / "out.partial" / "state.json"
+    started = time.monotonic()
+    _, said = (process := start(engine, raw, output)).communicate()
+    whole_s = time.monotonic() - started
+    assert process.returncode == 0, said
+    assert files_of(output) == expected
+    moments = random.Random(num_kills)
+    midway, sessions = 0, set()
+    for kill in range(num_kills):
+        shutil.rmtree(output)
+        process = start(engine, raw, output)
+        time.sleep(moments.uniform(0.1, 0.95) * whole_s)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        sessions.add(process.pid)
+        finished = set(json.loads(state.read_text())) if state.exists() else set()
+        midway += 0 < len(finished) < 56
+        if output.exists():  # it was faster this time
+            shutil.rmtree(output.with_name("out.partial"), ignore_errors=True)
+        else:
+            _, said = (process := start(engine, raw, output)).communicate()
+            assert process.returncode == 0, f"kill {kill}: {said}"
+            again = set(re.findall(r"^\[\d+/\d+\] (.*?): finished before", said, re.MULTILINE))
+            assert again == finished, f"kill {kill}"
+        assert files_of(output) == expected, f"kill {kill}"
+        assert not state.parent.exists()
+    assert midway >= num_kills // 3, "most kills came before the first stage or after the last"
+    end = time.monotonic() + 20
+    while left := _processes_of(sessions):
+        assert time.monotonic() < end, f"left behind by killed runs: {left}"
+        time.sleep(0.2)
+
+
+def _processes_of(sessions: set[int]) -> list[int]:
+    left = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(folder.name)) in sessions:
+                left.append(int(folder.name))
+        except ProcessLookupError:
+            continue
+    return left
