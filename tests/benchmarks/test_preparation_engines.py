@@ -1,0 +1,125 @@
+"""The comparison of the engines: what it measures and refuses, on stand-ins."""
+
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import preparation_engines
+from benchmarks.preparation_engines import CLUSTER, DUCKDB, NVTABULAR, SPARK
+from benchmarks.process_tree import run, tree_memory_mib
+
+ALLOCATE = "import time; held = b'x' * (200 << 20); time.sleep(0.6)"
+IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ALLOCATE!r}])"
+
+
+@pytest.mark.parametrize("script", [ALLOCATE, IN_A_CHILD], ids=["itself", "a child"])
+def test_memory_of_a_command(script):
+    elapsed_s, peak_mib = run([sys.executable, "-c", script])
+    assert elapsed_s > 0.6
+    assert 200 < peak_mib < 300
+
+
+def test_memory_beside():
+    """Other processes count; one that has ended does not."""
+    other = subprocess.Popen([sys.executable, "-c", ALLOCATE.replace("0.6", "60")])
+    try:
+        assert run([sys.executable, "-c", "import time; time.sleep(1)"], [other.pid])[1] > 200
+    finally:
+        other.kill()
+        other.wait()
+    assert tree_memory_mib(other.pid) == 0
+
+
+def test_a_command_that_fails():
+    with pytest.raises(RuntimeError, match="failed with 3:\nwhy not"):
+        run([sys.executable, "-c", "print('why not'); raise SystemExit(3)"])
+
+
+def test_checksum(tmp_path):
+    """Names, contents and places of all files count."""
+    folder = tmp_path / "a"
+    (folder / "train").mkdir(parents=True)
+    (folder / "train" / "x.bin").write_bytes(b"1")
+    found = {preparation_engines.checksum(folder)}
+    (folder / "train" / "x.bin").write_bytes(b"2")
+    found.add(preparation_engines.checksum(folder))
+    (folder / "train" / "x.bin").rename(folder / "x.bin")
+    found.add(preparation_engines.checksum(folder))
+    (folder / "x.bin").rename(folder / "y.bin")
+    found.add(preparation_engines.checksum(folder))
+    assert len(found) == 4
+
+
+class NoCluster:
+    url, pids = "spark://127.0.0.1:1", ()
+
+    def __init__(self, folder):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+
+@pytest.fixture
+def stand_ins(monkeypatch):
+    """Preparations that take an engine's time and 100 MiB a day; returns the flags they got."""
+    got, seconds = [], {"spark": 40.0, "nvtabular": 20.0}
+    monkeypatch.setattr(preparation_engines, "SparkCluster", NoCluster)
+
+    def prepare(log, output, *flags, beside=()):
+        got.append(flags)
+        engine = flags[flags.index("--engine") + 1] if "--engine" in flags else "duckdb"
+        rows = len(list(log.iterdir()))
+        return seconds.get(engine, 4.0), 100.0 * rows, "same"
+
+    def generate(folder, rows_per_day):
+        folder.mkdir()
+        for i in range(2 if rows_per_day >= 100 else 1):
+            (folder / f"day_{i}").touch()
+        return folder
+
+    monkeypatch.setattr(preparation_engines, "prepare", prepare)
+    monkeypatch.setattr(preparation_engines, "generate", generate)
+    return got
+
+
+def test_the_page(stand_ins, tmp_path, capsys):
+    """Two rounds, DuckDB beside each other side; both targets judged."""
+    got = stand_ins
+    flags = ["--rows_per_day", "5", "--growth_rows_per_day", "10", "--output", tmp_path / "page.md"]
+    status = preparation_engines.main([*map(str, flags), "--work_dir", str(tmp_path)])
+    page = capsys.readouterr().out
+    assert (tmp_path / "page.md").read_text() == page
+    assert sum("--engine" not in flags for flags in got) == 6 + 4
+    assert "| Spark local[2] | 40.0 [40.0, 40.0] | 0 | 10.0 | 100 |" in page
+    assert "DuckDB is 10.0 times as fast as Spark local[2]; target 8: met" in page
+    assert "take 2.00 times the memory; target 1.3: NOT met" in page
+    assert status == 1
+
+
+def test_different_files_are_no_result(tmp_path, monkeypatch):
+    names = iter("aaab")
+    monkeypatch.setattr(preparation_engines, "SparkCluster", NoCluster)
+    monkeypatch.setattr(
+        preparation_engines,
+        "prepare",
+        lambda log, output, *flags, beside=(): (1.0, 1.0, next(names, "a")),
+    )
+    with pytest.raises(RuntimeError, match="different files"):
+        preparation_engines.compare(tmp_path, tmp_path, [], 1)
+
+
+def test_the_sides_of_a_comparison(stand_ins, tmp_path):
+    results = preparation_engines.compare(tmp_path, tmp_path, ["--days", "0"], 2)
+    assert {name: len(runs) for name, runs in results.items()} == {
+        DUCKDB: 6,
+        NVTABULAR: 2,
+        SPARK: 2,
+        CLUSTER: 2,
+    }
+    masters = [flags[-1] for flags in stand_ins if "--master" in flags]
+    assert sorted(masters) == ["local[2]"] * 2 + ["spark://127.0.0.1:1"] * 2
