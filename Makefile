@@ -17,7 +17,7 @@ ENGINES ?= yes
 CUDA ?= auto
 READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv/engines)
 
-.PHONY: help setup engines op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines clean
+.PHONY: help setup engines op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +99,9 @@ bench-checkpoints: .venv/op ## what a checkpoint every 100 steps costs of the tr
 
 bench-loader: .venv/installed ## samples per second of the loader alone
 	@$(PY) -m benchmarks.loader
+
+bench-records: .venv/installed ## loading split TFRecords beside split binaries, interleaved
+	@$(PY) -m benchmarks.split_tfrecords
 
 bench-preparation: .venv/installed ## rows per second and peak memory of the Criteo preparation
 	@$(PY) -m benchmarks.preparation

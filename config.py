@@ -32,8 +32,9 @@ class DataConfig:
     )
     dataset_type: str = _flag(
         "tf_raw",
-        "tf_raw reads split binaries, synthetic draws rows with a known teacher on the fly",
-        choices=("tf_raw", "synthetic"),
+        "tf_raw reads split binaries, split_tfrecords prebatched TFRecords, also with rows of any "
+        "number of ids; synthetic draws rows with a known teacher on the fly",
+        choices=("tf_raw", "split_tfrecords", "synthetic"),
     )
     eval_mapping: str = _flag(
         "auto",
@@ -482,8 +483,8 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     ),
     (
         ("shuffle", "eval_mapping"),
-        "--dataset_type tf_raw",
-        lambda c: c.data.dataset_type == "tf_raw",
+        "--dataset_type tf_raw or split_tfrecords",
+        lambda c: c.data.dataset_type != "synthetic",
     ),
     (
         (
@@ -506,7 +507,7 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     ),
     (
         ("dataset_path", "feature_spec"),
-        "--dataset_type tf_raw or --synthetic_dataset_use_feature_spec",
+        "--dataset_type tf_raw, split_tfrecords or --synthetic_dataset_use_feature_spec",
         lambda c: not _draws_from_flags(c),
     ),
     (

@@ -128,8 +128,12 @@ def merlin_options(config: Config) -> dict:
 
 
 def spec_of_rows(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
-    """The given spec, or that of rows which are generated from flags."""
+    """The given spec, or that of rows which are generated from flags, or which folders store."""
     data = config.data
+    if data.dataset_type == "split_tfrecords":
+        from dataloading.split_tfrecords_format import spec_of_folders
+
+        return spec_of_folders(spec)
     if data.dataset_type != "synthetic" or data.synthetic_dataset_use_feature_spec:
         return spec
     from dataloading.synthetic_rows import synthetic_spec
@@ -233,10 +237,13 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
         )
         return train, valid, lambda: sample.best_auc
 
-    from dataloading.raw_binary import RawBinaryDataset
+    if data.dataset_type == "split_tfrecords":
+        from dataloading.split_tfrecords import SplitTFRecordsDataset as StoredDataset
+    else:
+        from dataloading.raw_binary import RawBinaryDataset as StoredDataset
 
     if run.mode == "train":
-        train = RawBinaryDataset(
+        train = StoredDataset(
             spec,
             fs.TRAIN,
             run.batch_size,
@@ -248,7 +255,7 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
     if run.mode == "train" and not run.evals_per_epoch:
         return train, None, lambda: None
     mapping = evaluation_mapping(data.eval_mapping, run.mode, spec)
-    valid = RawBinaryDataset(
+    valid = StoredDataset(
         spec, mapping, run.valid_batch_size, with_labels=run.mode != "predict", **share
     )
     # Generated data sets record it (dataloading/synthetic.py).

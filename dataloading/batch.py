@@ -3,6 +3,21 @@
 from typing import Any, NamedTuple
 
 
+class RaggedIds(NamedTuple):
+    """Ids of a feature whose rows differ in length; row i has those from `row_splits[i]` to
+    `row_splits[i + 1] - 1`, perhaps none.
+
+    `tf.RaggedTensor.from_row_splits(*ids)` is the same. A pair, because tf.data copies a
+    RaggedTensor id by id into a variant and out of it, which took most of a batch's time.
+
+    values: int32 or int64 `[sum of lengths]`.
+    row_splits: int32 `[rows + 1]`.
+    """
+
+    values: Any
+    row_splits: Any
+
+
 class Inputs(NamedTuple):
     """Model inputs of `batch` rows, this rank's share of the global batch.
 
@@ -10,7 +25,8 @@ class Inputs(NamedTuple):
     categorical: one integer tensor per categorical feature in channel order, `[batch, hotness_f]`,
         int64 where the feature's dtype is int64 and int32 otherwise. The tuple may be empty. With
         model-parallel input (`global_features` of the loader) one per entry of that list instead,
-        `[batch * world_size, hotness_f]`: the global batch, rank by rank.
+        `[batch * world_size, hotness_f]`: the global batch, rank by rank. Features whose rows
+        differ in their number of ids are `RaggedIds` of the same rows.
     """
 
     numerical: Any

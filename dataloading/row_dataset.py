@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dataloading.batch import Batch, Inputs
-from dataloading.row_order import lay_out_shares, share_of_rank
+from dataloading.batch import Batch, Inputs, RaggedIds
+from dataloading.ragged import Ragged, concatenate_rows, lay_out_rows
+from dataloading.row_order import share_of_rank
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,15 +25,16 @@ class Columns:
     """What a loader reads per batch: (dtype, values per row) of each array, in this order.
 
     numerical: side by side they are `Inputs.numerical`; may be empty.
-    categorical: one per feature; may be empty.
+    categorical: one per feature; may be empty. None values per row: rows differ in length, and the
+        array is a `Ragged`.
     label: one value per row; None: labels are not read and `Batch.labels` is None.
     """
 
     numerical: tuple[tuple[np.dtype, int], ...]
-    categorical: tuple[tuple[np.dtype, int], ...]
+    categorical: tuple[tuple[np.dtype, int | None], ...]
     label: np.dtype | None
 
-    def all(self) -> tuple[tuple[np.dtype, int], ...]:
+    def all(self) -> tuple[tuple[np.dtype, int | None], ...]:
         label = () if self.label is None else ((self.label, 1),)
         return (*self.numerical, *self.categorical, *label)
 
@@ -53,8 +55,8 @@ class RowDataset:
     """Base of the loaders: `num_rows` rows in batches, each row exactly once per epoch.
 
     A subclass reads rows by their position in the epoch's order: `_read(epoch, start, stop,
-    wanted)` returns one array `[stop - start, values]` per number in `wanted`, which counts the
-    entries of `columns.all()`.
+    wanted)` returns one array `[stop - start, values]`, or a `Ragged` of as many rows, per number
+    in `wanted`, which counts the entries of `columns.all()`.
 
     Args:
         batch_size: the global batch size, a multiple of `world_size`.
@@ -100,7 +102,7 @@ class RowDataset:
         self.batch_size = batch_size
         self.rank = rank
         self.world_size = world_size
-        self._columns = columns
+        self.columns = columns
         local = (*columns.numbers_of_numerical(), *columns.numbers_of_label())
         if global_features is None:
             self._features = tuple(range(len(columns.categorical)))
@@ -144,17 +146,29 @@ class RowDataset:
             )
         import tensorflow as tf
 
-        columns = self._columns.all()
+        columns = self.columns.all()
         numbers = (*self._read_local, *self._read_global)
         kinds = [*(columns[number] for number in numbers), (np.dtype(np.float32), 1)]
+        dtypes = []  # of the arrays; a ragged column is two of them
+        for dtype, values in kinds:
+            dtypes += [dtype, np.dtype(np.int32)] if values is None else [dtype]
         read = functools.partial(self._read_part, epoch, start_row)
 
         def batch_at(index):
-            arrays = tf.numpy_function(read, [index], [tf.as_dtype(dtype) for dtype, _ in kinds])
-            for array, (_, values) in zip(arrays, kinds, strict=True):
-                array.set_shape([None, values])
-            *arrays, weights = arrays
-            return self._to_batch(dict(zip(numbers, arrays, strict=True)), weights)
+            arrays = iter(tf.numpy_function(read, [index], [tf.as_dtype(d) for d in dtypes]))
+            found = []
+            for _, values in kinds:
+                array = next(arrays)
+                if values is None:
+                    array.set_shape([None])
+                    row_splits = next(arrays)
+                    row_splits.set_shape([None])
+                    array = RaggedIds(array, row_splits)
+                else:
+                    array.set_shape([None, values])
+                found.append(array)
+            *found, weights = found
+            return self._to_batch(dict(zip(numbers, found, strict=True)), weights)
 
         num_batches = -(-(self.num_rows - start_row) // self.batch_size)
         return (
@@ -167,24 +181,34 @@ class RowDataset:
         import tensorflow as tf
 
         # The casts are TensorFlow's: NumPy converts float16 one value at a time.
-        numerical = [tf.cast(arrays[n], tf.float32) for n in self._columns.numbers_of_numerical()]
+        numerical = [tf.cast(arrays[n], tf.float32) for n in self.columns.numbers_of_numerical()]
         if numerical:
             numerical = tf.concat(numerical, axis=1)
         else:
             numerical = tf.zeros([tf.shape(weights)[0], 0], tf.float32)
+
+        def widened(ids):
+            return ids if ids.dtype == tf.int64 else tf.cast(ids, tf.int32)
+
         ids = {}
         for feature in self._features:
-            stored = arrays[self._columns.number_of_categorical(feature)]
-            ids[feature] = stored if stored.dtype == tf.int64 else tf.cast(stored, tf.int32)
+            stored = arrays[self.columns.number_of_categorical(feature)]
+            if isinstance(stored, RaggedIds):
+                ids[feature] = stored._replace(values=widened(stored.values))
+            else:
+                ids[feature] = widened(stored)
         labels = None
-        for number in self._columns.numbers_of_label():
+        for number in self.columns.numbers_of_label():
             labels = tf.cast(arrays[number], tf.float32)
         return Batch(
             Inputs(numerical, tuple(ids[feature] for feature in self._features)), labels, weights
         )
 
     def _read_part(self, epoch: int, start_row: int, index) -> list[np.ndarray]:
-        """What this rank gets of a global batch: its own rows, ids of all rows, weights."""
+        """What this rank gets of a global batch: its own rows, ids of all rows, weights.
+
+        A ragged column is two arrays, its values and its row splits.
+        """
         first = start_row + int(index) * self.batch_size
         size = min(self.batch_size, self.num_rows - first)
         begin, end, length = share_of_rank(size, self.rank, self.world_size)
@@ -203,12 +227,27 @@ class RowDataset:
         weights[: end - begin] = weight
         if missing:
             own = [
-                np.concatenate([array, *[row] * missing])
+                concatenate_rows([array, *[row] * missing])
                 for array, row in zip(own, filler, strict=True)
             ]
-        return [*own, *(lay_out_shares(array, self.world_size) for array in whole), weights]
+        arrays = []
+        for array in (*own, *(lay_out_rows(array, self.world_size) for array in whole), weights):
+            arrays += array if isinstance(array, Ragged) else [array]
+        return arrays
 
-    def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:
+    def stored_rows(self, start: int, stop: int) -> list[np.ndarray | Ragged]:
+        """Rows in the order of epoch 0, as they are stored: one array per `columns.all()`.
+
+        For tools; needs no TensorFlow.
+
+        Raises:
+            ValueError: a row that breaks a rule, as in `dataset()`.
+        """
+        return self._read(0, start, stop, range(len(self.columns.all())))
+
+    def _read(
+        self, epoch: int, start: int, stop: int, wanted: Sequence[int]
+    ) -> list[np.ndarray | Ragged]:
         raise NotImplementedError
 
 

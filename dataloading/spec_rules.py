@@ -17,6 +17,7 @@ CHUNK_TYPES = ("split_binary", "csv", "tfrecord")
 SECTIONS = ("feature_spec", "source_spec", "channel_spec", "metadata")
 FEATURE_KEYS = ("dtype", "cardinality", "hotness", "alpha", "dimensions")
 CHUNK_KEYS = ("type", "features", "files")
+MAX_HOTNESS = 1 << 20  # more in a row is a slip, and would ask for the memory
 # PyTorch's short names; accepted behind `torch.` only.
 _TORCH_NAMES = {
     "half": "float16",
@@ -113,6 +114,9 @@ def _feature(raw, where: str) -> dict:
                 f"{where}: hotness {feature['hotness']} and dimensions {feature['dimensions']} "
                 "disagree; hotness is the product of the dimensions, give one of them"
             )
+    hotness = feature.get("hotness", math.prod(feature.get("dimensions", ())))
+    if hotness > MAX_HOTNESS:
+        raise ValueError(f"{where}: {hotness} values per row; allowed: {MAX_HOTNESS} at most")
     return feature
 
 
@@ -157,8 +161,11 @@ def sources_section(
     """`source_spec`: mapping name -> chunks; each feature in exactly one chunk of each mapping.
 
     A mapping may leave out `labels`: its rows can be predicted, but not trained or evaluated on.
+    There may be no mapping at all: folders of split TFRecords say themselves what they store.
     """
     where = f"{origin}: source_spec"
+    if raw is None or raw == {}:
+        return {}
     _check_mapping(raw, where, "mapping name: [chunk, ...]")
     sources = {}
     for mapping, chunks in raw.items():

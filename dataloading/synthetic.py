@@ -9,9 +9,6 @@ Ids follow a power law, numericals are standard normal, and labels are drawn fro
 import argparse
 import functools
 import math
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +23,7 @@ from dataloading.feature_spec import (
     VALIDATION,
     FeatureSpec,
 )
+from dataloading.output_folder import SPEC_FILE, appears_whole, check_replaceable
 from dataloading.row_dataset import Columns, RowDataset
 from dataloading.synthetic_rows import (
     BLOCK_ROWS,
@@ -130,7 +128,11 @@ class SyntheticDataset(RowDataset):
 
 
 def write_dataset(
-    directory, spec: FeatureSpec, num_rows: dict[str, int], seed: int = 0
+    directory,
+    spec: FeatureSpec,
+    num_rows: dict[str, int],
+    seed: int = 0,
+    layout: FeatureSpec | None = None,
 ) -> FeatureSpec:
     """Writes generated rows as split binaries with a `feature_spec.yaml`, a block at a time.
 
@@ -138,37 +140,27 @@ def write_dataset(
 
     Args:
         directory: new or empty.
-        spec: the features of the three channels, as for `SyntheticDataset`; the files get our
-            usual layout (`docs/data_format.md`).
+        spec: the features of the three channels, as for `SyntheticDataset`.
         num_rows: split -> rows, e.g. `{"train": 1000, "test": 100}`.
+        layout: `spec` with the split_binary files to write, for each of these splits; a chunk's
+            rows are spread evenly over its files, and features in no channel are zeros. None: the
+            features of the three channels in our usual layout (`docs/data_format.md`).
 
     Returns:
         The spec as written. Its metadata holds the seed and, per split, the rows, the click rate
         and the best and the expected AUC (None where all labels are equal).
     """
     directory = Path(directory)
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ValueError(
-            f"{directory} exists and is not an empty folder; remove it or choose another"
-        )
+    check_replaceable(directory)
     for split, rows in num_rows.items():
         if rows < 1:
             raise ValueError(f"{rows} rows for the split '{split}'; allowed: 1 or more")
     generators = {split: SyntheticRows(spec, split, seed) for split in num_rows}
-    channels = {
-        channel: list(spec.channel(channel))
-        for channel in (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
-    }
-    used = {feature for names in channels.values() for feature in names}
-    features = {name: keys for name, keys in spec.feature_spec.items() if name in used}
-    stored = stored_spec(features, channels, num_rows)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-    try:
+    stored = _usual_layout(spec, num_rows) if layout is None else layout
+    with appears_whole(directory) as folder:
         metadata = {"generator": "dataloading.synthetic", "seed": seed}
         for split, rows in num_rows.items():
-            (partial / split).mkdir(parents=True)
-            counts = _write_split(partial, stored, split, generators[split], rows)
+            counts = _write_split(folder, stored, split, generators[split], rows)
             metadata[split] = {
                 "rows": rows,
                 "click_rate": counts.click_rate,
@@ -176,41 +168,62 @@ def write_dataset(
                 "expected_auc": None if math.isnan(counts.expected_auc) else counts.expected_auc,
             }
         written = FeatureSpec(
-            stored.feature_spec, stored.source_spec, stored.channel_spec, metadata, partial
+            stored.feature_spec, stored.source_spec, stored.channel_spec, metadata, folder
         )
         written.validate_files()
-        written.to_yaml(partial / "feature_spec.yaml")
-        umask = os.umask(0)
-        os.umask(umask)
-        partial.chmod(0o777 & ~umask)  # mkdtemp makes folders for the owner alone
-        partial.replace(directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return FeatureSpec.from_yaml(directory / "feature_spec.yaml")
+        written.to_yaml(folder / SPEC_FILE)
+    return FeatureSpec.from_yaml(directory / SPEC_FILE)
+
+
+def _usual_layout(spec: FeatureSpec, splits) -> FeatureSpec:
+    channels = {
+        channel: list(spec.channel(channel))
+        for channel in (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
+    }
+    used = {feature for names in channels.values() for feature in names}
+    features = {name: keys for name, keys in spec.feature_spec.items() if name in used}
+    return stored_spec(features, channels, splits)
 
 
 def _write_split(
     directory: Path, stored: FeatureSpec, split: str, generator: SyntheticRows, num_rows: int
 ) -> LogitCounts:
-    file_of = {chunk.features[0]: chunk.files[0] for chunk in stored.source_spec[split]}
-    first_features = [run[0] for run, _, _ in generator.numerical]
-    first_features += [feature for feature, _, _ in generator.categorical]
-    first_features.append(generator.label[0])
-    paths = [directory / file_of[feature] for feature in first_features]
+    chunks = stored.source_spec[split]
+    for chunk in chunks:
+        for file in chunk.files:
+            (directory / file).parent.mkdir(parents=True, exist_ok=True)
+            (directory / file).touch()
     counts = LogitCounts()
-    for path in paths:
-        path.touch()
     for start in range(0, num_rows, BLOCK_ROWS):
-        numerical, ids, labels, logits = generator.block(start // BLOCK_ROWS)
+        columns, logits = generator.columns(start // BLOCK_ROWS)
         size = min(BLOCK_ROWS, num_rows - start)
-        for path, array in zip(paths, (*numerical, *ids, labels), strict=True):
-            with path.open("ab") as stream:
-                stream.write(array[:size].tobytes())
+        for chunk in chunks:
+            arrays = [
+                columns[name]
+                if name in columns
+                else np.zeros((BLOCK_ROWS, stored.hotness(name)), stored.dtype(name))
+                for name in chunk.features
+            ]
+            rows = np.concatenate(arrays, axis=1)[:size]
+            for file, first, last in rows_of_files(chunk.files, num_rows):
+                part = rows[max(first - start, 0) : max(last - start, 0)]
+                if len(part):
+                    with (directory / file).open("ab") as stream:
+                        stream.write(part.tobytes())
+        labels = columns[generator.label[0]]
         counts.add(logits[:size], labels[:size])
     return counts
 
 
-def _numbers(kind):
+def rows_of_files(files: Sequence[str], num_rows: int) -> list[tuple[str, int, int]]:
+    """(file, first row, last row + 1) of rows that are spread evenly over files."""
+    ends = [num_rows * number // len(files) for number in range(len(files) + 1)]
+    return list(zip(files, ends[:-1], ends[1:], strict=True))
+
+
+def comma_separated(kind):
+    """Parses a flag like 1,2,3 for argparse."""
+
     def parse(text: str) -> list:
         return [kind(item) for item in text.split(",") if item]
 
@@ -231,16 +244,19 @@ def main(arguments=None) -> None:
     parser.add_argument("--feature_spec", help="take features from this YAML file, not the flags")
     parser.add_argument(
         "--cardinalities",
-        type=_numbers(int),
+        type=comma_separated(int),
         default=list(DEFAULT_CARDINALITIES),
         help="ids of each categorical feature, comma-separated",
     )
     parser.add_argument(
-        "--hotness", type=_numbers(int), default=[1], help="ids per row, one number or one each"
+        "--hotness",
+        type=comma_separated(int),
+        default=[1],
+        help="ids per row, one number or one each",
     )
     parser.add_argument(
         "--alpha",
-        type=_numbers(float),
+        type=comma_separated(float),
         default=[DEFAULT_ALPHA],
         help="exponent of the power law, one number or one each; 0 is uniform",
     )
@@ -268,7 +284,7 @@ def main(arguments=None) -> None:
             f"{facts['click_rate']:.4f}, best reachable AUC {_shown(facts['best_auc'])} (expected "
             f"{_shown(facts['expected_auc'])})"
         )
-    print(f"written: {Path(args.output) / 'feature_spec.yaml'}")
+    print(f"written: {Path(args.output) / SPEC_FILE}")
 
 
 def _shown(auc: float | None) -> str:

@@ -71,7 +71,7 @@ def stored_spec(features: dict, channels: dict, splits) -> FeatureSpec:
     """The spec with these features in files of our usual layout.
 
     Per split `label.bin`, `numerical.bin` (one more for each change of dtype) and one file per
-    categorical feature.
+    categorical feature. A channel without features has no file.
     """
     runs = numerical_runs({name: keys["dtype"] for name, keys in features.items()}, channels)
     groups = {"label": channels[LABEL_CHANNEL]}
@@ -81,6 +81,7 @@ def stored_spec(features: dict, channels: dict, splits) -> FeatureSpec:
         split: [
             {"type": "split_binary", "features": names, "files": [f"{split}/{file}.bin"]}
             for file, names in groups.items()
+            if names
         ]
         for split in splits
     }
@@ -132,12 +133,13 @@ class SyntheticRows:
                     f"{spec.dtype(feature)}; generated numericals are float16, float32 or float64"
                 )
         dtypes = {feature: spec.dtype(feature) for feature in spec.feature_spec}
+        self._hotness = {feature: spec.hotness(feature) for feature in spec.feature_spec}
         self.numerical = [
-            (run, dtypes[run[0]], sum(spec.hotness(feature) for feature in run))
+            (run, dtypes[run[0]], sum(self._hotness[feature] for feature in run))
             for run in numerical_runs(dtypes, spec.channel_spec)
         ]
         self.categorical = [
-            (feature, dtypes[feature], spec.hotness(feature))
+            (feature, dtypes[feature], self._hotness[feature])
             for feature in spec.channel(CATEGORICAL_CHANNEL)
         ]
         (label,) = spec.channel(LABEL_CHANNEL)
@@ -174,3 +176,13 @@ class SyntheticRows:
         logits = self._teacher.logits(joined, ids)
         labels = generator.random(BLOCK_ROWS) < probabilities(logits)
         return numerical, ids, labels[:, None].astype(self.label[1]), logits
+
+    def columns(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Block `index` by feature: arrays `[BLOCK_ROWS, hotness]` as stored, and the logits."""
+        numerical, ids, labels, logits = self.block(index)
+        columns = {self.label[0]: labels}
+        for (names, _, _), array in zip(self.numerical, numerical, strict=True):
+            ends = np.cumsum([self._hotness[name] for name in names])
+            columns |= zip(names, np.split(array, ends[:-1], axis=1), strict=True)
+        names = [feature for feature, _, _ in self.categorical]
+        return columns | dict(zip(names, ids, strict=True)), logits

@@ -177,8 +177,9 @@ class RankingModel(keras.Model):
 
         Args:
           inputs: (numerical [batch, num_numerical] float, ids: one [batch, hotness] integer tensor
-            a categorical feature; with `model_parallel_input` those of this rank's look-ups and all
-            ranks' samples).
+            a categorical feature, or, where samples differ in their number of ids, a pair (values
+            [sum of lengths], row splits int32 [batch + 1]); with `model_parallel_input` those of
+            this rank's look-ups and all ranks' samples). A sample without ids gets zeros.
 
         Returns:
           Logits of a click, [batch, 1] float32.
@@ -186,7 +187,7 @@ class RankingModel(keras.Model):
         numerical, ids = inputs
         embeddings = None
         if self.config.feature_names:
-            embeddings = self.embedding(ids, concatenate=True)
+            embeddings = self.embedding([_as_tensor(of) for of in ids], concatenate=True)
         return self._score(numerical, embeddings)
 
     def _score(self, numerical: tf.Tensor, embeddings: tf.Tensor | None) -> tf.Tensor:
@@ -263,3 +264,10 @@ class RankingModel(keras.Model):
             "Merlin's distributed-embeddings does not give the optimizer's state of its tables: "
             "use --embedding_backend native, or --embedding_optimizer sgd, which has none"
         )
+
+
+def _as_tensor(ids) -> tf.Tensor | tf.RaggedTensor:
+    """A feature's ids as embeddings take them, also of a pair (values, row splits)."""
+    if isinstance(ids, tuple):
+        return tf.RaggedTensor.from_row_splits(*ids, validate=False)
+    return ids

@@ -1,0 +1,143 @@
+"""How fast batches come out of a data set, without a model.
+
+    python -m dataloading.dataloader_benchmark --dataset_path data/mine --dataset_type tf_raw
+
+Each of `--repeats` passes opens the mapping `train` anew, takes `--warmup_steps` batches, and times
+the up to `--max_batches` that follow. Bytes are those of the tensors that a model gets.
+"""
+
+import argparse
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from dataloading.batch import RaggedIds
+from dataloading.feature_spec import TRAIN, FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.row_dataset import RowDataset
+from dataloading.split_tfrecords import SplitTFRecordsDataset
+from dataloading.synthetic import SyntheticDataset
+
+
+class Pass(NamedTuple):
+    """What the timed batches of a pass held, and how long they took."""
+
+    samples: int
+    ids: int
+    size_bytes: int
+    elapsed_s: float
+
+
+def time_pass(loader: RowDataset, epoch: int, warmup_steps: int, max_batches: int) -> Pass:
+    """Times one pass; batches are handed to Python and dropped.
+
+    Raises:
+        ValueError: there is no batch behind the warm-up.
+    """
+    if loader.num_batches <= warmup_steps:
+        raise ValueError(
+            f"the data set has {loader.num_batches} batches of {loader.batch_size} rows, "
+            f"--warmup_steps {warmup_steps} leaves none to time: choose fewer, or a smaller "
+            "--batch_size"
+        )
+    batches = iter(loader.dataset(epoch))
+    for _ in range(warmup_steps):
+        next(batches)
+    samples = ids = size_bytes = 0
+    start = time.perf_counter()
+    for batch in itertools.islice(batches, max_batches):
+        samples += batch.labels.shape[0]
+        tensors = [batch.inputs.numerical, batch.labels, batch.weights]
+        for feature in batch.inputs.categorical:
+            parts = feature if isinstance(feature, RaggedIds) else (feature,)
+            ids += parts[0].shape.num_elements()
+            tensors += parts
+        size_bytes += sum(t.shape.num_elements() * t.dtype.size for t in tensors)
+    return Pass(samples, ids, size_bytes, time.perf_counter() - start)
+
+
+def benchmark(options: argparse.Namespace) -> str:
+    """Does what the flags say; returns a table for people.
+
+    Raises:
+        ValueError: flags out of range, or a data set that cannot be read.
+    """
+    for name in ("batch_size", "max_batches", "repeats"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name} is {getattr(options, name)}; allowed: 1 or more")
+    if options.warmup_steps < 0:
+        raise ValueError(f"--warmup_steps is {options.warmup_steps}; allowed: 0 or more")
+    open_rows = _opener(options)
+    passes = [
+        time_pass(open_rows(), epoch, options.warmup_steps, options.max_batches)
+        for epoch in range(options.repeats)
+    ]
+    lines = [
+        f"{options.dataset_type}, {passes[0].samples:,} samples of {passes[0].ids:,} ids, batch "
+        f"{options.batch_size:,}, {'shuffled, ' if options.shuffle else ''}{len(passes)} passes"
+    ]
+    for name in ("samples", "ids", "size_bytes"):
+        rates = [getattr(found, name) / found.elapsed_s for found in passes]
+        unit = "bytes" if name == "size_bytes" else name
+        lines.append(
+            f"million {unit} per second: median {statistics.median(rates) / 1e6:.3f}, lowest "
+            f"{min(rates) / 1e6:.3f}, highest {max(rates) / 1e6:.3f}"
+        )
+    return "\n".join(lines)
+
+
+def _opener(options: argparse.Namespace) -> Callable[[], RowDataset]:
+    spec = FeatureSpec.from_yaml(Path(options.dataset_path) / options.feature_spec)
+    if options.dataset_type == "synthetic":
+        if options.shuffle:
+            raise ValueError("--shuffle is for stored rows; leave it out with synthetic ones")
+        num_batches = options.warmup_steps + options.max_batches
+        return lambda: SyntheticDataset(spec, TRAIN, options.batch_size, num_batches=num_batches)
+    kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
+    kind = kinds[options.dataset_type]
+    return lambda: kind(spec, TRAIN, options.batch_size, shuffle=options.shuffle)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dataloading.dataloader_benchmark",
+        description="Measures how fast batches of the training rows can be read.",
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--dataset_path", required=True, help="folder of the data set")
+    add(
+        "--dataset_type",
+        default="tf_raw",
+        choices=("tf_raw", "split_tfrecords", "synthetic"),
+        help="its format; synthetic generates rows of its feature spec",
+    )
+    add("--feature_spec", default="feature_spec.yaml", help="file name in --dataset_path")
+    add("--batch_size", type=int, default=65_536, help="rows of a batch")
+    add("--max_batches", type=int, default=100, help="batches of a pass that are timed, at most")
+    add("--warmup_steps", type=int, default=5, help="batches of a pass before those")
+    add("--repeats", type=int, default=1, help="passes")
+    add("--shuffle", action="store_true", help="read rows in a new order in each pass")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0, or 2 (130 for Ctrl-C) with a message."""
+    try:
+        print(benchmark(_parser().parse_args(argv)))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""What is in a data set, and whether all of it is there.
+
+    python -m dataloading.describe data/mine
+
+Every byte of the split binaries is looked at, a few megabytes at a time.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from dataloading.describe_columns import IdFacts, NumberFacts, chunk_facts
+from dataloading.feature_spec import (
+    LABEL_CHANNEL,
+    Chunk,
+    FeatureSpec,
+)
+from dataloading.output_folder import SPEC_FILE
+
+BROKEN = 1  # exit status where the data set is not whole
+_FILES_SHOWN = 3  # of a chunk with more files, the sum
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 for a whole data set, 1 for a broken one, 2 where there is none to
+    describe."""
+    flags = _parser().parse_args(argv)
+    try:
+        spec = FeatureSpec.from_yaml(Path(flags.directory) / flags.feature_spec)
+        if not spec.source_spec:
+            raise ValueError(
+                f"{spec.origin}: source_spec: names no files; there is nothing to read"
+            )
+        faults: list[str] = []
+        for mapping in spec.source_spec:
+            print("\n".join(describe_mapping(spec, mapping, faults)))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    if faults:
+        print(f"broken: {len(faults)} faults", *faults, sep="\n  ")
+        return BROKEN
+    print("whole: every file is there, has all its rows, and no value is out of range")
+    return 0
+
+
+def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list[str]:
+    """A mapping in lines for people; what is wrong with it is added to `faults`."""
+    lines, bodies, rows, click_rate, size_bytes = [], [], {}, "", 0
+    for index, chunk in enumerate(spec.source_spec[mapping]):
+        sizes, problems = _file_sizes(spec, mapping, chunk)
+        faults += problems
+        size_bytes += sum(sizes.values())
+        bodies += _size_lines(chunk, sizes)
+        if chunk.type != "split_binary":
+            bodies.append(f"    {chunk.type}: {_other_rows(chunk)}")
+            continue
+        if problems:
+            continue
+        rows[index] = sum(sizes.values()) // spec.row_bytes(chunk)
+        for facts in chunk_facts(spec, chunk):
+            faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
+            bodies.append("    " + _feature_line(spec, facts))
+            if facts.feature in spec.channel_spec.get(LABEL_CHANNEL, ()) and rows[index]:
+                click_rate = f", click rate {facts.mean:.4f}"
+    if len(set(rows.values())) > 1:
+        listed = ", ".join(f"chunk {index} has {count}" for index, count in rows.items())
+        faults.append(f"mapping '{mapping}': the chunks have not equally many rows: {listed}")
+    if 0 in rows.values():
+        faults.append(f"mapping '{mapping}' has no rows")
+    count = f"{next(iter(rows.values())):,} rows" if rows else "rows unknown"
+    lines.append(f"{mapping}: {count}{click_rate}, {size_bytes:,} bytes")
+    return lines + bodies
+
+
+def _file_sizes(spec: FeatureSpec, mapping: str, chunk: Chunk) -> tuple[dict[str, int], list[str]]:
+    """The bytes of each file that is there, and what is wrong with files."""
+    sizes, faults = {}, []
+    for file in chunk.files:
+        path = spec.base_directory / file
+        if not path.is_file():
+            faults.append(f"mapping '{mapping}': file '{file}' is not there ({path})")
+            continue
+        sizes[file] = path.stat().st_size
+        if chunk.type == "split_binary" and sizes[file] % spec.row_bytes(chunk):
+            faults.append(
+                f"mapping '{mapping}': file '{file}' has {sizes[file]} bytes, not a whole number "
+                f"of rows of {spec.row_bytes(chunk)} bytes"
+            )
+    return sizes, faults
+
+
+def _size_lines(chunk: Chunk, sizes: dict[str, int]) -> list[str]:
+    if len(sizes) > _FILES_SHOWN:
+        return [f"  {len(sizes)} files {chunk.files[0]}, ...: {sum(sizes.values()):,} bytes"]
+    return [f"  {file}: {size:,} bytes" for file, size in sizes.items()]
+
+
+def _other_rows(chunk: Chunk) -> str:
+    """What can be said of the rows of a chunk of another type than split_binary."""
+    return f"rows and values are not looked at ({', '.join(chunk.features)})"
+
+
+def _feature_line(spec: FeatureSpec, facts: IdFacts | NumberFacts) -> str:
+    name = facts.feature
+    channel = next((c for c, names in spec.channel_spec.items() if name in names), "no channel")
+    hotness = spec.hotness(name)
+    kind = f"{name} ({channel}, {spec.dtype(name)}" + (f" x {hotness})" if hotness > 1 else ")")
+    if isinstance(facts, NumberFacts):
+        return (
+            f"{kind}: min {facts.smallest:.6g}, mean {facts.mean:.6g}, max {facts.largest:.6g}, "
+            f"NaN {facts.num_nan:,}, infinite {facts.num_infinite:,}"
+        )
+    top = ", ".join(f"{i} {share:.1%}" for i, share in facts.top)
+    return (
+        f"{kind}: cardinality {facts.cardinality:,}, {facts.num_used:,} ids in use; most frequent: "
+        f"{top or 'none'}"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dataloading.describe",
+        description="Prints what is in a data set. Exit status 1: it is broken.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("directory", help=f"folder with a {SPEC_FILE}")
+    parser.add_argument(
+        "--feature_spec",
+        default=SPEC_FILE,
+        metavar="FILE",
+        help="name of the YAML file in it (default %(default)s)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

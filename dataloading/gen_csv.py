@@ -1,0 +1,153 @@
+"""Raw files of generated clicks for a simplified feature spec, as `transcode` reads them.
+
+    python -m dataloading.gen_csv --feature_spec_in feature_spec.yaml --output raw --size 1000
+
+The rows are those of `dataloading/synthetic_rows.py`: a model learns from them.
+"""
+
+import argparse
+import contextlib
+import csv
+import io
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from dataloading.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
+from dataloading.output_folder import SPEC_FILE, appears_whole
+from dataloading.synthetic import rows_of_files
+from dataloading.synthetic_rows import BLOCK_ROWS, SPLITS, SyntheticRows, stored_spec
+from dataloading.transcode_spec import CSV, RawChunk, RawSpec
+from dataloading.transcode_values import SEPARATOR
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 when the files are there, 2 (130 for Ctrl-C) with a message
+    otherwise."""
+    flags = _parser().parse_args(argv)
+    try:
+        for name in ("size", "auto_cardinality"):
+            if getattr(flags, name) < 1:
+                raise ValueError(f"--{name} is {getattr(flags, name)}; allowed: 1 or more")
+        spec = RawSpec.from_yaml(flags.feature_spec_in)
+        generated = _spec_of_rows(spec, flags.auto_cardinality)
+        rows = {name: SyntheticRows(generated, name, flags.seed) for name in spec.sources}
+        with appears_whole(Path(flags.output)) as folder:
+            for mapping, chunks in spec.sources.items():
+                _write_mapping(folder, chunks, rows[mapping], flags.size)
+            shutil.copyfile(flags.feature_spec_in, folder / SPEC_FILE)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; nothing was written", file=sys.stderr)
+        return 130
+    print(f"written: {flags.output}, {flags.size:,} rows each of {', '.join(spec.sources)}")
+    return 0
+
+
+def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
+    """The features that rows are drawn for."""
+    if not spec.channels[LABEL_CHANNEL]:
+        raise ValueError(
+            f"{spec.origin}: channel_spec: channel '{LABEL_CHANNEL}' has no feature, and clicks "
+            "are drawn with their labels; name one (a mapping may leave it out of its chunks)"
+        )
+    features = {name: dict(keys) for name, keys in spec.features.items()}
+    for name in spec.channels[CATEGORICAL_CHANNEL]:
+        features[name].setdefault("cardinality", auto_cardinality)
+        features[name].setdefault("dtype", "int64")
+    return stored_spec(features, spec.channels, SPLITS)
+
+
+def _write_mapping(folder: Path, chunks, rows: SyntheticRows, size: int) -> None:
+    columns, _ = rows.columns(0)
+    with contextlib.ExitStack() as stack:
+        targets = []
+        for chunk in chunks:
+            schema = _table(chunk, columns, 0, 0).schema
+            for file, first, last in rows_of_files(chunk.files, size):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                write = stack.enter_context(_opened(folder / file, chunk, schema))
+                targets.append((chunk, first, last, write))
+        for start in range(0, size, BLOCK_ROWS):
+            columns, _ = rows.columns(start // BLOCK_ROWS)
+            for chunk, first, last, write in targets:
+                begin, end = max(first - start, 0), min(last - start, BLOCK_ROWS)
+                if begin < end:
+                    write(_table(chunk, columns, begin, end))
+
+
+@contextlib.contextmanager
+def _opened(path: Path, chunk: RawChunk, schema: pa.Schema) -> Iterator[Callable]:
+    """A function that appends tables to a CSV or Parquet file."""
+    if chunk.type != CSV:
+        with pq.ParquetWriter(path, schema) as writer:
+            yield writer.write_table
+        return
+    options = pa_csv.WriteOptions(
+        include_header=False, delimiter=chunk.delimiter, quoting_style="none"
+    )
+    with open(path, "wb") as stream:
+        if chunk.header:
+            line = io.StringIO()
+            csv.writer(line, delimiter=chunk.delimiter, lineterminator="\n").writerow(
+                chunk.features
+            )
+            stream.write(line.getvalue().encode())
+        with pa_csv.CSVWriter(stream, schema, write_options=options) as writer:
+            yield writer.write_table
+
+
+def _table(chunk: RawChunk, columns: dict[str, np.ndarray], begin: int, end: int) -> pa.Table:
+    """The rows begin to end - 1 of a block of columns, as the chunk stores them."""
+    arrays = []
+    for name in chunk.features:
+        # A feature in no channel is not read; its column is there.
+        values = columns.get(name, np.zeros((BLOCK_ROWS, 1), np.int8))[begin:end]
+        if values.dtype.kind == "f":  # Arrow prints no float16
+            values = values.astype(np.promote_types(values.dtype, np.float32))
+        elif values.dtype.kind == "b":
+            values = values.astype(np.int8)
+        flat = pa.array(values.ravel())
+        if values.shape[1] > 1:
+            texts = flat.cast(pa.string()) if chunk.type == CSV else flat
+            lists = pa.FixedSizeListArray.from_arrays(texts, values.shape[1])
+            lists = lists.cast(pa.list_(texts.type))
+            flat = pc.binary_join(lists, SEPARATOR) if chunk.type == CSV else lists
+        arrays.append(flat)
+    return pa.table(arrays, names=list(chunk.features))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dataloading.gen_csv",
+        description="Writes generated clicks into the CSV or Parquet files that a simplified "
+        "feature spec names, with a copy of the spec.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--feature_spec_in", required=True, metavar="FILE", help="simplified feature spec")
+    add("--output", required=True, metavar="DIR", help="folder to make")
+    add("--size", type=int, default=1000, metavar="ROWS", help="rows of each mapping")
+    add(
+        "--auto_cardinality",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="ids to draw for features whose cardinality is auto",
+    )
+    add("--seed", type=int, default=0, help="of the teacher and the rows")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The feature spec of generated data: Criteo's sizes, or your own.
+
+    python -m dataloading.generate_feature_spec --dst criteo.yaml --variant criteo_t15_synthetic
+    python -m dataloading.generate_feature_spec --dst own.yaml --cardinalities 9,70,800
+
+`prepare_synthetic_dataset` writes files for it, `--dataset_type synthetic` draws rows on the fly.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from dataloading.feature_spec import FeatureSpec
+from dataloading.synthetic import comma_separated
+from dataloading.synthetic_rows import DEFAULT_ALPHA, DEFAULT_NUM_NUMERICAL, synthetic_spec
+
+# Ids of the 26 columns of Criteo's Terabyte logs with frequency threshold 15, 3 and 0, as
+# published with NVIDIA's DLRM recipe; with 128 columns the tables take 16, 85 and 421 GiB.
+VARIANTS = {
+    "criteo_t15_synthetic": (
+        *(7912889, 33823, 17139, 7339, 20046, 4, 7105, 1382, 63, 5554114, 582469, 245828, 11),
+        *(2209, 10667, 104, 4, 968, 15, 8165896, 2675940, 7156453, 302516, 12022, 97, 35),
+    ),
+    "criteo_t3_synthetic": (
+        *(45833188, 36747, 1572176, 345139, 11, 2209, 11268, 128, 4, 975, 15, 48937457, 17246),
+        *(11316796, 40094537, 452104, 12607, 105, 36, 7414, 20244, 4, 7115, 1442, 63, 29275261),
+    ),
+    "criteo_t0_synthetic": (
+        *(227605432, 39061, 3067956, 405283, 11, 2209, 11939, 155, 4, 977, 15, 292775614, 17296),
+        *(40790948, 187188510, 590152, 12974, 109, 37, 7425, 20266, 4, 7123, 1544, 64),
+        130229467,
+    ),
+}
+_VARIANT_ALPHA = 1.45
+_OWN_FLAGS = ("num_numerical", "cardinalities", "hotness", "alpha")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 when the file is there, 2 with a message otherwise."""
+    flags = _parser().parse_args(argv)
+    try:
+        spec = generate(flags)
+        path = Path(flags.dst)
+        if path.exists():
+            raise ValueError(f"--dst {path} exists; remove it or choose another file")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        spec.to_yaml(path)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"written: {path}")
+    return 0
+
+
+def generate(flags: argparse.Namespace) -> FeatureSpec:
+    """The spec that the flags describe, with the files of our usual layout."""
+    given = [name for name in _OWN_FLAGS if getattr(flags, name) is not None]
+    if flags.variant is not None:
+        if given:
+            raise ValueError(f"--variant and --{given[0]}: a variant has its own; give one of them")
+        return synthetic_spec(VARIANTS[flags.variant], alpha=_VARIANT_ALPHA)
+    if flags.cardinalities is None:
+        raise ValueError(
+            "neither --variant nor --cardinalities; give one of them ('--cardinalities \"\"' is "
+            "no categorical feature)"
+        )
+    num_numerical = DEFAULT_NUM_NUMERICAL if flags.num_numerical is None else flags.num_numerical
+    return synthetic_spec(
+        flags.cardinalities, flags.hotness or [1], flags.alpha or [DEFAULT_ALPHA], num_numerical
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dataloading.generate_feature_spec",
+        description="Writes a feature spec for generated data.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--dst", required=True, metavar="FILE", help="YAML file to write")
+    add("--variant", choices=tuple(VARIANTS), help="Criteo's sizes")
+    add(
+        "--num_numerical",
+        type=int,
+        metavar="N",
+        help=f"numericals (default {DEFAULT_NUM_NUMERICAL})",
+    )
+    add(
+        "--cardinalities",
+        type=comma_separated(int),
+        metavar="N,N,...",
+        help="ids of each categorical feature; '' is none",
+    )
+    add(
+        "--hotness",
+        type=comma_separated(int),
+        metavar="N,N,...",
+        help="ids per row, one number or one each (default 1)",
+    )
+    add(
+        "--alpha",
+        type=comma_separated(float),
+        metavar="A,A,...",
+        help=f"exponent of the ids' power law, one number or one each (default {DEFAULT_ALPHA})",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Split TFRecords through `tf.data`: NVIDIA's multi-hot format, also with rows of any length."""
+
+from dataloading.chunk_dataset import ChunkDataset, any_chunk
+from dataloading.feature_spec import FeatureSpec
+from dataloading.split_tfrecords_chunk import RecordChunk
+from dataloading.split_tfrecords_format import (
+    CHUNK_TYPE,
+    LENGTH_FILE,
+    read_length,
+    spec_of_folders,
+)
+
+
+class SplitTFRecordsDataset(ChunkDataset):
+    """The rows of one mapping of tfrecord chunks; see `ChunkDataset`.
+
+    Multi-hot features whose rows differ in length are `RaggedIds`; the feature's hotness in the
+    spec is the most ids that a row may have. Batches do not depend on the size of prebatches.
+    A damaged or cut-off file is a `ValueError`, when it is opened or when the damage is read.
+
+    Args:
+        spec: with chunks of type `tfrecord`; or any other spec of a data set of the original,
+            whose folders then say what is stored (`spec_of_folders`).
+    """
+
+    chunk_type = CHUNK_TYPE
+
+    def __init__(self, spec: FeatureSpec, mapping: str, batch_size: int, **settings):
+        super().__init__(spec_of_folders(spec), mapping, batch_size, **settings)
+
+    def _open_chunks(self, spec, mapping, used, everything):
+        chunks = spec.source_spec[mapping]
+        if everything:
+            opened = range(len(chunks))
+        else:
+            opened = used or [any_chunk(spec, mapping)]
+        spec.validate_files(mapping, opened)
+        found = {index: RecordChunk(spec, mapping, chunks[index]) for index in opened}
+        first = next(iter(found))
+        for index, chunk in found.items():
+            if chunk.num_rows != found[first].num_rows:
+                raise ValueError(
+                    f"{spec.origin}: source_spec: mapping '{mapping}': feature "
+                    f"'{chunks[first].features[0]}' has {found[first].num_rows} rows and feature "
+                    f"'{chunks[index].features[0]}' has {chunk.num_rows}; allowed: equally many. "
+                    "Is a file missing or cut off?"
+                )
+            folder = (spec.base_directory / chunks[index].files[0]).parent.parent
+            length = read_length(folder)
+            if length not in (None, chunk.num_prebatches):
+                raise ValueError(
+                    f"{folder / LENGTH_FILE} says {length} prebatches, and the files of feature "
+                    f"'{chunks[index].features[0]}' have {chunk.num_prebatches}; is a file missing "
+                    "or cut off? Or correct the number"
+                )
+        return {index: found[index] for index in used}, found[first].num_rows

@@ -1,0 +1,193 @@
+"""What lies where in a data set of split TFRecords: folders, `format.json`, `length.json`.
+
+    <mapping>/numerical/      format.json, data_0.tfrecords, data_1.tfrecords, ...
+    <mapping>/label/          the same
+    <mapping>/categorical_0/  the same, one folder a feature in the order of the channel
+    <mapping>/length.json     prebatches (records) of each of these folders
+
+The format is that of NVIDIA's DLRM_and_DCNv2, `dataloading/split_tfrecords_multihot_dataset.py`.
+"""
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dataloading.feature_spec import (
+    CATEGORICAL_CHANNEL,
+    LABEL_CHANNEL,
+    NUMERICAL_CHANNEL,
+    Chunk,
+    FeatureSpec,
+)
+
+FORMAT_FILE = "format.json"
+LENGTH_FILE = "length.json"
+CHUNK_TYPE = "tfrecord"
+_DATA_FILE = re.compile(r"data_(0|[1-9][0-9]*)\.tfrecords")
+# What the original writes; a file without one of these was not made by it or by us.
+_NEEDED = ("format", "dtype", "multihot", "feature_name", "num_features")
+
+
+@dataclass(frozen=True)
+class Format:
+    """The content of a `format.json`.
+
+    Attributes:
+        format: `tfrecords`.
+        dtype: of the stored numbers, by NumPy's name.
+        multihot: rows are ragged tensors (ids and row splits), else `[rows, num_features]`.
+        feature_name: name of the bytes feature in each record.
+        num_features: values per row; of no meaning where multihot.
+        batches_per_file: prebatches of each file but the last; readers count for themselves.
+        prebatch: rows of each prebatch but the last; for people, as above. Ours only.
+        hotness: ids of every row of a multi-hot feature, None where rows differ. Ours only: the
+            original does not say, and its multi-hot features are read as ragged ones.
+    """
+
+    format: str
+    dtype: str
+    multihot: bool
+    feature_name: str
+    num_features: int
+    batches_per_file: int | None = None
+    prebatch: int | None = None
+    hotness: int | None = None
+
+    def write(self, folder: Path) -> None:
+        (folder / FORMAT_FILE).write_text(json.dumps(asdict(self)) + "\n")
+
+
+def read_format(folder: Path) -> Format:
+    """Reads and checks the `format.json` of a folder; keys that it does not know are left alone.
+
+    Raises:
+        ValueError: it is not there, no JSON, or a value is not allowed.
+    """
+    path = folder / FORMAT_FILE
+    content = _read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: found {content!r:.100}; allowed: a mapping")
+    for key in _NEEDED:
+        if key not in content:
+            raise ValueError(f"{path}: {key} is missing; needed: {', '.join(_NEEDED)}")
+    rules = {
+        "format": (lambda v: v == "tfrecords", "tfrecords"),
+        "dtype": (_is_number_dtype, "a dtype of numbers, such as int32"),
+        "multihot": (lambda v: isinstance(v, bool), "true or false"),
+        "feature_name": (lambda v: isinstance(v, str), "a string"),
+        "num_features": (_is_count, "a whole number, 0 or more"),
+        "batches_per_file": (_is_count_or_none, "a whole number, 1 or more"),
+        "prebatch": (_is_count_or_none, "a whole number, 1 or more"),
+        "hotness": (_is_count_or_none, "null or a whole number, 1 or more"),
+    }
+    for key, (holds, allowed) in rules.items():
+        if key in content and not holds(content[key]):
+            raise ValueError(f"{path}: {key} is {content[key]!r:.100}; allowed: {allowed}")
+    return Format(**{key: content[key] for key in rules if key in content})
+
+
+def read_length(folder: Path) -> int | None:
+    """Prebatches of a mapping, from its `length.json`; None where there is none.
+
+    Raises:
+        ValueError: it is no whole number.
+    """
+    path = folder / LENGTH_FILE
+    if not path.exists():
+        return None
+    length = _read_json(path)
+    if not _is_count(length):
+        raise ValueError(f"{path}: found {length!r:.100}; allowed: a whole number, 0 or more")
+    return length
+
+
+def write_length(folder: Path, length: int) -> None:
+    (folder / LENGTH_FILE).write_text(json.dumps(length))
+
+
+def folders_of(spec: FeatureSpec) -> dict[str, tuple[str, ...]]:
+    """Folder within a mapping -> the features that it stores; `label` may be absent."""
+    folders = {"label": spec.channel_spec.get(LABEL_CHANNEL, ())}
+    folders["numerical"] = spec.channel(NUMERICAL_CHANNEL)
+    for index, feature in enumerate(spec.channel(CATEGORICAL_CHANNEL)):
+        folders[f"categorical_{index}"] = (feature,)
+    return {folder: features for folder, features in folders.items() if features}
+
+
+def spec_of_folders(spec: FeatureSpec) -> FeatureSpec:
+    """The spec with a source_spec that names the split TFRecords beside it.
+
+    A spec with `tfrecord` chunks comes back as it is. Data sets of the original have the
+    source_spec of the files that they were made of, or none: there the folders say what is stored.
+
+    Raises:
+        ValueError: there is no such folder, or one lacks a file.
+    """
+    if any(chunk.type == CHUNK_TYPE for chunks in spec.source_spec.values() for chunk in chunks):
+        return spec
+    wanted = folders_of(spec)
+    sources = {}
+    base = spec.base_directory
+    for folder in sorted(base.iterdir()) if base.is_dir() else ():
+        if any((folder / name / FORMAT_FILE).is_file() for name in wanted):
+            sources[folder.name] = [
+                Chunk(CHUNK_TYPE, features, tuple(_data_files(base, f"{folder.name}/{name}")))
+                for name, features in wanted.items()
+                if name != "label" or (folder / name).is_dir()
+            ]
+    if not sources:
+        raise ValueError(
+            f"{spec.origin}: source_spec names no chunk of type {CHUNK_TYPE}, and no folder beside "
+            f"it holds split TFRecords (a file such as train/label/{FORMAT_FILE}); make them "
+            "with python -m dataloading.transcribe, or read split binaries with --dataset_type "
+            "tf_raw"
+        )
+    return FeatureSpec(
+        spec.feature_spec, sources, spec.channel_spec, spec.metadata, base, spec.origin
+    )
+
+
+def _data_files(base: Path, folder: str) -> list[str]:
+    """`data_0.tfrecords`, `data_1.tfrecords`, ... of a folder, by number, as a spec names them."""
+    found = {}
+    if (base / folder).is_dir():
+        for path in (base / folder).iterdir():
+            if match := _DATA_FILE.fullmatch(path.name):
+                found[int(match[1])] = path.name
+    for number in range(max(found, default=0) + 1):
+        if number not in found:
+            raise ValueError(
+                f"{base / folder}: file data_{number}.tfrecords is not there; the files of a "
+                "folder are numbered from 0 without a gap"
+            )
+    return [f"{folder}/{found[number]}" for number in sorted(found)]
+
+
+def _read_json(path: Path):
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise ValueError(
+            f"{path} is not there ({error.strerror}); it says how the TFRecord files beside it are "
+            "to be read"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a JSON file ({error})") from None
+
+
+def _is_count(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_count_or_none(value) -> bool:
+    return value is None or (_is_count(value) and value > 0)
+
+
+def _is_number_dtype(value) -> bool:
+    try:
+        return isinstance(value, str) and np.dtype(value).kind in "biuf"
+    except TypeError:
+        return False

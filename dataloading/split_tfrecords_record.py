@@ -1,0 +1,187 @@
+"""Where the numbers of a tensor lie in a TFRecord: framing, checksums, Example, TensorProto.
+
+A record of split TFRecords is, from the outside in:
+
+    length uint64 | its masked CRC32C uint32 | content | its masked CRC32C uint32
+    content: tf.train.Example with one bytes feature, `tf.io.serialize_tensor` of a prebatch
+    multi-hot prebatch: a string tensor of two serialized tensors, ids and row splits
+
+Nothing is copied: the functions find offsets, and the loader takes the bytes from there.
+"""
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import google_crc32c
+import numpy as np
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+# Numbers of tensorflow.DataType.
+_STRING = 7
+DTYPES = {
+    1: np.dtype("<f4"),
+    2: np.dtype("<f8"),
+    3: np.dtype("<i4"),
+    4: np.dtype("u1"),
+    5: np.dtype("<i2"),
+    6: np.dtype("i1"),
+    9: np.dtype("<i8"),
+    10: np.dtype("u1"),  # a stored bool is a byte; readers check that it is 0 or 1
+    19: np.dtype("<f2"),
+}
+# Field numbers of tf.train.Example > Features > map entry > Feature > BytesList, and TensorProto.
+_FEATURES, _ENTRY, _KEY, _VALUE, _BYTES_LIST, _BYTES = 1, 1, 1, 2, 1, 1
+_DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
+_DIMENSION, _SIZE = 2, 1
+# Kinds of fields ("wire types").
+_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+
+
+class Malformed(Exception):
+    """A record is not what it should be; the text says in what way."""
+
+
+class Tensor(NamedTuple):
+    """A tensor of numbers inside a buffer: its elements are at `offset`, row after row."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
+    """(start, stop) of the content of each record of a file's bytes, uint8 `[size]`.
+
+    Raises:
+        Malformed: a length's checksum differs, or the file ends within a record.
+    """
+    position, end = 0, len(content)
+    while position < end:
+        start = position + HEADER_BYTES
+        if start > end:
+            raise Malformed(f"is cut off: its last {end - position} bytes are no whole record")
+        header = content[position:start].tobytes()
+        length, checksum = struct.unpack("<QI", header)
+        if masked_crc32c(header[:8]) != checksum:
+            raise Malformed(f"is damaged, or no TFRecord file: byte {position} begins no record")
+        if start + length + FOOTER_BYTES > end:
+            raise Malformed(
+                f"is cut off: a record of {length} bytes begins at byte {position}, and "
+                f"{end - start} bytes follow"
+            )
+        yield start, start + length
+        position = start + length + FOOTER_BYTES
+
+
+def is_whole(content: np.ndarray, start: int, stop: int) -> bool:
+    """Whether a record's content is what its checksum was computed of."""
+    (checksum,) = struct.unpack("<I", content[stop : stop + FOOTER_BYTES].tobytes())
+    return masked_crc32c(content[start:stop]) == checksum
+
+
+def masked_crc32c(content) -> int:
+    """The checksum of TFRecord files: CRC32C, rotated by 15 bits, plus a constant."""
+    checksum = google_crc32c.value(content)
+    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def tensors_of(content: memoryview, start: int, stop: int, feature: str) -> list[Tensor]:
+    """The tensor of a record, or the two of a multi-hot one.
+
+    Args:
+        content: bytes of the file.
+        start, stop: of the record's content.
+        feature: name of the bytes feature.
+
+    Raises:
+        Malformed: the content is no such Example.
+    """
+    for span in _spans(content, start, stop, _FEATURES):
+        for entry in _spans(content, *span, _ENTRY):
+            fields = dict(_fields(content, *entry))
+            if bytes(content[slice(*_span(fields.get(_KEY)))]) != feature.encode():
+                continue
+            (value,) = _spans(content, *_span(fields.get(_VALUE)), _BYTES_LIST) or [None]
+            (tensor,) = _spans(content, *_span(value), _BYTES) or [None]
+            return _tensors(content, *_span(tensor))
+    raise Malformed(f"holds no bytes feature '{feature}'")
+
+
+def _tensors(content: memoryview, start: int, stop: int) -> list[Tensor]:
+    """What one TensorProto holds: numbers, or in its strings the TensorProtos of numbers."""
+    number, sizes, place, strings = None, [], None, []
+    for field, value in _fields(content, start, stop):
+        if field == _DTYPE:
+            number = value
+        elif field == _SHAPE:
+            for dimension in _spans(content, *_span(value), _DIMENSION):
+                sizes.append(dict(_fields(content, *dimension)).get(_SIZE, 0))
+        elif field == _CONTENT:
+            place = _span(value)
+        elif field == _STRINGS:
+            strings.append(_span(value))
+    if number == _STRING:
+        return [tensor for span in strings for tensor in _tensors(content, *span)]
+    if number not in DTYPES:
+        raise Malformed(f"holds a tensor of TensorFlow's dtype number {number}")
+    found = Tensor(DTYPES[number], tuple(sizes), place[0] if place else start)
+    held = place[1] - place[0] if place else 0
+    if found.size * found.dtype.itemsize != held:
+        raise Malformed(
+            f"holds a tensor of shape {list(found.shape)} and dtype {found.dtype} in {held} bytes"
+        )
+    return [found]
+
+
+def _spans(content: memoryview, start: int, stop: int, wanted: int) -> list[tuple[int, int]]:
+    """(start, stop) of each delimited field with this number."""
+    return [_span(value) for field, value in _fields(content, start, stop) if field == wanted]
+
+
+def _span(value) -> tuple[int, int]:
+    if not isinstance(value, tuple):
+        raise Malformed("holds no Example of one serialized tensor")
+    return value
+
+
+def _fields(content: memoryview, start: int, stop: int) -> Iterator[tuple[int, object]]:
+    """(number, value) of each field of a protocol buffer message.
+
+    The value of a delimited field is its (start, stop), that of a fixed one None.
+    """
+    while start < stop:
+        tag, start = _varint(content, start, stop)
+        kind, value = tag & 7, None
+        if kind == _VARINT:
+            value, start = _varint(content, start, stop)
+        elif kind == _DELIMITED:
+            length, begin = _varint(content, start, stop)
+            start = begin + length
+            value = (begin, start)
+        elif kind in (_FIXED32, _FIXED64):
+            start += 4 if kind == _FIXED32 else 8
+        else:
+            raise Malformed("holds no protocol buffer message")
+        if start > stop:
+            raise Malformed("holds a message that ends within a field")
+        yield tag >> 3, value
+
+
+def _varint(content: memoryview, start: int, stop: int) -> tuple[int, int]:
+    """(number, the position behind it) of seven bits a byte, lowest first."""
+    number = shift = 0
+    while start < stop and shift < 64:
+        byte = content[start]
+        number |= (byte & 0x7F) << shift
+        start, shift = start + 1, shift + 7
+        if byte < 0x80:
+            return number, start
+    raise Malformed("holds a number without an end")

@@ -1,0 +1,257 @@
+"""Your own CSV or Parquet files -> a data set of split binaries that `dlrm.py` trains on.
+
+    python -m dataloading.transcode --input raw --output data/mine --categorify all
+
+`docs/your_own_data.md` explains the simplified feature spec beside the raw files.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from dataloading import spec_rules
+from dataloading.feature_spec import CATEGORICAL_CHANNEL, TRAIN, FeatureSpec
+from dataloading.output_folder import SPEC_FILE, check_replaceable
+from dataloading.transcode_rows import METADATA, Encoding, transcode
+from dataloading.transcode_spec import RawSpec
+from dataloading.vocabulary import MIN_MEMORY_BYTES
+
+ALL = "all"
+_UNITS = {"MB": 10**6, "GB": 10**9, "MIB": 1 << 20, "GIB": 1 << 30}
+# With an id this large and so few rows, most rows of the table would never be trained.
+_SPARSE_CARDINALITY = 1_000_000
+_SPARSE_FACTOR = 100
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
+    otherwise."""
+    try:
+        print(run(_parser().parse_args(argv)))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; nothing was written under --output", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run(flags: argparse.Namespace) -> str:
+    """Transcodes as the flags say; returns what was made, for people."""
+    if Path(flags.feature_spec_out).name != flags.feature_spec_out:
+        raise ValueError(
+            f"--feature_spec_out is {flags.feature_spec_out}; allowed: a file name without a "
+            "folder, the file is in --output"
+        )
+    if flags.chunk_size < 1:
+        raise ValueError(f"--chunk_size is {flags.chunk_size}; allowed: 1 or more")
+    output = Path(flags.output)
+    check_replaceable(output, flags.overwrite)  # before hours of reading
+    spec = RawSpec.from_yaml(Path(flags.input) / flags.feature_spec_in)
+    if flags.vocabulary is None:
+        encoding = new_encoding(spec, flags)
+    else:
+        spec, encoding = known_encoding(spec, flags)
+    if flags.memory_limit is not None and not encoding.categorify:
+        raise ValueError("--memory_limit is for counting and looking up the values of --categorify")
+    memory_limit_bytes = parse_bytes("1GB" if flags.memory_limit is None else flags.memory_limit)
+    written = transcode(
+        spec,
+        encoding,
+        output,
+        spec_file=flags.feature_spec_out,
+        chunk_size=flags.chunk_size,
+        memory_limit_bytes=memory_limit_bytes,
+        overwrite=flags.overwrite,
+    )
+    return summary(spec, written, output)
+
+
+def new_encoding(spec: RawSpec, flags: argparse.Namespace) -> Encoding:
+    """What --categorify, --frequency_threshold and --hash_buckets say of this data."""
+    buckets = parse_buckets(flags.hash_buckets)
+    names = [] if flags.categorify is None else flags.categorify.split(",")
+    if names == [ALL]:
+        names = [name for name in spec.channels[CATEGORICAL_CHANNEL] if name not in buckets]
+    for flag, features in (("categorify", names), ("hash_buckets", buckets)):
+        for name in features:
+            if name not in spec.channels[CATEGORICAL_CHANNEL]:
+                raise ValueError(
+                    f"--{flag} names '{name}'; the categorical features of {spec.origin} are "
+                    f"{spec_rules.listing(spec.channels[CATEGORICAL_CHANNEL])}"
+                    + spec_rules.suggestion(name, spec.channels[CATEGORICAL_CHANNEL])
+                )
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--categorify names '{name}' twice; allowed: once")
+        if name in buckets:
+            raise ValueError(f"--categorify and --hash_buckets both name '{name}'; allowed: one")
+        if "cardinality" in spec.features[name]:
+            raise ValueError(
+                f"--categorify {name}: {spec.origin} gives it the cardinality "
+                f"{spec.features[name]['cardinality']}, but it follows from the values: write "
+                "'cardinality: auto'"
+            )
+    for name, count in buckets.items():
+        if spec.features[name].get("cardinality", count) != count:
+            raise ValueError(
+                f"--hash_buckets {name}={count}: {spec.origin} gives it the cardinality "
+                f"{spec.features[name]['cardinality']}; write 'cardinality: auto'"
+            )
+    if names and TRAIN not in spec.sources:
+        raise ValueError(
+            f"--categorify counts values in the mapping '{TRAIN}'; {spec.origin} has "
+            f"{spec_rules.listing(spec.sources)}. To encode more rows as an earlier data set has "
+            "them, use --vocabulary"
+        )
+    threshold = flags.frequency_threshold
+    if threshold is not None and not names:
+        raise ValueError(
+            "--frequency_threshold is for the values of --categorify, which names none"
+        )
+    if threshold is not None and threshold < 0:
+        raise ValueError(f"--frequency_threshold is {threshold}; allowed: 0 or more")
+    return Encoding(tuple(names), threshold or 0, buckets)
+
+
+def known_encoding(spec: RawSpec, flags: argparse.Namespace) -> tuple[RawSpec, Encoding]:
+    """The encoding of an earlier data set (--vocabulary), and the raw data as more rows of it."""
+    for name in ("categorify", "hash_buckets", "frequency_threshold"):
+        if getattr(flags, name) is not None:
+            raise ValueError(
+                f"--{name} and --vocabulary: the encoding is that of {flags.vocabulary}; give one "
+                "of the two"
+            )
+    folder = Path(flags.vocabulary)
+    known = FeatureSpec.from_yaml(folder / SPEC_FILE)
+    own = known.metadata.get(METADATA)
+    parts = ("vocabulary", "hash_buckets")
+    if not isinstance(own, dict) or not all(isinstance(own.get(part), dict) for part in parts):
+        raise ValueError(
+            f"--vocabulary {folder}: is no data set of dataloading.transcode (its {SPEC_FILE} has "
+            f"no metadata '{METADATA}')"
+        )
+    files = {name: folder / file for name, file in own["vocabulary"].items()}
+    return spec.as_in(known), Encoding(
+        categorify=tuple(files), hash_buckets=own["hash_buckets"], vocabularies=files
+    )
+
+
+def parse_buckets(text: str | None) -> dict[str, int]:
+    """feature -> buckets, from `feature=N,feature=N`."""
+    buckets = {}
+    for item in text.split(",") if text else ():
+        name, _, count = item.rpartition("=")
+        valid = name and count.isdecimal() and 1 <= int(count) < 1 << 63
+        if not valid or name in buckets:
+            raise ValueError(
+                f"--hash_buckets has '{item}'; allowed: feature=N with N from 1 to 2^63 - 1, "
+                "comma-separated, each feature once"
+            )
+        buckets[name] = int(count)
+    return buckets
+
+
+def parse_bytes(text: str) -> int:
+    """A size like 500MB, 1.5GB, 512MiB or 2GiB in bytes."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([MG]i?B)", text, re.IGNORECASE)
+    size = round(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
+    if size < MIN_MEMORY_BYTES:
+        raise ValueError(
+            f"--memory_limit is '{text}'; allowed: a size like 1GB, {MIN_MEMORY_BYTES >> 20}MiB "
+            "or more"
+        )
+    return size
+
+
+def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
+    """What was made, and what the reader should know of it."""
+    own = written.metadata[METADATA]
+    lines = []
+    for mapping, rows in own["rows"].items():
+        rate = own["click_rate"].get(mapping)
+        lines.append(
+            f"{mapping}: {rows:,} rows, "
+            + ("no label" if rate is None else f"click rate {rate:.4f}")
+        )
+    for name in written.channel(CATEGORICAL_CHANNEL):
+        cardinality = written.cardinality(name)
+        how = "vocabulary" if name in own["vocabulary"] else ""
+        how = "hashed" if name in own["hash_buckets"] else how
+        lines.append(f"{name}: cardinality {cardinality:,}" + (f", {how}" if how else ""))
+        few = cardinality > _SPARSE_FACTOR * max(own["rows"].values())
+        if not how and cardinality > _SPARSE_CARDINALITY and few:
+            lines.append(
+                f"note: '{name}' has few rows for its largest id, {cardinality - 1:,}; its table "
+                "has a row for each id up to that: --categorify makes it small"
+            )
+    if spec.unused:
+        lines.append(f"left out, in no channel: {spec_rules.listing(spec.unused)}")
+    return "\n".join([*lines, f"written: {output}"])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dataloading.transcode",
+        description="Transcodes CSV or Parquet files with a simplified feature spec into split "
+        "binaries with a feature spec. --output appears when it is whole.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--input", required=True, metavar="DIR", help="folder of the raw data")
+    add(
+        "--feature_spec_in",
+        default=SPEC_FILE,
+        metavar="FILE",
+        help="its simplified feature spec, relative to --input (default %(default)s)",
+    )
+    add("--output", required=True, metavar="DIR", help="folder of the data set; new or empty")
+    add(
+        "--feature_spec_out",
+        default=SPEC_FILE,
+        metavar="FILE",
+        help="name of its feature spec (default %(default)s)",
+    )
+    add(
+        "--chunk_size",
+        type=int,
+        default=65_536,
+        metavar="ROWS",
+        help="the most rows to work on at a time (default %(default)s)",
+    )
+    add(
+        "--categorify",
+        metavar="FEATURES",
+        help=f"features, comma-separated, or '{ALL}' categorical ones: texts or any whole numbers "
+        "become ids by falling count in the training rows; 0 is for missing and unknown values",
+    )
+    add(
+        "--frequency_threshold",
+        type=int,
+        metavar="T",
+        help="with --categorify: values seen fewer than T times become id 0 (default 0)",
+    )
+    add(
+        "--hash_buckets",
+        metavar="FEATURE=N",
+        help="features whose id is a hash of the value, modulo N; comma-separated",
+    )
+    add(
+        "--vocabulary",
+        metavar="DIR",
+        help="encode as this data set of an earlier run is encoded, to predict more rows",
+    )
+    add(
+        "--memory_limit",
+        metavar="SIZE",
+        help="memory to count and look up the values of --categorify (default 1GB); the rest takes "
+        "some 350 MB",
+    )
+    add("--overwrite", action="store_true", help="replace a data set at --output, at the end")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""The simplified feature spec of raw data: what `transcode` reads and `gen_csv` writes files for.
+
+It has the sections of a feature spec, with less to say: dtypes are optional, a cardinality may be
+`auto` or absent, chunks are CSV or Parquet. `docs/your_own_data.md` describes it.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dataloading import spec_rules, spec_yaml
+from dataloading.feature_spec import (
+    CATEGORICAL_CHANNEL,
+    LABEL_CHANNEL,
+    NUMERICAL_CHANNEL,
+    FeatureSpec,
+)
+
+CHANNELS = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
+CSV = "csv"
+PARQUET = "parquet"
+AUTO = "auto"
+_OPTIONS = ("header", "delimiter")  # keys of a CSV chunk beside those of every chunk
+_DEFAULT_DTYPES = {NUMERICAL_CHANNEL: "float16", LABEL_CHANNEL: "bool"}
+_ALLOWED_KINDS = {NUMERICAL_CHANNEL: "f", CATEGORICAL_CHANNEL: "biu", LABEL_CHANNEL: "biuf"}
+
+
+@dataclass(frozen=True)
+class RawChunk:
+    """Columns of raw files.
+
+    type: `csv` or `parquet`.
+    features: the columns that are read; of CSV files without a header, all of them, in order.
+    files: paths relative to the folder of the YAML file; the rows of the first come first.
+    header: whether the first line of each CSV file names its columns.
+    delimiter: between the fields of a CSV line.
+    """
+
+    type: str
+    features: tuple[str, ...]
+    files: tuple[str, ...]
+    header: bool = False
+    delimiter: str = ","
+
+
+@dataclass(frozen=True)
+class RawSpec:
+    """A simplified feature spec in normal form.
+
+    features: the features of the three channels -> keys of a feature spec; `dtype` and
+        `cardinality` are absent where they follow from the data.
+    unused: features that are stored and in no channel.
+    sources: mapping name -> chunks.
+    channels: the three of `CHANNELS`, each perhaps empty; a label is one feature of one value.
+    """
+
+    features: dict[str, dict]
+    unused: tuple[str, ...]
+    sources: dict[str, tuple[RawChunk, ...]]
+    channels: dict[str, tuple[str, ...]]
+    metadata: dict
+    base_directory: Path
+    origin: str
+
+    @classmethod
+    def from_yaml(cls, path) -> "RawSpec":
+        """Reads and checks a YAML file.
+
+        Raises:
+            ValueError: a rule is broken; the message names file, section, feature and way out.
+        """
+        path = Path(path)
+        origin = str(path)
+        content = spec_yaml.read_mapping(path)
+        spec_rules.check_sections(content, origin)
+        raw = _without_auto(content["feature_spec"], origin)
+        # The rules want a dtype; one that nobody gave holds any id and goes again below.
+        complete = {
+            name: {"dtype": "int64", **keys} if isinstance(keys, dict) else keys
+            for name, keys in raw.items()
+        }
+        features = spec_rules.features_section(complete, origin)
+        for name in features:
+            if "dtype" not in raw[name]:
+                del features[name]["dtype"]
+        channels = _channels(content["channel_spec"], features, origin)
+        sources = _sources(content["source_spec"], complete, channels[LABEL_CHANNEL], origin)
+        used = [name for names in channels.values() for name in names]
+        for channel, names in channels.items():
+            for name in names:
+                where = f"{origin}: feature_spec: feature '{name}'"
+                features[name] = _completed(features[name], channel, where)
+        metadata = content.get("metadata") or {}
+        if not isinstance(metadata, dict):
+            raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; allowed: a mapping")
+        return cls(
+            features={name: keys for name, keys in features.items() if name in used},
+            unused=tuple(name for name in features if name not in used),
+            sources=sources,
+            channels=channels,
+            metadata=spec_rules.plain_value(metadata, f"{origin}: metadata"),
+            base_directory=path.parent,
+            origin=origin,
+        )
+
+    def hotness(self, feature: str) -> int:
+        """Values per row."""
+        keys = self.features[feature]
+        return keys.get("hotness", math.prod(keys.get("dimensions", ())))
+
+    def has(self, mapping: str, feature: str) -> bool:
+        """Whether a mapping stores a feature; each stores all but perhaps the label."""
+        return any(feature in chunk.features for chunk in self.sources[mapping])
+
+    def as_in(self, known: FeatureSpec) -> "RawSpec":
+        """This data as more rows of a prepared data set: dtypes, cardinalities and order are its.
+
+        Raises:
+            ValueError: a feature is missing or not in the data set, or is another one there.
+        """
+        features, channels = {}, {}
+        for channel in CHANNELS:
+            names = known.channel_spec.get(channel, ())
+            if channel == LABEL_CHANNEL and not self.channels[channel]:
+                names = ()
+            if set(names) != set(self.channels[channel]):
+                raise ValueError(
+                    f"{self.origin}: channel_spec: channel '{channel}' has "
+                    f"{spec_rules.listing(self.channels[channel])}; {known.origin} has "
+                    f"{spec_rules.listing(names)}; allowed: the same features, in any order"
+                )
+            channels[channel] = names
+            for name in names:
+                if self.hotness(name) != known.hotness(name):
+                    raise ValueError(
+                        f"{self.origin}: feature_spec: feature '{name}': hotness is "
+                        f"{self.hotness(name)}; it is {known.hotness(name)} in {known.origin}"
+                    )
+                features[name] = known.feature_spec[name]
+                given = self.features[name].get("cardinality")
+                if given not in (None, features[name].get("cardinality")):
+                    raise ValueError(
+                        f"{self.origin}: feature_spec: feature '{name}': cardinality is {given}; "
+                        f"it is {features[name].get('cardinality')} in {known.origin}, leave it out"
+                    )
+        return RawSpec(
+            features,
+            self.unused,
+            self.sources,
+            channels,
+            self.metadata,
+            self.base_directory,
+            self.origin,
+        )
+
+
+def _without_auto(raw, origin: str) -> dict:
+    """The section `feature_spec` without `cardinality: auto`; a feature without keys is {}."""
+    if not isinstance(raw, dict):
+        spec_rules.features_section(raw, origin)  # says what is wrong
+    features = {}
+    for name, keys in raw.items():
+        features[name] = {} if keys is None else keys
+        if isinstance(keys, dict) and keys.get("cardinality") == AUTO:
+            features[name] = {key: keys[key] for key in keys if key != "cardinality"}
+    return features
+
+
+def _channels(raw, features: dict, origin: str) -> dict[str, tuple[str, ...]]:
+    given = spec_rules.channels_section(raw, features, origin)
+    for channel in given:
+        if channel not in CHANNELS:
+            raise ValueError(
+                f"{origin}: channel_spec: unknown channel '{channel}'; raw data has the channels "
+                f"{', '.join(CHANNELS)}" + spec_rules.suggestion(channel, CHANNELS)
+            )
+    channels = {channel: given.get(channel, ()) for channel in CHANNELS}
+    names = [name for channel in CHANNELS for name in channels[channel]]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"{origin}: channel_spec: feature '{name}' is in two channels; allowed: one"
+            )
+    if not channels[NUMERICAL_CHANNEL] and not channels[CATEGORICAL_CHANNEL]:
+        raise ValueError(
+            f"{origin}: channel_spec: neither numerical nor categorical features; a model needs "
+            "one of either at least"
+        )
+    if len(channels[LABEL_CHANNEL]) > 1:
+        raise ValueError(
+            f"{origin}: channel_spec: channel '{LABEL_CHANNEL}': "
+            f"{spec_rules.listing(channels[LABEL_CHANNEL])}; allowed: one feature"
+        )
+    return channels
+
+
+def _completed(keys: dict, channel: str, where: str) -> dict:
+    """The keys of a feature with the dtype that its channel has where none is given."""
+    if channel != CATEGORICAL_CHANNEL:
+        if "cardinality" in keys:
+            raise ValueError(
+                f"{where}: has a cardinality and is in the channel '{channel}'; only the features "
+                f"of '{CATEGORICAL_CHANNEL}' are ids"
+            )
+        keys = {"dtype": _DEFAULT_DTYPES[channel], **keys}
+    hotness = keys.get("hotness", math.prod(keys.get("dimensions", ())))
+    if channel == LABEL_CHANNEL and hotness != 1:
+        raise ValueError(f"{where}: hotness is {hotness}; a label is one value")
+    if "dtype" in keys and np.dtype(keys["dtype"]).kind not in _ALLOWED_KINDS[channel]:
+        allowed = [d for d in spec_rules.DTYPES if np.dtype(d).kind in _ALLOWED_KINDS[channel]]
+        raise ValueError(
+            f"{where}: dtype {keys['dtype']} in the channel '{channel}'; allowed: "
+            f"{', '.join(allowed)}"
+        )
+    return keys
+
+
+def _sources(raw, features: dict, labels: tuple[str, ...], origin: str) -> dict:
+    """Mappings of `RawChunk`s. What all chunks share, the format's own rules check."""
+    if not raw:
+        raise ValueError(
+            f"{origin}: source_spec: nothing there; raw data has a mapping, say 'train', with its "
+            "chunks"
+        )
+    if not isinstance(raw, dict) or not all(isinstance(chunks, list) for chunks in raw.values()):
+        spec_rules.sources_section(raw, features, labels, origin)  # says what is wrong
+    options, plain = {}, {}
+    for mapping, chunks in raw.items():
+        if isinstance(mapping, str) and ("/" in mapping or mapping.startswith(".")):
+            raise ValueError(
+                f"{origin}: source_spec: mapping '{mapping}'; a mapping becomes a folder: allowed "
+                "are names without '/' that do not start with '.'"
+            )
+        plain[mapping] = []
+        for index, chunk in enumerate(chunks):
+            where = f"{origin}: source_spec: mapping '{mapping}': chunk {index}"
+            if isinstance(chunk, dict):
+                options[mapping, index] = _chunk_options(chunk, where)
+                chunk = {key: value for key, value in chunk.items() if key not in _OPTIONS}
+                if "type" in chunk:
+                    chunk["type"] = CSV  # the rules of a CSV chunk are those of a Parquet one
+            plain[mapping].append(chunk)
+    checked = spec_rules.sources_section(plain, features, labels, origin)
+    return {
+        mapping: tuple(
+            RawChunk(features=chunk.features, files=chunk.files, **options[mapping, index])
+            for index, chunk in enumerate(chunks)
+        )
+        for mapping, chunks in checked.items()
+    }
+
+
+def _chunk_options(chunk: dict, where: str) -> dict:
+    """Type, header and delimiter of a chunk."""
+    kind = chunk.get("type", CSV)  # that it is missing, the format's rules say
+    if kind not in (CSV, PARQUET):
+        raise ValueError(
+            f"{where}: type is {kind!r}; raw data is {CSV} or {PARQUET}"
+            + spec_rules.suggestion(kind, (CSV, PARQUET))
+        )
+    given = {name: chunk[name] for name in _OPTIONS if name in chunk}
+    if kind == PARQUET and given:
+        raise ValueError(f"{where}: {', '.join(given)}: only CSV files have that; remove it")
+    if not isinstance(given.get("header", False), bool):
+        raise ValueError(
+            f"{where}: header is {given['header']!r}; allowed: true (the first line of each file "
+            "names its columns) or false"
+        )
+    delimiter = given.get("delimiter", ",")
+    if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n;':
+        raise ValueError(
+            f"{where}: delimiter is {delimiter!r}; allowed: one ASCII character but no quotation "
+            'mark, line end or semicolon, which is between the values of one field, e.g. "\\t"'
+        )
+    return {"type": kind, **given}

@@ -1,0 +1,188 @@
+"""Arrow columns to the numbers that are stored, or what is wrong with the first bad value."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SEPARATOR = ";"  # between the values of one CSV field, where the hotness is above 1
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
+
+
+class BadValue(Exception):
+    """A value that breaks a rule.
+
+    index: its number among the values, counted from 0; what `flat` raises says the row.
+    found, rule: for the message.
+    """
+
+    def __init__(self, index: int, found: str, rule: str):
+        super().__init__(found, rule)
+        self.index, self.found, self.rule = int(index), found, rule
+
+
+def flat(column: pa.Array, hotness: int) -> pa.Array:
+    """The values of all rows one behind the other, `hotness` a row; bytes become text.
+
+    Raises:
+        BadValue: `index` is a row.
+    """
+    column = _decoded(column)
+    if _is_text(column) and hotness > 1:
+        column = pc.split_pattern(column, SEPARATOR)
+    if any(kind(column.type) for kind in _LISTS):
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        bad = lengths != hotness
+        if bad.any():
+            row = np.argmax(bad)
+            raise BadValue(
+                row,
+                f"{lengths[row]} values",
+                f"the feature's hotness is {hotness}: as many values in a list (in CSV files with "
+                f"'{SEPARATOR}' between them)",
+            )
+        try:
+            return _decoded(column.flatten())
+        except BadValue as bad_value:
+            bad_value.index //= hotness
+            raise
+    if hotness > 1:
+        raise BadValue(0, f"one {column.type}", f"the feature's hotness is {hotness}: use a list")
+    return column
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        column = _converted(column, pa.string(), "UTF-8 text")
+    return column
+
+
+def numericals(values: pa.Array, dtype: np.dtype) -> np.ndarray:
+    """Finite numbers, rounded once to `dtype`, as float64 rounds to it."""
+    _check_present(values, "write 0 or a mean for it")
+    if _is_text(values):
+        numbers = _converted(_trimmed(values), pa.float64(), "a number")
+    elif _is_number(values):
+        numbers = values.cast(pa.float64(), safe=False)
+    else:
+        raise BadValue(0, f"a {values.type}", "numericals are numbers: convert the column")
+    numbers = numbers.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        stored = numbers.astype(dtype)
+    fits = np.abs(stored.astype(np.float64)) <= _LARGEST  # False for NaN
+    if not fits.all():
+        index = np.argmin(fits)
+        rule = "numericals are finite: write 0 or a mean for it"
+        if np.isfinite(numbers[index]):
+            largest = min(_LARGEST, float(np.finfo(dtype).max))
+            rule = f"{np.dtype(dtype)} holds up to {largest:g}: scale it (say, its logarithm)"
+            if dtype == np.float16:
+                rule += ", or give the feature 'dtype: float32' in the feature spec"
+        raise BadValue(index, f"{numbers[index]:g}", rule)
+    return stored
+
+
+def ids(values: pa.Array, cardinality: int | None) -> np.ndarray:
+    """Ids, int64, in [0, cardinality); None: any id of 0 or more."""
+    way_out = "; turn such values into ids with --categorify or --hash_buckets"
+    _check_present(values, "give it an id of its own, or use --categorify")
+    if _is_text(values):
+        values = _trimmed(values)
+        hexadecimal = pc.match_substring(values, "x", ignore_case=True)
+        if pc.any(hexadecimal).as_py():
+            index = pc.index(hexadecimal, True).as_py()
+            raise BadValue(index, repr(values[index].as_py()), "ids are whole numbers" + way_out)
+        numbers = _converted(values, pa.int64(), "a whole number below 2^63", way_out)
+    elif pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
+        numbers = _converted(values, pa.int64(), "below 2^63", way_out)
+    else:
+        raise BadValue(0, f"a {values.type}", "ids are whole numbers: convert the column" + way_out)
+    numbers = numbers.to_numpy(zero_copy_only=False)
+    if not len(numbers):
+        return numbers
+    top = np.iinfo(np.int64).max if cardinality is None else cardinality
+    if numbers.min() < 0 or numbers.max() >= top:
+        index = np.argmax((numbers < 0) | (numbers >= top))
+        if numbers[index] < 0:
+            rule = "ids are 0 or more" + way_out
+        else:
+            rule = f"ids lie in [0, {top}): raise the cardinality, or write 'cardinality: auto'"
+        raise BadValue(index, str(numbers[index]), rule)
+    return numbers
+
+
+def labels(values: pa.Array, dtype: np.dtype) -> np.ndarray:
+    """Labels, 0 or 1, as `dtype`."""
+    _check_present(values, "rows without labels can only be predicted: leave the label out")
+    if _is_text(values):
+        numbers = _converted(_trimmed(values), pa.float64(), "0 or 1")
+    elif _is_number(values):
+        numbers = values.cast(pa.float64(), safe=False)
+    else:
+        raise BadValue(0, f"a {values.type}", "labels are 0 or 1: convert the column")
+    numbers = numbers.to_numpy(zero_copy_only=False)
+    bad = (numbers != 0) & (numbers != 1)
+    if bad.any():
+        index = np.argmax(bad)
+        raise BadValue(index, f"{numbers[index]:g}", "labels are 0 or 1")
+    return numbers.astype(dtype)
+
+
+def texts(values: pa.Array) -> pa.Array:
+    """Values to look up or hash, as text; null for missing values and the empty text."""
+    if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
+        return values.cast(pa.string())
+    if pa.types.is_null(values.type):
+        return values.cast(pa.string())
+    if not _is_text(values):
+        raise BadValue(
+            0,
+            f"a {values.type}",
+            "--categorify and --hash_buckets take text and whole numbers: convert the column",
+        )
+    return pc.if_else(pc.equal(values, ""), None, values).cast(pa.string())
+
+
+def _check_present(values: pa.Array, way_out: str) -> None:
+    if values.null_count:
+        raise BadValue(pc.index(values.is_null(), True).as_py(), "no value", f"needed: {way_out}")
+
+
+def _converted(values: pa.Array, target: pa.DataType, what: str, way_out: str = "") -> pa.Array:
+    """A cast, or the first value that cannot be one."""
+    try:
+        return values.cast(target)
+    except pa.ArrowInvalid:
+        index = _first_failing(values, lambda part: part.cast(target))
+        found = repr(values[index].as_py())
+        raise BadValue(index, f"{found:.100}", f"allowed: {what}{way_out}") from None
+
+
+def _first_failing(values: pa.Array, convert: Callable) -> int:
+    """The first value that cannot be converted, of values of which one cannot, by halves."""
+    start, stop = 0, len(values)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        try:
+            convert(values.slice(start, middle - start))
+            start = middle
+        except pa.ArrowInvalid:
+            stop = middle
+    return start
+
+
+def _trimmed(values: pa.Array) -> pa.Array:
+    return pc.ascii_trim_whitespace(values)
+
+
+def _is_text(values: pa.Array) -> bool:
+    return pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+
+
+def _is_number(values: pa.Array) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(kind(values.type) for kind in kinds)

@@ -1,0 +1,311 @@
+"""A data set from one format to another: split binaries to split TFRecords, and back.
+
+    python -m dataloading.transcribe --src_dataset_path data/mine --dst_dataset_path data/records
+
+Rows go through in batches, so memory does not grow with the data; the folder appears when it is
+whole. Split binaries in the usual layout (docs/data_format.md) come back byte by byte.
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from dataloading.feature_spec import (
+    CATEGORICAL_CHANNEL,
+    LABEL_CHANNEL,
+    NUMERICAL_CHANNEL,
+    TRAIN,
+    FeatureSpec,
+)
+from dataloading.output_folder import appears_whole
+from dataloading.ragged import Ragged
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.row_dataset import Columns, RowDataset
+from dataloading.split_tfrecords import SplitTFRecordsDataset
+from dataloading.split_tfrecords_format import spec_of_folders
+from dataloading.split_tfrecords_writer import SplitTFRecordsWriter, exactly
+from dataloading.synthetic import SyntheticDataset
+from dataloading.synthetic_rows import SPLITS, stored_spec
+
+_DEFAULT_PREBATCH = 65_536
+# Beside each prepared data set: which raw value has which id.
+_VOCABULARY = "vocabulary"
+
+
+def transcribe(options: argparse.Namespace) -> str:
+    """Does what the flags say; returns what was made, for people.
+
+    Raises:
+        ValueError: flags that contradict each other, a source that cannot be read, or rows that the
+            other format cannot hold.
+    """
+    _check(options)
+    source = Path(options.src_dataset_path)
+    spec = FeatureSpec.from_yaml(source / options.src_feature_spec)
+    if options.src_dataset_type == "split_tfrecords":
+        spec = spec_of_folders(spec)
+    loaders = _open(options, spec)
+    report = []
+    with appears_whole(Path(options.dst_dataset_path)) as folder:
+        layout = _kept(spec, _metadata(spec, loaders, options.src_dataset_type))
+        if options.dst_dataset_type == "tf_raw":
+            layout = _with_equal_hotness(layout, next(iter(loaders.values()))[0])
+        sources = {}
+        for mapping, (loader, num_rows) in loaders.items():
+            if options.dst_dataset_type == "tf_raw":
+                writer = _RawBinaryWriter(folder, mapping, layout, loader.columns)
+            else:
+                prebatch = options.dst_prebatch_size or _DEFAULT_PREBATCH
+                writer = SplitTFRecordsWriter(
+                    folder,
+                    mapping,
+                    layout,
+                    loader.columns,
+                    prebatch=prebatch,
+                    batches_per_file=options.dst_batches_per_file or -(-num_rows // prebatch),
+                )
+            for start in range(0, num_rows, options.src_batch_size):
+                writer.add(loader.stored_rows(start, min(start + options.src_batch_size, num_rows)))
+            sources[mapping] = writer.close()
+            report.append(f"{mapping}: {num_rows:,} rows")
+        written = FeatureSpec(
+            layout.feature_spec, sources, layout.channel_spec, layout.metadata, folder
+        )
+        written.validate_files()
+        written.to_yaml(folder / options.dst_feature_spec)
+        if options.src_dataset_type != "synthetic" and (source / _VOCABULARY).is_dir():
+            shutil.copytree(source / _VOCABULARY, folder / _VOCABULARY)
+    if left_out := [name for name in spec.feature_spec if name not in layout.feature_spec]:
+        report.append(f"left out, because no channel has them: {', '.join(left_out)}")
+    report.append(f"written: {Path(options.dst_dataset_path) / options.dst_feature_spec}")
+    return "\n".join(report)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises ValueError for values out of range and for flags that nothing would read."""
+    for name in ("src_batch_size", "dst_prebatch_size", "dst_batches_per_file"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} is {value}; allowed: 1 or more")
+    for name in ("max_batches_train", "max_batches_test"):
+        value = getattr(options, name)
+        if value != -1 and value < 1:
+            raise ValueError(f"--{name} is {value}; allowed: 1 or more, or -1 for all")
+    for name in ("dst_prebatch_size", "dst_batches_per_file"):
+        if options.dst_dataset_type == "tf_raw" and getattr(options, name) is not None:
+            raise ValueError(f"--{name} is only read with --dst_dataset_type split_tfrecords")
+    if options.src_seed is not None and options.src_dataset_type != "synthetic":
+        raise ValueError("--src_seed is only read with --src_dataset_type synthetic")
+    if options.train_only and options.max_batches_test != -1:
+        raise ValueError("--train_only and --max_batches_test contradict each other: give one")
+    if Path(options.dst_feature_spec).name != options.dst_feature_spec:
+        raise ValueError(
+            f"--dst_feature_spec is {options.dst_feature_spec}; allowed: a file name without a "
+            "folder, the file is in --dst_dataset_path"
+        )
+    if options.src_dataset_type == "synthetic":
+        wanted = ["max_batches_train"] + ["max_batches_test"] * (not options.train_only)
+        for name in wanted:
+            if getattr(options, name) == -1:
+                raise ValueError(
+                    f"--{name} is -1, and generated rows do not end: give a number of batches"
+                    + (", or --train_only" if name == "max_batches_test" else "")
+                )
+
+
+def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[RowDataset, int]]:
+    """Of each mapping the loader and how many of its rows are wanted."""
+    found = {}
+    synthetic = options.src_dataset_type == "synthetic"
+    for mapping in SPLITS if synthetic else spec.source_spec:
+        if options.train_only and mapping != TRAIN:
+            continue
+        batches = options.max_batches_train if mapping == TRAIN else options.max_batches_test
+        if synthetic:
+            loader = SyntheticDataset(
+                spec,
+                mapping,
+                options.src_batch_size,
+                num_batches=batches,
+                seed=options.src_seed or 0,
+            )
+        else:
+            kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
+            loader = kinds[options.src_dataset_type](
+                spec, mapping, options.src_batch_size, with_labels=_has_labels(spec, mapping)
+            )
+        wanted = loader.num_rows if batches == -1 else batches * options.src_batch_size
+        found[mapping] = (loader, min(wanted, loader.num_rows))
+    if not found:
+        raise ValueError(
+            f"{spec.origin}: source_spec: there is no mapping to transcribe; there are "
+            f"{', '.join(spec.source_spec) or 'none'}"
+        )
+    return found
+
+
+def _has_labels(spec: FeatureSpec, mapping: str) -> bool:
+    labels = spec.channel_spec.get(LABEL_CHANNEL, ())
+    stored = {feature for chunk in spec.source_spec[mapping] for feature in chunk.features}
+    return bool(labels) and set(labels) <= stored
+
+
+def _metadata(spec: FeatureSpec, loaders: dict, dataset_type: str) -> dict:
+    """What is still true of the rows: not the click rate and the like of a part of a mapping."""
+    changed = {
+        mapping
+        for mapping, (loader, num_rows) in loaders.items()
+        if num_rows < loader.num_rows or dataset_type == "synthetic"
+    }
+    return {name: value for name, value in spec.metadata.items() if name not in changed}
+
+
+def _kept(spec: FeatureSpec, metadata: dict) -> FeatureSpec:
+    """The features of the three channels, in no file yet."""
+    channels = {
+        channel: spec.channel_spec.get(channel, ())
+        for channel in (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
+    }
+    used = {feature for names in channels.values() for feature in names}
+    features = {name: keys for name, keys in spec.feature_spec.items() if name in used}
+    return FeatureSpec(features, {}, channels, metadata, origin=spec.origin)
+
+
+def _with_equal_hotness(spec: FeatureSpec, loader: RowDataset) -> FeatureSpec:
+    """The spec whose hotness is that of the first row, where rows could differ."""
+    features = {name: dict(keys) for name, keys in spec.feature_spec.items()}
+    first = loader.stored_rows(0, 1)[len(loader.columns.numerical) :]
+    for feature, row in zip(spec.channel(CATEGORICAL_CHANNEL), first, strict=False):
+        if isinstance(row, Ragged) and len(row.values):
+            features[feature]["hotness"] = len(row.values)
+    return FeatureSpec(features, {}, spec.channel_spec, spec.metadata, origin=spec.origin)
+
+
+class _RawBinaryWriter:
+    """The split binaries of one mapping in the usual layout, each feature in the spec's dtype."""
+
+    def __init__(self, directory: Path, mapping: str, spec: FeatureSpec, columns: Columns):
+        self._spec, self._columns = spec, columns
+        channels = {name: list(features) for name, features in spec.channel_spec.items()}
+        layout = stored_spec(dict(spec.feature_spec), channels, [mapping]).to_dict()
+        self._chunks = layout["source_spec"][mapping]
+        if columns.label is None:
+            labels = channels[LABEL_CHANNEL]
+            self._chunks = [chunk for chunk in self._chunks if chunk["features"] != labels]
+        (directory / mapping).mkdir()
+        self._paths = [directory / chunk["files"][0] for chunk in self._chunks]
+        self._num_rows = 0
+        for path in self._paths:
+            path.touch()
+
+    def add(self, arrays: list[np.ndarray | Ragged]) -> None:
+        """Appends rows, one array per entry of the columns.
+
+        Raises:
+            ValueError: ragged rows of different lengths, or a value that its dtype does not hold.
+        """
+        rows = self._by_feature(arrays)
+        for path, chunk in zip(self._paths, self._chunks, strict=True):
+            names = chunk["features"]
+            values = [exactly(rows[name], self._spec.dtype(name), [name]) for name in names]
+            with path.open("ab") as stream:
+                stream.write(np.concatenate(values, axis=1).tobytes())
+        self._num_rows += len(values[0])
+
+    def _by_feature(self, arrays) -> dict[str, np.ndarray]:
+        """`[rows, hotness]` of each feature."""
+        rows, position = {}, 0
+        numericals = arrays[: len(self._columns.numerical)]
+        # One after the other: numericals that lie side by side came as one array.
+        flat = [array[:, [k]] for array in numericals for k in range(array.shape[1])]
+        for name in self._spec.channel(NUMERICAL_CHANNEL):
+            hotness = self._spec.hotness(name)
+            rows[name] = np.concatenate(flat[position : position + hotness], axis=1)
+            position += hotness
+        names = self._spec.channel(CATEGORICAL_CHANNEL)
+        rest = arrays[len(numericals) :]
+        for name, array in zip(names, rest, strict=False):
+            rows[name] = self._dense(name, array)
+        if self._columns.label is not None:
+            (label,) = self._spec.channel(LABEL_CHANNEL)
+            rows[label] = rest[-1]
+        return rows
+
+    def _dense(self, name: str, array: np.ndarray | Ragged) -> np.ndarray:
+        if not isinstance(array, Ragged):
+            return array
+        lengths, hotness = np.diff(array.row_splits), self._spec.hotness(name)
+        for row in np.flatnonzero(lengths != hotness)[:1]:
+            raise ValueError(
+                f"feature '{name}': row {self._num_rows + row} has {lengths[row]} ids and others "
+                f"have {hotness}; split binaries need equally many in every row: keep the data set "
+                "as split_tfrecords, or pad the rows to one length when preparing the data"
+            )
+        return array.values.reshape(-1, hotness)
+
+    def close(self) -> list[dict]:
+        """The chunks of the mapping's spec."""
+        return self._chunks
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dataloading.transcribe",
+        description="Brings a data set from one format to another.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--src_dataset_path", required=True, help="folder of the data set to read")
+    add(
+        "--src_dataset_type",
+        default="tf_raw",
+        choices=("tf_raw", "synthetic", "split_tfrecords"),
+        help="its format (default: %(default)s); synthetic generates rows of its feature spec",
+    )
+    add("--src_feature_spec", default="feature_spec.yaml", help="file name in --src_dataset_path")
+    add(
+        "--src_batch_size",
+        type=int,
+        default=65_536,
+        help="rows in memory at a time, and of a batch that --max_batches_* count",
+    )
+    add("--src_seed", type=int, help="of generated rows (default: 0)")
+    add("--dst_dataset_path", required=True, help="folder to make; must not hold files")
+    add(
+        "--dst_dataset_type",
+        default="split_tfrecords",
+        choices=("split_tfrecords", "tf_raw"),
+        help="its format (default: %(default)s)",
+    )
+    add("--dst_feature_spec", default="feature_spec.yaml", help="file name in --dst_dataset_path")
+    add(
+        "--dst_prebatch_size",
+        type=int,
+        help=f"rows of a record of split TFRecords (default: {_DEFAULT_PREBATCH})",
+    )
+    add("--dst_batches_per_file", type=int, help="records of a file (default: all in one file)")
+    add("--max_batches_train", type=int, default=-1, help="of the mapping train; -1: all")
+    add("--max_batches_test", type=int, default=-1, help="of each other mapping; -1: all")
+    add("--train_only", action="store_true", help="the mapping train only")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
+    otherwise."""
+    try:
+        print(transcribe(_parser().parse_args(argv)))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; nothing was written under --dst_dataset_path", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""`python -m dataloading.dataloader_benchmark`: what is counted, what is refused."""
+
+import itertools
+import re
+
+import pytest
+
+from dataloading import dataloader_benchmark as tool
+from dataloading.dataloader_benchmark import time_pass
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.split_tfrecords import SplitTFRecordsDataset
+from dataloading.synthetic import synthetic_spec, write_dataset
+from tests.dataloading.test_split_tfrecords import original, rows_of
+
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory):
+    """20 rows of a numerical and 1 + 3 ids."""
+    folder = tmp_path_factory.mktemp("rows") / "rows"
+    return write_dataset(folder, synthetic_spec([5, 9], [1, 3], num_numerical=1), {"train": 20})
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """9 rows; row i has 1 + i % 4 ids."""
+    folder = tmp_path_factory.mktemp("records")
+    spec = original(folder, rows_of(9))
+    spec.to_yaml(folder / "feature_spec.yaml")
+    return spec
+
+
+def test_what_is_counted(binaries, records, monkeypatch):
+    # A row: 1 float32 numerical, 4 int32 ids, label and weight of 4 bytes.
+    monkeypatch.setattr(tool.time, "perf_counter", itertools.count(0, 2).__next__)
+    loader = RawBinaryDataset(binaries, "train", 8)
+    assert time_pass(loader, 0, 0, 100) == (20, 80, 20 * 7 * 4, 2)
+    assert time_pass(loader, 0, 1, 100) == (12, 48, 12 * 7 * 4, 2)
+    assert time_pass(loader, 0, 1, 1) == (8, 32, 8 * 7 * 4, 2)
+    # Rows 4 to 8 have 5 ids of one feature, 0 + 1 + 2 + 3 + 0 of the other with 6 row splits in
+    # batches of 4 and 1; beside them 2 numericals, label and weight.
+    found = time_pass(SplitTFRecordsDataset(records, "train", 4), 0, 1, 2)
+    assert found == (5, 11, (5 * 4 + 11 + 5 + 2) * 4, 2)
+
+
+@pytest.mark.parametrize("kind", ["tf_raw", "split_tfrecords", "synthetic"])
+def test_every_type(binaries, records, capsys, kind):
+    folder = (records if kind == "split_tfrecords" else binaries).base_directory
+    flags = ["--dataset_path", str(folder), "--dataset_type", kind, "--batch_size", "2"]
+    flags += ["--warmup_steps", "1", "--max_batches", "2", "--repeats", "3"]
+    assert tool.main(flags + ["--shuffle"] * (kind != "synthetic")) == 0
+    said = capsys.readouterr().out
+    shuffled = "" if kind == "synthetic" else "shuffled, "
+    assert re.match(rf"{kind}, 4 samples of \d+ ids, batch 2, {shuffled}3 passes\n", said)
+    for what in ("samples", "ids", "bytes"):
+        assert re.search(rf"million {what} per second: median [\d.]+, lowest [\d.]+, highest", said)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--batch_size", "0"), "--batch_size is 0; allowed: 1 or more"),
+        (("--max_batches", "0"), "--max_batches is 0; allowed"),
+        (("--repeats", "0"), "--repeats is 0; allowed"),
+        (("--warmup_steps", "-1"), "--warmup_steps is -1; allowed: 0 or more"),
+        (("--warmup_steps", "3", "--batch_size", "8"), "has 3 batches of 8 rows, --warmup_steps 3"),
+        (("--dataset_type", "synthetic", "--shuffle"), "--shuffle is for stored rows"),
+        (("--feature_spec", "no.yaml"), "no.yaml: there is no such file"),
+    ],
+)
+def test_flags_that_are_refused(binaries, capsys, flags, message):
+    assert tool.main(["--dataset_path", str(binaries.base_directory), *flags]) == 2
+    assert re.search(f"^error: .*{message}", capsys.readouterr().err)
+
+
+def test_interrupted(binaries, capsys, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tool, "benchmark", interrupt)
+    assert tool.main(["--dataset_path", str(binaries.base_directory)]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

@@ -1,0 +1,163 @@
+"""`python -m dataloading.describe`: facts by hand, and every fault of a broken data set."""
+
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+from dataloading import describe, describe_columns
+from dataloading.feature_spec import FeatureSpec
+
+# Four rows: (click, x, y0, y1, user, tag, tag), and a feature in no channel.
+CONTENT = {
+    "feature_spec": {
+        "click": {"dtype": "bool"},
+        "x": {"dtype": "float16"},
+        "y": {"dtype": "float16", "hotness": 2},
+        "user": {"dtype": "int16", "cardinality": 300},
+        "tags": {"dtype": "int8", "cardinality": 9, "hotness": 2},
+        "z": {"dtype": "float32"},
+    },
+    "source_spec": {
+        "train": [
+            {"type": "split_binary", "features": ["click"], "files": ["click.bin"]},
+            {"type": "split_binary", "features": ["x", "y"], "files": ["n0.bin", "n1.bin"]},
+            {"type": "split_binary", "features": ["user"], "files": ["user.bin"]},
+            {"type": "split_binary", "features": ["tags"], "files": ["tags.bin"]},
+            {"type": "split_binary", "features": ["z"], "files": ["z.bin"]},
+        ]
+    },
+    "channel_spec": {
+        "label": ["click"],
+        "numerical": ["x", "y"],
+        "categorical": ["user", "tags"],
+    },
+}
+FILES = {
+    "click.bin": np.array([1, 0, 0, 0], "u1"),
+    "n0.bin": np.array([[1, 2, 3]], "<f2"),
+    "n1.bin": np.array([[-3, 0, 0], [4, 5, 6], [6, 7, 8]], "<f2"),
+    "user.bin": np.array([299, 7, 299, 0], "<i2"),
+    "tags.bin": np.array([[1, 1], [1, 2], [3, 4], [5, 6]], "i1"),
+    "z.bin": np.array([np.nan, 1, np.inf, -2], "<f4"),
+}
+
+
+def described(folder, capsys, content=CONTENT, **files) -> tuple[int, str]:
+    for name, array in {**FILES, **{f"{n}.bin": a for n, a in files.items()}}.items():
+        if array is None:
+            (folder / name).unlink(missing_ok=True)
+        else:
+            array.tofile(folder / name)
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    code = describe.main([str(folder)])
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def test_facts_by_hand(tmp_path, capsys):
+    code, said = described(tmp_path, capsys)
+    assert code == 0
+    assert said.splitlines() == [
+        "train: 4 rows, click rate 0.2500, 60 bytes",
+        "  click.bin: 4 bytes",
+        "    click (label, bool): min 0, mean 0.25, max 1, NaN 0, infinite 0",
+        "  n0.bin: 6 bytes",
+        "  n1.bin: 18 bytes",
+        "    x (numerical, float16): min -3, mean 2, max 6, NaN 0, infinite 0",
+        "    y (numerical, float16 x 2): min 0, mean 3.875, max 8, NaN 0, infinite 0",
+        "  user.bin: 8 bytes",
+        "    user (categorical, int16): cardinality 300, 3 ids in use; most frequent: 299 50.0%, "
+        "0 25.0%, 7 25.0%",
+        "  tags.bin: 8 bytes",
+        "    tags (categorical, int8 x 2): cardinality 9, 6 ids in use; most frequent: 1 37.5%, "
+        "2 12.5%, 3 12.5%, 4 12.5%, 5 12.5%",
+        "  z.bin: 16 bytes",
+        "    z (no channel, float32): min -2, mean -0.5, max inf, NaN 1, infinite 1",
+        "whole: every file is there, has all its rows, and no value is out of range",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "fault"),
+    [
+        ({"user": None}, r"mapping 'train': file 'user.bin' is not there \(.*user.bin\)"),
+        ({"n1": np.zeros(7, "<f2")}, "'n1.bin' has 14 bytes, not a whole number of rows of 6 "),
+        ({"user": np.zeros(5, "<i2")}, "the chunks have not equally many rows: .*chunk 2 has 5"),
+        ({"user": np.array([0, -1, 300, 1], "<i2")}, r"'user': 2 ids outside of \[0, 300\)"),
+        ({"click": np.array([0, 1, 2, 3], "u1")}, "'click': 2 labels other than 0 and 1"),
+        ({"n0": np.array([np.nan, 0, np.inf], "<f2")}, "'x': 1 numericals that are not finite"),
+        ({name[:-4]: array[:0] for name, array in FILES.items()}, "mapping 'train' has no rows"),
+    ],
+)
+def test_faults(files, fault, tmp_path, capsys):
+    code, said = described(tmp_path, capsys, **files)
+    assert code == 1
+    assert "broken: " in said
+    assert re.search("broken: .*\n.*" + fault, said, re.DOTALL), said
+    assert "whole:" not in said
+
+
+def test_numericals_that_float32_cannot_hold(tmp_path, capsys):
+    content = {**CONTENT, "channel_spec": {"numerical": ["z"], "categorical": [], "label": []}}
+    content["feature_spec"] = {**CONTENT["feature_spec"], "z": {"dtype": "float64"}}
+    code, said = described(tmp_path, capsys, content, z=np.array([1, 2, -1e300, 4]))
+    assert code == 1 and "'z': numericals that float32 cannot hold" in said
+
+
+def test_nothing_to_describe(tmp_path, capsys):
+    assert describe.main([str(tmp_path)]) == 2
+    assert "error: " in capsys.readouterr().err
+    code, said = described(tmp_path, capsys, {**CONTENT, "source_spec": {}})
+    assert code == 2 and "source_spec: names no files" in said
+
+
+def test_other_types_and_many_files(tmp_path, capsys):
+    content = {
+        **CONTENT,
+        "source_spec": {"train": [dict(c) for c in CONTENT["source_spec"]["train"]]},
+    }
+    files = [f"user{i}.csv" for i in range(4)]
+    content["source_spec"]["train"][2] |= {"type": "csv", "files": files}
+    for file in files:
+        (tmp_path / file).write_text("1\n")
+    code, said = described(tmp_path, capsys, content)
+    assert code == 0
+    assert (
+        "  4 files user0.csv, ...: 8 bytes\n    csv: rows and values are not looked at (user)"
+        in said
+    )
+
+
+def test_interrupted(tmp_path, capsys, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(describe, "describe_mapping", interrupt)
+    code, said = described(tmp_path, capsys)
+    assert code == 130 and "interrupted" in said
+
+
+@pytest.mark.parametrize("cardinality", [4, 60, 3000])
+def test_counting_in_pieces(cardinality, tmp_path, monkeypatch):
+    """Several passes, many blocks, sorting or not: the counts of NumPy in one go."""
+    monkeypatch.setattr(describe_columns, "_COUNTED_IDS", 50)
+    monkeypatch.setattr(describe_columns, "_SMALL_CARDINALITY", 40)
+    monkeypatch.setattr(describe_columns, "_BLOCK_BYTES", 64)
+    generator = np.random.default_rng(cardinality)
+    ids = (generator.random(400) ** 3 * cardinality).astype("<i2")
+    ids[:3] = -1, cardinality, cardinality + 5
+    ids.tofile(tmp_path / "a")
+    content = {
+        "feature_spec": {"a": {"dtype": "int16", "cardinality": cardinality}},
+        "source_spec": {"train": [{"type": "split_binary", "features": ["a"], "files": ["a"]}]},
+        "channel_spec": {"categorical": ["a"]},
+    }
+    spec = FeatureSpec.from_dict(content, tmp_path)
+    (facts,) = describe_columns.chunk_facts(spec, spec.source_spec["train"][0])
+    counts = np.bincount(ids[3:], minlength=cardinality)
+    order = np.lexsort((np.arange(cardinality), -counts))[:5]
+    assert facts.top == [(i, counts[i] / 400) for i in order if counts[i]]
+    assert facts.num_used == np.count_nonzero(counts)
+    assert facts.faults == [f"feature 'a': 3 ids outside of [0, {cardinality})"]

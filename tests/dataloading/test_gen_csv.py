@@ -1,0 +1,118 @@
+"""`python -m dataloading.gen_csv`: the files of a simplified spec, with rows to learn from."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dataloading import gen_csv, transcode
+from dataloading.feature_spec import FeatureSpec
+from dataloading.synthetic import SyntheticDataset
+from dataloading.synthetic_rows import stored_spec
+
+SPEC = {
+    "feature_spec": {
+        "clicked": {},
+        "price": {},
+        "place": {"dtype": "float64", "hotness": 2},
+        "user": {"cardinality": "auto"},
+        "tags": {"hotness": 2, "cardinality": 50},
+        "junk": {},
+    },
+    "source_spec": {
+        "train": [
+            {"type": "csv", "features": ["clicked", "price", "junk"], "files": ["a.csv", "b.csv"]},
+            {"type": "parquet", "features": ["place", "tags"], "files": ["c.parquet"]},
+            {
+                "type": "csv",
+                "header": True,
+                "delimiter": "\t",
+                "features": ["user"],
+                "files": ["sub/d.tsv"],
+            },
+        ],
+        "validation": [
+            {
+                "type": "csv",
+                "features": ["price", "place", "user", "tags", "junk"],
+                "files": ["e.csv"],
+            }
+        ],
+    },
+    "channel_spec": {
+        "label": ["clicked"],
+        "numerical": ["price", "place"],
+        "categorical": ["user", "tags"],
+    },
+}
+
+
+def generate(tmp_path, spec, *flags) -> int:
+    path = tmp_path / "simple.yaml"
+    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+    return gen_csv.main(
+        [f"--feature_spec_in={path}", f"--output={tmp_path / 'raw'}", *map(str, flags)]
+    )
+
+
+def test_files_and_rows(tmp_path):
+    """Transcoded, the files hold the very rows of the generator, over a boundary of its blocks."""
+    rows = 9001
+    assert generate(tmp_path, SPEC, "--size", rows, "--seed=3", "--auto_cardinality=70") == 0
+    raw = tmp_path / "raw"
+    assert (raw / "sub/d.tsv").read_text().startswith("user\n")
+    assert len((raw / "a.csv").read_text().splitlines()) == rows // 2
+    assert pq.read_metadata(raw / "c.parquet").num_rows == rows
+    assert transcode.main([f"--input={raw}", f"--output={tmp_path / 'made'}"]) == 0
+    made = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
+    features = {name: dict(keys) for name, keys in made.feature_spec.items()}
+    features["user"]["cardinality"] = 70  # an id that was not drawn is not known
+    spec = stored_spec(features, made.channel_spec, ["train"])
+    for mapping in ("train", "validation"):
+        (batch,) = SyntheticDataset(spec, mapping, rows, num_rows=rows, seed=3).dataset()
+        read = np.fromfile(tmp_path / "made" / mapping / "cat_1.bin", np.int8).reshape(-1, 2)
+        np.testing.assert_array_equal(read, batch.inputs.categorical[1])
+        read = np.fromfile(tmp_path / "made" / mapping / "cat_0.bin", np.int8)
+        np.testing.assert_array_equal(read, batch.inputs.categorical[0][:, 0])
+        price = np.fromfile(tmp_path / "made" / mapping / "numerical.bin", np.float16)
+        np.testing.assert_array_equal(price, batch.inputs.numerical[:, 0])
+        place = np.fromfile(tmp_path / "made" / mapping / "numerical_1.bin", np.float64)
+        np.testing.assert_array_equal(place.reshape(-1, 2), batch.inputs.numerical[:, 1:])
+        if mapping == "train":
+            clicks = np.fromfile(tmp_path / "made/train/label.bin", np.bool_)
+            np.testing.assert_array_equal(clicks, batch.labels[:, 0])
+    assert not (tmp_path / "made/validation/label.bin").exists()
+
+
+def test_refusals(tmp_path, capsys, monkeypatch):
+    labelled_only = {"train": SPEC["source_spec"]["train"]}
+    no_label = {**SPEC, "source_spec": labelled_only}
+    no_label["channel_spec"] = {**SPEC["channel_spec"], "label": []}
+    other = {**SPEC, "source_spec": {"later": SPEC["source_spec"]["train"]}}
+    for spec, flags, message in (
+        (SPEC, ["--size=0"], "--size is 0; allowed: 1 or more"),
+        (SPEC, ["--auto_cardinality=0"], "--auto_cardinality is 0; allowed: 1 or more"),
+        (no_label, [], "channel 'label' has no feature, and clicks are drawn with their labels"),
+        (other, [], "split is 'later'; allowed: train, validation, test"),
+    ):
+        assert generate(tmp_path, spec, *flags) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "raw").exists()
+    assert generate(tmp_path, SPEC, "--size=3") == 0
+    assert generate(tmp_path, SPEC, "--size=3") == 2
+    assert "exists and is not an empty folder" in capsys.readouterr().err
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gen_csv, "_write_mapping", interrupt)
+    assert (
+        gen_csv.main(["--feature_spec_in", str(tmp_path / "simple.yaml"), "--output", "x"]) == 130
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_more_files_than_rows(size, tmp_path):
+    """A file without rows is there, and read."""
+    assert generate(tmp_path, SPEC, "--size", size) == 0
+    assert transcode.main([f"--input={tmp_path / 'raw'}", f"--output={tmp_path / 'made'}"]) == 0

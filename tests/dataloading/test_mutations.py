@@ -1,0 +1,509 @@
+"""Hundreds of broken feature specs and data files: refused with a message, or read right.
+
+Right is what a slow, independent reading of the same files says (`RawReading`, `StoredReading`):
+wherever it finds all rows good, the tools must give exactly its rows, and wherever it finds one
+bad, they must refuse. Nothing may crash.
+"""
+
+import copy
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dataloading import describe, transcode
+from dataloading.feature_spec import FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
+
+EXAMPLES = pytest.mark.parametrize("examples", [40, pytest.param(1000, marks=pytest.mark.long)])
+
+RAW_SPEC = {
+    "feature_spec": {
+        "click": {},
+        "price": {},
+        "age": {"dtype": "float32"},
+        "user": {"cardinality": "auto"},
+        "tags": {"hotness": 2, "cardinality": 50},
+        "city": {"cardinality": 4, "dtype": "int16"},
+    },
+    "source_spec": {
+        "train": [
+            {"type": "csv", "features": ["click", "price", "user"], "files": ["a.csv", "b.csv"]},
+            {
+                "type": "csv",
+                "header": True,
+                "delimiter": "\t",
+                "features": ["tags", "age", "city"],
+                "files": ["c.tsv"],
+            },
+        ],
+        "test": [
+            {
+                "type": "csv",
+                "features": ["click", "price", "user", "tags", "age", "city"],
+                "files": ["d.csv"],
+            }
+        ],
+    },
+    "channel_spec": {
+        "label": ["click"],
+        "numerical": ["price", "age"],
+        "categorical": ["user", "tags", "city"],
+    },
+}
+RAW_FILES = {
+    "a.csv": b"1,0.5,3\n0,-2,700\n1,1e2,0\n",
+    "b.csv": b"0,3.25,12\n",
+    "c.tsv": b"age\tcity\textra\ttags\n1\t0\tx\t1;2\n2\t3\t\t0;49\n"
+    b"-3.5\t1\tx\t7;7\n40\t2\tx\t3;3\n",
+    "d.csv": b"1,7,5,1;1,0.1,3\n0,8,699,9;0,0.2,0\n",
+}
+STORED_SPEC = {
+    "feature_spec": {
+        "click": {"dtype": "bool"},
+        "price": {"dtype": "float16"},
+        "age": {"dtype": "float16", "hotness": 2},
+        "user": {"dtype": "int16", "cardinality": 301},
+        "tags": {"dtype": "int8", "cardinality": 50, "hotness": 3},
+    },
+    "source_spec": {
+        "train": [
+            {"type": "split_binary", "features": ["click"], "files": ["click.bin"]},
+            {"type": "split_binary", "features": ["price", "age"], "files": ["x.bin", "y.bin"]},
+            {"type": "split_binary", "features": ["user"], "files": ["user.bin"]},
+            {"type": "split_binary", "features": ["tags"], "files": ["tags.bin"]},
+        ]
+    },
+    "channel_spec": {
+        "label": ["click"],
+        "numerical": ["price", "age"],
+        "categorical": ["tags", "user"],
+    },
+}
+STORED_FILES = {
+    "click.bin": bytes([0, 1, 1, 0, 1]),
+    "x.bin": np.arange(6, dtype="<f2").tobytes(),
+    "y.bin": np.arange(9, dtype="<f2").tobytes(),
+    "user.bin": np.array([5, 300, 0, 7, 7], "<i2").tobytes(),
+    "tags.bin": (np.arange(15) * 3).astype("i1").tobytes(),
+}
+# What replaces a value of a spec, or a field of a file.
+ODD_VALUES = st.sampled_from(
+    [None, True, 0, -1, 2, 3, 2.5, 301, 2**70, float("nan"), "", "auto", "int8", "bool", "float64"]
+    + ["float16", "int64", "train", "click", "user", "price", "a.csv", "../a.csv", "/etc/passwd"]
+    + [
+        "no.bin",
+        "csv",
+        "parquet",
+        "split_binary",
+        "tfrecord",
+        "\t",
+        ",",
+        ";",
+        [],
+        {},
+        [1],
+        {"a": 1},
+    ]
+    + [["click"], ["user", "user"], "\x00", "x" * 300]
+)
+ODD_FIELDS = st.sampled_from(
+    [
+        b"",
+        b" ",
+        b"-1",
+        b"1.5",
+        b"nan",
+        b"inf",
+        b"1e6",
+        b"70000",
+        b"1e40",
+        b"x",
+        b"0x1",
+        b"007",
+        b"2",
+    ]
+    + [b"49", b"50", b"9" * 30, b'"', b'"3"', b'"3', b"3;4", b"3;", b";", b"1,2", b"\xff", b"\x00"]
+    + [
+        b"1_0",
+        b"+5",
+        b" 3 ",
+        b"-0",
+        "\u0663".encode(),
+        b"\r",
+        b"\n",
+        b"true",
+        b"1e2",
+        b".5",
+        b"NULL",
+    ]
+)
+
+
+def places(value, path=()) -> list[tuple]:
+    """The path of each value inside of nested mappings and lists."""
+    found = [path] if path else []
+    if isinstance(value, dict):
+        found += [p for key in value for p in places(value[key], (*path, key))]
+    if isinstance(value, list):
+        found += [p for i in range(len(value)) for p in places(value[i], (*path, i))]
+    return found
+
+
+@st.composite
+def mutated_specs(draw, spec):
+    """A spec in which one to three values were replaced, removed, doubled or renamed."""
+    spec = copy.deepcopy(spec)
+    for _ in range(draw(st.integers(1, 3))):
+        known = places(spec)
+        if not known:
+            break
+        *way, last = draw(st.sampled_from(known))
+        inner = spec
+        for step in way:
+            inner = inner[step]
+        kind = draw(st.sampled_from(["replace", "replace", "remove", "double", "rename", "move"]))
+        if kind == "replace":
+            inner[last] = copy.deepcopy(draw(ODD_VALUES))
+        elif kind == "remove":
+            del inner[last]
+        elif kind == "double" and isinstance(inner, list):
+            inner.append(copy.deepcopy(inner[last]))
+        elif kind == "rename" and isinstance(inner, dict):
+            inner[draw(st.sampled_from(["x", "user", "dtype", "train", 5, "test"]))] = inner.pop(
+                last
+            )
+        elif kind == "move" and isinstance(inner, list):
+            inner.insert(0, inner.pop(last))
+    return spec
+
+
+@st.composite
+def mutated_text_files(draw):
+    """Raw files in which one or two fields, lines or bytes are others."""
+    files = dict(RAW_FILES)
+    for _ in range(draw(st.integers(1, 2))):
+        name = draw(st.sampled_from(sorted(files)))
+        lines = files[name].split(b"\n")
+        at = draw(st.integers(0, len(lines) - 1))
+        kind = draw(st.sampled_from(["field", "field", "field", "drop", "double", "cut", "byte"]))
+        if kind == "field":
+            separator = b"\t" if name == "c.tsv" else b","
+            fields = lines[at].split(separator)
+            fields[draw(st.integers(0, len(fields) - 1))] = draw(ODD_FIELDS)
+            lines[at] = separator.join(fields)
+        elif kind == "drop":
+            del lines[at]
+        elif kind == "double":
+            lines.insert(at, lines[at])
+        data = b"\n".join(lines)
+        if kind == "cut":
+            data = data[: draw(st.integers(0, len(data)))]
+        elif kind == "byte" and data:
+            at = draw(st.integers(0, len(data) - 1))
+            data = data[:at] + bytes([draw(st.integers(0, 255))]) + data[at + 1 :]
+        files[name] = data
+    return files
+
+
+@st.composite
+def mutated_binaries(draw):
+    """Stored files of which one or two are cut, longer, or have another byte, or are not there."""
+    files = dict(STORED_FILES)
+    for _ in range(draw(st.integers(1, 2))):
+        name = draw(st.sampled_from(sorted(files)))
+        data = bytearray(files[name])
+        kind = draw(st.sampled_from(["byte", "byte", "byte", "cut", "longer", "gone", "empty"]))
+        if kind == "byte" and data:
+            data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+        elif kind == "cut":
+            del data[draw(st.integers(0, len(data))) :]
+        elif kind == "longer":
+            data += bytes(draw(st.integers(1, 8)))
+        elif kind == "empty":
+            data.clear()
+        files[name] = bytes(data)
+        if kind == "gone" and len(files) > 1:
+            del files[name]
+    return files
+
+
+class Bad(Exception):
+    """The slow reading finds the data wrong."""
+
+
+class RawReading:
+    """Each value of raw CSV data by Python's own means: {(mapping, feature): [rows][values]}."""
+
+    def __init__(self, folder: Path, spec: dict):
+        self._folder, self._spec = folder, spec
+        self.values = {}
+        for mapping, chunks in spec["source_spec"].items():
+            lengths = {self._read_chunk(mapping, chunk) for chunk in chunks}
+            if len(lengths) != 1 or 0 in lengths:
+                raise Bad(f"{mapping}: {lengths}")
+
+    def _read_chunk(self, mapping: str, chunk: dict) -> int:
+        rows = []
+        for file in chunk["files"]:
+            try:
+                text = (self._folder / file).read_bytes().decode("utf-8-sig")
+            except (OSError, UnicodeDecodeError) as error:
+                raise Bad(str(error)) from error
+            # Arrow: a lone carriage return ends a line, too; an empty line is a row without values.
+            lines = list(
+                csv.reader(io.StringIO(text, newline=""), delimiter=chunk.get("delimiter", ","))
+            )
+            names = chunk["features"]
+            if chunk.get("header"):
+                if not lines:
+                    raise Bad("no header")
+                names, *lines = lines
+            for line in lines:
+                if line and len(line) != len(names):
+                    raise Bad(f"fields: {line}")
+                rows.append(dict(zip(names, line or [""] * len(names), strict=True)))
+            if any(names.count(name) != 1 for name in chunk["features"]):
+                raise Bad("columns")
+        for name in chunk["features"]:
+            self.values[mapping, name] = [self._parse(name, row[name]) for row in rows]
+        return len(rows)
+
+    def _parse(self, name: str, field: str) -> list:
+        keys = self._spec["feature_spec"].get(name) or {}
+        channel = next((c for c, fs in self._spec["channel_spec"].items() if name in fs), None)
+        if channel is None:
+            return []
+        hotness = keys.get("hotness", math.prod(keys.get("dimensions", [])))
+        parts = field.split(";") if hotness > 1 else [field]
+        if len(parts) != hotness:
+            raise Bad(f"{name}: {field}")
+        return [self._number(channel, keys, part.strip(" \t\n\r\v\f")) for part in parts]
+
+    def _number(self, channel: str, keys: dict, text: str):
+        if channel == "categorical":
+            if not re.fullmatch(r"-?[0-9]+", text, re.ASCII) or not 0 <= int(text) < 2**63 - 1:
+                raise Bad(text)
+            cardinality = keys.get("cardinality", "auto")
+            if cardinality != "auto" and int(text) >= cardinality:
+                raise Bad(text)
+            return int(text)
+        if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text, re.ASCII):
+            raise Bad(text)
+        if channel == "label":
+            if float(text) not in (0, 1):
+                raise Bad(text)
+            return int(float(text))
+        with np.errstate(over="ignore"):
+            stored = float(np.dtype(keys.get("dtype", "float16")).type(float(text)))
+        if not math.isfinite(stored) or abs(stored) > np.finfo(np.float32).max:
+            raise Bad(text)
+        return stored
+
+
+class StoredReading:
+    """The same of split binaries."""
+
+    def __init__(self, folder: Path, spec: dict):
+        self.values = {}
+        for mapping, chunks in spec["source_spec"].items():
+            lengths = set()
+            for chunk in chunks:
+                keys = {name: spec["feature_spec"][name] for name in chunk["features"]}
+                widths = {
+                    name: k.get("hotness", math.prod(k.get("dimensions", [])))
+                    for name, k in keys.items()
+                }
+                dtype = np.dtype(next(iter(keys.values()))["dtype"])
+                dtype = np.dtype("u1") if dtype.kind == "b" else dtype
+                rows = []
+                for file in chunk["files"]:
+                    try:
+                        data = (folder / file).read_bytes()
+                    except OSError as error:
+                        raise Bad(str(error)) from error
+                    if len(data) % (sum(widths.values()) * dtype.itemsize):
+                        raise Bad(file)
+                    rows.append(np.frombuffer(data, dtype).reshape(-1, sum(widths.values())))
+                rows = np.concatenate(rows)
+                lengths.add(len(rows))
+                begin = 0
+                for name, width in widths.items():
+                    part = rows[:, begin : begin + width].tolist()
+                    self.values[mapping, name] = part
+                    begin += width
+                    self._check(spec, name, [value for row in part for value in row])
+            if len(lengths) != 1 or 0 in lengths:
+                raise Bad(str(lengths))
+
+    @staticmethod
+    def _check(spec: dict, name: str, values: list) -> None:
+        channels = [c for c, names in spec["channel_spec"].items() if name in names]
+        for value in values:
+            if "label" in channels and value not in (0, 1):
+                raise Bad(f"{name}: {value}")
+            if "numerical" in channels and not abs(value) <= np.finfo(np.float32).max:
+                raise Bad(f"{name}: {value}")
+            top = spec["feature_spec"][name].get("cardinality")
+            if "categorical" in channels and not 0 <= value < top:
+                raise Bad(f"{name}: {value}")
+
+
+def sweep(examples: int, strategy, check) -> None:
+    """Calls `check` with so many values; the same ones in every run."""
+    limits = settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+    def checked(value):
+        check(value)
+
+    limits(given(strategy)(checked))()
+
+
+def write(folder: Path, spec, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+
+
+def loaded(folder: Path, mapping: str, with_labels: bool = True) -> dict[str, list]:
+    """What a model gets: {feature: [rows][values]}."""
+    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+    loader = RawBinaryDataset(spec, mapping, 2, with_labels=with_labels)
+    values = {name: [] for name in spec.feature_spec}
+    for batch in loader.dataset():
+        widths = np.cumsum([spec.hotness(name) for name in spec.channel("numerical")])
+        numerical = np.split(batch.inputs.numerical.numpy(), widths[:-1], axis=1)
+        arrays = dict(zip(spec.channel("numerical"), numerical, strict=len(widths) > 0))
+        arrays |= {
+            name: ids.numpy()
+            for name, ids in zip(spec.channel("categorical"), batch.inputs.categorical, strict=True)
+        }
+        if with_labels:
+            arrays[spec.channel("label")[0]] = batch.labels.numpy()
+        for name, array in arrays.items():
+            values[name] += array.tolist()
+    return values
+
+
+def is_bad(reading, folder: Path, spec: dict) -> bool:
+    try:
+        reading(folder, spec)
+    except Bad:
+        return True
+    return False
+
+
+def check_transcoding(spec, files, capsys) -> bool:
+    """Transcodes; True if it was refused with a message, False if the rows are the right ones."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write(folder, spec, files)
+        capsys.readouterr()
+        code = transcode.main([f"--input={folder}", f"--output={folder / 'out'}"])
+        said = capsys.readouterr()
+        if code:
+            assert code == 2 and re.fullmatch(r"error: .{10,}\n", said.err, re.DOTALL), said
+            assert not (folder / "out").exists()
+            return True
+        reading = RawReading(folder, spec)  # raises where nothing should have been accepted
+        made = FeatureSpec.from_yaml(folder / "out/feature_spec.yaml")
+        with_labels = bool(made.channel("label"))
+        for mapping in spec["source_spec"]:
+            stored = {n for chunk in made.source_spec[mapping] for n in chunk.features}
+            found = loaded(
+                folder / "out", mapping, with_labels and made.channel("label")[0] in stored
+            )
+            for feature in stored:
+                expected = reading.values[mapping, feature]
+                if feature in made.channel("numerical"):
+                    expected = np.array(expected).astype(np.float32).tolist()
+                assert found[feature] == expected, (mapping, feature)
+        assert describe.main([str(folder / "out")]) == 0
+        return False
+
+
+@EXAMPLES
+def test_raw_files(examples, capsys):
+    """`transcode` refuses exactly the files that the slow reading finds wrong."""
+
+    def check(files):
+        refused = check_transcoding(RAW_SPEC, files, capsys)
+        with tempfile.TemporaryDirectory() as name:
+            write(Path(name), RAW_SPEC, files)
+            assert refused == is_bad(RawReading, Path(name), RAW_SPEC)
+
+    sweep(examples, mutated_text_files(), check)
+
+
+@EXAMPLES
+def test_raw_specs(examples, capsys):
+    sweep(examples, mutated_specs(RAW_SPEC), lambda s: check_transcoding(s, RAW_FILES, capsys))
+
+
+def check_loading(spec, files) -> bool:
+    """Loads; True if it was refused with a message, False if the rows are the right ones."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write(folder, spec, files)
+        try:
+            found = loaded(folder, "train")
+        except ValueError as error:
+            assert len(str(error)) > 10
+            return True
+        except tf.errors.InvalidArgumentError as error:
+            assert "found" in str(error)
+            return True
+        reading = StoredReading(folder, spec)  # raises where nothing should have been accepted
+        channels = spec["channel_spec"]
+        for feature in {n for c in ("label", "numerical", "categorical") for n in channels[c]}:
+            assert found[feature] == reading.values["train", feature], feature
+        return False
+
+
+@EXAMPLES
+def test_stored_files(examples, capsys):
+    """The loader, the slow reading and `describe` agree on which files are good."""
+
+    def check(files):
+        refused = check_loading(STORED_SPEC, files)
+        with tempfile.TemporaryDirectory() as name:
+            write(Path(name), STORED_SPEC, files)
+            assert refused == is_bad(StoredReading, Path(name), STORED_SPEC)
+            code = describe.main([name])
+        assert code == (1 if refused else 0)
+        assert ("broken: " in capsys.readouterr().out) == refused
+
+    sweep(examples, mutated_binaries(), check)
+
+
+@EXAMPLES
+def test_stored_specs(examples):
+    sweep(examples, mutated_specs(STORED_SPEC), lambda s: check_loading(s, STORED_FILES))
+
+
+def test_the_oracle_is_awake(tmp_path, capsys):
+    """What was not mutated is accepted, and a wrong byte in the result would be seen."""
+    assert not check_transcoding(RAW_SPEC, RAW_FILES, capsys)
+    assert not check_loading(STORED_SPEC, STORED_FILES)
+    write(tmp_path, STORED_SPEC, STORED_FILES)
+    good = StoredReading(tmp_path, json.loads(json.dumps(STORED_SPEC))).values
+    (tmp_path / "user.bin").write_bytes(bytes([9, *STORED_FILES["user.bin"][1:]]))
+    assert loaded(tmp_path, "train")["user"] != good["train", "user"]
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,121 @@
+"""`python -m dataloading.prepare_synthetic_dataset`: files for any feature spec."""
+
+import numpy as np
+import pytest
+import yaml
+
+from dataloading import prepare_synthetic_dataset
+from dataloading.feature_spec import FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.synthetic import SyntheticDataset
+
+FEATURES = {
+    "clicked": {"dtype": "int32"},
+    "unused": {"dtype": "int64", "hotness": 2},
+    "price": {"dtype": "float64"},
+    "place": {"dtype": "float64", "hotness": 2},
+    "user": {"dtype": "int64", "cardinality": 50},
+    "tags": {"dtype": "int64", "cardinality": 9, "hotness": 3},
+}
+CHANNELS = {
+    "label": ["clicked"],
+    "numerical": ["place", "price"],
+    "categorical": ["tags", "user"],
+}
+
+
+def chunk(features: str, files: str) -> dict:
+    return {"type": "split_binary", "features": features.split(), "files": files.split()}
+
+
+CHUNKS = [chunk("unused user tags", "i"), chunk("place price", "x")]
+
+
+def prepare(tmp_path, spec, *flags, batch=50) -> int:
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    return prepare_synthetic_dataset.main(
+        [
+            f"--feature_spec={tmp_path / 'spec.yaml'}",
+            f"--synthetic_dataset_dir={tmp_path / 'made'}",
+            "--synthetic_dataset_train_batches=3",
+            "--synthetic_dataset_valid_batches=2",
+            f"--synthetic_dataset_batch_size={batch}",
+            *flags,
+        ]
+    )
+
+
+@pytest.mark.parametrize("sources", ["absent", "null", "its own"])
+def test_rows(sources, tmp_path, capsys):
+    """Whatever the layout, the rows are the generator's, over a boundary of its blocks."""
+    spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
+    own = [
+        chunk("unused user tags", "ids/0 ids/1 ids/2 ids/3"),
+        chunk("clicked", "y"),
+        chunk("place price", "x/all.bin"),
+    ]
+    if sources == "null":
+        spec["source_spec"] = None
+    elif sources == "its own":
+        spec["source_spec"] = {
+            "test": [{**c, "files": [f"t/{f}" for f in c["files"]]} for c in own[:1] + own[2:]],
+            "train": own,
+        }
+    assert prepare(tmp_path, spec, "--seed=5", batch=3000) == 0
+    assert "train: 9,000 rows" in capsys.readouterr().out
+    made = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
+    expected = {"its own": ["test", "train"]}.get(sources, ["train", "validation", "test"])
+    assert list(made.source_spec) == expected
+    assert made.metadata["seed"] == 5
+    for mapping in expected:
+        rows = 9000 if mapping == "train" else 6000
+        labelled = (sources, mapping) != ("its own", "test")
+        (batch,) = RawBinaryDataset(made, mapping, rows, with_labels=labelled).dataset()
+        (same,) = SyntheticDataset(made, mapping, rows, num_rows=rows, seed=5).dataset()
+        np.testing.assert_array_equal(batch.inputs.numerical, same.inputs.numerical)
+        for ids, others in zip(batch.inputs.categorical, same.inputs.categorical, strict=True):
+            np.testing.assert_array_equal(ids, others)
+        if labelled:
+            np.testing.assert_array_equal(batch.labels, same.labels)
+    if sources == "its own":
+        sizes = [(tmp_path / f"made/ids/{i}").stat().st_size for i in range(4)]
+        assert sizes == [9000 // 4 * 6 * 8] * 4
+        ids = np.fromfile(tmp_path / "made/ids/0", np.int64).reshape(-1, 6)
+        assert not ids[:, :2].any() and ids[:, 2].max() > 9
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"channel_spec": {**CHANNELS, "numerical": [], "categorical": []}},
+            "neither numerical nor categorical features: there is nothing to learn a click from",
+        ),
+        (
+            {"source_spec": {"dev": [chunk("clicked", "y"), *CHUNKS]}},
+            "split is 'dev'; allowed: train, validation, test",
+        ),
+        (
+            {"source_spec": {"train": [{**chunk("clicked", "y"), "type": "csv"}, *CHUNKS]}},
+            "chunk 0: type 'csv'; the generator reads split_binary",
+        ),
+        ({"channel_spec": {"label": ["clicked"]}}, "the generator needs the channel 'numerical'"),
+    ],
+)
+def test_refusals(spec, message, tmp_path, capsys):
+    spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS, **spec}
+    assert prepare(tmp_path, spec) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
+
+
+def test_no_rows_and_ctrl_c(tmp_path, capsys, monkeypatch):
+    spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
+    assert prepare(tmp_path, spec, batch=0) == 2
+    assert "0 rows for the split 'train'; allowed: 1 or more" in capsys.readouterr().err
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare_synthetic_dataset, "write_dataset", interrupt)
+    assert prepare(tmp_path, spec) == 130

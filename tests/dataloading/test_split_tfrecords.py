@@ -1,0 +1,399 @@
+"""Split TFRecords as batches: files as the original makes them, rows of any length, ranks."""
+
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.batch import RaggedIds
+from dataloading.feature_spec import FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.split_tfrecords import SplitTFRecordsDataset
+
+NAN = float("nan")
+
+
+def serialized(prebatch, dtype: str, multihot: bool) -> bytes:
+    """The Example of a prebatch, made by TensorFlow alone, in the steps of the original."""
+    if multihot:
+        ragged = tf.ragged.constant(prebatch, dtype=dtype, row_splits_dtype=tf.int32, ragged_rank=1)
+        parts = tf.nest.flatten(ragged, expand_composites=True)
+        content = tf.io.serialize_tensor(tf.stack([tf.io.serialize_tensor(p) for p in parts]))
+    else:
+        content = tf.io.serialize_tensor(tf.constant(prebatch, dtype))
+    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content.numpy()]))
+    features = tf.train.Features(feature={"data": feature})
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def write_folder(folder: Path, rows, dtype, *, prebatch=4, per_file=1, multihot=False, **more):
+    """One folder of the original: a record every `prebatch` rows, a file every `per_file`."""
+    folder.mkdir(parents=True)
+    said = {"format": "tfrecords", "dtype": dtype, "multihot": multihot, "feature_name": "data"}
+    said |= {"num_features": 1, "batches_per_file": per_file, **more}
+    (folder / "format.json").write_text(json.dumps(said))
+    records = [
+        serialized(rows[start : start + prebatch], dtype, multihot)
+        for start in range(0, len(rows), prebatch)
+    ]
+    for file in range(0, len(records), per_file):
+        path = folder / f"data_{file // per_file}.tfrecords"
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for record in records[file : file + per_file]:
+                writer.write(record)
+    (folder.parent / "length.json").write_text(str(len(records)))
+
+
+class Row(NamedTuple):
+    label: int
+    numericals: tuple[float, ...]
+    one: int
+    many: tuple[int, ...]
+
+
+def rows_of(num_rows: int) -> list[Row]:
+    """Row i has id i, i % 4 ids of the ragged feature (so some have none), numericals i and -i."""
+    return [
+        Row(i % 2, (i, -i), i, tuple((i + 7 * k) % 50 for k in range(i % 4)))
+        for i in range(num_rows)
+    ]
+
+
+SPEC = {
+    "feature_spec": {
+        "label": {"dtype": "bool"},
+        "x": {"dtype": "float16"},
+        "y": {"dtype": "float16"},
+        "one": {"dtype": "int16", "cardinality": 100},
+        "many": {"dtype": "int32", "cardinality": 50, "hotness": 3},
+    },
+    "source_spec": None,
+    "channel_spec": {"label": ["label"], "numerical": ["x", "y"], "categorical": ["one", "many"]},
+    "metadata": {},
+}
+
+
+def original(folder: Path, rows: list[Row], content=SPEC, **layout) -> FeatureSpec:
+    """A data set as the original writes it, with the spec that it leaves beside it."""
+    train = folder / "train"
+    write_folder(train / "label", [row.label for row in rows], "int8", **layout)
+    numericals = [row.numericals for row in rows]
+    write_folder(train / "numerical", numericals, "float16", num_features=2, **layout)
+    write_folder(train / "categorical_0", [[row.one] for row in rows], "int32", **layout)
+    many = [list(row.many) for row in rows]
+    write_folder(train / "categorical_1", many, "int32", multihot=True, **layout)
+    return FeatureSpec.from_dict(content, folder, origin="f.yaml")
+
+
+def of(ids, length: int) -> list[tuple[int, ...]]:
+    """A feature's ids as tuples, one of each row."""
+    if isinstance(ids, RaggedIds):
+        assert ids.row_splits.dtype == tf.int32 and ids.row_splits.shape == (length + 1,)
+        return [tuple(row) for row in tf.RaggedTensor.from_row_splits(*ids).to_list()]
+    return [tuple(row) for row in ids.numpy().tolist()]
+
+
+def found(dataset, padding: bool = False) -> list[Row]:
+    """The rows of a dataset's batches; padding is left out where not asked for."""
+    rows = []
+    for batch in dataset:
+        length = len(batch.weights)
+        one, many = (of(ids, length) for ids in batch.inputs.categorical)
+        labels = batch.labels.numpy()[:, 0].astype(int).tolist()
+        for i in np.flatnonzero(batch.weights.numpy()[:, 0] > (-1 if padding else 0)):
+            numericals = tuple(batch.inputs.numerical.numpy()[i].tolist())
+            rows.append(Row(labels[i], numericals, *one[i], many[i]))
+    return rows
+
+
+SHUFFLED = {"shuffle": True, "seed": 3, "block_rows": 3, "window_rows": 12}
+ORDERS = pytest.mark.parametrize("order", [{}, SHUFFLED], ids=["file order", "shuffled"])
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """45 rows in prebatches of 4, two of them a file: six files, the last prebatch has one row."""
+    return original(tmp_path_factory.mktemp("stored"), rows_of(45), prebatch=4, per_file=2)
+
+
+@ORDERS
+@pytest.mark.parametrize("batch_size", [3, 4, 8, 64])
+def test_every_row_once_whatever_the_batch(stored, order, batch_size):
+    """Batches that a prebatch divides, that divide it, and neither."""
+    loader = SplitTFRecordsDataset(stored, "train", batch_size, **order)
+    assert (loader.num_rows, loader.num_batches) == (45, -(-45 // batch_size))
+    rows = found(loader.dataset())
+    assert sorted(rows, key=lambda row: row.one) == rows_of(45)
+    assert (rows == rows_of(45)) == (not order)
+
+
+@ORDERS
+@pytest.mark.parametrize(("prebatch", "per_file"), [(1, 1), (7, 100), (64, 1)])
+def test_every_row_once_whatever_the_prebatch(tmp_path, order, prebatch, per_file):
+    """45 files, so that data_10 comes before data_2 by name; one file of all; one record."""
+    spec = original(tmp_path, rows_of(45), prebatch=prebatch, per_file=per_file)
+    rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset(epoch=1))
+    assert sorted(rows, key=lambda row: row.one) == rows_of(45)
+    assert (rows == rows_of(45)) == (not order)
+
+
+def test_an_irregular_last_file_and_short_records_in_between(tmp_path):
+    """Prebatches of 4, 1, 4 and 2 rows: no division tells which record holds a row."""
+    spec = original(tmp_path, rows_of(11))
+    for name in ("label", "numerical", "categorical_0", "categorical_1"):
+        rows = {
+            "label": ([row.label for row in rows_of(11)], "int8"),
+            "numerical": ([row.numericals for row in rows_of(11)], "float16"),
+            "categorical_0": ([[row.one] for row in rows_of(11)], "int32"),
+            "categorical_1": ([list(row.many) for row in rows_of(11)], "int32"),
+        }
+        values, dtype = rows[name]
+        for path in (tmp_path / "train" / name).glob("data_*"):
+            path.unlink()
+        with tf.io.TFRecordWriter(str(tmp_path / "train" / name / "data_0.tfrecords")) as writer:
+            for start, stop in ((0, 4), (4, 5), (5, 9), (9, 11)):
+                writer.write(serialized(values[start:stop], dtype, name == "categorical_1"))
+    (tmp_path / "train/length.json").write_text("4")
+    for order in ({}, SHUFFLED):
+        rows = found(SplitTFRecordsDataset(spec, "train", 3, **order).dataset())
+        assert sorted(rows, key=lambda row: row.one) == rows_of(11)
+
+
+def test_the_order_is_that_of_split_binaries(stored, tmp_path):
+    """(seed, epoch) alone decide, not the batch; an epoch goes on where it stopped."""
+    whole = found(SplitTFRecordsDataset(stored, "train", 45, **SHUFFLED).dataset(2))
+    loader = SplitTFRecordsDataset(stored, "train", 7, **SHUFFLED)
+    assert found(loader.dataset(2)) == whole
+    assert found(loader.dataset(2, start_row=19)) == whole[19:]
+    assert found(loader.dataset(3)) != whole
+    order = SplitTFRecordsDataset(stored, "train", 7, **SHUFFLED)._order.rows(2, 0, 45)
+    assert [row.one for row in whole] == order.tolist()
+
+
+@ORDERS
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_ranks_share_every_row_once(stored, order, world_size):
+    """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
+    loaders = [
+        SplitTFRecordsDataset(stored, "train", 12, rank=rank, world_size=world_size, **order)
+        for rank in range(world_size)
+    ]
+    shares = [list(loader.dataset(1)) for loader in loaders]
+    rows = [row for share in shares for row in found(share)]
+    assert sorted(rows, key=lambda row: row.one) == rows_of(45)
+    for index in range(4):
+        lengths = {len(share[index].weights) for share in shares}
+        assert lengths == {-(-(12 if index < 3 else 9) // world_size)}
+        together = [row for share in shares for row in found([share[index]])]
+        whole = SplitTFRecordsDataset(stored, "train", 12, **order).dataset(1, 12 * index).take(1)
+        assert together == found(whole), "the ranks' parts side by side are the global batch"
+
+
+@ORDERS
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_ids_of_the_global_batch(stored, order, world_size):
+    """Model-parallel input: ids, padding too, of all ranks, where a rank holds the tables."""
+    settings = {"world_size": world_size, **order}
+    own = [
+        list(SplitTFRecordsDataset(stored, "train", 12, rank=rank, **settings).dataset())
+        for rank in range(world_size)
+    ]
+    loader = SplitTFRecordsDataset(
+        stored, "train", 12, rank=1, global_features=[1, 0, 1], **settings
+    )
+    for index, batch in enumerate(loader.dataset()):
+        length = len(own[1][index].weights)
+        for position, feature in enumerate([1, 0, 1]):
+            parts = [of(theirs[index].inputs.categorical[feature], length) for theirs in own]
+            ids = of(batch.inputs.categorical[position], length * world_size)
+            assert ids == [row for part in parts for row in part]
+        np.testing.assert_array_equal(batch.labels, own[1][index].labels)
+
+
+def test_only_the_files_that_are_read_are_needed(tmp_path):
+    spec = original(tmp_path, rows_of(9))
+    (tmp_path / "train/categorical_0/data_1.tfrecords").unlink()
+    with pytest.raises(ValueError, match="2 prebatches|data_1.tfrecords is not there"):
+        SplitTFRecordsDataset(spec, "train", 4)
+    named = {name: [name] for name in ("one", "many")} | {"label": ["label"], "x": ["x", "y"]}
+    folders = {"one": "categorical_0", "many": "categorical_1", "x": "numerical", "label": "label"}
+    files = [f"data_{k}.tfrecords" for k in range(3)]
+    chunks = [
+        {
+            "type": "tfrecord",
+            "features": features,
+            "files": [f"train/{folders[key]}/{f}" for f in files],
+        }
+        for key, features in named.items()
+    ]
+    spec = FeatureSpec.from_dict({**SPEC, "source_spec": {"train": chunks}}, tmp_path)
+    loader = SplitTFRecordsDataset(spec, "train", 4, world_size=2, global_features=[1])
+    assert sum(len(of(b.inputs.categorical[0], 2 * len(b.weights))) for b in loader.dataset()) == 10
+    assert SplitTFRecordsDataset(spec, "train", 4, global_features=()).num_rows == 9
+    with pytest.raises(ValueError, match="'train/categorical_0/data_1.tfrecords' is not there"):
+        SplitTFRecordsDataset(spec, "train", 4)
+
+
+def test_a_spec_of_the_files_it_was_made_of(tmp_path):
+    """The original leaves the source_spec of its split binaries; the folders count."""
+    chunks = [
+        {"type": "split_binary", "features": [name], "files": [f"{name}.bin"]}
+        for name in SPEC["feature_spec"]
+    ]
+    content = {**SPEC, "source_spec": {"train": chunks, "gone": chunks}}
+    spec = original(tmp_path, rows_of(9), content)
+    assert found(SplitTFRecordsDataset(spec, "train", 4).dataset()) == rows_of(9)
+    with pytest.raises(ValueError, match="mapping 'gone'; there are train"):
+        SplitTFRecordsDataset(spec, "gone", 4)
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_a_spec_without_sources_is_for_folders_only(tmp_path, nothing):
+    spec = FeatureSpec.from_dict({**SPEC, "source_spec": nothing}, tmp_path)
+    assert spec.source_spec == {}
+    with pytest.raises(
+        ValueError, match="split_binary loader needs the mapping 'train'; there are"
+    ):
+        RawBinaryDataset(spec, "train", 4)
+
+
+def test_without_numericals_and_labels(tmp_path):
+    features = {"many": SPEC["feature_spec"]["many"]}
+    channels = {"numerical": [], "categorical": ["many"]}
+    content = {"feature_spec": features, "source_spec": None, "channel_spec": channels}
+    write_folder(tmp_path / "test/categorical_0", [[1, 2], [], [3]], "int32", multihot=True)
+    spec = FeatureSpec.from_dict(content, tmp_path)
+    (batch,) = SplitTFRecordsDataset(spec, "test", 4, with_labels=False).dataset()
+    assert batch.labels is None and batch.inputs.numerical.shape == (3, 0)
+    assert of(batch.inputs.categorical[0], 3) == [(1, 2), (), (3,)]
+    with pytest.raises(ValueError, match="needs the channel 'label'"):
+        SplitTFRecordsDataset(spec, "test", 4)
+
+
+@pytest.mark.parametrize(
+    ("stored_dtype", "dtype", "expected"),
+    [("int32", "int64", tf.int64), ("int64", "int16", tf.int32), ("int8", "int8", tf.int32)],
+)
+def test_fixed_hotness_and_dtypes(tmp_path, stored_dtype, dtype, expected):
+    """Our own files say that all rows have as many ids: a dense tensor, in the spec's width."""
+    feature = {"dtype": dtype, "cardinality": 9, "hotness": 2}
+    content = {
+        "feature_spec": {"ids": feature},
+        "source_spec": {},
+        "channel_spec": {"numerical": [], "categorical": ["ids"]},
+    }
+    rows = [[1, 2], [3, 4], [5, 6], [7, 8], [0, 0]]
+    folder = tmp_path / "train/categorical_0"
+    write_folder(folder, rows, stored_dtype, multihot=True, hotness=2)
+    spec = FeatureSpec.from_dict(content, tmp_path)
+    for order in ({}, SHUFFLED):
+        loader = SplitTFRecordsDataset(spec, "train", 8, with_labels=False, **order)
+        (ids,) = loader.dataset().element_spec.inputs.categorical
+        assert (ids.dtype, ids.shape.as_list()) == (expected, [None, 2])
+        (batch,) = loader.dataset()
+        assert sorted(of(batch.inputs.categorical[0], 5)) == sorted(map(tuple, rows))
+
+
+def test_row_splits_of_64_bits(tmp_path):
+    """As TensorFlow has them by default, in several files and shuffled."""
+    spec = original(tmp_path, rows_of(9))
+    for path in (tmp_path / "train/categorical_1").glob("data_*"):
+        number = int(re.search(r"\d+", path.name)[0])
+        rows = [list(row.many) for row in rows_of(9)[4 * number : 4 * number + 4]]
+        ragged = tf.ragged.constant(rows, dtype=tf.int32, row_splits_dtype=tf.int64, ragged_rank=1)
+        parts = [tf.io.serialize_tensor(p) for p in tf.nest.flatten(ragged, expand_composites=True)]
+        content = tf.io.serialize_tensor(tf.stack(parts)).numpy()
+        feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
+        example = tf.train.Example(features=tf.train.Features(feature={"data": feature}))
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            writer.write(example.SerializeToString())
+        if number == 0:
+            with pytest.raises(ValueError, match="'many': row splits of int32 in some prebatches"):
+                SplitTFRecordsDataset(spec, "train", 4)
+    for order in ({}, SHUFFLED):
+        rows = found(SplitTFRecordsDataset(spec, "train", 4, **order).dataset())
+        assert sorted(rows, key=lambda row: row.one) == rows_of(9)
+
+
+BAD_ROWS = {
+    "id": (Row(0, (0, 0), 100, ()), r"'one': found 100 in row 6 \(row 2 of file 'train/cat"),
+    "ragged id": (
+        Row(0, (0, 0), 1, (3, 50)),
+        r"'many': found 50 in row 6 \(row 2 of file 'train/c",
+    ),
+    "negative id": (
+        Row(0, (0, 0), 1, (-1,)),
+        r"'many': found -1 in row 6 .*; ids lie in \[0, 50\)",
+    ),
+    "too many ids": (
+        Row(0, (0, 0), 1, (1,) * 4),
+        r"'many': row 6 \(row 2 .* has 4 ids; .* hotness 3",
+    ),
+    "numerical": (Row(0, (0, NAN), 1, ()), r"'y': found nan in row 6 \(row 2 of file 'train/numer"),
+    "label": (
+        Row(2, (0, 0), 1, ()),
+        r"'label': found 2 in row 6 \(row 2 of file 'train/label/data_1",
+    ),
+}
+
+
+@ORDERS
+@pytest.mark.parametrize(("row", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_bad_rows_are_named(tmp_path, order, row, message):
+    rows = rows_of(9)
+    rows[6] = row
+    loader = SplitTFRecordsDataset(original(tmp_path, rows), "train", 9, **order)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(loader.dataset())
+    assert re.search(message, loader.failure)
+    assert loader.failure.startswith("f.yaml: mapping 'train': feature")
+
+
+def test_rows_of_unequal_length_where_the_format_says_otherwise(tmp_path):
+    spec = original(tmp_path, rows_of(9))
+    path = tmp_path / "train/categorical_1/format.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hotness": 3}))
+    loader = SplitTFRecordsDataset(spec, "train", 4)
+    with pytest.raises(
+        ValueError, match=r"row 0 .* has 0 ids; format.json says that every row has 3"
+    ):
+        loader.stored_rows(0, 1)
+
+
+def test_a_damaged_record_ends_the_iteration_where_it_is(tmp_path):
+    spec = original(tmp_path, rows_of(12))
+    path = tmp_path / "train/numerical/data_1.tfrecords"
+    content = bytearray(path.read_bytes())
+    content[-6] ^= 1  # in the numbers of row 7
+    path.write_bytes(content)
+    loader = SplitTFRecordsDataset(spec, "train", 4)
+    batches = iter(loader.dataset())
+    next(batches)
+    message = (
+        r"feature 'x': the prebatch from row 4 on \(row 0 of file 'train/numerical/data_1"
+        r".tfrecords', both counted from 0\): the checksum differs"
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        next(batches)
+    assert re.search(message, loader.failure)
+
+
+@pytest.mark.parametrize("name", ["categorical_1", "numerical"])
+def test_no_byte_can_change_or_be_missing_unseen(tmp_path, name):
+    """Each byte of a file with two records, one after the other: an error, or (never) the rows."""
+    spec = original(tmp_path, rows_of(6), per_file=2)
+    path = tmp_path / f"train/{name}/data_0.tfrecords"
+    content = path.read_bytes()
+    for position in range(len(content)):
+        changed = bytearray(content)
+        changed[position] ^= 0x55
+        for damaged in (bytes(changed), content[:position]):
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError):
+                SplitTFRecordsDataset(spec, "train", 6).stored_rows(0, 6)
+    path.write_bytes(content)
+    assert SplitTFRecordsDataset(spec, "train", 6).stored_rows(0, 6)

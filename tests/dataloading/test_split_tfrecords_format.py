@@ -1,0 +1,304 @@
+"""What is refused of a split TFRecord data set: format.json, length.json, folders, records."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.feature_spec import FeatureSpec
+from dataloading.ragged import Ragged, concatenate_rows, cut_rows, lay_out_rows, take_rows
+from dataloading.split_tfrecords import SplitTFRecordsDataset
+from dataloading.split_tfrecords_format import Format, read_format
+from dataloading.split_tfrecords_gather import gather, gather_rows
+from tests.dataloading.test_split_tfrecords import SPEC, original, rows_of
+
+ABSENT = object()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("format", "arrow", "format is 'arrow'; allowed: tfrecords"),
+        ("dtype", "string", "dtype is 'string'; allowed: a dtype of numbers"),
+        ("dtype", "nothing", "dtype is 'nothing'; allowed: a dtype of numbers"),
+        ("dtype", 3, "dtype is 3; allowed"),
+        ("multihot", 1, "multihot is 1; allowed: true or false"),
+        ("feature_name", None, "feature_name is None; allowed: a string"),
+        ("num_features", -1, "num_features is -1; allowed: a whole number"),
+        ("num_features", True, "num_features is True; allowed"),
+        ("batches_per_file", 0, "batches_per_file is 0; allowed"),
+        ("hotness", "3", "hotness is '3'; allowed: null or a whole number"),
+        ("multihot", ABSENT, "multihot is missing; needed: format, dtype"),
+    ],
+)
+def test_format_json(tmp_path, key, value, message):
+    said = {"format": "tfrecords", "dtype": "int32", "multihot": True, "feature_name": "data"}
+    said = {**said, "num_features": 1, "batches_per_file": 2, "something": "else", key: value}
+    content = {name: found for name, found in said.items() if found is not ABSENT}
+    (tmp_path / "format.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"format.json: {message}"):
+        read_format(tmp_path)
+
+
+def test_format_json_of_the_original_and_ours(tmp_path):
+    ours = Format("tfrecords", "int32", True, "data", 1, 4, prebatch=8, hotness=3)
+    ours.write(tmp_path)
+    assert read_format(tmp_path) == ours
+    (tmp_path / "format.json").write_text(
+        '{"format": "tfrecords", "dtype": "float16", "multihot": false, "feature_name": "data", '
+        '"num_features": 13, "batches_per_file": 64}'
+    )
+    assert read_format(tmp_path) == Format("tfrecords", "float16", False, "data", 13, 64)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "format.json is not there"),
+        ("{", "format.json: not a JSON file"),
+        (b"\xff", "format.json: not a JSON file"),
+        ("[1]", r"format.json: found \[1\]; allowed: a mapping"),
+    ],
+)
+def test_files_that_are_no_format(tmp_path, content, message):
+    if content is not None:
+        content = content.encode() if isinstance(content, str) else content
+        (tmp_path / "format.json").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_format(tmp_path)
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """9 rows in prebatches of 4, a file each."""
+    return original(tmp_path, rows_of(9))
+
+
+def change_format(spec, folder, **changes):
+    path = spec.base_directory / "train" / folder / "format.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("folder", "changes", "message"),
+    [
+        ("numerical", {"multihot": True}, "multihot is true and the chunk has the features x, y"),
+        (
+            "numerical",
+            {"num_features": 3},
+            "3 values per row; the feature spec has 2 .features x, y",
+        ),
+        ("numerical", {"dtype": "uint16"}, "dtype is uint16; the loader reads float16, float32"),
+        (
+            "numerical",
+            {"dtype": "float32"},
+            r"holds float16, and format.json says float32 \(feature",
+        ),
+        (
+            "categorical_1",
+            {"hotness": 2},
+            "2 values per row; the feature spec has 3 .features many",
+        ),
+        ("categorical_1", {"multihot": False}, "1 values per row; the feature spec has 3"),
+        (
+            "categorical_0",
+            {"multihot": True},
+            "holds 1 tensors in a record, not those of a multi-hot",
+        ),
+        ("categorical_0", {"feature_name": "ids"}, "holds no bytes feature 'ids'"),
+    ],
+)
+def test_a_format_that_is_not_that_of_the_files(spec, folder, changes, message):
+    change_format(spec, folder, **changes)
+    with pytest.raises(ValueError, match=message):
+        SplitTFRecordsDataset(spec, "train", 4)
+
+
+def test_lengths(spec):
+    length = spec.base_directory / "train/length.json"
+    for content, message in (
+        ("4", "length.json says 4 prebatches, and the files of feature 'label' have 3"),
+        ("true", "length.json: found True; allowed: a whole number"),
+        ("x", "length.json: not a JSON file"),
+    ):
+        length.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            SplitTFRecordsDataset(spec, "train", 4)
+    length.unlink()  # not needed
+    assert SplitTFRecordsDataset(spec, "train", 4).num_rows == 9
+
+
+def test_folders(spec, tmp_path):
+    train = spec.base_directory / "train"
+    (train / "numerical/data_2.tfrecords").rename(train / "numerical/data_3.tfrecords")
+    with pytest.raises(
+        ValueError, match=r"numerical: file data_2.tfrecords is not there; the files"
+    ):
+        SplitTFRecordsDataset(spec, "train", 4)
+    (train / "numerical/data_3.tfrecords").unlink()
+    (train / "length.json").unlink()
+    with pytest.raises(
+        ValueError, match="'label' has 9 rows and feature 'x' has 8; allowed: equally"
+    ):
+        SplitTFRecordsDataset(spec, "train", 4)
+    empty = FeatureSpec.from_dict(SPEC, tmp_path / "nowhere", origin="f.yaml")
+    message = "f.yaml: source_spec names no chunk of type tfrecord, and no folder beside it holds"
+    with pytest.raises(ValueError, match=message):
+        SplitTFRecordsDataset(empty, "train", 4)
+
+
+def test_no_rows(tmp_path):
+    spec = original(tmp_path, rows_of(1))
+    for path in (tmp_path / "train").glob("*/data_0.tfrecords"):
+        path.write_bytes(b"")
+    (tmp_path / "train/length.json").write_text("0")
+    with pytest.raises(ValueError, match="mapping 'train' has no rows"):
+        SplitTFRecordsDataset(spec, "train", 4)
+
+
+def test_files_of_one_chunk_in_two_folders(spec):
+    content = {
+        **SPEC,
+        "source_spec": {
+            "train": [
+                {
+                    "type": "tfrecord",
+                    "features": list(SPEC["feature_spec"]),
+                    "files": ["a/b", "c/d"],
+                }
+            ]
+        },
+    }
+    for file in ("a/b", "c/d"):
+        (spec.base_directory / file).parent.mkdir()
+        (spec.base_directory / file).touch()
+    spec = FeatureSpec.from_dict(content, spec.base_directory)
+    with pytest.raises(ValueError, match="allowed: one folder, whose format.json holds for all"):
+        SplitTFRecordsDataset(spec, "train", 4)
+
+
+def example(content: bytes) -> bytes:
+    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
+    features = tf.train.Features(feature={"data": feature})
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def tensor(value, dtype) -> bytes:
+    return tf.io.serialize_tensor(tf.constant(value, dtype)).numpy()
+
+
+def multihot(values, splits, dtype=tf.int32) -> bytes:
+    return example(tensor([tensor(values, tf.int32), tensor(splits, dtype)], tf.string))
+
+
+# Whole records, with their checksums, of something else.
+MALFORMED = {
+    "no message": (b"\x07", "holds no protocol buffer message"),
+    "an endless number": (b"\xff" * 12, "holds a number without an end"),
+    "a field that ends outside": (b"\x0a\x7fabc", "holds a message that ends within a field"),
+    "another kind of feature": (
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={"data": tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))}
+            )
+        ).SerializeToString(),
+        "holds no Example of one serialized tensor",
+    ),
+    "an example without features": (b"", "holds no bytes feature 'data'"),
+    "no tensor": (example(b"\x08\x63"), "a tensor of TensorFlow's dtype number 99"),
+    "a cut tensor": (
+        example(tensor([1, 2], tf.int32)[:-4].replace(b"\x22\x08", b"\x22\x04")),
+        r"a tensor of shape \[2\] and dtype int32 in 4 bytes",
+    ),
+    "a plain tensor": (example(tensor([[1]], tf.int32)), "holds 1 tensors in a record, not those"),
+    "float row splits": (
+        multihot([1], [0.0, 1.0], tf.float32),
+        "holds row splits of shape .2. and f",
+    ),
+    "no row splits": (multihot([1], [], tf.int32), r"holds row splits of shape \[0\] and int32"),
+    "splits from 1": (multihot([1, 1], [1, 2]), "row splits do not lead from 0 to the 2 ids"),
+    "splits too far": (multihot([1, 1], [0, 3]), "row splits do not lead from 0 to the 2 ids"),
+    "falling splits": (multihot([1, 1], [0, 2, 1, 2]), "row splits do not lead from 0 to the 2"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed_records(tmp_path, content, message):
+    features = {"many": SPEC["feature_spec"]["many"]}
+    channels = {"numerical": [], "categorical": ["many"]}
+    spec = FeatureSpec.from_dict(
+        {"feature_spec": features, "source_spec": {}, "channel_spec": channels}, tmp_path
+    )
+    folder = tmp_path / "train/categorical_0"
+    folder.mkdir(parents=True)
+    Format("tfrecords", "int32", True, "data", 1).write(folder)
+    with tf.io.TFRecordWriter(str(folder / "data_0.tfrecords")) as writer:
+        writer.write(content)
+    with pytest.raises(ValueError, match=message):
+        SplitTFRecordsDataset(spec, "train", 4, with_labels=False).stored_rows(0, 1)
+
+
+def test_a_plain_prebatch_of_another_shape(spec):
+    path = spec.base_directory / "train/numerical/data_2.tfrecords"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(example(tensor([1, 2], tf.float16)))
+    with pytest.raises(
+        ValueError, match=r"holds a prebatch of shape \[2\], not \(1, 2\) \(feature"
+    ):
+        SplitTFRecordsDataset(spec, "train", 4)
+
+
+def ragged(*rows) -> Ragged:
+    values = np.array([value for row in rows for value in row], np.int16)
+    return Ragged.from_lengths(values, np.array([len(row) for row in rows], np.int64))
+
+
+def as_lists(rows: Ragged) -> list[list[int]]:
+    assert rows.row_splits.dtype == np.int32 and rows.values.dtype == np.int16
+    return [
+        rows.values[start:stop].tolist()
+        for start, stop in zip(rows.row_splits[:-1], rows.row_splits[1:], strict=True)
+    ]
+
+
+def test_ragged_rows_by_hand():
+    rows = ragged([1, 2], [], [3], [4, 5, 6])
+    assert as_lists(take_rows(rows, np.array([3, 1, 0, 3]))) == [[4, 5, 6], [], [1, 2], [4, 5, 6]]
+    assert as_lists(take_rows(rows, np.array([], np.int64))) == []
+    assert as_lists(cut_rows(rows, 1, 3)) == [[], [3]]
+    assert as_lists(concatenate_rows([cut_rows(rows, 2, 4), ragged([]), rows])) == [
+        *([3], [4, 5, 6], []),
+        *([1, 2], [], [3], [4, 5, 6]),
+    ]
+    # Three ranks have two rows, one and one; the missing ones are copies of the first row.
+    assert as_lists(lay_out_rows(rows, 3)) == [[1, 2], [], [3], [1, 2], [4, 5, 6], [1, 2]]
+    assert lay_out_rows(rows, 2) is rows
+
+
+def test_too_many_ids_for_row_splits_of_32_bits():
+    values = np.broadcast_to(np.int8(0), 2**31)
+    with pytest.raises(ValueError, match=r"a batch has 2,147,483,648 ids .* Use a smaller batch"):
+        Ragged.from_lengths(values, np.array([2**31]))
+
+
+@pytest.mark.parametrize("num_files", [1, 3])
+def test_bytes_are_gathered_from_anywhere(num_files):
+    generator = np.random.default_rng(0)
+    contents = [generator.integers(0, 256, 50 + k, np.uint8) for k in range(num_files)]
+    file = generator.integers(0, num_files, 40)
+    given = file if num_files > 1 else None
+    offsets = generator.integers(0, 42, 40)
+    offsets[0] = len(contents[file[0]]) - 8  # the last bytes
+    for size in (1, 3, 8):
+        expected = [contents[f][o : o + size].tobytes() for f, o in zip(file, offsets, strict=True)]
+        assert gather(contents, given, offsets, size).tobytes() == b"".join(expected)
+        assert len(gather(contents, given, offsets, size)) == 40
+    lengths = generator.integers(0, 5, 40).astype(np.int32)
+    expected = [
+        contents[f][o : o + 2 * n].tobytes() for f, o, n in zip(file, offsets, lengths, strict=True)
+    ]
+    assert gather_rows(contents, given, offsets, lengths, 2).tobytes() == b"".join(expected)
+    nothing = np.empty(0, np.int64)
+    assert not len(gather(contents, None if num_files == 1 else nothing, nothing, 4))
+    assert not len(gather_rows(contents, None if num_files == 1 else nothing, nothing, nothing, 4))

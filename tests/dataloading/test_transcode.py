@@ -1,0 +1,634 @@
+"""Raw CSV and Parquet files to split binaries: values by hand, every refusal, texts to ids."""
+
+import gzip
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dataloading import transcode, transcode_rows, vocabulary
+from dataloading.feature_spec import FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.transcode_spec import RawSpec
+from dataloading.vocabulary import Vocabularies
+
+# One label, two numericals, two categorical features; one CSV file.
+SPEC = {
+    "feature_spec": {"click": {}, "price": {}, "age": {"dtype": "float32"}, "user": {}, "city": {}},
+    "source_spec": {
+        "train": [
+            {"type": "csv", "features": ["click", "price", "age", "user", "city"], "files": ["a"]}
+        ]
+    },
+    "channel_spec": {
+        "label": ["click"],
+        "numerical": ["price", "age"],
+        "categorical": ["user", "city"],
+    },
+}
+ROWS = "1,2.5,70000,5,0\n0,-1e-3,3,300,2\n0,7,0.5,0,1\n"
+
+
+def changed(**sections) -> dict:
+    """SPEC with other features, chunks or channels."""
+    spec = {name: dict(section) for name, section in SPEC.items()}
+    for name, content in sections.items():
+        spec[name] = content if not isinstance(content, dict) else {**spec.get(name, {}), **content}
+    return spec
+
+
+def raw(folder: Path, spec: dict = SPEC, **files) -> Path:
+    """A folder of raw data: the spec, and files of text, bytes or an Arrow table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    for name, content in files.items():
+        if isinstance(content, pa.Table):
+            pq.write_table(content, folder / name, row_group_size=2)
+        else:
+            data = content if isinstance(content, bytes) else content.encode()
+            (folder / name).write_bytes(data)
+    return folder
+
+
+def run(folder: Path, *flags, output=None) -> int:
+    return transcode.main(
+        [f"--input={folder}", f"--output={output or folder / 'out'}", *map(str, flags)]
+    )
+
+
+def stored(folder: Path, feature: str, mapping: str = "train") -> list:
+    """The values of a feature of a prepared data set, row by row."""
+    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+    (chunk,) = (c for c in spec.source_spec[mapping] if feature in c.features)
+    values = np.fromfile(folder / chunk.files[0], spec.dtype(feature))
+    widths = [spec.hotness(name) for name in chunk.features]
+    end = sum(widths[: chunk.features.index(feature) + 1])
+    rows = values.reshape(-1, sum(widths))[:, end - spec.hotness(feature) : end]
+    return rows.ravel().tolist() if spec.hotness(feature) == 1 else rows.tolist()
+
+
+def refused(capsys, message: str, folder: Path, *flags) -> None:
+    """The run ends with status 2, one `error:` line that matches, and nothing under the output."""
+    capsys.readouterr()
+    assert run(folder, *flags) == 2
+    said = capsys.readouterr().err
+    assert re.search(message, said), said
+    assert said.startswith("error: ") and said.count("\n") == 1
+    assert [path.name for path in folder.glob("out*")] == []
+    assert [path.name for path in folder.glob(".out*")] == []
+
+
+def test_values_by_hand(tmp_path, capsys):
+    folder = raw(tmp_path, a=ROWS)
+    assert run(folder) == 0
+    assert "train: 3 rows, click rate 0.3333" in capsys.readouterr().out
+    out = tmp_path / "out"
+    spec = FeatureSpec.from_yaml(out / "feature_spec.yaml")
+    assert spec.feature_spec == {
+        "click": {"dtype": "bool"},
+        "price": {"dtype": "float16"},
+        "age": {"dtype": "float32"},
+        "user": {"dtype": "int16", "cardinality": 301},
+        "city": {"dtype": "int8", "cardinality": 3},
+    }
+    assert spec.metadata["transcode"]["rows"] == {"train": 3}
+    assert stored(out, "click") == [True, False, False]
+    assert stored(out, "price") == [2.5, float(np.float16(-1e-3)), 7.0]
+    assert stored(out, "age") == [70000.0, 3.0, 0.5]
+    assert stored(out, "user") == [5, 300, 0]
+    assert stored(out, "city") == [0, 2, 1]
+    batch = next(iter(RawBinaryDataset(spec, "train", 3).dataset()))
+    assert [ids.numpy()[:, 0].tolist() for ids in batch.inputs.categorical] == [
+        [5, 300, 0],
+        [0, 2, 1],
+    ]
+
+
+def test_files_of_all_kinds_in_lock_step(tmp_path):
+    """Several files a chunk, chunks of other columns, types and block sizes, lists, a label that is
+    not there, compressed text, columns that are not read, quotes, a byte order mark."""
+    features = {
+        "click": {},
+        "x": {"hotness": 2},
+        "tags": {"hotness": 3},
+        "user": {"dtype": "int64"},
+    }
+    train = [
+        {"type": "csv", "features": ["tags", "click"], "files": ["a", "empty", "b"]},
+        {"type": "parquet", "features": ["user", "x"], "files": ["c", "d"]},
+    ]
+    test = [
+        {
+            "type": "csv",
+            "header": True,
+            "delimiter": "\t",
+            "features": ["user", "tags"],
+            "files": ["e.gz"],
+        },
+        {"type": "csv", "header": True, "features": ["x"], "files": ["f"]},
+    ]
+    spec = {
+        "feature_spec": features,
+        "source_spec": {"train": train, "later": test},
+        "channel_spec": {"label": ["click"], "numerical": ["x"], "categorical": ["user", "tags"]},
+    }
+    x = pa.array([[1.5, 2.5], [0, -1], [3, 4], [5, 6], [7, 8]], pa.list_(pa.float64(), 2))
+    user = pa.array([4, 3, 2, 1, 2**40], pa.uint64())
+    whole = pa.table({"other": ["a"] * 5, "user": user, "x": x})
+    folder = raw(
+        tmp_path / "odd [name]*",
+        spec,
+        a="1;2;3,1\n4;5;6,0\n7;8;9,1\n",
+        b='"0; 0;0", 0\r\n1;1;1,1\r\n',
+        empty="",
+        c=whole.slice(0, 1),
+        d=whole.slice(1),
+        f='other,x\n"a\nb",1;2\n,3;4\n',
+    )
+    (folder / "e.gz").write_bytes(
+        gzip.compress("\ufefftags\tq\tuser\n1;1;2\t?\t8\n0;0;1\t\t9\n".encode())
+    )
+    assert run(folder, "--chunk_size=2") == 0
+    out = folder / "out"
+    assert stored(out, "click") == [True, False, True, False, True]
+    assert stored(out, "tags") == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [0, 0, 0], [1, 1, 1]]
+    assert stored(out, "user") == [4, 3, 2, 1, 2**40]
+    assert stored(out, "x") == x.to_pylist()
+    assert stored(out, "user", "later") == [8, 9]
+    assert stored(out, "tags", "later") == [[1, 1, 2], [0, 0, 1]]
+    assert stored(out, "x", "later") == [[1, 2], [3, 4]]
+    spec = FeatureSpec.from_yaml(out / "feature_spec.yaml")
+    assert spec.feature_spec["user"] == {"dtype": "int64", "cardinality": 2**40 + 1}
+    assert spec.metadata["transcode"]["click_rate"] == {"train": 0.6}
+    assert RawBinaryDataset(spec, "later", 2, with_labels=False).num_rows == 2
+
+
+def test_rows_of_a_block_boundary(tmp_path, monkeypatch, capsys):
+    """Neither the size of blocks nor that of chunks changes a byte, or the row of an error."""
+    monkeypatch.setattr("dataloading.transcode_files._CSV_BLOCK_BYTES", 64)
+    lines = [f"{i % 2},{i},{i},{i},{i % 3}" for i in range(200)]
+    spec = changed()
+    folder = raw(tmp_path, spec, a="\n".join(lines))
+    assert run(folder, "--chunk_size=3") == 0
+    assert stored(tmp_path / "out", "user") == list(range(200))
+    for row in (1, 148, 149, 150, 151, 200):
+        bad = [*lines]
+        bad[row - 1] = "0,1,1,1,x"
+        folder = raw(tmp_path / f"bad {row}", spec, a="\n".join(bad))
+        refused(capsys, f"'city': found 'x' in row {row} ", folder, "--chunk_size=3")
+
+
+BAD_ROWS = {
+    "1,2,3,4,": "'city': found no value in row 2 .*give it an id of its own",
+    "1,2,3,-4,0": "'user': found -4 in row 2 .*; ids are 0 or more; .*--categorify",
+    "1,2,3,4.5,0": "'user': found '4.5' in row 2 .*; allowed: a whole number",
+    "1,2,3,0x1f,0": "'user': found '0x1f' in row 2 .*; ids are whole numbers",
+    "1,2,3,9223372036854775808,0": "'user': found '9223372036854775808' in row 2",
+    "1,2,3,9223372036854775807,0": "'user': found 9223372036854775807 in row 2 .*; ids lie in",
+    "1,2,3,4,berlin": "'city': found 'berlin' in row 2",
+    "1,,3,4,0": "'price': found no value in row 2 .*write 0 or a mean",
+    "1,two,3,4,0": "'price': found 'two' in row 2 .*; allowed: a number",
+    "1,nan,3,4,0": "'price': found nan in row 2 .*; numericals are finite",
+    "1,-inf,3,4,0": "'price': found -inf in row 2",
+    "1,70000,3,4,0": "'price': found 70000 in row 2 .*; float16 holds up to 65504: .*float32'",
+    "1,2,1e39,4,0": r"'age': found 1e\+39 in row 2 .*; float32 holds up to 3.40282e\+38: scale",
+    "2,2,3,4,0": "'click': found 2 in row 2 .*; labels are 0 or 1",
+    ",2,3,4,0": "'click': found no value in row 2 .*can only be predicted",
+    "yes,2,3,4,0": "'click': found 'yes' in row 2 .*; allowed: 0 or 1",
+    "1,2,3,4": r"file 'a': row 2 has 4 fields, there are 5 columns .*: '1,2,3,4'",
+    "1,2,3,4,0,9": "file 'a': row 2 has 6 fields",
+    "": "'click': found no value in row 2",
+}
+
+
+@pytest.mark.parametrize("line", BAD_ROWS)
+def test_bad_rows_are_refused(line, tmp_path, capsys):
+    folder = raw(tmp_path, a=f"1,2,3,4,0\n{line}\n1,2,3,4,0\n")
+    refused(capsys, "mapping 'train': .*" + BAD_ROWS[line], folder)
+
+
+def test_a_header_is_not_a_row(tmp_path, capsys):
+    chunk = {**SPEC["source_spec"]["train"][0], "header": True}
+    spec = changed(source_spec={"train": [chunk]})
+    header = "click,price,age,user,city\n"
+    refused(capsys, "found 'x' in row 1 ", raw(tmp_path, spec, a=header + "x,2,3,4,0\n"))
+    refused(capsys, "row 2 has 1 fields", raw(tmp_path, spec, a=header + ROWS[:16] + "7\n"))
+
+
+def test_bytes_that_are_no_text(tmp_path, capsys):
+    folder = raw(tmp_path, a=ROWS.encode() + b"1,2,3,4,\xff\n")
+    refused(
+        capsys, r"'city': found b'\\xff' in row 4 .*; allowed: UTF-8", folder, "--categorify=city"
+    )
+
+
+def parquet_spec(**features) -> dict:
+    """A spec of the label `click` and other features, in one Parquet file `a`."""
+    names = ["click", *features]
+    ids = [name for name in features if name not in ("n",)]
+    return {
+        "feature_spec": {"click": {}, **features},
+        "source_spec": {"train": [{"type": "parquet", "features": names, "files": ["a"]}]},
+        "channel_spec": {
+            "label": ["click"],
+            "numerical": [n for n in names if n == "n"],
+            "categorical": ids,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "columns", "message"),
+    [
+        ({"c": {}}, {"c": [0, None]}, "'c': found no value in row 2"),
+        ({"c": {}}, {"c": [0.0, 1.0]}, "'c': found a double in row 1 .*convert the column"),
+        (
+            {"c": {}},
+            {"c": pa.array([1, 2**63], pa.uint64())},
+            "'c': found '?9223372036854775808'? in row 2",
+        ),
+        ({"c": {"cardinality": 2}}, {"c": [1, 2]}, r"found 2 in row 2 .*; ids lie in \[0, 2\)"),
+        ({"c": {"hotness": 2}}, {"c": [[1, 2], [3]]}, "found 1 values in row 2 .*hotness is 2"),
+        ({"c": {"hotness": 2}}, {"c": [[1, 2], None]}, "found 0 values in row 2"),
+        ({"c": {"hotness": 2}}, {"c": [[1, 2], [3, -1]]}, "found -1 in row 2"),
+        ({"c": {"hotness": 2}}, {"c": [1, 2]}, "found one int64 in row 1 .*use a list"),
+        ({"c": {"hotness": 2}}, {"c": [[b"1", b"2"], [b"3", b"\xff"]]}, r"found b'\\xff' in row 2"),
+        ({"c": {}}, {"c": [[1], [3, 4]]}, "found 2 values in row 2 .*hotness is 1"),
+        ({"n": {}}, {"n": [1.5, float("nan")]}, "'n': found nan in row 2"),
+        ({"n": {}}, {"n": [{"a": 1}, {"a": 2}]}, "'n': found a struct.*convert the column"),
+        ({"n": {}}, {"n": [1, 2], "click": [{"a": 1}] * 2}, "'click': found a struct.*convert"),
+        ({"n": {}}, {"n": [1.5, 2], "click": [0.5, 1]}, "'click': found 0.5 in row 1"),
+        ({"c": {}}, {"d": [1, 2]}, "has the column 'c' 0 times; needed: once. It has click, d"),
+    ],
+)
+def test_bad_parquet_columns(spec, columns, message, tmp_path, capsys):
+    table = pa.table({"click": [0, 1], **columns})
+    refused(capsys, message, raw(tmp_path, parquet_spec(**spec), a=table))
+
+
+def test_parquet_types_that_are_numbers(tmp_path):
+    table = pa.table(
+        {
+            "click": [True, False],
+            "n": pa.array([1, 2], pa.int8()),
+            "c": pa.array(["7", "1"]).dictionary_encode(),
+            "d": pa.array([True, False]),
+        }
+    )
+    assert run(raw(tmp_path, parquet_spec(n={}, c={}, d={}), a=table)) == 0
+    found = {name: stored(tmp_path / "out", name) for name in ("click", "n", "c", "d")}
+    assert found == {"click": [True, False], "n": [1, 2], "c": [7, 1], "d": [1, 0]}
+
+
+def chunk_with(**keys) -> dict:
+    return changed(source_spec={"train": [{**SPEC["source_spec"]["train"][0], **keys}]})
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (changed(feature_spec=[1]), r"feature_spec: found \[1\]"),
+        (
+            changed(channel_spec={"numeric": []}),
+            "unknown channel 'numeric'.*did you mean 'numerical'",
+        ),
+        (changed(channel_spec={"label": ["user"]}), "feature 'user' is in two channels"),
+        (changed(channel_spec={"numerical": [], "categorical": []}), "neither numerical nor"),
+        (
+            changed(channel_spec={"label": ["click", "age"], "numerical": []}),
+            "click, age; allowed: one",
+        ),
+        (
+            changed(feature_spec={"age": {"cardinality": 3}}),
+            "'age': has a cardinality and is in the channel 'numerical'",
+        ),
+        (changed(feature_spec={"click": {"hotness": 2}}), "'click': hotness is 2; a label is one"),
+        (
+            changed(feature_spec={"age": {"dtype": "int8"}}),
+            "'age': dtype int8 in the channel 'numerical'; allowed: float16, float32, float64",
+        ),
+        (
+            changed(feature_spec={"user": {"dtype": "float32"}}),
+            "'user': dtype float32 in the channel",
+        ),
+        (changed(feature_spec={"user": {"cardinality": "many"}}), "'user': cardinality is 'many'"),
+        (
+            changed(feature_spec={"user": {"dtype": "int8"}}),
+            "'user': dtype int8 holds ids up to 127, cardinality 301",
+        ),
+        (
+            changed(source_spec={"a/b": SPEC["source_spec"]["train"]}),
+            "mapping 'a/b'; a mapping becomes a folder",
+        ),
+        (changed(source_spec=[]), "source_spec: nothing there; raw data has a mapping"),
+        (
+            changed(feature_spec={"user": {"hotness": 1 << 21}}),
+            "'user': 2097152 values per row; allowed: 1048576 at most",
+        ),
+        (changed(source_spec=[1]), r"source_spec: found \[1\]"),
+        (chunk_with(type="split_binary"), "type is 'split_binary'; raw data is csv or parquet"),
+        (chunk_with(type="parquet", header=True), "header: only CSV files have that"),
+        (chunk_with(header="yes"), "header is 'yes'; allowed: true"),
+        (chunk_with(delimiter=";"), "delimiter is ';'; allowed: one ASCII character"),
+        (chunk_with(files=["b"]), r"file 'b': there is no such file \("),
+        (
+            chunk_with(header=True),
+            "its header names the column 'click' 0 times; needed: once. It has 1, 2.5",
+        ),
+        (
+            chunk_with(type="parquet"),
+            "file 'a': is not a parquet file that can be read, after row 0",
+        ),
+        (changed(metadata={"transcode": 1}), "metadata: 'transcode' is written here; rename"),
+        (changed(metadata=[1]), r"metadata: found \[1\]"),
+    ],
+)
+def test_bad_specs_are_refused(spec, message, tmp_path, capsys):
+    refused(capsys, message, raw(tmp_path, spec, a=ROWS))
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ("1\n", r"chunk 1 \(b\) has 1 rows and chunk 0 \(a\) has more; allowed: equally many"),
+        ("1\n2\n3\n4\n", r"chunk 0 \(a\) has 3 rows and chunk 1 \(b\) has more"),
+    ],
+)
+def test_chunks_of_unequal_length(other, message, tmp_path, capsys):
+    spec = changed(
+        feature_spec={"more": {}}, channel_spec={"categorical": ["user", "city", "more"]}
+    )
+    spec["source_spec"] = {
+        "train": [
+            *spec["source_spec"]["train"],
+            {"type": "csv", "features": ["more"], "files": ["b"]},
+        ]
+    }
+    refused(capsys, message, raw(tmp_path, spec, a=ROWS, b=other))
+
+
+def test_files_without_rows_and_damaged_files(tmp_path, capsys):
+    refused(capsys, "mapping 'train' has no rows", raw(tmp_path, a=""))
+    cut = gzip.compress(ROWS.encode() * 1000)[:-9]
+    folder = raw(tmp_path / "cut", chunk_with(files=["a.gz"]), **{"a.gz": cut})
+    refused(capsys, "file 'a.gz': is not a csv file that can be read, after row", folder)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--feature_spec_out=a/b.yaml"], "--feature_spec_out is a/b.yaml; allowed: a file name"),
+        (["--feature_spec_in=no.yaml"], "no.yaml: there is no such file"),
+        (["--chunk_size=0"], "--chunk_size is 0; allowed: 1 or more"),
+        (["--categorify=citi"], "--categorify names 'citi'; .*did you mean 'city'"),
+        (["--categorify=city,city"], "--categorify names 'city' twice"),
+        (["--hash_buckets=price=3"], "--hash_buckets names 'price'"),
+        (["--hash_buckets=city"], "--hash_buckets has 'city'; allowed: feature=N"),
+        (["--hash_buckets=city=0"], "--hash_buckets has 'city=0'"),
+        (["--hash_buckets=city=9223372036854775808"], "N from 1 to 2.63 - 1"),
+        (["--hash_buckets=city=2,city=2"], "each feature once"),
+        (["--hash_buckets=city=2", "--categorify=city"], "both name 'city'"),
+        (["--frequency_threshold=2"], "--frequency_threshold is for the values of --categorify"),
+        (["--categorify=city", "--frequency_threshold=-1"], "--frequency_threshold is -1"),
+        (["--memory_limit=1GB"], "--memory_limit is for counting"),
+        (["--categorify=city", "--memory_limit=much"], "--memory_limit is 'much'; allowed: a size"),
+        (["--categorify=city", "--memory_limit=1MB"], "--memory_limit is '1MB'"),
+        (["--categorify=city", "--vocabulary=d"], "--categorify and --vocabulary: the encoding is"),
+    ],
+)
+def test_bad_flags_are_refused(flags, message, tmp_path, capsys):
+    refused(capsys, message, raw(tmp_path, a=ROWS), *flags)
+
+
+def test_a_cardinality_that_an_encoding_gives(tmp_path, capsys):
+    spec = changed(feature_spec={"city": {"cardinality": 9}})
+    folder = raw(tmp_path, spec, a=ROWS)
+    refused(capsys, "--categorify city: .* gives it the cardinality 9", folder, "--categorify=all")
+    refused(capsys, "--hash_buckets city=8: .*the cardinality 9", folder, "--hash_buckets=city=8")
+    spec = changed(source_spec={"later": SPEC["source_spec"]["train"]})
+    del spec["source_spec"]["train"]
+    folder = raw(tmp_path, spec, a=ROWS)
+    refused(
+        capsys, "counts values in the mapping 'train'; .* has later", folder, "--categorify=all"
+    )
+
+
+def test_the_output_is_whole_or_not_there(tmp_path, capsys):
+    folder = raw(tmp_path / "raw", a=ROWS)
+    out = tmp_path / "data" / "made"
+    assert run(folder, output=out) == 0
+    first = (out / "train/cat_0.bin").read_bytes()
+    assert run(folder, output=out) == 2
+    assert "exists and is not an empty folder; remove it or choose" in capsys.readouterr().err
+    raw(folder, a="1,2,3,7,0\n")
+    assert run(folder, "--overwrite", output=out) == 0
+    assert (out / "train/cat_0.bin").read_bytes() != first
+    raw(folder, a="1,2,3,7,x\n")
+    assert run(folder, "--overwrite", output=out) == 2
+    assert stored(out, "user") == [7]
+    assert [path.name for path in out.parent.iterdir()] == ["made"]
+    assert run(folder, "--overwrite", output=folder / "a") == 2
+    assert "is no data set" in capsys.readouterr().err
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").touch()
+    assert run(folder, "--overwrite", output=tmp_path / "mine") == 2
+    assert "has no feature_spec.yaml), so it is not replaced" in capsys.readouterr().err
+
+
+def test_killed_it_leaves_nothing_under_the_name(tmp_path, root):
+    folder = raw(tmp_path, a=ROWS * 200_000)
+    command = [sys.executable, "-m", "dataloading.transcode", "--input", folder]
+    process = subprocess.Popen([*command, "--output", tmp_path / "out"], cwd=root)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".out.*/train/label.bin")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -9
+    assert not (tmp_path / "out").exists() and list(tmp_path.glob(".out.*"))
+
+
+def test_interrupted(tmp_path, monkeypatch, capsys):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transcode, "transcode", interrupt)
+    assert run(raw(tmp_path, a=ROWS)) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_sparse_ids_are_pointed_out_and_unused_columns_named(tmp_path, capsys):
+    spec = changed(channel_spec={"categorical": ["user"]})
+    assert run(raw(tmp_path, spec, a="1,2,3,123456789012,0\n")) == 0
+    said = capsys.readouterr().out
+    assert "note: 'user' has few rows for its largest id, 123,456,789,012" in said
+    assert "left out, in no channel: city" in said
+
+
+# Texts
+
+
+CITIES = ["Rome", "Oslo", "Oslo", "", "Bern", "Rome", "Oslo", "a\tb\\", "Ärö", "zz"]
+TEXT_ROWS = "".join(f"1,2,3,{i},{city}\n" for i, city in enumerate(CITIES))
+TEST_ROWS = "0,2,3,4,Oslo\n0,2,3,4,Paris\n0,2,3,4,\n"
+
+
+def text_spec() -> dict:
+    spec = changed(feature_spec={"city": {"cardinality": "auto"}})
+    chunk = spec["source_spec"]["train"][0]
+    spec["source_spec"] = {"test": [{**chunk, "files": ["b"]}], "train": [chunk]}
+    return spec
+
+
+def test_texts_get_ids_by_falling_count(tmp_path, capsys):
+    folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
+    assert run(folder, "--categorify=city") == 0
+    assert "city: cardinality 7, vocabulary" in capsys.readouterr().out
+    # Oslo 3, Rome 2, then bytewise: Bern, "a<tab>b\", zz, "Ärö" (its first byte is 0xc3).
+    out = tmp_path / "out"
+    assert (out / "vocabulary/city.tsv").read_text() == (
+        "Oslo\t3\nRome\t2\nBern\t1\na\\tb\\\\\t1\nzz\t1\nÄrö\t1\n"
+    )
+    assert stored(out, "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]
+    assert stored(out, "city", "test") == [1, 0, 0]
+    assert FeatureSpec.from_yaml(out / "feature_spec.yaml").cardinality("city") == 7
+    assert (
+        run(folder, "--categorify=city", "--frequency_threshold=2", output=tmp_path / "rare") == 0
+    )
+    assert stored(tmp_path / "rare", "city") == [2, 1, 1, 0, 0, 2, 1, 0, 0, 0]
+    assert (
+        run(folder, "--categorify=city", "--frequency_threshold=9", output=tmp_path / "none") == 0
+    )
+    assert stored(tmp_path / "none", "city") == [0] * 10
+
+
+def test_sparse_ids_and_lists_get_ids(tmp_path):
+    table = pa.table(
+        {
+            "click": [0, 1, 0],
+            "c/d": [[2**60, -5], [2**60, 7], [None, 2**60]],
+            "e": ["x", "", None],
+        }
+    )
+    spec = parquet_spec(**{"c/d": {"hotness": 2}, "e": {}})
+    assert run(raw(tmp_path, spec, a=table), "--categorify=all") == 0
+    out = tmp_path / "out"
+    assert (out / "vocabulary/c%2Fd.tsv").read_text() == f"{2**60}\t3\n-5\t1\n7\t1\n"
+    assert stored(out, "c/d") == [[1, 2], [1, 3], [0, 1]]
+    assert stored(out, "e") == [1, 0, 0]
+
+
+def test_texts_of_columns_that_have_none(tmp_path, capsys):
+    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [0.5]}))
+    refused(
+        capsys,
+        "'c': found a double in row 1 .*take text and whole numbers",
+        folder,
+        "--categorify=c",
+    )
+    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": pa.nulls(1)}))
+    assert run(folder, "--categorify=c") == 0
+    assert stored(tmp_path / "out", "c") == [0]
+
+
+def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
+    """Encoded as the rows that a model was trained on: the same ids, cardinalities and dtypes."""
+    first = raw(tmp_path / "first", text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
+    known = first / "out"
+    assert run(first, "--categorify=city", "--hash_buckets=user=100") == 0
+    new = changed(channel_spec={"label": []})
+    new["source_spec"]["train"] = [
+        {"type": "csv", "features": ["city", "user", "age", "price"], "files": ["a"]}
+    ]
+    new["source_spec"]["test"] = new["source_spec"].pop("train")
+    del new["feature_spec"]["click"]
+    later = raw(tmp_path / "later", new, a="Ärö,3,1,2\nOslo,77,1,2\nParis,3,1,2\na\tb\\,3,1,2\n")
+    assert run(later, f"--vocabulary={known}") == 0
+    out = later / "out"
+    assert stored(out, "city", "test") == [6, 1, 0, 4]
+    assert stored(out, "user", "test")[0] == stored(known, "user")[3]
+    old, made = (FeatureSpec.from_yaml(f / "feature_spec.yaml") for f in (known, out))
+    assert made.channel("categorical") == old.channel("categorical")
+    assert made.cardinalities("categorical") == old.cardinalities("categorical") == [100, 7]
+    # Encoded again with what was made, the result is the same.
+    assert run(later, f"--vocabulary={out}", output=later / "again") == 0
+    assert stored(later / "again", "city", "test") == [6, 1, 0, 4]
+
+    (known / "vocabulary/city.tsv").write_text("Oslo\t3\n")
+    refused_again(capsys, "has 1 lines; cardinality 7 of feature 'city' needs 6", later, known)
+    (known / "vocabulary/city.tsv").write_text("Oslo\n")
+    refused_again(capsys, "is no vocabulary; its lines are value, tab, count", later, known)
+    (known / "vocabulary/city.tsv").unlink()
+    refused_again(
+        capsys, "city.tsv: there is no such file; it is part of the data set", later, known
+    )
+
+
+def refused_again(capsys, message, folder, known):
+    capsys.readouterr()
+    assert run(folder, f"--vocabulary={known}", output=folder / "new") == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (folder / "new").exists()
+
+
+def test_rows_of_another_data_set(tmp_path, capsys):
+    first = raw(tmp_path / "first", a=ROWS)
+    known = first / "out"
+    assert run(first) == 0
+    for spec, message in (
+        (
+            changed(feature_spec={"x": {}}, channel_spec={"categorical": ["user", "city", "x"]}),
+            "'categorical' has user, city, x; .* has user, city; allowed: the same",
+        ),
+        (changed(feature_spec={"user": {"hotness": 2}}), "'user': hotness is 2; it is 1 in"),
+        (
+            changed(feature_spec={"user": {"cardinality": 5}}),
+            "'user': cardinality is 5; it is 301 in",
+        ),
+    ):
+        if "x" in spec["feature_spec"]:
+            spec["source_spec"]["train"] = [
+                {"type": "csv", "features": list(spec["feature_spec"]), "files": ["a"]}
+            ]
+        refused_again(capsys, message, raw(tmp_path / "new", spec, a=ROWS), known)
+    again = raw(tmp_path / "new", a=ROWS.replace("300", "301"))
+    refused_again(capsys, r"found 301 in row 2 .*; ids lie in \[0, 301\)", again, known)
+    content = yaml.safe_load((known / "feature_spec.yaml").read_text())
+    del content["metadata"]["transcode"]["vocabulary"]
+    (known / "feature_spec.yaml").write_text(yaml.safe_dump(content))
+    refused_again(capsys, "is no data set of dataloading.transcode", first, known)
+
+
+def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
+    """What DuckDB raises becomes an error that says the way out."""
+    import duckdb
+
+    too_small = pytest.raises(ValueError, match="--memory_limit 200 MiB is too small.*ways out")
+    with too_small, Vocabularies(tmp_path, 200 << 20):
+        raise duckdb.OutOfMemoryException("no")
+    failed = pytest.raises(OSError, match="reading or writing failed: full")
+    with failed, Vocabularies(tmp_path, 200 << 20):
+        raise duckdb.IOException("full")
+
+
+def test_looking_up_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabulary, "_ROWS", 3)
+    monkeypatch.setattr(transcode_rows, "_NARROWED_IDS", 3)
+    folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
+    assert run(folder, "--categorify=city") == 0
+    assert stored(tmp_path / "out", "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]
+    assert stored(tmp_path / "out", "user") == list(range(10))
+
+
+def test_dimensions_are_a_hotness(tmp_path):
+    spec = changed(feature_spec={"user": {"dimensions": [2, 1]}})
+    folder = raw(tmp_path, spec, a="1,2,3,4;5,0\n")
+    assert RawSpec.from_yaml(folder / "feature_spec.yaml").hotness("user") == 2
+    assert run(folder) == 0
+    assert stored(tmp_path / "out", "user") == [[4, 5]]

@@ -1,0 +1,274 @@
+"""`python -m dataloading.transcribe`: split binaries to split TFRecords and back, byte by byte."""
+
+import filecmp
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading import transcribe as tool
+from dataloading.feature_spec import FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
+from dataloading.split_tfrecords import SplitTFRecordsDataset
+from dataloading.split_tfrecords_writer import exactly
+from dataloading.synthetic import SyntheticDataset, synthetic_spec, write_dataset
+from dataloading.synthetic_rows import SPLITS, stored_spec
+from tests.dataloading.test_split_tfrecords import Row, found, original, rows_of
+
+
+def transcribe(source, target, *more) -> int:
+    return tool.main(
+        ["--src_dataset_path", str(source), "--dst_dataset_path", str(target), *map(str, more)]
+    )
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def wide_spec() -> FeatureSpec:
+    """Each dtype that may be stored, numericals of two of them."""
+    content = synthetic_spec([5, 300, 9, 70_000], hotness=[1, 3, 2, 1], num_numerical=3).to_dict()
+    content["feature_spec"]["cat_2"]["dtype"] = "int64"
+    content["feature_spec"]["num_1"]["dtype"] = "float64"
+    content["feature_spec"]["num_2"]["dtype"] = "float64"
+    return stored_spec(content["feature_spec"], content["channel_spec"], SPLITS)
+
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("binaries") / "rows"
+    write_dataset(folder, wide_spec(), {"train": 100, "validation": 30, "test": 1})
+    (folder / "vocabulary").mkdir()
+    (folder / "vocabulary/cat_0.tsv").write_text("a\t1\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("batch", "prebatch", "per_file", "num_files"),
+    [(100, 100, None, 1), (7, 10, 1, 10), (64, 16, 3, 3), (30, 45, 2, 2), (1, 1000, 5, 1)],
+)
+def test_there_and_back(binaries, tmp_path, batch, prebatch, per_file, num_files):
+    more = ("--dst_batches_per_file", per_file) if per_file else ()
+    flags = ("--src_batch_size", batch, "--dst_prebatch_size", prebatch)
+    assert transcribe(binaries, tmp_path / "records", *flags, *more) == 0
+    assert len(list((tmp_path / "records/train/categorical_1").glob("data_*"))) == num_files
+    length = json.loads((tmp_path / "records/train/length.json").read_text())
+    assert length == -(-100 // prebatch)
+    back = ("--src_dataset_type", "split_tfrecords", "--dst_dataset_type", "tf_raw")
+    assert transcribe(tmp_path / "records", tmp_path / "back", *back, "--src_batch_size", 11) == 0
+    assert files(tmp_path / "back") == files(binaries)
+    assert not list(tmp_path.glob(".*")), "nothing is left over"
+
+
+def test_records_of_records(tmp_path):
+    """Ragged rows in other prebatches; nothing else differs."""
+    original(tmp_path / "first", rows_of(45)).to_yaml(tmp_path / "first/feature_spec.yaml")
+    kind = ("--src_dataset_type", "split_tfrecords", "--dst_prebatch_size", 10)
+    assert transcribe(tmp_path / "first", tmp_path / "second", *kind, "--src_batch_size", 7) == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "second/feature_spec.yaml")
+    assert spec.source_spec["train"][3].files == ("train/categorical_1/data_0.tfrecords",)
+    assert found(SplitTFRecordsDataset(spec, "train", 8).dataset()) == rows_of(45)
+    said = json.loads((tmp_path / "second/train/categorical_1/format.json").read_text())
+    assert (said["multihot"], said["hotness"], said["dtype"]) == (True, None, "int32")
+
+
+def read_as_the_original(folder: Path, name: str, rows: int):
+    """All prebatches of a folder by TensorFlow's own reader and parsers, as the original's do."""
+    said = json.loads((folder / name / "format.json").read_text())
+    feature = {said["feature_name"]: tf.io.FixedLenFeature([], tf.string)}
+    tensors = []
+    for record in tf.data.TFRecordDataset(str(folder / name / "data_0.tfrecords")):
+        content = tf.io.parse_single_example(record, feature)[said["feature_name"]]
+        if said["multihot"]:
+            kind = tf.RaggedTensorSpec([rows, None], tf.int32, 1, tf.int32)
+            parts = tf.io.parse_tensor(content, tf.string)
+            specs = tf.nest.flatten(kind, expand_composites=True)
+            parts = [tf.io.parse_tensor(p, s.dtype) for p, s in zip(parts, specs, strict=True)]
+            tensors.append(tf.nest.pack_sequence_as(kind, parts, expand_composites=True))
+        else:
+            tensor = tf.io.parse_tensor(content, said["dtype"])
+            tensors.append(tf.reshape(tensor, [rows, said["num_features"]]))
+    return tf.concat(tensors, 0)
+
+
+def test_the_original_can_read_them(tmp_path):
+    spec = write_dataset(
+        tmp_path / "rows", synthetic_spec([5, 300], [1, 3], num_numerical=2), {"train": 40}
+    )
+    assert transcribe(tmp_path / "rows", tmp_path / "records", "--dst_prebatch_size", 10) == 0
+    (batch,) = RawBinaryDataset(spec, "train", 40).dataset()
+    train = tmp_path / "records/train"
+    formats = {
+        name: json.loads((train / name / "format.json").read_text())["dtype"]
+        for name in ("label", "numerical", "categorical_0", "categorical_1")
+    }
+    assert list(formats.values()) == ["int8", "float16", "int32", "int32"]
+    np.testing.assert_array_equal(read_as_the_original(train, "label", 10), batch.labels)
+    numerical = read_as_the_original(train, "numerical", 10)
+    np.testing.assert_array_equal(tf.cast(numerical, tf.float32), batch.inputs.numerical)
+    one, many = batch.inputs.categorical
+    np.testing.assert_array_equal(read_as_the_original(train, "categorical_0", 10), one)
+    assert read_as_the_original(train, "categorical_1", 10).to_list() == many.numpy().tolist()
+    assert json.loads((train / "length.json").read_text()) == 4
+
+
+def test_parts_of_a_data_set(binaries, tmp_path, capsys):
+    """What is known of all rows is not said of a part of them."""
+    flags = ("--src_batch_size", 20, "--max_batches_train", 2, "--max_batches_test", 1)
+    assert transcribe(binaries, tmp_path / "part", *flags, "--dst_feature_spec", "f.yaml") == 0
+    said = capsys.readouterr().out
+    assert "train: 40 rows\nvalidation: 20 rows\ntest: 1 rows\n" in said
+    assert f"written: {tmp_path / 'part/f.yaml'}" in said
+    spec = FeatureSpec.from_yaml(tmp_path / "part/f.yaml")
+    assert set(spec.metadata) == {"generator", "seed", "test"}
+    expected = RawBinaryDataset(FeatureSpec.from_yaml(binaries / "feature_spec.yaml"), "train", 40)
+    (batch,) = SplitTFRecordsDataset(spec, "train", 40).dataset()
+    (first,) = expected.dataset().take(1)
+    np.testing.assert_array_equal(batch.inputs.numerical, first.inputs.numerical)
+    assert transcribe(binaries, tmp_path / "train", "--train_only") == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "train/feature_spec.yaml")
+    assert list(spec.source_spec) == ["train"]
+
+
+def test_generated_rows(binaries, tmp_path):
+    flags = ("--src_dataset_type", "synthetic", "--src_seed", 7, "--src_batch_size", 50)
+    flags += ("--max_batches_train", 2, "--train_only")
+    assert transcribe(binaries, tmp_path / "new", *flags) == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "new/feature_spec.yaml")
+    (batch,) = SplitTFRecordsDataset(spec, "train", 100).dataset()
+    (expected,) = SyntheticDataset(spec, "train", 100, num_rows=100, seed=7).dataset()
+    for ids, theirs in zip(batch.inputs.categorical, expected.inputs.categorical, strict=True):
+        np.testing.assert_array_equal(ids, theirs)
+    np.testing.assert_array_equal(batch.labels, expected.labels)
+    assert "train" not in spec.metadata
+    assert not (tmp_path / "new/vocabulary").exists()
+
+
+TO_BINARIES = ("--src_dataset_type", "split_tfrecords", "--dst_dataset_type", "tf_raw")
+
+
+def test_ragged_rows_of_one_length_become_binaries(tmp_path):
+    rows = [Row(i % 2, (i, -i), i, (i, 49 - i)) for i in range(9)]
+    original(tmp_path / "first", rows).to_yaml(tmp_path / "first/feature_spec.yaml")
+    assert transcribe(tmp_path / "first", tmp_path / "second", *TO_BINARIES) == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "second/feature_spec.yaml")
+    assert spec.hotness("many") == 2
+    assert (tmp_path / "second/train/cat_1.bin").stat().st_size == 9 * 2 * 4
+    batches = RawBinaryDataset(spec, "train", 4).dataset()
+    rows_found = [tuple(r) for b in batches for r in b.inputs.categorical[1].numpy().tolist()]
+    assert rows_found == [row.many for row in rows]
+
+
+@pytest.mark.parametrize("first", [(), (1, 2)], ids=["none at first", "others later"])
+def test_rows_of_different_length_are_refused(tmp_path, capsys, first):
+    rows = [Row(0, (0, 0), 1, first), Row(0, (0, 0), 1, (1, 2)), Row(0, (0, 0), 1, (1,))]
+    original(tmp_path / "first", rows).to_yaml(tmp_path / "first/feature_spec.yaml")
+    assert transcribe(tmp_path / "first", tmp_path / "second", *TO_BINARIES) == 2
+    number, expected = (2, 2) if first else (0, 3)
+    message = (
+        rf"feature 'many': row {number} has \d ids and others have {expected}; .* keep the data"
+    )
+    assert re.search(message, capsys.readouterr().err)
+    assert [path.name for path in tmp_path.iterdir()] == ["first"], "nothing is left over"
+
+
+def test_rows_without_labels_and_features_without_channels(tmp_path, capsys):
+    content = wide_spec().to_dict()
+    content["source_spec"] = {"test": content["source_spec"]["test"]}
+    content["channel_spec"]["categorical"] = ["cat_3", "cat_0", "cat_1"]
+    spec = write_dataset(tmp_path / "made", wide_spec(), {"test": 8})
+    content["source_spec"]["test"] = [
+        c for c in content["source_spec"]["test"] if c["features"] != ["label"]
+    ]
+    spec = FeatureSpec.from_dict(content, spec.base_directory)
+    spec.to_yaml(tmp_path / "made/feature_spec.yaml")
+    assert transcribe(tmp_path / "made", tmp_path / "records") == 0
+    assert "left out, because no channel has them: cat_2" in capsys.readouterr().out
+    records = FeatureSpec.from_yaml(tmp_path / "records/feature_spec.yaml")
+    for loader in (
+        RawBinaryDataset(spec, "test", 8, with_labels=False),
+        SplitTFRecordsDataset(records, "test", 8, with_labels=False),
+    ):
+        (batch,) = loader.dataset()
+        assert batch.labels is None and [i.shape[1] for i in batch.inputs.categorical] == [1, 1, 3]
+    assert transcribe(tmp_path / "records", tmp_path / "back", *TO_BINARIES) == 0
+    assert not (tmp_path / "back/test/label.bin").exists()
+    for left, right in (("cat_3", "cat_0"), ("cat_0", "cat_1"), ("numerical_1", "numerical_1")):
+        one, other = tmp_path / f"made/test/{left}.bin", tmp_path / f"back/test/{right}.bin"
+        assert filecmp.cmp(one, other, shallow=False)
+
+
+def test_values_that_a_dtype_does_not_hold():
+    values = np.array([[0.5], [1e5]])
+    with pytest.raises(
+        ValueError, match="features a, b: values of dtype float64 do not fit into fl"
+    ):
+        exactly(values, np.dtype(np.float16), ["a", "b"])
+    assert exactly(values[:1], np.dtype(np.float16), ["a"]).dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--src_batch_size", 0), "--src_batch_size is 0; allowed: 1 or more"),
+        (("--dst_prebatch_size", 0), "--dst_prebatch_size is 0; allowed"),
+        (("--dst_batches_per_file", -1), "--dst_batches_per_file is -1; allowed"),
+        (("--max_batches_train", 0), "--max_batches_train is 0; allowed: 1 or more, or -1 for all"),
+        (("--max_batches_test", -2), "--max_batches_test is -2; allowed"),
+        (("--dst_dataset_type", "tf_raw", "--dst_prebatch_size", 4), "--dst_prebatch_size is only"),
+        (("--src_seed", 1), "--src_seed is only read with --src_dataset_type synthetic"),
+        (
+            ("--train_only", "--max_batches_test", 1),
+            "--train_only and --max_batches_test contradict",
+        ),
+        (
+            ("--dst_feature_spec", "a/b.yaml"),
+            "--dst_feature_spec is a/b.yaml; allowed: a file name",
+        ),
+        (
+            ("--src_dataset_type", "synthetic"),
+            "--max_batches_train is -1, and generated rows do not",
+        ),
+        (
+            ("--src_dataset_type", "synthetic", "--max_batches_train", 1),
+            "--max_batches_test is -1, and generated rows do not end: .* or --train_only",
+        ),
+        (("--src_feature_spec", "no.yaml"), "no.yaml: there is no such file"),
+        (("--src_dataset_type", "split_tfrecords"), "source_spec names no chunk of type tfrecord"),
+    ],
+)
+def test_flags_that_are_refused(binaries, tmp_path, capsys, flags, message):
+    assert transcribe(binaries, tmp_path / "new", *flags) == 2
+    assert re.search(f"^error: .*{message}", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_mapping_to_transcribe(tmp_path, capsys):
+    write_dataset(tmp_path / "rows", synthetic_spec([5]), {"test": 3})
+    assert transcribe(tmp_path / "rows", tmp_path / "new", "--train_only") == 2
+    assert "there is no mapping to transcribe; there are test" in capsys.readouterr().err
+
+
+def test_folders_that_hold_something_stay(binaries, capsys):
+    before = files(binaries)
+    assert transcribe(binaries, binaries) == 2
+    assert "exists and is not an empty folder" in capsys.readouterr().err
+    assert files(binaries) == before
+
+
+def test_interrupted(binaries, tmp_path, capsys, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RawBinaryDataset, "stored_rows", interrupt)
+    assert transcribe(binaries, tmp_path / "new") == 130
+    assert "nothing was written under --dst_dataset_path" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
