@@ -2,7 +2,7 @@
 
     python -m dataloading.describe data/mine
 
-Every byte of the split binaries is looked at, a few megabytes at a time.
+Every byte of split binaries and split TFRecords is looked at, a few megabytes at a time.
 """
 
 import argparse
@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 
 from dataloading.describe_columns import IdFacts, NumberFacts, chunk_facts
-from dataloading.feature_spec import (
-    LABEL_CHANNEL,
-    Chunk,
-    FeatureSpec,
-)
+from dataloading.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
 from dataloading.output_folder import SPEC_FILE
+from dataloading.split_tfrecords_chunk import RecordChunk
+from dataloading.split_tfrecords_format import CHUNK_TYPE, spec_of_folders
 
 BROKEN = 1  # exit status where the data set is not whole
 _FILES_SHOWN = 3  # of a chunk with more files, the sum
@@ -27,10 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = _parser().parse_args(argv)
     try:
         spec = FeatureSpec.from_yaml(Path(flags.directory) / flags.feature_spec)
-        if not spec.source_spec:
-            raise ValueError(
-                f"{spec.origin}: source_spec: names no files; there is nothing to read"
-            )
+        spec = _as_stored(spec)
         faults: list[str] = []
         for mapping in spec.source_spec:
             print("\n".join(describe_mapping(spec, mapping, faults)))
@@ -55,17 +50,23 @@ def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list
         faults += problems
         size_bytes += sum(sizes.values())
         bodies += _size_lines(chunk, sizes)
-        if chunk.type != "split_binary":
-            bodies.append(f"    {chunk.type}: {_other_rows(chunk)}")
-            continue
         if problems:
             continue
-        rows[index] = sum(sizes.values()) // spec.row_bytes(chunk)
-        for facts in chunk_facts(spec, chunk):
-            faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
-            bodies.append("    " + _feature_line(spec, facts))
-            if facts.feature in spec.channel_spec.get(LABEL_CHANNEL, ()) and rows[index]:
-                click_rate = f", click rate {facts.mean:.4f}"
+        if chunk.type not in ("split_binary", CHUNK_TYPE):
+            bodies.append(
+                f"    {chunk.type}: rows and values are not looked at ({', '.join(chunk.features)})"
+            )
+            continue
+        try:
+            records = RecordChunk(spec, mapping, chunk) if chunk.type == CHUNK_TYPE else None
+            rows[index] = _num_rows(spec, chunk, sizes, records)
+            for facts in chunk_facts(spec, chunk, records):
+                faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
+                bodies.append("    " + _feature_line(spec, facts, records))
+                if facts.feature in spec.channel_spec.get(LABEL_CHANNEL, ()) and rows[index]:
+                    click_rate = f", click rate {facts.mean:.4f}"
+        except ValueError as error:  # a damaged record; it says where
+            faults.append(str(error))
     if len(set(rows.values())) > 1:
         listed = ", ".join(f"chunk {index} has {count}" for index, count in rows.items())
         faults.append(f"mapping '{mapping}': the chunks have not equally many rows: {listed}")
@@ -99,16 +100,41 @@ def _size_lines(chunk: Chunk, sizes: dict[str, int]) -> list[str]:
     return [f"  {file}: {size:,} bytes" for file, size in sizes.items()]
 
 
-def _other_rows(chunk: Chunk) -> str:
-    """What can be said of the rows of a chunk of another type than split_binary."""
-    return f"rows and values are not looked at ({', '.join(chunk.features)})"
+def _num_rows(
+    spec: FeatureSpec, chunk: Chunk, sizes: dict[str, int], records: RecordChunk | None
+) -> int:
+    return sum(sizes.values()) // spec.row_bytes(chunk) if records is None else records.num_rows
 
 
-def _feature_line(spec: FeatureSpec, facts: IdFacts | NumberFacts) -> str:
+def _as_stored(spec: FeatureSpec) -> FeatureSpec:
+    """The spec, or that of the split TFRecords beside it where none of its files are there, as in
+    data sets of the original.
+
+    Raises:
+        ValueError: there is nothing to read.
+    """
+    chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
+    if any((spec.base_directory / file).is_file() for c in chunks for file in c.files):
+        return spec
+    try:
+        return spec_of_folders(spec)
+    except ValueError:
+        if chunks:
+            return spec  # its own files are what is missing
+        raise
+
+
+def _feature_line(
+    spec: FeatureSpec, facts: IdFacts | NumberFacts, records: RecordChunk | None
+) -> str:
     name = facts.feature
     channel = next((c for c, names in spec.channel_spec.items() if name in names), "no channel")
     hotness = spec.hotness(name)
-    kind = f"{name} ({channel}, {spec.dtype(name)}" + (f" x {hotness})" if hotness > 1 else ")")
+    width = f" x {hotness}" if hotness > 1 else ""
+    if records is not None and records.ragged:
+        ids_per_row = records.num_values / max(1, records.num_rows)
+        width = f" x 0 to {hotness}, {ids_per_row:.3g} on the average"
+    kind = f"{name} ({channel}, {spec.dtype(name)}{width})"
     if isinstance(facts, NumberFacts):
         return (
             f"{kind}: min {facts.smallest:.6g}, mean {facts.mean:.6g}, max {facts.largest:.6g}, "

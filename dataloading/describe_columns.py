@@ -1,4 +1,4 @@
-"""Facts of the columns of split binaries, in one pass, a block of rows at a time.
+"""Facts of a data set's columns, in one pass, a block of rows at a time.
 
 Only where ids are counted and a feature has more than `_COUNTED_IDS` of them, further passes count
 the others, so that memory stays the same for any cardinality and number of rows.
@@ -16,6 +16,8 @@ from dataloading.feature_spec import (
     Chunk,
     FeatureSpec,
 )
+from dataloading.ragged import Ragged
+from dataloading.split_tfrecords_chunk import RecordChunk
 
 _BLOCK_BYTES = 8 << 20
 _COUNTED_IDS = 1 << 24  # in a pass: 128 MiB
@@ -80,11 +82,20 @@ class IdFacts:
     faults: list[str] = field(default_factory=list)
 
 
-def chunk_facts(spec: FeatureSpec, chunk: Chunk) -> Iterator[IdFacts | NumberFacts]:
-    """The facts of each feature of a split_binary chunk whose files hold whole rows.
+def chunk_facts(
+    spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None = None
+) -> Iterator[IdFacts | NumberFacts]:
+    """The facts of each feature of a split_binary chunk whose files hold whole rows, or of a
+    tfrecord chunk.
 
     A feature with a cardinality is ids, any other is numbers. `faults` say what a loader refuses:
     ids out of range, labels other than 0 and 1, numericals that are not finite.
+
+    Args:
+        records: the tfrecord chunk, open.
+
+    Raises:
+        ValueError: a damaged record.
     """
     labels = [n for n in chunk.features if n in spec.channel_spec.get(LABEL_CHANNEL, ())]
     numericals = spec.channel_spec.get(NUMERICAL_CHANNEL, ())
@@ -94,7 +105,7 @@ def chunk_facts(spec: FeatureSpec, chunk: Chunk) -> Iterator[IdFacts | NumberFac
         if name in labels or name in numericals or "cardinality" not in spec.feature_spec[name]
     }
     wrong_labels = dict.fromkeys(labels, 0)
-    for columns in _blocks(spec, chunk):
+    for columns in _blocks(spec, chunk, records):
         for name, facts in numbers.items():
             facts.add(columns[name])
         for name in labels:
@@ -106,17 +117,19 @@ def chunk_facts(spec: FeatureSpec, chunk: Chunk) -> Iterator[IdFacts | NumberFac
         if name in numericals:
             facts.faults += facts.unusable()
     for name in chunk.features:
-        yield numbers[name] if name in numbers else _id_facts(spec, chunk, name)
+        yield numbers[name] if name in numbers else _id_facts(spec, chunk, name, records)
 
 
-def _id_facts(spec: FeatureSpec, chunk: Chunk, feature: str) -> IdFacts:
+def _id_facts(
+    spec: FeatureSpec, chunk: Chunk, feature: str, records: RecordChunk | None
+) -> IdFacts:
     cardinality = spec.cardinality(feature)
     facts = IdFacts(feature, cardinality)
     candidates, num_values = [], 0
     for first in range(0, cardinality, _COUNTED_IDS):
         counts = np.zeros(min(_COUNTED_IDS, cardinality - first), np.int64)
         outside, num_values = 0, 0
-        for columns in _blocks(spec, chunk, feature):
+        for columns in _blocks(spec, chunk, records, feature):
             ids = columns[feature].ravel()
             outside += _count(ids, first, cardinality, counts)
             num_values += ids.size
@@ -157,21 +170,37 @@ def _count(ids: np.ndarray, first: int, cardinality: int, counts: np.ndarray) ->
 
 
 def _blocks(
-    spec: FeatureSpec, chunk: Chunk, feature: str | None = None
+    spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None, feature: str | None = None
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The rows of a chunk: feature -> [rows, hotness], of all features or of one."""
+    """The rows of a chunk: feature -> [rows, hotness], of all features or of one; [ids, 1] of one
+    whose rows differ in length."""
+    widths = [spec.hotness(name) for name in chunk.features]
+    ends = np.cumsum(widths)
+    for rows in _stored(spec, chunk) if records is None else _recorded(spec, chunk, records):
+        if isinstance(rows, Ragged):
+            yield {chunk.features[0]: rows.values[:, None]}
+            continue
+        yield {
+            name: rows[:, end - width : end]
+            for name, end, width in zip(chunk.features, ends, widths, strict=True)
+            if feature in (None, name)
+        }
+
+
+def _stored(spec: FeatureSpec, chunk: Chunk) -> Iterator[np.ndarray]:
     stored = spec.dtype(chunk.features[0])
     dtype = np.dtype("u1") if stored.kind == "b" else stored.newbyteorder("<")
-    widths = [spec.hotness(name) for name in chunk.features]
-    per_row = sum(widths)
+    per_row = sum(map(spec.hotness, chunk.features))
     block_rows = max(1, _BLOCK_BYTES // spec.row_bytes(chunk))
-    ends = np.cumsum(widths)
     for file in chunk.files:
         with open(spec.base_directory / file, "rb") as stream:
             while len(values := np.fromfile(stream, dtype, block_rows * per_row)):
-                rows = values.reshape(-1, per_row)
-                yield {
-                    name: rows[:, end - width : end]
-                    for name, end, width in zip(chunk.features, ends, widths, strict=True)
-                    if feature in (None, name)
-                }
+                yield values.reshape(-1, per_row)
+
+
+def _recorded(
+    spec: FeatureSpec, chunk: Chunk, records: RecordChunk
+) -> Iterator[np.ndarray | Ragged]:
+    block_rows = max(1, _BLOCK_BYTES // spec.row_bytes(chunk))
+    for start in range(0, records.num_rows, block_rows):
+        yield records.read(slice(start, min(start + block_rows, records.num_rows)))

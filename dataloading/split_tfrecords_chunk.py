@@ -143,6 +143,11 @@ class RecordChunk(StoredChunk):
         """Records of all files."""
         return len(self._files)
 
+    @property
+    def num_values(self) -> int:
+        """Values of all rows."""
+        return int(self._num_values.sum())
+
     def locate(self, row: int) -> tuple[str, int]:
         number = int(self._files[self._record_of(row)])
         first = np.searchsorted(self._files, number)

@@ -1,6 +1,7 @@
 """`python -m dataloading.describe`: facts by hand, and every fault of a broken data set."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,11 @@ import yaml
 
 from dataloading import describe, describe_columns
 from dataloading.feature_spec import FeatureSpec
+from dataloading.ragged import Ragged
+from dataloading.row_dataset import Columns
+from dataloading.split_tfrecords_writer import SplitTFRecordsWriter
+from dataloading.synthetic import synthetic_spec, write_dataset
+from dataloading.transcribe import main as transcribe
 
 # Four rows: (click, x, y0, y1, user, tag, tag), and a feature in no channel.
 CONTENT = {
@@ -110,7 +116,7 @@ def test_nothing_to_describe(tmp_path, capsys):
     assert describe.main([str(tmp_path)]) == 2
     assert "error: " in capsys.readouterr().err
     code, said = described(tmp_path, capsys, {**CONTENT, "source_spec": {}})
-    assert code == 2 and "source_spec: names no files" in said
+    assert code == 2 and "source_spec names no chunk" in said
 
 
 def test_other_types_and_many_files(tmp_path, capsys):
@@ -161,3 +167,74 @@ def test_counting_in_pieces(cardinality, tmp_path, monkeypatch):
     assert facts.top == [(i, counts[i] / 400) for i in order if counts[i]]
     assert facts.num_used == np.count_nonzero(counts)
     assert facts.faults == [f"feature 'a': 3 ids outside of [0, {cardinality})"]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Generated rows as split binaries and, in prebatches of 60 rows, as split TFRecords."""
+    folder = tmp_path_factory.mktemp("recorded")
+    spec = synthetic_spec([50, 7], [3, 1], num_numerical=2)
+    write_dataset(folder / "binary", spec, {"train": 200, "test": 100})
+    arguments = {"src_dataset_path": folder / "binary", "dst_dataset_path": folder / "records"}
+    flags = [f"--{name}={value}" for name, value in arguments.items()]
+    assert transcribe([*flags, "--src_dataset_type=tf_raw", "--dst_prebatch_size=60"]) == 0
+    return folder
+
+
+def values_of(folder, capsys, code=0):
+    """What is said of the features, without the files' sizes."""
+    assert describe.main([str(folder)]) == code
+    said = capsys.readouterr().out
+    return [line for line in said.splitlines() if line.startswith("    ")], said
+
+
+@pytest.mark.parametrize("as_the_original", [False, True])
+def test_split_tfrecords(recorded, tmp_path, capsys, as_the_original):
+    """The same facts as of the split binaries that they are from; also with the original's spec."""
+    expected, _ = values_of(recorded / "binary", capsys)
+    folder = tmp_path / "records"
+    shutil.copytree(recorded / "records", folder)
+    if as_the_original:
+        content = yaml.safe_load((folder / "feature_spec.yaml").read_text())
+        (folder / "feature_spec.yaml").write_text(yaml.safe_dump(content | {"source_spec": None}))
+    found, said = values_of(folder, capsys)
+    assert sorted(found) == sorted(expected) and len(found) == 2 * 5
+    assert "train: 200 rows, click rate" in said and "test: 100 rows" in said
+    assert said.endswith(
+        "whole: every file is there, has all its rows, and no value is out of range\n"
+    )
+
+
+def test_a_damaged_record(recorded, tmp_path, capsys):
+    folder = tmp_path / "records"
+    shutil.copytree(recorded / "records", folder)
+    (path,) = (folder / "train" / "categorical_0").glob("*.tfrecords")
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    _, said = values_of(folder, capsys, code=1)
+    assert "broken: 1 faults" in said and "feature 'cat_0'" in said and "checksum" in said
+
+
+def test_ragged_records(tmp_path, capsys):
+    """Rows of 0, 1 and 3 ids; one of the ids is out of range."""
+    content = {
+        "feature_spec": {
+            "tags": {"dtype": "int32", "cardinality": 9, "hotness": 4},
+            "click": {"dtype": "int8"},
+        },
+        "source_spec": None,
+        "channel_spec": {"numerical": [], "categorical": ["tags"], "label": ["click"]},
+    }
+    (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(content))
+    spec = FeatureSpec.from_yaml(tmp_path / "feature_spec.yaml")
+    ids = Ragged.from_lengths(np.array([1, 2, 2, 9], np.int32), np.array([0, 1, 3]))
+    columns = Columns((), ((np.dtype("i4"), None),), np.dtype("i1"))
+    writer = SplitTFRecordsWriter(tmp_path, "train", spec, columns, prebatch=2, batches_per_file=1)
+    writer.add([ids, np.array([[1], [0], [0]], np.int8)])
+    writer.close()
+    found, said = values_of(tmp_path, capsys, code=1)
+    (tags,) = (line for line in found if "tags" in line)
+    assert tags.startswith("    tags (categorical, int32 x 0 to 4, 1.33 on the average)")
+    assert "most frequent: 2 50.0%, 1 25.0%" in tags
+    assert "feature 'tags': 1 ids outside of [0, 9)" in said
