@@ -1,0 +1,20 @@
+# shellcheck shell=bash
+# What Spark gets of this machine's cores and memory; read by run_spark_cpu.sh. Each may be set from outside.
+: "${TOTAL_CORES:=$(nproc)}"
+: "${TOTAL_MEMORY:=$(awk '/^MemTotal:/ { print int($2 * 0.8 / 1048576) }' /proc/meminfo)}" # GB (2^30 bytes)
+: "${NUM_WORKERS:=1}"                                                                    # worker processes of an own cluster
+: "${EXECUTOR_CORES:=$((TOTAL_CORES < 5 ? TOTAL_CORES : 5))}"
+
+memory_mb=$((TOTAL_MEMORY * 1024))
+executors=$((TOTAL_CORES / EXECUTOR_CORES))
+driver_mb=$((memory_mb / 8 > 4096 ? 4096 : memory_mb / 8 < 1024 ? 1024 : memory_mb / 8))
+# A quarter of an executor's memory stays outside of its heap, for the Python processes that write the files.
+executor_mb=$(((memory_mb - driver_mb) / (executors > 0 ? executors : 1) * 3 / 4))
+
+spark_settings=(
+  --conf "spark.executor.cores=$EXECUTOR_CORES"
+  --conf "spark.executor.memory=${executor_mb}m"
+  --conf "spark.cores.max=$TOTAL_CORES"
+  --conf "spark.sql.shuffle.partitions=$((TOTAL_CORES * 3 > 32 ? TOTAL_CORES * 3 : 32))"
+)
+worker_settings=()

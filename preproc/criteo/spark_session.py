@@ -1,0 +1,232 @@
+"""A Spark session: started with our settings, stopped without leftovers, its errors explained."""
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from preproc.criteo.arguments import Options
+
+_PACKAGES = ("preproc", "dataloading")  # what the tasks import of ours
+_ROOT = Path(__file__).resolve().parents[2]
+# Beside the heap of a local master: this process, the JVM's own code and buffers, and for each
+# thread a Python worker and what the JVM keeps outside of its heap for it. Measured.
+_OUTSIDE_HEAP_BYTES = 640 << 20
+_OUTSIDE_HEAP_BYTES_PER_THREAD = 192 << 20
+_MIN_HEAP_BYTES = 512 << 20
+_LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
+_STOP_S = 20  # how long the JVM may take to end
+_JAVA_ERROR = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error): (.*)")
+_PYTHON_ERROR = re.compile(r"^(ValueError|OSError|FileNotFoundError): (.*)", re.MULTILINE)
+
+
+def is_local(master: str) -> bool:
+    """Whether a master's tasks run in the driver's own process."""
+    return _LOCAL_MASTER.fullmatch(master) is not None
+
+
+def settings(options: Options, scratch: Path) -> dict[str, str]:
+    """Spark's settings for these options; those of --spark_conf come last and win.
+
+    Where spark-submit started this process it has read its own flags already: the master and the
+    memory are its, and only a --master here is another.
+
+    Raises:
+        ValueError: a --spark_conf that is no setting, or too little memory.
+    """
+    master = options.master
+    if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        master = f"local[{options.threads}]"
+    result = {
+        "spark.app.name": f"criteo: {options.output}",
+        "spark.speculation": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "true",
+        # A query of 40 columns becomes a method that Java would not compile, but interpret.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",  # the size of a Parquet file says too little
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.hadoop.parquet.block.size": str(32 << 20),
+    }
+    if master is not None:
+        result["spark.master"] = master
+    if master is not None and is_local(master):
+        result |= {
+            "spark.driver.memory": f"{_heap_bytes(master, options) >> 20}m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.local.dir": str(scratch.absolute()),
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "32",
+        }
+    for setting in options.spark_conf:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise ValueError(
+                f"--spark_conf {setting!r} is no setting of Spark; write it like "
+                "spark.sql.shuffle.partitions=400"
+            )
+        result[key] = value
+    return result
+
+
+def _heap_bytes(master: str, options: Options) -> int:
+    threads = _LOCAL_MASTER.fullmatch(master)[1] or "1"
+    num_threads = os.cpu_count() if threads == "*" else int(threads)
+    outside = _OUTSIDE_HEAP_BYTES + num_threads * _OUTSIDE_HEAP_BYTES_PER_THREAD
+    heap = options.memory_limit_bytes - outside
+    if heap < _MIN_HEAP_BYTES:
+        raise ValueError(
+            f"--memory_limit {options.memory_limit_bytes >> 20} MiB is too small for Spark with "
+            f"{num_threads} threads, which needs {(outside + _MIN_HEAP_BYTES) >> 20} MiB; possible "
+            "ways out: a larger --memory_limit, fewer --threads, --engine duckdb"
+        )
+    return heap
+
+
+def start(options: Options, scratch: Path) -> SparkSession:
+    """Starts Spark.
+
+    Raises:
+        ValueError: wrong settings, or no Java, or a cluster that cannot be reached.
+    """
+    wanted = settings(options, scratch)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_local(wanted.get("spark.master", "")):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    try:
+        context = SparkContext(conf=SparkConf().setAll(list(wanted.items())))
+    except (PySparkException, Py4JError, OSError) as error:
+        stop_gateway()
+        raise ValueError(
+            f"Spark does not start: {one_line(error)}; it needs Java 8, 11 or 17 (java on the PATH "
+            "or JAVA_HOME) and a --master that can be reached"
+        ) from error
+    # A local master's tasks log here, pages for what `explained_errors` says in a sentence.
+    context.setLogLevel("OFF" if is_local(context.master) else "WARN")
+    context.addPyFile(str(_zipped_packages(scratch)))
+    return SparkSession(context)
+
+
+def _zipped_packages(folder: Path) -> Path:
+    """Our sources, for workers that have no copy of them."""
+    path = folder / "preparation.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for package in _PACKAGES:
+            for source in sorted((_ROOT / package).rglob("*.py")):
+                archive.write(source, source.relative_to(_ROOT))
+    return path
+
+
+def stop(session: SparkSession) -> None:
+    """Stops Spark and the JVM that was started for it."""
+    with contextlib.suppress(Py4JError, OSError):  # its JVM may be gone already
+        session.stop()
+    stop_gateway()
+
+
+def stop_gateway() -> None:
+    """Ends the JVM, if this process started one, so that a later start gets one of its own."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
+    java = getattr(gateway, "proc", None)
+    if java is None:  # spark-submit's, which ends with this process
+        return
+    java.stdin.close()  # what it waits for
+    try:
+        java.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()
+
+
+class Interruptions:
+    """Ctrl-C while Spark works: cancels its jobs, and is not forgotten.
+
+    Python drops a KeyboardInterrupt that comes while an object is finalised, which objects of the
+    JVM are all the time; so whoever starts the next piece of work asks.
+    """
+
+    def __init__(self):
+        self._before = signal.getsignal(signal.SIGINT)
+        self._came = False
+
+    def watch(self, session: SparkSession) -> None:
+        """From now on; takes the place of Spark's own handler."""
+
+        def handle(*_):
+            self._came = True
+            logging.disable(logging.CRITICAL)  # of the call that it tears, Py4J would show a trace
+            session.sparkContext.cancelAllJobs()
+            self.check()
+
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handle)
+
+    def end(self) -> None:
+        """Gives the signal back to whoever had it before Spark."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._before or signal.SIG_DFL)
+        if self._came:
+            logging.disable(logging.NOTSET)
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt if one came."""
+        if self._came:
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def explained_errors(options: Options, interruptions: Interruptions):
+    """Turns what Spark and its Java raise into one sentence.
+
+    Raises:
+        KeyboardInterrupt: jobs were cancelled by it.
+        ValueError: what a task said, out of memory, or whatever else went wrong.
+        OSError: the disk is full, among others.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        interruptions.check()
+        text = str(error)
+        if "No space left on device" in text:
+            raise OSError(
+                errno.ENOSPC, "No space left on device, says Spark; its own files are in --temp_dir"
+            ) from error
+        if "OutOfMemoryError" in text or "Py4JNetworkError" in type(error).__name__:
+            raise ValueError(
+                f"Spark ran out of memory, or its JVM died: {one_line(error)}; possible ways out: "
+                f"a --memory_limit above {options.memory_limit_bytes >> 20} MiB, fewer --threads, "
+                "on a cluster --spark_conf spark.executor.memory=..."
+            ) from error
+        said = _PYTHON_ERROR.findall(text)
+        if said:
+            kind = ValueError if said[-1][0] == "ValueError" else OSError
+            raise kind(said[-1][1]) from error
+        raise ValueError(f"Spark failed: {one_line(error)}") from error
+
+
+def one_line(error: Exception) -> str:
+    """The innermost cause that an error of Spark names."""
+    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    causes = [match[1] for line in text.splitlines() if (match := _JAVA_ERROR.match(line.strip()))]
+    lines = [line.strip() for line in [*causes[-1:], *text.splitlines()] if line.strip()]
+    return lines[0] if lines else type(error).__name__

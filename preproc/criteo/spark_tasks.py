@@ -1,0 +1,156 @@
+"""What Spark's tasks do in Python: hand blocks of rows to the writers of the prepared files.
+
+Runs on the workers, which get this package from the driver; imports nothing of Spark. Repeated,
+a task writes the same bytes to the same places.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from preproc.criteo.binary_files import ColumnFiles, NumericalWriter
+from preproc.criteo.raw_lines import NUM_NUMERICAL
+
+BLOCK = "block"  # the column of `spark_blocks.py`
+_TEXT_ROWS = 1 << 16  # vocabulary lines written at a time
+
+
+@dataclass(frozen=True)
+class RunToken:
+    """A file of the run that started a task.
+
+    A worker that does not see it writes somewhere else than the driver reads; and where the run was
+    killed and another one goes on, its last tasks find it gone.
+    """
+
+    path: Path
+    text: str
+
+    def create(self) -> None:
+        self.path.write_text(self.text)
+
+    def check(self) -> None:
+        """Raises ValueError if the run's token is not there."""
+        try:
+            found = self.path.read_text()
+        except FileNotFoundError:
+            found = None
+        if found != self.text:
+            raise ValueError(
+                f"a Spark worker on {os.uname().nodename} does not see {self.path} as the driver "
+                "wrote it: --output and --input must lie on a file system that all workers share, "
+                "under the same path (or another run has taken over this one's output)"
+            )
+
+
+@dataclass(frozen=True)
+class CheckToken:
+    """Checks the token on whichever worker gets the task; gives back nothing."""
+
+    token: RunToken
+
+    def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            self.token.check()
+            yield batch.slice(0, 0)
+
+
+@dataclass(frozen=True)
+class AddPositions:
+    """(row, ...) -> (row, ..., position)."""
+
+    files: ColumnFiles
+
+    def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            positions = self.files.order.positions(batch.column("row").to_numpy())
+            yield pyarrow.RecordBatch.from_arrays(
+                [*batch.columns, pyarrow.array(positions)], [*batch.schema.names, "position"]
+            )
+
+
+@dataclass(frozen=True)
+class WriteNumericals:
+    """(row, label, num_0..) -> files; gives back (split, clicks).
+
+    sync: wait until the files are on the disk, for tasks on other machines.
+    """
+
+    token: RunToken
+    writer: NumericalWriter
+    sync: bool
+
+    def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        clicks = Counter()
+        for batch in batches:
+            self.token.check()
+            columns = [batch.column(f"num_{i}").to_numpy() for i in range(NUM_NUMERICAL)]
+            rows, label = batch.column("row").to_numpy(), batch.column("label").to_numpy()
+            clicks.update(self.writer(rows, label, np.stack(columns, axis=1)))
+        if self.sync and clicks:
+            for files in self.writer.files:
+                files.sync()
+        yield pyarrow.RecordBatch.from_arrays(
+            [pyarrow.array(list(clicks), "string"), pyarrow.array(list(clicks.values()), "int64")],
+            ["split", "clicks"],
+        )
+
+
+@dataclass(frozen=True)
+class WriteIds:
+    """(row, id) -> files; gives back (written). sync: see `WriteNumericals`."""
+
+    token: RunToken
+    files: ColumnFiles
+    sync: bool
+
+    def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        written = 0
+        for batch in batches:
+            self.token.check()
+            self.files.write(batch.column("row").to_numpy(), batch.column("id").to_numpy())
+            written += batch.num_rows
+        if self.sync and written:
+            self.files.sync()
+        yield pyarrow.RecordBatch.from_arrays([pyarrow.array([written], "int64")], ["written"])
+
+
+@dataclass(frozen=True)
+class WriteText:
+    """(path): a Parquet file of a vocabulary's block -> its lines of a text file.
+
+    target: the text file.
+    starts: the byte at which each block's lines begin.
+    """
+
+    token: RunToken
+    target: Path
+    starts: dict[int, int]
+    sync: bool
+
+    def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            for path in batch.column("path").to_pylist():
+                with open(self.target, "r+b") as text:
+                    self._write(path, text)
+                    text.flush()
+                    if self.sync:
+                        os.fsync(text.fileno())
+            yield batch.slice(0, 0)
+
+    def _write(self, path: str, text) -> None:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            batches = file.iter_batches(_TEXT_ROWS, columns=["value", "count", BLOCK])
+            for i, rows in enumerate(batches):
+                self.token.check()
+                values, counts, blocks = (column.to_pylist() for column in rows.columns)
+                if i == 0:
+                    text.seek(self.starts[blocks[0]])
+                lines = map("{}\t{}\n".format, values, counts)
+                text.write("".join(lines).encode())

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Prepares Criteo click logs with Spark: run_spark_cpu.sh [INPUT OUTPUT THRESHOLD [FLAG...]]
+#
+#   INPUT OUTPUT THRESHOLD   or INPUT_PATH, OUTPUT_PATH, FREQUENCY_THRESHOLD (default 15); THRESHOLD as in 15 or 15,5:30
+#   FLAG...                  more flags of `python -m preproc.criteo`, like --days 0-23
+#   MASTER                   a cluster that is there: spark://HOST:PORT, yarn, k8s://URL, local[N]. Unset: a standalone cluster
+#                            of a master and NUM_WORKERS workers on this machine, stopped at the end
+#   TOTAL_CORES TOTAL_MEMORY cores, and memory in GB, of all that Spark starts (cpu_config.sh)
+#   SPARK_LOCAL_DIRS         where Spark keeps what does not fit into memory (about the size of the log)
+#   PYTHON SPARK_HOME        default: .venv of this project, and its PySpark
+#   SPARK_SUBMIT             what is called instead of spark-submit
+set -euo pipefail
+
+preproc="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+stop() {
+  echo "error: $1" >&2
+  exit 2
+}
+
+input="${1:-${INPUT_PATH:-}}"
+output="${2:-${OUTPUT_PATH:-}}"
+threshold="${3:-${FREQUENCY_THRESHOLD:-15}}"
+shift $(($# < 3 ? $# : 3))
+[ -n "$input" ] || stop "no input; give it as the first argument or as INPUT_PATH"
+[ -n "$output" ] || stop "no output; give it as the second argument or as OUTPUT_PATH"
+
+# shellcheck source=cpu_config.sh
+source "${SPARK_PROFILE:-$preproc/cpu_config.sh}"
+((EXECUTOR_CORES > 0 && TOTAL_CORES >= EXECUTOR_CORES * NUM_WORKERS)) ||
+  stop "TOTAL_CORES is $TOTAL_CORES, too few for $NUM_WORKERS workers with executors of $EXECUTOR_CORES cores; raise TOTAL_CORES or lower EXECUTOR_CORES or NUM_WORKERS"
+((executor_mb >= 512)) ||
+  stop "TOTAL_MEMORY is $TOTAL_MEMORY GB, which leaves each of $executors executors $executor_mb MB; raise TOTAL_MEMORY or lower TOTAL_CORES"
+
+if [ -z "${PYTHON:-}" ]; then
+  PYTHON="$preproc/../.venv/bin/python"
+  [ -x "$PYTHON" ] || PYTHON=python3
+fi
+export PYSPARK_PYTHON="${PYSPARK_PYTHON:-$PYTHON}" PYSPARK_DRIVER_PYTHON="$PYTHON"
+if [ -z "${SPARK_HOME:-}" ]; then
+  SPARK_HOME="$("$PYTHON" -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))' 2>/dev/null)" ||
+    stop "PySpark is not installed for $PYTHON; install it with \`make engines\`, or set SPARK_HOME"
+fi
+export SPARK_HOME
+
+started=()
+logs=""
+clean_up() {
+  if ((${#started[@]})); then
+    kill "${started[@]}" 2>/dev/null || true
+    wait "${started[@]}" 2>/dev/null || true
+  fi
+  [ -z "$logs" ] || rm -rf "$logs"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# The address that a daemon writes into its log once it listens.
+wait_for() { # LOG PATTERN PID
+  for _ in $(seq 600); do
+    grep -s -o -m 1 "$2" "$1" && return
+    kill -0 "$3" 2>/dev/null || break
+    sleep 0.1
+  done
+  cat "$1" >&2
+  stop "a daemon of Spark did not start; its log is above"
+}
+
+start_cluster() {
+  export SPARK_LOCAL_IP=127.0.0.1
+  logs="$(mktemp -d)"
+  "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.master.Master \
+    --host 127.0.0.1 --port 0 --webui-port 0 >"$logs/master" 2>&1 &
+  started+=($!)
+  MASTER="$(wait_for "$logs/master" 'spark://127.0.0.1:[0-9]*' $!)"
+  for worker in $(seq "$NUM_WORKERS"); do
+    SPARK_WORKER_OPTS="${worker_settings[*]-} ${SPARK_WORKER_OPTS:-}" SPARK_WORKER_DIR="$logs/work_$worker" \
+      "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.worker.Worker "$MASTER" \
+      --host 127.0.0.1 --port 0 --webui-port 0 --cores $((TOTAL_CORES / NUM_WORKERS)) \
+      --memory $(((memory_mb - driver_mb) / NUM_WORKERS))m >"$logs/worker_$worker" 2>&1 &
+    started+=($!)
+    wait_for "$logs/worker_$worker" 'Successfully registered with master' $! >/dev/null
+  done
+}
+
+[ -n "${MASTER:-}" ] || start_cluster
+"${SPARK_SUBMIT:-$SPARK_HOME/bin/spark-submit}" --master "$MASTER" --driver-memory "${driver_mb}m" "${spark_settings[@]}" \
+  "$preproc/criteo/spark_job.py" --input "$input" --output "$output" --frequency_threshold "$threshold" "$@"

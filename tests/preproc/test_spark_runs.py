@@ -1,0 +1,334 @@
+"""Whole preparations with Spark: killed, gone on with on a cluster, by scripts; and DuckDB's files.
+
+One log is prepared in two halves, because a Spark of its own costs each run its start: a local
+master is killed in the middle, and the script finishes on a standalone cluster of two workers.
+"""
+
+import contextlib
+import gzip
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from preproc.criteo.generate_logs import generate_day
+from tests.preproc import criteo_reference as reference
+from tests.preproc.test_spark import QUICK_JAVA
+
+PREPROC = Path(__file__).parents[2] / "preproc"
+QUICK = ["--spark_conf", QUICK_JAVA, "--memory_limit", "3GB", "--threads", "2"]
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """Plain, gzip, and one with returns, a byte order mark, odd text and a bad line."""
+    folder = tmp_path_factory.mktemp("raw")
+    generate_day(folder / "day_0", 900, [8, 0])
+    generate_day(folder / "day_1.gz", 700, [8, 1])
+    generate_day(folder / "day_2", 800, [8, 2])
+    lines = (folder / "day_2").read_bytes().split(b"\n")[:-1]
+    odd = [reference.line(1, {3: 5}, {i: text for i in range(26)}) for text in ("é", "漢", " x")]
+    lines[100:100] = [b"bad", *(line.encode() for line in odd * 3)]
+    (folder / "day_2").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines) + b"\r\n\r\n")
+    assert gzip.decompress((folder / "day_1.gz").read_bytes()).count(b"\n") == 700
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(raw, tmp_path_factory):
+    """What DuckDB makes of it."""
+    output = tmp_path_factory.mktemp("duckdb") / "out"
+    flags = ["--input", raw, "--output", output, "--frequency_threshold", "2,5:9"]
+    flags += ["--on_bad_line", "skip", "--bin_numericals"]
+    subprocess.run([sys.executable, "-m", "preproc.criteo", *flags], check=True, cwd=PREPROC.parent)
+    return contents(output)
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def flags_of(raw, output):
+    flags = ["--input", raw, "--output", output, "--frequency_threshold", "2,5:9"]
+    return [*map(str, flags), "--on_bad_line", "skip", "--bin_numericals"]
+
+
+def script(name, *arguments, **variables):
+    environment = {**os.environ, "PYTHON": sys.executable, **variables}
+    return subprocess.run(
+        [PREPROC / name, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+
+def killed(raw, output, is_time, **started):
+    """Starts a preparation and kills it when is_time(line of its stderr); True if it came to it."""
+    command = [sys.executable, "-m", "preproc.criteo", *flags_of(raw, output), "--engine", "spark"]
+    run = subprocess.Popen(
+        [*command, *QUICK],
+        cwd=PREPROC.parent,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        **started,
+    )
+    try:
+        for line in run.stderr:
+            if is_time(line):
+                children = [int(pid) for pid in children_of(run.pid)]
+                assert children, "no JVM"
+                run.kill()
+                wait_until_gone(children)
+                return True
+    finally:
+        run.kill()
+        run.wait()
+    return False
+
+
+def children_of(pid):
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    found = [child for task in tasks for child in task.read_text().split()]
+    return found + [below for child in found for below in children_of(child)]
+
+
+def wait_until_gone(pids):
+    deadline = time.monotonic() + 60
+    while alive := [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and running(pid)]:
+        assert time.monotonic() < deadline, f"still there after the driver was killed: {alive}"
+        time.sleep(0.1)
+
+
+def running(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def test_killed_and_finished_on_a_cluster(raw, expected, tmp_path):
+    output = tmp_path / "an [odd] out"
+    assert killed(raw, output, lambda line: "count cat_22" in line)
+    assert not output.exists()
+    done = script(
+        "prepare_dataset.sh",
+        *("CPU", "2,5:9", "--on_bad_line", "skip", "--bin_numericals", "--spark_conf", QUICK_JAVA),
+        **cluster(raw, output, tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    # Under spark-submit all that Python says is on stdout.
+    assert len(re.findall("finished before", done.stdout)) == 3 + 1 + 2 * 22 + 1
+    assert "conversion_intermediate_dir is not needed" in done.stderr
+    assert contents(output) == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["an [odd] out", "local"]
+    again = script("prepare_dataset.sh", "CPU", "2", final_output_dir=str(output))
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "an [odd] out is complete already" in again.stdout
+
+
+def cluster(raw, output, folder):
+    """Variables of a standalone cluster of two workers with an executor each."""
+    return {
+        "download_dir": str(raw),
+        "final_output_dir": str(output),
+        "spark_output_path": str(folder / "local"),
+        "conversion_intermediate_dir": "unused",
+        "TOTAL_CORES": "2",
+        "EXECUTOR_CORES": "1",
+        "NUM_WORKERS": "2",
+        "TOTAL_MEMORY": "4",
+    }
+
+
+@pytest.mark.long
+def test_all_on_a_cluster(raw, expected, tmp_path):
+    flags = ["--on_bad_line", "skip", "--bin_numericals"]
+    variables = cluster(raw, tmp_path / "out", tmp_path)
+    done = script("prepare_dataset.sh", "CPU", "2,5:9", *flags, **variables)
+    assert done.returncode == 0, done.stderr
+    assert "finished before" not in done.stdout
+    assert contents(tmp_path / "out") == expected
+
+
+@pytest.mark.long
+def test_killed_at_random_moments(raw, expected, tmp_path):
+    """Twenty times: after a random number of further stages and a random part of a second."""
+    output, moments = tmp_path / "out", random.Random(0)
+    finished = 0
+    for _ in range(20):
+        remaining = moments.randrange(1, 6)
+
+        def is_time(line):
+            nonlocal remaining
+            if re.match(r"\[\d+/\d+\]", line) and "finished before" not in line:
+                remaining -= 1
+            if remaining:
+                return False
+            time.sleep(moments.random())
+            return True
+
+        if not killed(raw, output, is_time):
+            break
+        state = (tmp_path / "out.partial" / "state.json").read_text()
+        assert state.count('"key"') >= finished
+        finished = state.count('"key"')
+    if not output.exists():
+        command = [sys.executable, "-m", "preproc.criteo", *flags_of(raw, output)]
+        done = subprocess.run(
+            [*command, "--engine", "spark", *QUICK],
+            cwd=PREPROC.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert len(re.findall("finished before", done.stderr)) == finished
+    assert contents(output) == expected
+
+
+@pytest.mark.long
+def test_interrupted(raw, tmp_path):
+    """Ctrl-C: one sentence, and no JVM stays."""
+    command = [sys.executable, "-m", "preproc.criteo", *flags_of(raw, tmp_path / "out")]
+    run = subprocess.Popen(
+        [*command, "--engine", "spark", *QUICK],
+        cwd=PREPROC.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in run.stderr:
+        if "count cat_1" in line:
+            children = [int(pid) for pid in children_of(run.pid)]
+            run.send_signal(signal.SIGINT)
+            break
+    rest = run.stderr.read()
+    assert run.wait(60) == 130
+    assert "interrupted; run it again to go on" in rest
+    assert "Traceback" not in rest
+    wait_until_gone(children)
+
+
+# Scripts
+
+
+def test_local(raw, expected, tmp_path):
+    variables = cluster(raw, tmp_path / "out", tmp_path)
+    flags = ["--on_bad_line", "skip", "--bin_numericals"]
+    done = script("prepare_dataset.sh", "local", "2,5:9", *flags, **variables)
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "out") == expected
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """Instead of spark-submit: says what it was called with, a word a line."""
+    path = tmp_path / "submit"
+    path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\necho "local dirs: $SPARK_LOCAL_DIRS"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_command_line(stand_in, tmp_path):
+    done = script(
+        "run_spark_cpu.sh",
+        *("in", "out", "15,5:30", "--days", "0-2"),
+        SPARK_SUBMIT=stand_in,
+        MASTER="yarn",
+        TOTAL_CORES="40",
+        TOTAL_MEMORY="100",
+        SPARK_LOCAL_DIRS="here",
+        INPUT_PATH="not this",
+    )
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    assert words[:4] == ["--master", "yarn", "--driver-memory", "4096m"]
+    # 8 executors share 96 GB, three quarters of it as heap.
+    assert {"spark.executor.cores=5", "spark.cores.max=40"} < set(words)
+    assert "spark.executor.memory=9216m" in words
+    assert "spark.sql.shuffle.partitions=120" in words
+    job = str(PREPROC / "criteo" / "spark_job.py")
+    flags = ["--input", "in", "--output", "out", "--frequency_threshold", "15,5:30"]
+    assert words[words.index(job) :] == [job, *flags, "--days", "0-2", "local dirs: here"]
+
+
+def test_command_line_from_variables(stand_in, tmp_path):
+    variables = {"INPUT_PATH": "i", "OUTPUT_PATH": "o", "MASTER": "local[2]"}
+    done = script("run_spark_cpu.sh", SPARK_SUBMIT=stand_in, TOTAL_MEMORY="8", **variables)
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    at = words.index("--input")
+    expected = ["--input", "i", "--output", "o", "--frequency_threshold", "15"]
+    assert words[at : at + 6] == expected
+
+
+def test_command_line_on_gpus(stand_in, tmp_path):
+    jar = tmp_path / "rapids.jar"
+    jar.touch()
+    done = script(
+        "prepare_dataset.sh",
+        *("DGX2", "3"),
+        SPARK_SUBMIT=stand_in,
+        RAPIDS_JAR=str(jar),
+        MASTER="k8s://https://somewhere",
+        download_dir="raw",
+        final_output_dir=str(tmp_path / "out"),
+        spark_output_path=str(tmp_path / "local"),
+    )
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    assert words[words.index("--jars") + 1] == str(jar)
+    assert "spark.plugins=com.nvidia.spark.SQLPlugin" in words
+    assert "spark.task.resource.gpu.amount=0.2" in words
+    assert "spark.executor.memory=25344m" in words
+    assert f"local dirs: {tmp_path / 'local'}" in words
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "message"),
+    [
+        ("prepare_dataset.sh CPU", {}, "usage: prepare_dataset.sh <CPU|DGX2|local>"),
+        ("prepare_dataset.sh GPU 15", {}, "the platform is 'GPU'; it must be CPU, DGX2 or local"),
+        ("prepare_dataset.sh CPU 1,2", {}, "the frequency threshold is '1,2'; write one number"),
+        ("run_spark_cpu.sh", {}, "no input; give it as the first argument or as INPUT_PATH"),
+        ("run_spark_cpu.sh in", {}, "no output; give it as the second argument or as OUTPUT_PATH"),
+        ("run_spark_cpu.sh i o 1", {"NUM_WORKERS": "999"}, "too few for 999 workers"),
+        ("run_spark_cpu.sh i o 1", {"TOTAL_MEMORY": "1"}, "TOTAL_MEMORY is 1 GB, which leaves"),
+        (
+            "run_spark_cpu.sh i o 1",
+            {"PYTHON": "/bin/false"},
+            "PySpark is not installed for /bin/false; install it with `make engines`",
+        ),
+        ("run_spark_gpu.sh i o 1", {}, "RAPIDS_JAR is '', no file"),
+        (
+            "run_spark_gpu.sh i o 1",
+            {"RAPIDS_JAR": __file__},
+            "GPU_DISCOVERY_SCRIPT is '', no script; set it .* or name a MASTER",
+        ),
+    ],
+)
+def test_refusals(command, variables, message):
+    done = script(*command.split(), **variables)
+    assert done.returncode == 2
+    assert re.search(message, done.stderr), done.stderr
+
+
+def test_cluster_that_does_not_start(tmp_path):
+    (tmp_path / "bin").mkdir()
+    spark_class = tmp_path / "bin" / "spark-class"
+    spark_class.write_text("#!/bin/sh\necho broken\nexit 1\n")
+    spark_class.chmod(0o755)
+    done = script("run_spark_cpu.sh", "i", "o", "1", SPARK_HOME=str(tmp_path), TOTAL_MEMORY="8")
+    assert done.returncode == 2
+    assert "broken\nerror: a daemon of Spark did not start; its log is above" in done.stderr
