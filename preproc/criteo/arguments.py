@@ -301,9 +301,17 @@ def _parser() -> argparse.ArgumentParser:
         help="Spark: values in at least P %% of the rows are looked up without a shuffle "
         "(default 1)",
     )
-    add("--memory_limit", help="most memory to use, like 8GB (default: 60 %% of the machine's)")
-    add("--threads", type=int, help="threads to use (default: every core)")
-    add("--temp_dir", help="folder for what does not fit into memory (default: beside --output)")
+    add(
+        "--memory_limit",
+        help="most memory to use, like 8GB (default: 60 %% of the machine's); of a Spark cluster, "
+        "spark-submit or --spark_conf says it",
+    )
+    add("--threads", type=int, help="threads to use (default: every core; --master says it, too)")
+    add(
+        "--temp_dir",
+        help="folder for what does not fit into memory (default: beside --output); a Spark "
+        "cluster's workers have their own",
+    )
     return parser
 
 

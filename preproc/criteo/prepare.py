@@ -186,7 +186,7 @@ class _Stages:
 
     def write_categorical(self, log: ParsedLog, column: str) -> int:
         """One column: values -> vocabulary -> ids in its files; returns the cardinality."""
-        vocabulary = self.staging.vocabulary / f"{column}.parquet"
+        vocabulary = self.staging.vocabulary / f"{column}.{self.engine.name}"
         values, vocabulary_key = self._vocabulary(log, column, vocabulary)
         cardinality = values + 1
         files = data_set.categorical_files(

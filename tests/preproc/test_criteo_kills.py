@@ -1,4 +1,7 @@
-"""Killed at random moments and started again, by every engine: the same files, no stage redone."""
+"""Killed at random moments and started again: the same files, and no finished stage redone.
+
+Spark is killed in test_spark_runs.py.
+"""
 
 import json
 import os
@@ -20,7 +23,6 @@ from preproc.criteo.prepare import prepare
 ROOT = Path(__file__).parents[2]
 ENGINES = {
     "duckdb": (),
-    "spark": ("--engine", "spark", "--master", "local[2]"),
     "nvtabular": ("--engine", "nvtabular"),
 }
 FLAGS = ("--frequency_threshold", "2", "--memory_limit", "3GiB", "--threads", "2")
@@ -65,13 +67,12 @@ def start(engine, raw, output):
     [
         ("duckdb", 3),
         pytest.param("duckdb", 20, marks=pytest.mark.long),
-        pytest.param("spark", 20, marks=pytest.mark.long),
         pytest.param("nvtabular", 20, marks=pytest.mark.long),
     ],
 )
 def test_killed_at_random_moments(engine, num_kills, raw, expected, tmp_path):
     if engine != "duckdb":
-        pytest.importorskip({"spark": "pyspark", "nvtabular": "nvtabular"}[engine])
+        pytest.importorskip(engine)
     output, state = tmp_path / "out", tmp_path / "out.partial" / "state.json"
     started = time.monotonic()
     _, said = (process := start(engine, raw, output)).communicate()

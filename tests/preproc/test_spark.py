@@ -7,6 +7,9 @@ import sys
 
 import numpy as np
 import pytest
+
+pytest.importorskip("pyspark", reason="Spark is not installed: make engines")
+
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark", reason="Spark is not installed: make engines")
+
 from preproc.criteo.generate_logs import generate_day
 from tests.preproc import criteo_reference as reference
 from tests.preproc.test_spark import QUICK_JAVA
