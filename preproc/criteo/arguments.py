@@ -331,6 +331,15 @@ def _check_read(flags: argparse.Namespace) -> None:
             for name in _VOCABULARY_FLAGS
         ]
         unread += [(name, "a preparation without --encode_only") for name in _SPLIT_FLAGS]
+    if flags.master is not None:
+        unread.append(("threads", "no --master, which says it itself, like local[4]"))
+        if not flags.master.startswith("local"):
+            unread.append(
+                (
+                    "memory_limit",
+                    "a local --master; a cluster's is --spark_conf spark.executor.memory=...",
+                )
+            )
     if flags.output_ordering in (None, "input", "any"):
         unread.append(("seed", "--output_ordering total_random or day_random"))
     if flags.estimate:

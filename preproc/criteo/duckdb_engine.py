@@ -8,6 +8,7 @@ their row numbers.
 
 import contextlib
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from preproc.criteo.arguments import Options
 from preproc.criteo.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter, sync
 from preproc.criteo.engine import DayFile
 from preproc.criteo.raw_lines import (
+    BYTE_ORDER_MARK,
     LINE_PATTERN,
     MAX_LINE_BYTES,
     NUM_CATEGORICAL,
@@ -231,19 +233,38 @@ class DuckDBEngine:
         return kept
 
     def read_vocabulary(self, source: Path, target: Path) -> int:
-        """See `Engine`."""
+        """See `Engine`.
+
+        Raises:
+            ValueError: a line is not (value, tab, count), or a value is there twice.
+        """
         new = target.with_suffix(".new")
-        (values,) = self._connection.execute(
-            f"""
-            COPY (
-                SELECT value, count FROM read_csv(
-                    {_quoted_pattern(source)}, auto_detect=false, header=false,
-                    columns={{'value': 'VARCHAR', 'count': 'BIGINT'}},
-                    delim='\t', quote='', escape='', nullstr='', new_line='\\n'
-                )
-            ) TO {_quoted(new)} (FORMAT parquet)
-            """
+        with _behind_a_header(source, self._temp_dir) as (text, has_header):
+            try:
+                (values,) = self._connection.execute(
+                    f"""
+                    COPY (
+                        SELECT value, count FROM read_csv(
+                            {_quoted_pattern(text)}, auto_detect=false, header={has_header},
+                            columns={{'value': 'VARCHAR', 'count': 'BIGINT'}},
+                            delim='\t', quote='', escape='', nullstr='', new_line='\\n'
+                        )
+                    ) TO {_quoted(new)} (FORMAT parquet)
+                    """
+                ).fetchone()
+            except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
+                raise ValueError(
+                    f"{source} is no vocabulary, with a value, a tab and a count on each line: "
+                    f"{str(error).splitlines()[0]}; prepare the data set anew"
+                ) from error
+        (different,) = self._connection.execute(
+            f"SELECT count(DISTINCT value) FROM {_parquet(new)}"
         ).fetchone()
+        if different != values:
+            raise ValueError(
+                f"{source} has {values:,} lines and {different:,} different values; the file was "
+                "changed, prepare the data set anew"
+            )
         sync(new)
         new.replace(target)
         return values
@@ -301,6 +322,25 @@ class DuckDBEngine:
             batch.append(day)
         if batch:
             yield batch
+
+
+@contextlib.contextmanager
+def _behind_a_header(source: Path, scratch: Path):
+    """A text file and whether it has a header: the file itself, or a copy with one where the first
+    value begins with what DuckDB would take for a byte order mark and drop."""
+    with open(source, "rb") as file:
+        if file.read(3) != BYTE_ORDER_MARK:
+            yield source, False
+            return
+        file.seek(0)
+        copy = scratch / "vocabulary.tsv"
+        try:
+            with open(copy, "wb") as out:
+                out.write(b"value\tcount\n")
+                shutil.copyfileobj(file, out)
+            yield copy, True
+        finally:
+            copy.unlink(missing_ok=True)
 
 
 def _quoted(text) -> str:

@@ -7,6 +7,8 @@ threshold t small enough for the sample, in so many rows of it or, where it has 
 from an eighth to all of it is carried on, doubling by doubling.
 """
 
+import gzip
+import io
 import math
 import tempfile
 import zlib
@@ -23,7 +25,7 @@ from preproc.criteo.arguments import MIN_MEMORY_BYTES, Options
 from preproc.criteo.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
 from preproc.criteo.engine import DayFile, open_engine
 from preproc.criteo.log_files import find_log_files
-from preproc.criteo.raw_lines import MAX_LINE_BYTES, is_gzip
+from preproc.criteo.raw_lines import BYTE_ORDER_MARK, damaged_gzip, is_gzip
 
 SAMPLE_BYTES = 48 << 20  # about 200,000 lines
 _PLACES = 16  # where a plain file is read
@@ -142,7 +144,7 @@ class _Sample:
                 part, unpacked = _gzip_start(path, budget)
                 largest = max(largest, unpacked)
             else:
-                part, unpacked = _plain_pieces(path, size, budget), size
+                part, unpacked = _plain_pieces(path, size, budget)
             lines += part
             total += unpacked
         np.random.default_rng(0).shuffle(lines)
@@ -151,42 +153,50 @@ class _Sample:
         return cls(max(1.0, total / max(1, sum(map(len, lines)))), largest)
 
 
-def _plain_pieces(path: Path, size: int, budget: int) -> list[bytes]:
-    """Whole lines from evenly spaced places; all of them where the budget suffices."""
+def _plain_pieces(path: Path, size: int, budget: int) -> tuple[list[bytes], int]:
+    """Whole lines from evenly spaced places, and for how many bytes they stand; all of them where
+    the budget suffices."""
     with open(path, "rb") as file:
         if size <= budget:
-            return [line if line.endswith(b"\n") else line + b"\n" for line in file]
+            return _whole_file(file.read())
         lines = []
         for start in np.linspace(0, size, _PLACES, endpoint=False).astype(int).tolist():
             file.seek(start)
-            if start:
-                file.readline(MAX_LINE_BYTES)  # the rest of a line that begins before
-            lines += [line for line in file.readlines(budget // _PLACES) if line.endswith(b"\n")]
-        return lines
+            piece = file.read(budget // _PLACES).split(b"\n")
+            # The first line may begin before, unless it is the file's; the last one goes on.
+            if start == 0:
+                piece[0] = piece[0].removeprefix(BYTE_ORDER_MARK)
+            lines += [line + b"\n" for line in piece[1 if start else 0 : -1]]
+        return lines, size
+
+
+def _whole_file(text: bytes) -> tuple[list[bytes], int]:
+    """All lines of a file, as the preparation sees them: without a byte order mark and without
+    empty lines at the end; and their bytes."""
+    lines = text.removeprefix(BYTE_ORDER_MARK).split(b"\n")
+    while lines and lines[-1] in (b"", b"\r"):
+        lines.pop()
+    lines = [line + b"\n" for line in lines]
+    return lines, sum(map(len, lines))
 
 
 def _gzip_start(path: Path, budget: int) -> tuple[list[bytes], int]:
-    """The first lines of a gzip file, and its size when unpacked, from the ratio up to there."""
-    unpacker, unpacked, read = zlib.decompressobj(wbits=31), bytearray(), 0
-    with open(path, "rb") as file:
-        while len(unpacked) < budget and (block := file.read(1 << 16)):
-            read += len(block)
-            while block:
-                try:
-                    unpacked += unpacker.decompress(block)
-                except zlib.error as error:
-                    raise ValueError(
-                        f"{path}: the gzip data is damaged ({error}); get the file again"
-                    ) from error
-                block = unpacker.unused_data
-                if block:  # the next of several gzip members
-                    unpacker = zlib.decompressobj(wbits=31)
-    whole = read >= path.stat().st_size
-    lines = bytes(unpacked).splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        lines[-1:] = [lines[-1] + b"\n"] if whole else []
-    size = len(unpacked) if whole else round(len(unpacked) * path.stat().st_size / read)
-    return lines, size
+    """The first lines of a gzip file, and its size when unpacked, from the ratio up to there.
+
+    Raises:
+        ValueError: damaged gzip data.
+    """
+    size = path.stat().st_size
+    try:
+        with open(path, "rb") as raw, gzip.open(raw) as file:
+            text = file.read(budget)
+            if not file.read(1):
+                return _whole_file(text)
+            read = raw.tell() - io.DEFAULT_BUFFER_SIZE / 2  # about as much of it waits unpacked
+            unpacked = round(len(text) * size / max(1, read))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise damaged_gzip(path, error) from error
+    return [line + b"\n" for line in text.split(b"\n")[:-1]], unpacked
 
 
 def _num_values(
@@ -219,7 +229,16 @@ def _equivalent_rows(num_rows: float, threshold: int, lower: int) -> float:
     expected numbers are equal for num_rows * exp(psi(lower) - psi(threshold)), psi being the
     digamma function.
     """
-    return num_rows * math.exp(-sum(1 / k for k in range(max(1, lower), threshold)))
+    return num_rows * math.exp(_digamma(max(1, lower)) - _digamma(max(1, threshold)))
+
+
+def _digamma(n: int) -> float:
+    """The digamma function at n of 1 or more, by its recurrence and, from 8 on, its expansion."""
+    shift = 0.0
+    while n < 8:
+        shift -= 1 / n
+        n += 1
+    return shift + math.log(n) - 1 / (2 * n) - 1 / (12 * n**2) + 1 / (120 * n**4)
 
 
 def _carried_on(counts: list[int], factor: float) -> int:

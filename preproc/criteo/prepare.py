@@ -52,7 +52,7 @@ def prepare(options: Options) -> FeatureSpec:
     known = KnownValues.of(options.vocabulary) if options.encode_only else None
     with_bins = options.bin_numericals if known is None else known.with_bins
     # Whether labels are there is read off the first line: of new rows they may be unknown.
-    with_labels = known is None or has_labels(files[0].path)
+    with_labels = known is None or has_labels([file.path for file in files])
     with (
         Staging(options.output) as staging,
         open_engine(options, staging.temp_folder(options.temp_dir), with_labels) as engine,

@@ -10,6 +10,7 @@ line that does not match is malformed. Nothing is a quote or a comment.
 import gzip
 import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ _LABEL = re.compile(rb"[01]")
 _INTEGER = re.compile(rb"(?:-?[0-9]{1,18})?")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _UNREADABLE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # control characters but for the tab
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 8 << 20
 
 
@@ -69,14 +70,17 @@ def _shown(value: bytes) -> str:
     return repr(text if len(text) <= 40 else text[:40] + "...")
 
 
-def has_labels(path: Path) -> bool:
-    """Whether the first line's label is there; True for a file without lines."""
-    with _opened(path) as file:
-        try:
-            line = file.readline(MAX_LINE_BYTES).removeprefix(_BYTE_ORDER_MARK)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise _damaged(path, error) from error
-    return not line.startswith(b"\t")
+def has_labels(paths: Sequence[Path]) -> bool:
+    """Whether the label of the log's first line is there; True for a log without lines."""
+    for path in paths:
+        with _opened(path) as file:
+            try:
+                line = file.readline(MAX_LINE_BYTES).removeprefix(BYTE_ORDER_MARK)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise damaged_gzip(path, error) from error
+        if line:
+            return not line.startswith(b"\t")
+    return True
 
 
 def is_gzip(path: Path) -> bool:
@@ -96,7 +100,7 @@ def read_line(path: Path, number: int) -> bytes:
     with _opened(path) as file:
         for i, line in enumerate(file, 1):
             if i == 1:
-                line = line.removeprefix(_BYTE_ORDER_MARK)
+                line = line.removeprefix(BYTE_ORDER_MARK)
             if i == number:
                 return line.removesuffix(b"\n").removesuffix(b"\r")
     raise ValueError(f"{path} has no line {number}; was it changed while it was read?")
@@ -114,7 +118,7 @@ def write_plain_copy(source: Path, target: Path) -> None:
     """
     try:
         with _opened(source) as file, open(target, "wb") as out:
-            rest = file.read(3).removeprefix(_BYTE_ORDER_MARK)
+            rest = file.read(3).removeprefix(BYTE_ORDER_MARK)
             while block := file.read(_BLOCK_BYTES):
                 block = rest + block
                 cut = block.rfind(b"\n") + 1
@@ -125,10 +129,11 @@ def write_plain_copy(source: Path, target: Path) -> None:
             if rest:
                 out.write(_readable(rest + b"\n"))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _damaged(source, error) from error
+        raise damaged_gzip(source, error) from error
 
 
-def _damaged(source: Path, error: Exception) -> ValueError:
+def damaged_gzip(source: Path, error: Exception) -> ValueError:
+    """What to say of gzip data that cannot be unpacked."""
     return ValueError(
         f"{source}: the gzip data is cut off or damaged ({error}); get the file again"
     )

@@ -87,9 +87,10 @@ def stand_ins(monkeypatch):
     return got
 
 
-def test_the_page(stand_ins, tmp_path, capsys):
+def test_the_page(stand_ins, tmp_path, monkeypatch, capsys):
     """Two rounds, DuckDB beside each other side; both targets judged."""
     got = stand_ins
+    monkeypatch.setattr(preparation_engines, "REAL_ROWS", tmp_path / "not there")
     flags = ["--rows_per_day", "5", "--growth_rows_per_day", "10", "--output", tmp_path / "page.md"]
     status = preparation_engines.main([*map(str, flags), "--work_dir", str(tmp_path)])
     page = capsys.readouterr().out

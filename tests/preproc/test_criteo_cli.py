@@ -150,3 +150,20 @@ def test_clicks_follow_the_fields(raw):
     clicks_high, clicks_low = known[high, 0].mean(), known[~high, 0].mean()
     assert clicks_high > clicks_low + 0.05
     assert 0.1 < known[:, 0].mean() < 0.45
+
+
+@pytest.mark.parametrize(
+    ("master", "flag", "message"),
+    [
+        ("local[4]", "--threads", "--threads is only read with no --master, which says it itself"),
+        (
+            "yarn",
+            "--memory_limit",
+            "--memory_limit is only read with a local --master; a cluster's",
+        ),
+    ],
+)
+def test_flags_that_a_master_says_itself(master, flag, message):
+    common = ["--input", "raw", "--output", "out", "--engine", "spark", "--master", master]
+    with pytest.raises(ValueError, match=message):
+        arguments.parse([*common, flag, "2" if flag == "--threads" else "4GB"])

@@ -152,9 +152,23 @@ def other_features(folder):
     path.write_text(path.read_text().replace("cat_7", "colour"))
 
 
+def no_counts(folder):
+    path = folder / "vocabulary" / "cat_7.tsv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1].split("\t")[0], *lines[2:]]) + "\n")
+
+
+def one_twice(folder):
+    path = folder / "vocabulary" / "cat_7.tsv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:-1], lines[0]]) + "\n")
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
+        (no_counts, "cat_7.tsv is no vocabulary, with a value, a tab and a count on each line"),
+        (one_twice, r"cat_7.tsv has \d+ lines and \d+ different values"),
         (cut_off, r"cat_7.tsv has \d+ values, but .* says .*prepare the data set anew"),
         (no_spec, "is no prepared data set: it has no feature_spec.yaml"),
         (no_vocabulary, "lacks vocabulary/cat_7.tsv"),
@@ -199,3 +213,37 @@ def test_the_vocabulary_is_not_replaced(log, known, capsys):
     assert "--encode_only and --vocabulary DATA_SET go together" in capsys.readouterr().err
     assert main([*common, "--vocabulary", str(known)]) == 2
     assert "--encode_only and --vocabulary DATA_SET go together" in capsys.readouterr().err
+
+
+def test_a_value_that_begins_like_a_byte_order_mark(tmp_path):
+    """The most frequent value, on the vocabulary's first line, keeps all its characters."""
+    mark = "\ufeff"
+    values = [f"{mark}b"] * 5 + ["a"] * 3 + ["b"] * 2
+    lines = [reference.line(0, {}, {0: value}) for value in values]
+    (tmp_path / "log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    prepare(
+        Options(
+            input=tmp_path / "log",
+            output=tmp_path / "known",
+            frequency_threshold=0,
+            holdout_fraction=0.2,
+            memory_limit_bytes=1 << 30,
+        )
+    )
+    assert encode(tmp_path / "log", tmp_path / "out", tmp_path / "known") == 0
+    ids = np.fromfile(tmp_path / "out" / "test" / "cat_0.bin", "i1")
+    assert ids.tolist() == [1] * 5 + [2] * 3 + [3] * 2
+    vocabulary = "vocabulary/cat_0.tsv"
+    text = (tmp_path / "known" / vocabulary).read_bytes()
+    assert (tmp_path / "out" / vocabulary).read_bytes() == text
+    assert text.decode().startswith(f"{mark}b\t5\n")
+
+
+def test_the_first_day_is_empty(log, known, tmp_path):
+    """Whether there are labels is seen in the first line that there is."""
+    source = tmp_path / "raw"
+    source.mkdir()
+    (source / "day_0").touch()
+    unlabelled(log / "day_1", source / "day_1")
+    assert encode(source, tmp_path / "out", known) == 0
+    assert not (tmp_path / "out" / "test" / "label.bin").exists()

@@ -89,6 +89,32 @@ def test_cut_lines_and_gzip_members(tmp_path, monkeypatch):
     assert (found.sampled, found.rows, found.bad_lines) == (1, 100, 1)
 
 
+def test_what_the_preparation_leaves_out_is_not_counted(tmp_path):
+    """A byte order mark, empty lines at the end, zero bytes behind gzip data."""
+    generate_day(tmp_path / "lines", 100, 1)
+    text = (tmp_path / "lines").read_bytes()
+    (tmp_path / "day_0").write_bytes(b"\xef\xbb\xbf" + text + b"\n\r\n\n")
+    (tmp_path / "day_1.gz").write_bytes(gzip.compress(text) + bytes(512))
+    found = estimate(options(tmp_path, frequency_threshold=0))
+    assert (found.sampled, found.rows, found.bad_lines) == (1, 200, 0)
+
+
+def test_a_file_without_line_ends(tmp_path, monkeypatch, capsys):
+    """Only the sample is read of it."""
+    monkeypatch.setattr(estimate_module, "SAMPLE_BYTES", 1 << 20)
+    (tmp_path / "day_0").write_bytes(b"x" * (8 << 20))
+    assert main(["--input", str(tmp_path), "--estimate"]) == 2
+    assert "not one line of the sample is a row" in capsys.readouterr().err
+
+
+def test_digamma():
+    """By hand: psi(1) = -gamma, psi(2) = 1 - gamma, psi(15) from tables."""
+    gamma = 0.5772156649
+    assert estimate_module._digamma(1) == pytest.approx(-gamma, abs=1e-7)
+    assert estimate_module._digamma(2) == pytest.approx(1 - gamma, abs=1e-7)
+    assert estimate_module._digamma(15) == pytest.approx(2.6743466, abs=1e-6)
+
+
 def test_the_command(log, tmp_path, capsys):
     assert main(["--input", str(log), "--estimate", "--frequency_threshold", "3,0:50"]) == 0
     printed = capsys.readouterr().out
@@ -117,7 +143,7 @@ def test_no_rows(tmp_path, capsys):
     assert "not one line of the sample is a row" in capsys.readouterr().err
     (tmp_path / "day_0").write_bytes(gzip.compress(b"x" * 1000)[:20] + b"\xff" * 90)
     assert main(["--input", str(tmp_path), "--estimate"]) == 2
-    assert "the gzip data is damaged" in capsys.readouterr().err
+    assert "the gzip data is cut off or damaged" in capsys.readouterr().err
 
 
 def test_output_is_needed_without_it(tmp_path, capsys):
