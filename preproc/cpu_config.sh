@@ -3,13 +3,16 @@
 : "${TOTAL_CORES:=$(nproc)}"
 : "${TOTAL_MEMORY:=$(awk '/^MemTotal:/ { print int($2 * 0.8 / 1048576) }' /proc/meminfo)}" # GB (2^30 bytes)
 : "${NUM_WORKERS:=1}"                                                                    # worker processes of an own cluster
+check_counts TOTAL_CORES TOTAL_MEMORY NUM_WORKERS
 : "${EXECUTOR_CORES:=$((TOTAL_CORES < 5 ? TOTAL_CORES : 5))}"
+check_counts EXECUTOR_CORES
 
 memory_mb=$((TOTAL_MEMORY * 1024))
 executors=$((TOTAL_CORES / EXECUTOR_CORES))
 driver_mb=$((memory_mb / 8 > 4096 ? 4096 : memory_mb / 8 < 1024 ? 1024 : memory_mb / 8))
 # A quarter of an executor's memory stays outside of its heap, for the Python processes that write the files.
 executor_mb=$(((memory_mb - driver_mb) / (executors > 0 ? executors : 1) * 3 / 4))
+overhead_mb=$((executor_mb / 3))
 
 spark_settings=(
   --conf "spark.executor.cores=$EXECUTOR_CORES"

@@ -5,6 +5,11 @@
 : "${TOTAL_MEMORY:=800}" # GB (2^30 bytes)
 : "${TOTAL_GPUS:=16}"
 : "${NUM_WORKERS:=1}"
+check_counts TOTAL_CORES TOTAL_MEMORY TOTAL_GPUS NUM_WORKERS
+((TOTAL_CORES >= TOTAL_GPUS)) ||
+  stop "TOTAL_CORES is $TOTAL_CORES, too few for an executor on each of $TOTAL_GPUS GPUs; raise TOTAL_CORES or lower TOTAL_GPUS"
+((TOTAL_GPUS >= NUM_WORKERS)) ||
+  stop "NUM_WORKERS is $NUM_WORKERS, more than the $TOTAL_GPUS GPUs; lower NUM_WORKERS or raise TOTAL_GPUS"
 
 memory_mb=$((TOTAL_MEMORY * 1024))
 executors=$TOTAL_GPUS # an executor has one GPU
@@ -12,6 +17,7 @@ EXECUTOR_CORES=$((TOTAL_CORES / executors))
 driver_mb=$((memory_mb / 8 > 8192 ? 8192 : memory_mb / 8))
 # Half of an executor's memory is its heap; the rest is pinned memory, host buffers of the GPU, and Python.
 executor_mb=$(((memory_mb - driver_mb) / executors / 2))
+overhead_mb=$executor_mb
 
 spark_settings=(
   --jars "$RAPIDS_JAR"

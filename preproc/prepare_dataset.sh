@@ -7,7 +7,8 @@
 #   FLAG...                  more flags of `python -m preproc.criteo`, like --days 0-23
 #
 #   download_dir             the raw logs day_0, day_1, ... (default /data/criteo_orig)
-#   final_output_dir         the prepared data set; where it is complete, nothing is done (default /data/preprocessed)
+#   final_output_dir         the prepared data set (default /data/preprocessed). Where it is complete with the same threshold,
+#                            nothing is done; FLAG --overwrite replaces it
 #   spark_output_path        what does not fit into memory, while the preparation runs (default /data/spark/output)
 #   conversion_intermediate_dir   not needed: the files are written straight to where they belong
 set -euo pipefail
@@ -35,24 +36,53 @@ spark_output_path="${spark_output_path:-/data/spark/output}"
 if [ -n "${conversion_intermediate_dir:-}" ]; then
   echo "conversion_intermediate_dir is not needed: no intermediate copy of the data set is made" >&2
 fi
-if [ -f "$final_output_dir/feature_spec.yaml" ]; then
-  echo "$final_output_dir is complete already; to prepare it anew, move it away or choose another final_output_dir"
+if [ -z "${PYTHON:-}" ]; then
+  PYTHON="$preproc/../.venv/bin/python"
+  [ -x "$PYTHON" ] || PYTHON=python3
+fi
+# Found from the caller's folder, to which relative paths refer.
+from_project() { PYTHONPATH="$preproc/..${PYTHONPATH:+:$PYTHONPATH}" exec "$PYTHON" "$@"; }
+
+# Says what a complete data set is; fails where it has another threshold.
+describe() { # DATA_SET THRESHOLD
+  from_project - "$@" <<'END'
+import sys
+from pathlib import Path
+
+from dataloading.feature_spec import FeatureSpec
+from preproc.criteo.arguments import parse_thresholds
+
+folder, threshold = sys.argv[1:]
+try:
+    general, columns = parse_thresholds(threshold)
+    metadata = FeatureSpec.from_yaml(Path(folder, "feature_spec.yaml")).metadata
+except ValueError as error:
+    sys.exit(f"error: {error}")
+shown = {name: metadata.get(name) for name in ("frequency_threshold", "column_thresholds", "days", "rows")}
+print(f"{folder} is complete already: {shown}")
+if (general, {f"cat_{n}": t for n, t in columns} or None) != tuple(shown.values())[:2]:
+    sys.exit(
+        f"error: its frequency threshold is not {threshold}; to prepare it anew, add --overwrite, move it away or choose "
+        "another final_output_dir"
+    )
+END
+}
+if [ -f "$final_output_dir/feature_spec.yaml" ] && [[ " $* " != *" --overwrite "* ]]; then
+  (describe "$final_output_dir" "$threshold") || exit 2
+  (($# == 0)) || echo "nothing was done, and its other settings were not compared with $*; --overwrite prepares it anew" >&2
   exit 0
 fi
 
 mkdir -p "$spark_output_path" "$(dirname "$final_output_dir")"
 case "$platform" in
 local)
-  if [ -z "${PYTHON:-}" ]; then
-    PYTHON="$preproc/../.venv/bin/python"
-    [ -x "$PYTHON" ] || PYTHON=python3
-  fi
-  # Found from the caller's folder, to which relative paths refer.
-  PYTHONPATH="$preproc/..${PYTHONPATH:+:$PYTHONPATH}" exec "$PYTHON" -m preproc.criteo --input "$download_dir" \
-    --output "$final_output_dir" --frequency_threshold "$threshold" --temp_dir "$spark_output_path" "$@"
+  from_project -m preproc.criteo --input "$download_dir" --output "$final_output_dir" --frequency_threshold "$threshold" \
+    --temp_dir "$spark_output_path" "$@"
   ;;
 CPU) runner=run_spark_cpu.sh ;;
 DGX2) runner=run_spark_gpu.sh ;;
 esac
+[ -n "${SPARK_LOCAL_DIRS:-}" ] || [[ "$spark_output_path" != *,* ]] ||
+  stop "spark_output_path is '$spark_output_path', where Spark would read several folders; choose one without a comma"
 export SPARK_LOCAL_DIRS="${SPARK_LOCAL_DIRS:-$spark_output_path}"
 exec "$preproc/$runner" "$download_dir" "$final_output_dir" "$threshold" "$@"

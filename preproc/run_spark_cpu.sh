@@ -24,9 +24,15 @@ shift $(($# < 3 ? $# : 3))
 [ -n "$input" ] || stop "no input; give it as the first argument or as INPUT_PATH"
 [ -n "$output" ] || stop "no output; give it as the second argument or as OUTPUT_PATH"
 
+check_counts() { # NAME...: for the profiles, before they calculate
+  for name in "$@"; do
+    [[ "${!name}" =~ ^[1-9][0-9]*$ ]] ||
+      stop "$name is '${!name}'; it must be a whole number, 1 or more, without a unit; set it, like $name=8"
+  done
+}
 # shellcheck source=cpu_config.sh
 source "${SPARK_PROFILE:-$preproc/cpu_config.sh}"
-((EXECUTOR_CORES > 0 && TOTAL_CORES >= EXECUTOR_CORES * NUM_WORKERS)) ||
+((TOTAL_CORES >= EXECUTOR_CORES * NUM_WORKERS)) ||
   stop "TOTAL_CORES is $TOTAL_CORES, too few for $NUM_WORKERS workers with executors of $EXECUTOR_CORES cores; raise TOTAL_CORES or lower EXECUTOR_CORES or NUM_WORKERS"
 ((executor_mb >= 512)) ||
   stop "TOTAL_MEMORY is $TOTAL_MEMORY GB, which leaves each of $executors executors $executor_mb MB; raise TOTAL_MEMORY or lower TOTAL_CORES"
@@ -42,9 +48,14 @@ if [ -z "${SPARK_HOME:-}" ]; then
 fi
 export SPARK_HOME
 
+job=""
 started=()
 logs=""
 clean_up() {
+  if [ -n "$job" ]; then # its whole group: Java, and the Python that it starts
+    kill -- "-$job" 2>/dev/null || true
+    wait "$job" 2>/dev/null || true
+  fi
   if ((${#started[@]})); then
     kill "${started[@]}" 2>/dev/null || true
     wait "${started[@]}" 2>/dev/null || true
@@ -52,8 +63,14 @@ clean_up() {
   [ -z "$logs" ] || rm -rf "$logs"
 }
 trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+# The shell hears a signal while it waits for a process behind it, not while it runs one itself.
+interrupted() { # STATUS
+  echo "interrupted; run it again to go on" >&2
+  exit "$1"
+}
+trap 'interrupted 129' HUP
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
 
 # The address that a daemon writes into its log once it listens.
 wait_for() { # LOG PATTERN PID
@@ -84,5 +101,14 @@ start_cluster() {
 }
 
 [ -n "${MASTER:-}" ] || start_cluster
+case "$MASTER" in
+yarn | k8s://*) # which count executors, not cores, and give nothing outside of the heap that is not asked for
+  spark_settings+=(--conf "spark.executor.instances=$executors" --conf "spark.executor.memoryOverhead=${overhead_mb}m")
+  ;;
+esac
+set -m # a process group of its own
 "${SPARK_SUBMIT:-$SPARK_HOME/bin/spark-submit}" --master "$MASTER" --driver-memory "${driver_mb}m" "${spark_settings[@]}" \
-  "$preproc/criteo/spark_job.py" --input "$input" --output "$output" --frequency_threshold "$threshold" "$@"
+  "$preproc/criteo/spark_job.py" --input "$input" --output "$output" --frequency_threshold "$threshold" "$@" </dev/null &
+job=$!
+set +m
+wait "$job"

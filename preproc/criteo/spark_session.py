@@ -44,7 +44,8 @@ def settings(options: Options, scratch: Path) -> dict[str, str]:
     memory are its, and only a --master here is another.
 
     Raises:
-        ValueError: a --spark_conf that is no setting, or too little memory.
+        ValueError: a --spark_conf that is no setting, too little memory, or a comma in the path of
+            a local master's scratch folder.
     """
     master = options.master
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -54,6 +55,7 @@ def settings(options: Options, scratch: Path) -> dict[str, str]:
         "spark.speculation": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "false",  # Spark 4 would end at a cast that fails
         "spark.sql.adaptive.enabled": "true",
         # A query of 40 columns becomes a method that Java would not compile, but interpret.
         "spark.sql.codegen.hugeMethodLimit": "8000",
@@ -65,6 +67,7 @@ def settings(options: Options, scratch: Path) -> dict[str, str]:
     if master is not None:
         result["spark.master"] = master
     if master is not None and is_local(master):
+        _check_local_dir(scratch.absolute())
         result |= {
             "spark.driver.memory": f"{_heap_bytes(master, options) >> 20}m",
             "spark.driver.host": "127.0.0.1",
@@ -81,6 +84,15 @@ def settings(options: Options, scratch: Path) -> dict[str, str]:
             )
         result[key] = value
     return result
+
+
+def _check_local_dir(folder: Path) -> None:
+    if "," in str(folder):
+        raise ValueError(
+            f"Spark's folder for what does not fit into memory, {folder}, has a comma in its path, "
+            "where Spark would read two folders; choose a --temp_dir without a comma, and an "
+            "--output whose last part has none"
+        )
 
 
 def _heap_bytes(master: str, options: Options) -> int:
@@ -101,24 +113,33 @@ def start(options: Options, scratch: Path) -> SparkSession:
     """Starts Spark.
 
     Raises:
-        ValueError: wrong settings, or no Java, or a cluster that cannot be reached.
+        ValueError: wrong settings, or no Java, or a cluster that cannot be reached. Nothing of
+            Spark is left then.
+        OSError: no space left for our zipped sources, among others.
     """
     wanted = settings(options, scratch)
+    packages = _zipped_packages(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(wanted.get("spark.master", "")):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    context = None
     try:
         context = SparkContext(conf=SparkConf().setAll(list(wanted.items())))
+        # Where no master answers, Spark gives up after a minute and returns a stopped context.
+        if context._jsc.sc().isStopped():
+            raise ConnectionError("no master answers")
+        # A local master's tasks log here, pages for what `explained_errors` says in a sentence.
+        context.setLogLevel("OFF" if is_local(context.master) else "WARN")
+        context.addPyFile(str(packages))
+        return SparkSession(context)
     except (PySparkException, Py4JError, OSError) as error:
-        stop_gateway()
+        cause = one_line(error)  # while there is a JVM to ask
+        _stop(context)
         raise ValueError(
-            f"Spark does not start: {one_line(error)}; it needs Java 8, 11 or 17 (java on the PATH "
-            "or JAVA_HOME) and a --master that can be reached"
+            f"Spark does not start with --master {wanted.get('spark.master', 'of spark-submit')}: "
+            f"{cause}; it needs Java 8, 11 or 17 (java on the PATH or JAVA_HOME) and a --master "
+            "that can be reached"
         ) from error
-    # A local master's tasks log here, pages for what `explained_errors` says in a sentence.
-    context.setLogLevel("OFF" if is_local(context.master) else "WARN")
-    context.addPyFile(str(_zipped_packages(scratch)))
-    return SparkSession(context)
 
 
 def _zipped_packages(folder: Path) -> Path:
@@ -133,8 +154,13 @@ def _zipped_packages(folder: Path) -> Path:
 
 def stop(session: SparkSession) -> None:
     """Stops Spark and the JVM that was started for it."""
-    with contextlib.suppress(Py4JError, OSError):  # its JVM may be gone already
-        session.stop()
+    _stop(session)
+
+
+def _stop(started: SparkSession | SparkContext | None) -> None:
+    if started is not None:
+        with contextlib.suppress(Py4JError, OSError):  # its JVM may be gone already
+            started.stop()
     stop_gateway()
 
 

@@ -84,6 +84,8 @@ class Staging:
     def __exit__(self, *exception):
         if self._temp_folder is not None:
             shutil.rmtree(self._temp_folder, ignore_errors=True)
+        if not self._stages:  # nothing to go on with, e.g. where the engine would not start
+            shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.close()
 
     def _read_state(self) -> dict:

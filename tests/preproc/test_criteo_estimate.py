@@ -55,8 +55,8 @@ def test_a_small_log_is_counted(log, tmp_path):
     ("threshold", "zipped"), [(0, False), (3, True), (15, False)], ids=["all", "gzip", "frequent"]
 )
 def test_a_sample_is_near_the_truth(log, tmp_path, monkeypatch, threshold, zipped):
-    """A tenth of the bytes: rows within 2 %, ids in all within 30 %, each column's within a factor
-    of three or 20."""
+    """A fifth of the bytes: rows within 2 % (gzip: 5 %), ids in all within 30 %, each column's
+    within a factor of three or 20."""
     source = log
     if zipped:
         source = tmp_path / "zipped"
@@ -64,11 +64,12 @@ def test_a_sample_is_near_the_truth(log, tmp_path, monkeypatch, threshold, zippe
         for path in log.iterdir():
             (source / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 1))
     size = sum(path.stat().st_size for path in source.iterdir())
-    monkeypatch.setattr(estimate_module, "SAMPLE_BYTES", size // 10)
+    monkeypatch.setattr(estimate_module, "SAMPLE_BYTES", size // 5)
     monkeypatch.setattr(estimate_module, "_SMALLEST_PIECE", 1 << 10)
     found = estimate(options(source, frequency_threshold=threshold))
-    assert 0.02 < found.sampled < 0.2
-    assert found.rows == pytest.approx(120_000, rel=0.02)
+    assert 0.1 < found.sampled < 0.3
+    # Of a gzip file only the start is read, and its ratio is known to a block of 8 KiB.
+    assert found.rows == pytest.approx(120_000, rel=0.05 if zipped else 0.02)
     spec = truth(log, tmp_path / "out", threshold)
     assert sum(found.cardinalities) == pytest.approx(sum(spec[0]), rel=0.3)
     for i, (guess, real) in enumerate(zip(found.cardinalities, spec[0], strict=True)):

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import re
 import signal
 import subprocess
@@ -191,6 +190,16 @@ def test_state_that_cannot_be_read_starts_over(raw, expected, tmp_path, monkeypa
     assert reference.files_of(output) == expected
 
 
+def test_a_run_that_cannot_begin_leaves_nothing(raw, tmp_path, monkeypatch):
+    def not_there(*args):
+        raise ValueError("no engine")
+
+    monkeypatch.setattr(prepare_module, "open_engine", not_there)
+    with pytest.raises(ValueError, match="no engine"):
+        prepare(options(raw, tmp_path / "out"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_two_runs_at_once(raw, tmp_path):
     output = tmp_path / "out"
     with (
@@ -198,4 +207,3 @@ def test_two_runs_at_once(raw, tmp_path):
         pytest.raises(ValueError, match="another run is preparing .*out.*let it end"),
     ):
         prepare(options(raw, output))
-    assert os.path.isdir(tmp_path / "out.partial")
