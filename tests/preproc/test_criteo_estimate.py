@@ -63,7 +63,7 @@ def test_a_sample_is_near_the_truth(log, tmp_path, monkeypatch, threshold, zippe
         source.mkdir()
         for path in log.iterdir():
             (source / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 1))
-    size = sum(path.stat().st_size for path in source.iterdir())
+    size = sum(path.stat().st_size for path in log.iterdir())
     monkeypatch.setattr(estimate_module, "SAMPLE_BYTES", size // 5)
     monkeypatch.setattr(estimate_module, "_SMALLEST_PIECE", 1 << 10)
     found = estimate(options(source, frequency_threshold=threshold))
@@ -75,7 +75,7 @@ def test_a_sample_is_near_the_truth(log, tmp_path, monkeypatch, threshold, zippe
     for i, (guess, real) in enumerate(zip(found.cardinalities, spec[0], strict=True)):
         assert guess <= 3 * real + 20 and real <= 3 * guess + 20, f"cat_{i}"
     assert found.data_bytes == pytest.approx(spec[1], rel=0.2)
-    assert (found.staging_bytes > size) == zipped  # a gzip file is unpacked while it is parsed
+    assert (found.staging_bytes > 0.4 * size) == zipped  # a gzip file is unpacked while it is parsed
 
 
 def test_cut_lines_and_gzip_members(tmp_path, monkeypatch):

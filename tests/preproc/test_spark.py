@@ -4,6 +4,7 @@ import errno
 import gzip
 import signal
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from preproc.criteo import spark_blocks, spark_job, spark_session, spark_tasks
+from preproc.criteo import spark_blocks, spark_job, spark_lines, spark_session, spark_tasks
 from preproc.criteo.arguments import Options
 from preproc.criteo.binary_files import Layout
 from preproc.criteo.data_set import categorical_files, numerical_writer
@@ -57,21 +58,21 @@ def engine(session, tmp_path, monkeypatch):
         yield engine
 
 
-def parse(engine, path, block_bytes=None):
+def parse(session, path, block_bytes=None):
     """Parses a file into blocks of so many bytes, or as Spark likes."""
     scratch = path.parent / "scratch"
     scratch.mkdir(exist_ok=True)
     target = path.parent / f"{path.name}.staged"
     settings = {"spark.sql.files.maxPartitionBytes": block_bytes}
     settings["spark.sql.files.openCostInBytes"] = 1  # or Spark would not make blocks so small
-    before = {key: engine._spark.conf.get(key) for key in settings}
+    before = {key: session.conf.get(key) for key in settings}
     try:
         for key, value in (settings if block_bytes else {}).items():
-            engine._spark.conf.set(key, value)
-        counts = engine.parse_day(path, target, scratch)
+            session.conf.set(key, value)
+        counts = spark_lines.parse_day(session, path, target, scratch)
     finally:
         for key, value in before.items():
-            engine._spark.conf.set(key, value)
+            session.conf.set(key, value)
     assert list(scratch.iterdir()) == []
     return counts, target
 
@@ -79,7 +80,7 @@ def parse(engine, path, block_bytes=None):
 # Lines
 
 
-def test_malformed_lines(engine, tmp_path):
+def test_malformed_lines(session, tmp_path):
     """Every kind of malformed line between good ones, plain and gzip, both line ends."""
     lines = [GOOD]
     for bad, _ in MALFORMED.values():
@@ -87,7 +88,7 @@ def test_malformed_lines(engine, tmp_path):
     for name, line_end, pack in (("lf", b"\n", bytes), ("crlf.gz", b"\r\n", gzip.compress)):
         source = tmp_path / f"_{name} [1]*"
         source.write_bytes(pack(line_end.join(lines)))
-        counts, target = parse(engine, source)
+        counts, target = parse(session, source)
         good = 1 + len(MALFORMED)
         assert counts == {"rows": good, "bad_lines": len(MALFORMED), "first_bad_line": 2}
         rows = spark_blocks.part_files(target)
@@ -98,47 +99,44 @@ def test_malformed_lines(engine, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        "one line end",
-        "empty lines in front",
-        "returns, empty line at the end",
         "mixed line ends, bad line",
         "byte order mark, mixed",
         "last line bad, empty lines behind",
     ],
 )
-def test_line_ends(engine, tmp_path, name):
+def test_line_ends(session, tmp_path, name):
     data, rows, first_bad_line = LINE_ENDS[name]
     (tmp_path / "raw").write_bytes(data)
-    counts, _ = parse(engine, tmp_path / "raw")
+    counts, _ = parse(session, tmp_path / "raw")
     bad = len(reference.read_rows(tmp_path / "raw")[1])
     assert counts == {"rows": rows, "bad_lines": bad, "first_bad_line": first_bad_line}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LINE_ENDS)
-def test_all_line_ends(engine, tmp_path, name):
-    test_line_ends(engine, tmp_path, name)
+def test_all_line_ends(session, tmp_path, name):
+    test_line_ends(session, tmp_path, name)
 
 
-def test_longest_line(engine, tmp_path):
+def test_longest_line(session, tmp_path):
     longest = GOOD.replace(b"aa", b"x" * (MAX_LINE_BYTES - len(GOOD) + 2))
     (tmp_path / "raw").write_bytes(longest + b"\r\n" + longest.replace(b"xx", b"xxx", 1))
-    counts, _ = parse(engine, tmp_path / "raw")
+    counts, _ = parse(session, tmp_path / "raw")
     assert counts == {"rows": 1, "bad_lines": 1, "first_bad_line": 2}
 
 
-def test_bad_line_in_a_later_block(engine, tmp_path):
+def test_bad_line_in_a_later_block(session, tmp_path):
     lines = [GOOD] * 1000 + [b"x"] + [GOOD] * 500 + [b"", GOOD, b"", b""]
     (tmp_path / "raw").write_bytes(b"\n".join(lines))
-    counts, target = parse(engine, tmp_path / "raw", BLOCK_BYTES)
+    counts, target = parse(session, tmp_path / "raw", BLOCK_BYTES)
     assert counts == {"rows": 1501, "bad_lines": 2, "first_bad_line": 1001}
     assert len(spark_blocks.blocks_of(target)) > 3
 
 
-def test_damaged_gzip(engine, tmp_path):
+def test_damaged_gzip(session, tmp_path):
     (tmp_path / "raw").write_bytes(gzip.compress(b"\n".join([GOOD] * 99))[:-3])
     with pytest.raises(ValueError, match="raw: the gzip data is cut off or damaged"):
-        parse(engine, tmp_path / "raw")
+        parse(session, tmp_path / "raw")
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
@@ -162,8 +160,8 @@ def test_blocks_in_any_order(engine, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory):
-    """Two days: cat_0 half "hot", cat_1 rare values in scripts of all kinds."""
+def log(session, tmp_path_factory):
+    """Two days, parsed, and their fields: cat_0 half "hot", cat_1 odd scripts and no value."""
     folder = tmp_path_factory.mktemp("log")
     random = np.random.default_rng(5)
     for day in range(2):
@@ -175,62 +173,67 @@ def log(tmp_path_factory):
             cats = {0: hot, 1: text * int(random.integers(9))}
             lines.append(reference.line(random.integers(2), {0: number}, cats))
         (folder / f"day_{day}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return folder
+    days, lines = [], []
+    for day in range(2):
+        counts, target = parse(session, folder / f"day_{day}", BLOCK_BYTES)
+        days.append(DayFile(target, counts["rows"], len(lines)))
+        lines += reference.read_rows(folder / f"day_{day}")[0]
+    return days, lines
 
 
 @pytest.mark.parametrize(
-    ("join", "ordering", "threshold"),
-    [("small", "input", 6), ("hot and cold", "total_random", 0), ("cold only", "input", 0)],
+    ("column", "join", "ordering", "threshold"),
+    [
+        (1, "small", "input", 6),
+        (0, "hot and cold", "total_random", 0),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                (0, "small", "input", 6),
+                (1, "hot and cold", "total_random", 0),
+                (0, "cold only", "input", 0),
+                (1, "cold only", "input", 0),
+            )
+        ),
+    ],
 )
-def test_column(engine, log, tmp_path, monkeypatch, join, ordering, threshold):
+def test_column(engine, log, tmp_path, monkeypatch, column, join, ordering, threshold):
     """Vocabulary, text and ids, by each way of looking up; pieces of 64 rows."""
     monkeypatch.setattr(spark_job, "_PIECE_ROWS", 64)
     if join != "small":
         monkeypatch.setattr(spark_job, "_BROADCAST_VALUES", 1)
     pct = 100.0 if join == "cold only" else 3.0
     engine._options = options(tmp_path / "out", skew_broadcast_pct=pct)
-    days, lines = staged_days(engine, log, tmp_path)
+    days, lines = log
     splits = tuple(split_by_day([day.num_rows for day in days]))
     order = output_order(ordering, 3, splits, [day.num_rows for day in days])
-    for i in range(2):
-        values = [line[14 + i] for line in lines]
-        known = reference.vocabulary(values, threshold)
-        vocabulary = tmp_path / f"vocabulary_{i}"
-        num_values = engine.count_values(f"cat_{i}", days, len(lines), threshold, vocabulary)
-        assert num_values == len(known)
-        assert len(spark_blocks.blocks_of(vocabulary)) > 1
-        text = tmp_path / "text"
-        engine.write_vocabulary(vocabulary, text)
-        assert text.read_bytes() == "".join(f"{v}\t{n}\n" for v, n in known).encode()
-        text.unlink()
-        files = categorical_files(
-            Layout(tmp_path / "data", splits, order), f"cat_{i}", num_values + 1
-        )
-        files.create()
-        written = engine.write_ids(f"cat_{i}", days, vocabulary, files)
-        ids = {value: n for n, (value, _) in enumerate(known, 1)}
-        assert written == sum(value in ids for value in values)
-        expected = np.zeros(len(lines), files.dtype)
-        expected[order.positions(np.arange(len(lines)))] = [ids.get(v, 0) for v in values]
-        found = b"".join(files.path(split).read_bytes() for split in splits)
-        assert found == expected.tobytes()
+    values = [line[14 + column] for line in lines]
+    known = reference.vocabulary(values, threshold)
+    vocabulary = tmp_path / "vocabulary"
+    num_values = engine.count_values(f"cat_{column}", days, len(lines), threshold, vocabulary)
+    assert num_values == len(known)
+    assert len(spark_blocks.blocks_of(vocabulary)) > 1
+    text = tmp_path / "text"
+    engine.write_vocabulary(vocabulary, text)
+    assert text.read_bytes() == "".join(f"{v}\t{n}\n" for v, n in known).encode()
+    text.unlink()
+    files = categorical_files(
+        Layout(tmp_path / "data", splits, order), f"cat_{column}", num_values + 1
+    )
+    files.create()
+    written = engine.write_ids(f"cat_{column}", days, vocabulary, files)
+    ids = {value: n for n, (value, _) in enumerate(known, 1)}
+    assert written == sum(value in ids for value in values)
+    expected = np.zeros(len(lines), files.dtype)
+    expected[order.positions(np.arange(len(lines)))] = [ids.get(v, 0) for v in values]
+    found = b"".join(files.path(split).read_bytes() for split in splits)
+    assert found == expected.tobytes()
 
 
-def staged_days(engine, log, folder):
-    """The two days, parsed, and their fields."""
-    days, lines = [], []
-    for day in range(2):
-        (folder / f"day_{day}").write_bytes((log / f"day_{day}").read_bytes())
-        counts, target = parse(engine, folder / f"day_{day}", BLOCK_BYTES)
-        days.append(DayFile(target, counts["rows"], len(lines)))
-        lines += reference.read_rows(folder / f"day_{day}")[0]
-    return days, lines
-
-
-@pytest.mark.parametrize("ordering", ["input", "day_random"])
+@pytest.mark.parametrize("ordering", ["day_random", pytest.param("input", marks=pytest.mark.long)])
 def test_numericals(engine, log, tmp_path, monkeypatch, ordering):
     monkeypatch.setattr(spark_job, "_PIECE_ROWS", 64)
-    days, lines = staged_days(engine, log, tmp_path)
+    days, lines = log
     splits = tuple(split_by_day([day.num_rows for day in days]))
     order = output_order(ordering, 3, splits, [day.num_rows for day in days])
     writer = numerical_writer(
@@ -253,7 +256,7 @@ def test_numericals(engine, log, tmp_path, monkeypatch, ordering):
 
 def test_vocabulary_of_the_first_rows(engine, log, tmp_path):
     """The first 500 of 800 rows: all of day 0, a part of day 1, or 100 rows of day 1 alone."""
-    days, lines = staged_days(engine, log, tmp_path)
+    days, lines = log
     for chosen, start in ((days, 0), (days[1:], 400)):
         known = reference.vocabulary([line[14] for line in lines[start:500]], 2)
         found = engine.count_values("cat_0", chosen, 500, 2, tmp_path / "vocabulary")
@@ -265,7 +268,7 @@ def test_vocabulary_of_the_first_rows(engine, log, tmp_path):
 
 def test_empty_vocabulary(engine, log, tmp_path):
     """In place of one of another engine, a file."""
-    days, _ = staged_days(engine, log, tmp_path)
+    days, _ = log
     (tmp_path / "vocabulary").touch()
     assert engine.count_values("cat_7", days, 800, 0, tmp_path / "vocabulary") == 0
     engine.write_vocabulary(tmp_path / "vocabulary", tmp_path / "text")
@@ -285,6 +288,7 @@ def test_settings(tmp_path, monkeypatch):
     assert found["spark.master"] == "local[2]"
     assert found["spark.driver.memory"] == f"{3072 - 640 - 2 * 192}m"
     assert found["spark.local.dir"] == str(tmp_path)
+    assert found["spark.sql.ansi.enabled"] == "false"
     assert (found["spark.sql.shuffle.partitions"], found["spark.a"]) == ("7", "b=c")
     found = settings(tmp_path, master="spark://somewhere:7077")
     assert found["spark.master"] == "spark://somewhere:7077"
@@ -307,6 +311,64 @@ def test_settings(tmp_path, monkeypatch):
 def test_wrong_settings(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         settings(tmp_path, **changes)
+
+
+def test_comma_in_the_scratch_folder(tmp_path):
+    with pytest.raises(ValueError, match="/a,b, has a comma .* a --temp_dir without a comma"):
+        settings(tmp_path / "a,b")
+    cluster = settings(tmp_path / "a,b", master="yarn")  # its workers have folders of their own
+    assert "spark.local.dir" not in cluster
+
+
+class Context:
+    """In place of a SparkContext."""
+
+    def __init__(self, is_stopped):
+        self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: is_stopped))
+        self.master = "local[2]"
+        self.stops = 0
+
+    def setLogLevel(self, _):
+        pass
+
+    def addPyFile(self, _):
+        raise Py4JError("no file server")
+
+    def stop(self):
+        self.stops += 1
+        raise Py4JError("stopping what has stopped")
+
+
+@pytest.mark.parametrize(
+    ("is_stopped", "cause"), [(True, "no master answers"), (False, "no file server")]
+)
+def test_start_with_a_context_that_does_not_work(tmp_path, monkeypatch, is_stopped, cause):
+    context, ended = Context(is_stopped), []
+    monkeypatch.setattr(spark_session, "SparkContext", lambda conf: context)
+    monkeypatch.setattr(spark_session, "stop_gateway", lambda: ended.append(context.stops))
+    with pytest.raises(
+        ValueError, match=rf"^Spark does not start with --master local\[2\]: {cause}"
+    ):
+        spark_session.start(options(tmp_path / "out"), tmp_path)
+    assert ended == [1]
+
+
+def test_start_that_raises(tmp_path, monkeypatch):
+    """Its cause is asked of the JVM, so before that ends."""
+    ended = []
+
+    class Failed(Py4JError):
+        def __str__(self):
+            return "Connection refused" if ended else "org.apache.spark.SparkException: 0 threads"
+
+    def context(conf):
+        raise Failed
+
+    monkeypatch.setattr(spark_session, "SparkContext", context)
+    monkeypatch.setattr(spark_session, "stop_gateway", lambda: ended.append(True))
+    with pytest.raises(ValueError, match="0 threads; it needs Java"):
+        spark_session.start(options(tmp_path / "out"), tmp_path)
+    assert ended
 
 
 @pytest.mark.parametrize(
@@ -349,7 +411,7 @@ def test_explained_errors(tmp_path, raised, kind, message):
 
 def test_what_a_task_says(engine, log, tmp_path):
     """A run whose token is gone: its tasks write nothing, and the sentence comes through."""
-    days, _ = staged_days(engine, log, tmp_path)
+    days, _ = log
     engine._token.path.unlink()
     splits = tuple(split_by_day([day.num_rows for day in days]))
     writer = numerical_writer(Layout(tmp_path / "data", splits), with_labels=True, with_bins=False)

@@ -24,6 +24,7 @@ from tests.preproc import criteo_reference as reference
 from tests.preproc.test_spark import QUICK_JAVA
 
 PREPROC = Path(__file__).parents[2] / "preproc"
+GPUS = {"RAPIDS_JAR": __file__, "MASTER": "yarn"}
 QUICK = ["--spark_conf", QUICK_JAVA, "--memory_limit", "3GB", "--threads", "2"]
 
 
@@ -136,9 +137,6 @@ def test_killed_and_finished_on_a_cluster(raw, expected, tmp_path):
     assert "conversion_intermediate_dir is not needed" in done.stderr
     assert contents(output) == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["an [odd] out", "local"]
-    again = script("prepare_dataset.sh", "CPU", "2", final_output_dir=str(output))
-    assert (again.returncode, again.stderr) == (0, "")
-    assert "an [odd] out is complete already" in again.stdout
 
 
 def cluster(raw, output, folder):
@@ -167,10 +165,13 @@ def test_all_on_a_cluster(raw, expected, tmp_path):
 
 @pytest.mark.long
 def test_killed_at_random_moments(raw, expected, tmp_path):
-    """Twenty times: after a random number of further stages and a random part of a second."""
-    output, moments = tmp_path / "out", random.Random(0)
-    finished = 0
-    for _ in range(20):
+    """Twenty times: after a random number of further stages and a random part of a second.
+
+    A data set that is whole before the twentieth is compared, and the next one begun.
+    """
+    output, moments = tmp_path / "out_0", random.Random(0)
+    kills = finished = 0
+    while kills < 20:
         remaining = moments.randrange(1, 6)
 
         def is_time(line):
@@ -182,21 +183,24 @@ def test_killed_at_random_moments(raw, expected, tmp_path):
             time.sleep(moments.random())
             return True
 
-        if not killed(raw, output, is_time):
-            break
-        state = (tmp_path / "out.partial" / "state.json").read_text()
-        assert state.count('"key"') >= finished
-        finished = state.count('"key"')
-    if not output.exists():
-        command = [sys.executable, "-m", "preproc.criteo", *flags_of(raw, output)]
-        done = subprocess.run(
-            [*command, "--engine", "spark", *QUICK],
-            cwd=PREPROC.parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert len(re.findall("finished before", done.stderr)) == finished
+        was_killed = killed(raw, output, is_time)
+        kills += was_killed
+        if was_killed and not output.exists():
+            state = output.with_name(f"{output.name}.partial") / "state.json"
+            assert state.read_text().count('"key"') >= finished
+            finished = state.read_text().count('"key"')
+        else:
+            assert contents(output) == expected
+            output, finished = tmp_path / f"out_{kills}", 0
+    command = [sys.executable, "-m", "preproc.criteo", *flags_of(raw, output)]
+    done = subprocess.run(
+        [*command, "--engine", "spark", *QUICK],
+        cwd=PREPROC.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(re.findall("finished before", done.stderr)) == finished
     assert contents(output) == expected
 
 
@@ -242,6 +246,82 @@ def stand_in(tmp_path):
     return str(path)
 
 
+@pytest.fixture
+def prepared(expected, tmp_path):
+    """A complete data set of the thresholds 2 and, of cat_5, 9, as far as the script looks."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "feature_spec.yaml").write_bytes(expected["feature_spec.yaml"])
+    return {"final_output_dir": str(tmp_path / "out"), "spark_output_path": str(tmp_path / "local")}
+
+
+@pytest.mark.parametrize(
+    ("threshold", "flags", "status", "message"),
+    [
+        ("2,5:9", [], 0, ""),
+        ("2,5:9", ["--days", "0-1"], 0, "settings were not compared with --days 0-1; --overwrite"),
+        ("3,5:9", [], 2, "threshold is not 3,5:9; to prepare it anew, add --overwrite, move"),
+        ("2", [], 2, "error: its frequency threshold is not 2; "),
+        ("2,5:9,6:9", [], 2, "error: its frequency threshold is not 2,5:9,6:9; "),
+        ("2,26:9", [], 2, "error: --frequency_threshold '2,26:9' names column 26"),
+    ],
+)
+def test_prepared_before(prepared, threshold, flags, status, message):
+    done = script("prepare_dataset.sh", "local", threshold, *flags, **prepared)
+    assert (done.returncode, bool(done.stderr)) == (status, bool(message))
+    assert message in done.stderr
+    if "names" not in message:
+        there = "complete already: {'frequency_threshold': 2, 'column_thresholds': {'cat_5': 9}"
+        assert there in done.stdout
+
+
+def test_prepared_anew(prepared, stand_in):
+    variables = {"SPARK_SUBMIT": stand_in, "MASTER": "yarn", "TOTAL_MEMORY": "8"}
+    flags = ["--days", "0", "--overwrite"]
+    done = script("prepare_dataset.sh", "CPU", "3", *flags, **variables, **prepared)
+    assert done.returncode == 0, done.stderr
+    assert "--frequency_threshold\n3\n--days\n0\n--overwrite\n" in done.stdout
+
+
+def test_prepared_feature_spec_that_cannot_be_read(prepared, tmp_path):
+    (tmp_path / "out" / "feature_spec.yaml").write_text("")
+    done = script("prepare_dataset.sh", "local", "2", **prepared)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search("^error: .*feature_spec.yaml: is empty", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_signal_to_the_script(tmp_path, sent, status):
+    """It ends at once, and with it spark-submit and what that has started."""
+    submit = tmp_path / "submit"
+    submit.write_text("#!/bin/sh\nsleep 300 &\necho $$ $!\nwait\n")
+    submit.chmod(0o755)
+    variables = {"SPARK_SUBMIT": str(submit), "MASTER": "yarn", "TOTAL_MEMORY": "8"}
+    run = subprocess.Popen(
+        [PREPROC / "run_spark_cpu.sh", "in", "out", "15"],
+        env={**os.environ, "PYTHON": sys.executable, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Who runs these tests behind a shell may ignore it, and so would the script.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    started = [int(pid) for pid in run.stdout.readline().split()]
+    assert all(map(running, started))
+    run.send_signal(sent)
+    assert (run.wait(20), run.stderr.read()) == (status, "interrupted; run it again to go on\n")
+    wait_until_gone(started)
+
+
+def test_status_of_spark_submit(tmp_path):
+    submit = tmp_path / "submit"
+    submit.write_text("#!/bin/sh\nexit 7\n")
+    submit.chmod(0o755)
+    variables = {"SPARK_SUBMIT": str(submit), "MASTER": "yarn", "TOTAL_MEMORY": "8"}
+    assert script("run_spark_cpu.sh", "in", "out", "15", **variables).returncode == 7
+
+
 def test_command_line(stand_in, tmp_path):
     done = script(
         "run_spark_cpu.sh",
@@ -259,6 +339,8 @@ def test_command_line(stand_in, tmp_path):
     # 8 executors share 96 GB, three quarters of it as heap.
     assert {"spark.executor.cores=5", "spark.cores.max=40"} < set(words)
     assert "spark.executor.memory=9216m" in words
+    assert "spark.executor.memoryOverhead=3072m" in words
+    assert "spark.executor.instances=8" in words
     assert "spark.sql.shuffle.partitions=120" in words
     job = str(PREPROC / "criteo" / "spark_job.py")
     flags = ["--input", "in", "--output", "out", "--frequency_threshold", "15,5:30"]
@@ -273,6 +355,7 @@ def test_command_line_from_variables(stand_in, tmp_path):
     at = words.index("--input")
     expected = ["--input", "i", "--output", "o", "--frequency_threshold", "15"]
     assert words[at : at + 6] == expected
+    assert "memoryOverhead" not in done.stdout  # the worker leaves it
 
 
 def test_command_line_on_gpus(stand_in, tmp_path):
@@ -294,6 +377,8 @@ def test_command_line_on_gpus(stand_in, tmp_path):
     assert "spark.plugins=com.nvidia.spark.SQLPlugin" in words
     assert "spark.task.resource.gpu.amount=0.2" in words
     assert "spark.executor.memory=25344m" in words
+    assert "spark.executor.memoryOverhead=25344m" in words
+    assert "spark.executor.instances=16" in words
     assert f"local dirs: {tmp_path / 'local'}" in words
 
 
@@ -317,6 +402,37 @@ def test_command_line_on_gpus(stand_in, tmp_path):
             "run_spark_gpu.sh i o 1",
             {"RAPIDS_JAR": __file__},
             "GPU_DISCOVERY_SCRIPT is '', no script; set it .* or name a MASTER",
+        ),
+        *(
+            ("run_spark_cpu.sh i o 1", {name: value}, f"{name} is '{value}'; it must be a whole")
+            for name, value in (
+                ("NUM_WORKERS", "0"),
+                ("TOTAL_CORES", "0"),
+                ("TOTAL_CORES", "abc"),
+                ("EXECUTOR_CORES", "0"),
+                ("TOTAL_MEMORY", "1.5"),
+                ("TOTAL_MEMORY", "8G"),
+            )
+        ),
+        (
+            "run_spark_gpu.sh i o 1",
+            {**GPUS, "TOTAL_GPUS": "x"},
+            "TOTAL_GPUS is 'x'; .* like TOTAL_",
+        ),
+        (
+            "run_spark_gpu.sh i o 1",
+            {**GPUS, "TOTAL_CORES": "8"},
+            "TOTAL_CORES is 8, too few for an executor on each of 16 GPUs; raise TOTAL_CORES or",
+        ),
+        (
+            "run_spark_gpu.sh i o 1",
+            {**GPUS, "NUM_WORKERS": "17"},
+            "NUM_WORKERS is 17, more than the 16 GPUs; lower NUM_WORKERS or raise TOTAL_GPUS",
+        ),
+        (
+            "prepare_dataset.sh CPU 1",
+            {"spark_output_path": "a,b", "final_output_dir": "out"},
+            "spark_output_path is 'a,b', where Spark would read several folders",
         ),
     ],
 )
