@@ -13,6 +13,7 @@ import pytest
 from tests.ranks.conftest import run_limited
 from tests.tables import arrays_of
 
+BINS = ("--auc_thresholds", "500")
 SMALL = (
     *("--embedding_dim", "16", "--bottom_mlp_dims", "32,16", "--top_mlp_dims", "32,1"),
     *("--batch_size", "600", "--valid_batch_size", "600", "--warmup_steps", "0"),
@@ -88,8 +89,15 @@ def test_training_equals_one_process(
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-@pytest.mark.parametrize("bins", [(), ("--auc_thresholds", "500")], ids=["exact", "bins"])
+@pytest.mark.parametrize(
+    ("num_ranks", "bins"),
+    [
+        pytest.param(2, BINS, id="2, bins"),
+        pytest.param(3, (), id="3, exact"),
+        pytest.param(2, (), id="2, exact", marks=pytest.mark.long),
+        pytest.param(3, BINS, id="3, bins", marks=pytest.mark.long),
+    ],
+)
 def test_evaluation_counts_every_row_once(
     rows, one_rank, run_ranks, run_script, tmp_path, num_ranks, bins
 ):
@@ -104,7 +112,7 @@ def test_evaluation_counts_every_row_once(
     assert (tmp_path / "many/roc.png").exists()
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("num_ranks", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_predictions_are_in_row_order(rows, one_rank, run_ranks, run_script, tmp_path, num_ranks):
     """Labels are not there: 1,001 rows in batches that do not divide."""
     unlabelled = tmp_path / "rows"
