@@ -36,28 +36,36 @@ def time_pass(loader: RowDataset, epoch: int, warmup_steps: int, max_batches: in
     """Times one pass; batches are handed to Python and dropped.
 
     Raises:
-        ValueError: there is no batch behind the warm-up.
+        ValueError: there is no batch behind the warm-up, or a row that breaks a rule.
     """
+    import tensorflow as tf
+
     if loader.num_batches <= warmup_steps:
         raise ValueError(
             f"the data set has {loader.num_batches} batches of {loader.batch_size} rows, "
             f"--warmup_steps {warmup_steps} leaves none to time: choose fewer, or a smaller "
             "--batch_size"
         )
-    batches = iter(loader.dataset(epoch))
-    for _ in range(warmup_steps):
-        next(batches)
-    samples = ids = size_bytes = 0
-    start = time.perf_counter()
-    for batch in itertools.islice(batches, max_batches):
-        samples += batch.labels.shape[0]
-        tensors = [batch.inputs.numerical, batch.labels, batch.weights]
-        for feature in batch.inputs.categorical:
-            parts = feature if isinstance(feature, RaggedIds) else (feature,)
-            ids += parts[0].shape.num_elements()
-            tensors += parts
-        size_bytes += sum(t.shape.num_elements() * t.dtype.size for t in tensors)
-    return Pass(samples, ids, size_bytes, time.perf_counter() - start)
+    try:
+        batches = iter(loader.dataset(epoch))
+        for _ in range(warmup_steps):
+            next(batches)
+        samples = ids = size_bytes = 0
+        start = time.perf_counter()
+        for batch in itertools.islice(batches, max_batches):
+            samples += batch.labels.shape[0]
+            tensors = [batch.inputs.numerical, batch.labels, batch.weights]
+            for feature in batch.inputs.categorical:
+                parts = feature if isinstance(feature, RaggedIds) else (feature,)
+                ids += parts[0].shape.num_elements()
+                tensors += parts
+            size_bytes += sum(t.shape.num_elements() * t.dtype.size for t in tensors)
+        elapsed_s = time.perf_counter() - start
+    except tf.errors.OpError as error:
+        if loader.failure is None:
+            raise
+        raise ValueError(loader.failure) from error
+    return Pass(samples, ids, size_bytes, elapsed_s)
 
 
 def benchmark(options: argparse.Namespace) -> str:

@@ -9,14 +9,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from dataloading.describe_columns import IdFacts, NumberFacts, chunk_facts
+from dataloading.describe_columns import NumberFacts, chunk_facts
+from dataloading.describe_ids import IdFacts
 from dataloading.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
 from dataloading.output_folder import SPEC_FILE
+from dataloading.split_tfrecords import length_faults
 from dataloading.split_tfrecords_chunk import RecordChunk
 from dataloading.split_tfrecords_format import CHUNK_TYPE, spec_of_folders
 
 BROKEN = 1  # exit status where the data set is not whole
 _FILES_SHOWN = 3  # of a chunk with more files, the sum
+_LOOKED_AT = ("split_binary", CHUNK_TYPE)  # types of chunks; of others, whether files are there
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,13 +41,13 @@ def main(argv: list[str] | None = None) -> int:
     if faults:
         print(f"broken: {len(faults)} faults", *faults, sep="\n  ")
         return BROKEN
-    print("whole: every file is there, has all its rows, and no value is out of range")
+    print(_conclusion({chunk.type for chunks in spec.source_spec.values() for chunk in chunks}))
     return 0
 
 
 def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list[str]:
     """A mapping in lines for people; what is wrong with it is added to `faults`."""
-    lines, bodies, rows, click_rate, size_bytes = [], [], {}, "", 0
+    bodies, rows, opened, click_rate, size_bytes = [], {}, {}, "", 0
     for index, chunk in enumerate(spec.source_spec[mapping]):
         sizes, problems = _file_sizes(spec, mapping, chunk)
         faults += problems
@@ -52,13 +55,15 @@ def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list
         bodies += _size_lines(chunk, sizes)
         if problems:
             continue
-        if chunk.type not in ("split_binary", CHUNK_TYPE):
+        if chunk.type not in _LOOKED_AT:
             bodies.append(
                 f"    {chunk.type}: rows and values are not looked at ({', '.join(chunk.features)})"
             )
             continue
         try:
-            records = RecordChunk(spec, mapping, chunk) if chunk.type == CHUNK_TYPE else None
+            records = None
+            if chunk.type == CHUNK_TYPE:
+                records = opened[index] = RecordChunk(spec, mapping, chunk)
             rows[index] = _num_rows(spec, chunk, sizes, records)
             for facts in chunk_facts(spec, chunk, records):
                 faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
@@ -67,14 +72,34 @@ def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list
                     click_rate = f", click rate {facts.mean:.4f}"
         except ValueError as error:  # a damaged record; it says where
             faults.append(str(error))
-    if len(set(rows.values())) > 1:
+    try:
+        faults += length_faults(spec, mapping, opened)
+    except ValueError as error:  # length.json is none
+        faults.append(str(error))
+    # Where all are split TFRecords, that has been said.
+    if len(set(rows.values())) > 1 and len(opened) < len(rows):
         listed = ", ".join(f"chunk {index} has {count}" for index, count in rows.items())
         faults.append(f"mapping '{mapping}': the chunks have not equally many rows: {listed}")
     if 0 in rows.values():
         faults.append(f"mapping '{mapping}' has no rows")
     count = f"{next(iter(rows.values())):,} rows" if rows else "rows unknown"
-    lines.append(f"{mapping}: {count}{click_rate}, {size_bytes:,} bytes")
-    return lines + bodies
+    return [f"{mapping}: {count}{click_rate}, {size_bytes:,} bytes", *bodies]
+
+
+def _conclusion(types: set[str]) -> str:
+    """The last line on a data set without faults, whose chunks are of these types."""
+    if types <= set(_LOOKED_AT):
+        return "whole: every file is there, has all its rows, and no value is out of range"
+    looked_at = " and ".join(name for name in _LOOKED_AT if name in types)
+    return (
+        "every file is there; "
+        + (
+            f"those of type {looked_at} have all their rows, and no value is out of range; "
+            if looked_at
+            else ""
+        )
+        + f"those of type {', '.join(sorted(types - set(_LOOKED_AT)))} were not looked at"
+    )
 
 
 def _file_sizes(spec: FeatureSpec, mapping: str, chunk: Chunk) -> tuple[dict[str, int], list[str]]:

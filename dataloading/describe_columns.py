@@ -1,7 +1,7 @@
 """Facts of a data set's columns, in one pass, a block of rows at a time.
 
-Only where ids are counted and a feature has more than `_COUNTED_IDS` of them, further passes count
-the others, so that memory stays the same for any cardinality and number of rows.
+Only where the ids of a chunk are too many to be counted at once, further passes count the others,
+so that memory stays the same for any cardinality and number of rows: `dataloading/describe_ids.py`.
 """
 
 import math
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dataloading.describe_ids import BUDGET_BYTES, IdCount, IdFacts
 from dataloading.feature_spec import (
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
@@ -20,9 +21,6 @@ from dataloading.ragged import Ragged
 from dataloading.split_tfrecords_chunk import RecordChunk
 
 _BLOCK_BYTES = 8 << 20
-_COUNTED_IDS = 1 << 24  # in a pass: 128 MiB
-_SMALL_CARDINALITY = 1 << 17  # below it, counting into an array of its size beats sorting
-_TOP = 5
 
 
 @dataclass
@@ -71,17 +69,6 @@ class NumberFacts:
             self.largest = max(self.largest, float(values.max()))
 
 
-@dataclass
-class IdFacts:
-    """A column of ids. top: (id, share of all values) of the most frequent ids in range."""
-
-    feature: str
-    cardinality: int
-    num_used: int = 0
-    top: list[tuple[int, float]] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-
-
 def chunk_facts(
     spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None = None
 ) -> Iterator[IdFacts | NumberFacts]:
@@ -104,76 +91,60 @@ def chunk_facts(
         for name in chunk.features
         if name in labels or name in numericals or "cardinality" not in spec.feature_spec[name]
     }
+    num_values = _num_values(spec, chunk, records)
+    ids = {
+        name: IdCount(name, spec.cardinality(name), num_values)
+        for name in chunk.features
+        if name not in numbers
+    }
     wrong_labels = dict.fromkeys(labels, 0)
-    for columns in _blocks(spec, chunk, records):
-        for name, facts in numbers.items():
-            facts.add(columns[name])
-        for name in labels:
-            values = columns[name]
-            wrong_labels[name] += int(np.count_nonzero((values != 0) & (values != 1)))
+    first_pass, waiting = True, ids
+    while first_pass or waiting:
+        counted = _counted_together(waiting)
+        for columns in _blocks(spec, chunk, records):
+            for name, count in counted.items():
+                count.add(columns[name].ravel())
+            for name, facts in numbers.items() if first_pass else ():
+                facts.add(columns[name])
+            for name in labels if first_pass else ():
+                values = columns[name]
+                wrong_labels[name] += int(np.count_nonzero((values != 0) & (values != 1)))
+        done = {name for name, count in counted.items() if count.end_pass()}
+        waiting = {name: count for name, count in waiting.items() if name not in done}
+        first_pass = False
     for name, facts in numbers.items():
         if wrong_labels.get(name):
             facts.faults.append(f"feature '{name}': {wrong_labels[name]} labels other than 0 and 1")
         if name in numericals:
             facts.faults += facts.unusable()
     for name in chunk.features:
-        yield numbers[name] if name in numbers else _id_facts(spec, chunk, name, records)
+        yield numbers[name] if name in numbers else ids[name].facts
 
 
-def _id_facts(
-    spec: FeatureSpec, chunk: Chunk, feature: str, records: RecordChunk | None
-) -> IdFacts:
-    cardinality = spec.cardinality(feature)
-    facts = IdFacts(feature, cardinality)
-    candidates, num_values = [], 0
-    for first in range(0, cardinality, _COUNTED_IDS):
-        counts = np.zeros(min(_COUNTED_IDS, cardinality - first), np.int64)
-        outside, num_values = 0, 0
-        for columns in _blocks(spec, chunk, records, feature):
-            ids = columns[feature].ravel()
-            outside += _count(ids, first, cardinality, counts)
-            num_values += ids.size
-        if first == 0 and outside:
-            facts.faults.append(f"feature '{feature}': {outside} ids outside of [0, {cardinality})")
-        facts.num_used += int(np.count_nonzero(counts))
-        candidates += [(-int(counts[i]), first + int(i)) for i in _most_frequent(counts)]
-    facts.top = [(i, -count / num_values) for count, i in sorted(candidates)[:_TOP]]
-    return facts
+def _counted_together(waiting: dict[str, IdCount]) -> dict[str, IdCount]:
+    """Those that one pass has the memory for, the small ones first; at least one."""
+    chosen, size_bytes = {}, 0
+    for name, count in sorted(waiting.items(), key=lambda item: item[1].size_bytes):
+        size_bytes += count.size_bytes
+        if chosen and size_bytes > BUDGET_BYTES:
+            break
+        chosen[name] = count
+    return chosen
 
 
-def _most_frequent(counts: np.ndarray) -> np.ndarray:
-    """The places of the `_TOP` largest counts that are not 0; of equal ones, the first."""
-    least = 1
-    if len(counts) > _TOP:
-        least = max(1, np.partition(counts, -_TOP)[-_TOP])
-    above = np.flatnonzero(counts > least)
-    equal = np.flatnonzero(counts == least)[: max(0, _TOP - len(above))]
-    return np.union1d(above, equal)
-
-
-def _count(ids: np.ndarray, first: int, cardinality: int, counts: np.ndarray) -> int:
-    """Adds to `counts` of the ids from `first` on; returns how many are not in [0, cardinality)."""
-    inside = ids
-    outside = 0
-    if ids.size and (ids.min() < 0 or ids.max() >= cardinality):
-        chosen = (ids >= 0) & (ids < cardinality)
-        inside = ids[chosen]
-        outside = ids.size - inside.size
-    if len(counts) != cardinality:
-        inside = inside[(inside >= first) & (inside < first + len(counts))]
-    if len(counts) <= _SMALL_CARDINALITY:
-        counts += np.bincount(inside.astype(np.intp) - first, minlength=len(counts))
-    else:
-        found, times = np.unique(inside, return_counts=True)
-        counts[found.astype(np.intp) - first] += times
-    return outside
+def _num_values(spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None) -> int:
+    """Values of all features of the chunk."""
+    if records is not None:
+        return records.num_values
+    size_bytes = sum((spec.base_directory / file).stat().st_size for file in chunk.files)
+    return size_bytes // spec.dtype(chunk.features[0]).itemsize
 
 
 def _blocks(
-    spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None, feature: str | None = None
+    spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The rows of a chunk: feature -> [rows, hotness], of all features or of one; [ids, 1] of one
-    whose rows differ in length."""
+    """The rows of a chunk: feature -> [rows, hotness]; [ids, 1] of one whose rows differ in
+    length."""
     widths = [spec.hotness(name) for name in chunk.features]
     ends = np.cumsum(widths)
     for rows in _stored(spec, chunk) if records is None else _recorded(spec, chunk, records):
@@ -183,7 +154,6 @@ def _blocks(
         yield {
             name: rows[:, end - width : end]
             for name, end, width in zip(chunk.features, ends, widths, strict=True)
-            if feature in (None, name)
         }
 
 

@@ -1,5 +1,7 @@
 """Split TFRecords through `tf.data`: NVIDIA's multi-hot format, also with rows of any length."""
 
+from collections.abc import Iterator
+
 from dataloading.chunk_dataset import ChunkDataset, any_chunk
 from dataloading.feature_spec import FeatureSpec
 from dataloading.split_tfrecords_chunk import RecordChunk
@@ -36,21 +38,34 @@ class SplitTFRecordsDataset(ChunkDataset):
             opened = used or [any_chunk(spec, mapping)]
         spec.validate_files(mapping, opened)
         found = {index: RecordChunk(spec, mapping, chunks[index]) for index in opened}
-        first = next(iter(found))
-        for index, chunk in found.items():
-            if chunk.num_rows != found[first].num_rows:
-                raise ValueError(
-                    f"{spec.origin}: source_spec: mapping '{mapping}': feature "
-                    f"'{chunks[first].features[0]}' has {found[first].num_rows} rows and feature "
-                    f"'{chunks[index].features[0]}' has {chunk.num_rows}; allowed: equally many. "
-                    "Is a file missing or cut off?"
-                )
-            folder = (spec.base_directory / chunks[index].files[0]).parent.parent
-            length = read_length(folder)
-            if length not in (None, chunk.num_prebatches):
-                raise ValueError(
-                    f"{folder / LENGTH_FILE} says {length} prebatches, and the files of feature "
-                    f"'{chunks[index].features[0]}' have {chunk.num_prebatches}; is a file missing "
-                    "or cut off? Or correct the number"
-                )
-        return {index: found[index] for index in used}, found[first].num_rows
+        for fault in length_faults(spec, mapping, found):
+            raise ValueError(fault)
+        num_rows = next(iter(found.values())).num_rows
+        return {index: found[index] for index in used}, num_rows
+
+
+def length_faults(spec: FeatureSpec, mapping: str, opened: dict[int, RecordChunk]) -> Iterator[str]:
+    """Sentences that say which chunks of a mapping lack rows or prebatches, or have too many.
+
+    Args:
+        opened: by its number in the mapping, each chunk to look at.
+    """
+    chunks = spec.source_spec[mapping]
+    first = next(iter(opened), None)
+    for index, chunk in opened.items():
+        feature = chunks[index].features[0]
+        if chunk.num_rows != opened[first].num_rows:
+            yield (
+                f"{spec.origin}: source_spec: mapping '{mapping}': feature "
+                f"'{chunks[first].features[0]}' has {opened[first].num_rows} rows and feature "
+                f"'{feature}' has {chunk.num_rows}; allowed: equally many. Is a file missing or "
+                "cut off?"
+            )
+        folder = (spec.base_directory / chunks[index].files[0]).parent.parent
+        length = read_length(folder)
+        if length not in (None, chunk.num_prebatches):
+            yield (
+                f"{folder / LENGTH_FILE} says {length} prebatches, and the files of feature "
+                f"'{feature}' have {chunk.num_prebatches}; is a file missing or cut off? Or "
+                "correct the number"
+            )

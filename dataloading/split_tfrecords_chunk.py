@@ -5,6 +5,7 @@ import numpy as np
 from dataloading.chunk_dataset import StoredChunk
 from dataloading.feature_spec import Chunk, FeatureSpec
 from dataloading.ragged import Ragged
+from dataloading.split_tfrecords_files import MappedFiles
 from dataloading.split_tfrecords_format import read_format
 from dataloading.split_tfrecords_gather import gather, gather_rows
 from dataloading.split_tfrecords_record import (
@@ -16,9 +17,12 @@ from dataloading.split_tfrecords_record import (
     tensors_of,
 )
 
+# Of a mapping; those of its training and evaluation, and what else is open, are 1,024 at most.
+_MAPPED_FILES = 256
+
 
 class RecordChunk(StoredChunk):
-    """The files of a `tfrecord` chunk, mapped into memory.
+    """The files of a `tfrecord` chunk, mapped into memory where they are read; any number of them.
 
     Opening it goes through the heads of all records once and keeps 57 bytes of each. A record's
     checksum is verified when a row of it is read for the first time. Which rows are together in a
@@ -46,7 +50,10 @@ class RecordChunk(StoredChunk):
         self._check_format(folders[0])
         self.ragged = self.format.multihot and self.format.hotness is None
         self._width = None if self.ragged else sum(self._hotness)
-        self._contents = [_map(spec.base_directory / file) for file in chunk.files]
+        self._contents = MappedFiles(
+            [spec.base_directory / file for file in chunk.files],
+            _MAPPED_FILES // len(spec.source_spec[mapping]),
+        )
         self._index()
 
     def _check_format(self, folder) -> None:
@@ -160,7 +167,7 @@ class RecordChunk(StoredChunk):
 
     def _read_run(self, rows: slice) -> np.ndarray | Ragged:
         """The values of neighbouring rows."""
-        start, pieces = rows.start, [np.empty(0, np.uint8)]
+        start, pieces = rows.start, []
         row_splits, num_values = np.zeros(rows.stop - start + 1, np.int32), 0
         while start < rows.stop:
             record = int(self._record_of(start))
@@ -175,12 +182,14 @@ class RecordChunk(StoredChunk):
                 num_values += high - low
             else:
                 low, high = (start - first) * self._width, (stop - first) * self._width
-            # Bytes are copied, because the numbers begin anywhere in a file.
+            # Bytes are copied, because the numbers begin anywhere in a file; and here, because what
+            # is not a copy keeps its file open.
             size, begin = self.dtype.itemsize, int(self._begins[record])
             content = self._contents[self._files[record]]
-            pieces.append(content[begin + low * size : begin + high * size])
+            pieces.append(content[begin + low * size : begin + high * size].copy())
             start = stop
-        values = np.concatenate(pieces).view(self.dtype)
+        found = pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.uint8), *pieces])
+        values = found.view(self.dtype)
         return Ragged(values, row_splits) if self.ragged else values
 
     def _read_scattered(self, rows: np.ndarray) -> np.ndarray | Ragged:
@@ -266,10 +275,3 @@ class RecordChunk(StoredChunk):
             f"{self._where}: feature '{self._chunk.features[0]}': {what} (row {row_in_file} of "
             f"file '{file}', both counted from 0)"
         )
-
-
-def _map(path) -> np.ndarray:
-    """The bytes of a file, uint8, mapped into memory."""
-    if not path.stat().st_size:  # an empty file cannot be mapped
-        return np.empty(0, np.uint8)
-    return np.memmap(path, np.uint8, "r").view(np.ndarray)

@@ -77,7 +77,7 @@ def read_format(folder: Path) -> Format:
         "format": (lambda v: v == "tfrecords", "tfrecords"),
         "dtype": (_is_number_dtype, "a dtype of numbers, such as int32"),
         "multihot": (lambda v: isinstance(v, bool), "true or false"),
-        "feature_name": (lambda v: isinstance(v, str), "a string"),
+        "feature_name": (_is_text, "a string"),
         "num_features": (_is_count, "a whole number, 0 or more"),
         "batches_per_file": (_is_count_or_none, "a whole number, 1 or more"),
         "prebatch": (_is_count_or_none, "a whole number, 1 or more"),
@@ -174,7 +174,8 @@ def _read_json(path: Path):
             f"{path} is not there ({error.strerror}); it says how the TFRecord files beside it are "
             "to be read"
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    # Also bytes that are no text, numbers too long for Python, and brackets too deep for it.
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a JSON file ({error})") from None
 
 
@@ -186,8 +187,13 @@ def _is_count_or_none(value) -> bool:
     return value is None or (_is_count(value) and value > 0)
 
 
+def _is_text(value) -> bool:
+    # JSON can write half of a character, which has no bytes.
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+
+
 def _is_number_dtype(value) -> bool:
     try:
         return isinstance(value, str) and np.dtype(value).kind in "biuf"
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy has a grammar of them
         return False

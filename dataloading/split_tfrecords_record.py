@@ -109,27 +109,30 @@ def tensors_of(content: memoryview, start: int, stop: int, feature: str) -> list
             fields = dict(_fields(content, *entry))
             if bytes(content[slice(*_span(fields.get(_KEY)))]) != feature.encode():
                 continue
-            (value,) = _spans(content, *_span(fields.get(_VALUE)), _BYTES_LIST) or [None]
-            (tensor,) = _spans(content, *_span(value), _BYTES) or [None]
-            return _tensors(content, *_span(tensor))
+            value = _the_span(content, *_span(fields.get(_VALUE)), _BYTES_LIST)
+            return _tensors(content, *_the_span(content, *value, _BYTES))
     raise Malformed(f"holds no bytes feature '{feature}'")
 
 
-def _tensors(content: memoryview, start: int, stop: int) -> list[Tensor]:
-    """What one TensorProto holds: numbers, or in its strings the TensorProtos of numbers."""
+def _tensors(content: memoryview, start: int, stop: int, inner: bool = False) -> list[Tensor]:
+    """What one TensorProto holds: numbers, or, where it is no inner one, in its strings the
+    TensorProtos of numbers."""
     number, sizes, place, strings = None, [], None, []
     for field, value in _fields(content, start, stop):
         if field == _DTYPE:
             number = value
         elif field == _SHAPE:
             for dimension in _spans(content, *_span(value), _DIMENSION):
-                sizes.append(dict(_fields(content, *dimension)).get(_SIZE, 0))
+                size = dict(_fields(content, *dimension)).get(_SIZE, 0)
+                if not isinstance(size, int):
+                    raise Malformed("holds a tensor whose shape is no shape")
+                sizes.append(size)
         elif field == _CONTENT:
             place = _span(value)
         elif field == _STRINGS:
             strings.append(_span(value))
-    if number == _STRING:
-        return [tensor for span in strings for tensor in _tensors(content, *span)]
+    if number == _STRING and not inner:
+        return [tensor for span in strings for tensor in _tensors(content, *span, inner=True)]
     if number not in DTYPES:
         raise Malformed(f"holds a tensor of TensorFlow's dtype number {number}")
     found = Tensor(DTYPES[number], tuple(sizes), place[0] if place else start)
@@ -144,6 +147,12 @@ def _tensors(content: memoryview, start: int, stop: int) -> list[Tensor]:
 def _spans(content: memoryview, start: int, stop: int, wanted: int) -> list[tuple[int, int]]:
     """(start, stop) of each delimited field with this number."""
     return [_span(value) for field, value in _fields(content, start, stop) if field == wanted]
+
+
+def _the_span(content: memoryview, start: int, stop: int, wanted: int) -> tuple[int, int]:
+    """Of the only delimited field with this number."""
+    spans = _spans(content, start, stop, wanted)
+    return _span(spans[0] if len(spans) == 1 else None)
 
 
 def _span(value) -> tuple[int, int]:

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.failed_writes import names_file
 from dataloading.feature_spec import FeatureSpec
 from dataloading.ragged import Ragged, concatenate_rows, cut_rows
 from dataloading.row_dataset import Columns
 from dataloading.split_tfrecords_format import (
     CHUNK_TYPE,
+    FORMAT_FILE,
+    LENGTH_FILE,
     Format,
     folders_of,
     write_length,
@@ -78,6 +81,7 @@ class SplitTFRecordsWriter:
 
         Raises:
             ValueError: numericals that the dtype of their folder does not hold exactly.
+            OSError: a file could not be written.
         """
         count = len(self._columns.numerical)
         rows = {f"categorical_{index}": array for index, array in enumerate(arrays[count:])}
@@ -93,14 +97,19 @@ class SplitTFRecordsWriter:
             folder.add(rows[name])
 
     def close(self) -> list[dict]:
-        """Writes what is left, and the JSON files; returns the chunks of the mapping's spec."""
+        """Writes what is left, and the JSON files; returns the chunks of the mapping's spec.
+
+        Raises:
+            OSError: a file could not be written.
+        """
         chunks = []
         for name, folder in self._folders.items():
             files = [f"{self._mapping}/{name}/{file}" for file in folder.close()]
             chunks.append(
                 {"type": CHUNK_TYPE, "features": list(self._features[name]), "files": files}
             )
-        write_length(self._directory, folder.num_prebatches)
+        with names_file(self._directory / LENGTH_FILE):
+            write_length(self._directory, folder.num_prebatches)
         return chunks
 
 
@@ -135,11 +144,13 @@ class _FolderWriter:
         if self.num_prebatches % self.format.batches_per_file == 0:
             self._close_file()
             self._files.append(f"data_{len(self._files)}.tfrecords")
-            self._stream = tf.io.TFRecordWriter(str(self._folder / self._files[-1]))
+            with names_file(self._folder / self._files[-1]):
+                self._stream = tf.io.TFRecordWriter(str(self._folder / self._files[-1]))
         content = tf.io.serialize_tensor(_tensor(rows, self.format)).numpy()
         feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
         features = tf.train.Features(feature={self.format.feature_name: feature})
-        self._stream.write(tf.train.Example(features=features).SerializeToString())
+        with names_file(self._folder / self._files[-1]):
+            self._stream.write(tf.train.Example(features=features).SerializeToString())
         self.num_prebatches += 1
 
     def close(self) -> list[str]:
@@ -147,12 +158,14 @@ class _FolderWriter:
         if self._num_waiting:
             self._write()
         self._close_file()
-        self.format.write(self._folder)
+        with names_file(self._folder / FORMAT_FILE):
+            self.format.write(self._folder)
         return self._files
 
     def _close_file(self) -> None:
         if self._stream is not None:
-            self._stream.close()
+            with names_file(self._folder / self._files[-1]):
+                self._stream.close()
 
 
 def _tensor(rows: np.ndarray | Ragged, format: Format):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.failed_writes import names_file
 from dataloading.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -33,6 +34,9 @@ from dataloading.synthetic_rows import SPLITS, stored_spec
 _DEFAULT_PREBATCH = 65_536
 # Beside each prepared data set: which raw value has which id.
 _VOCABULARY = "vocabulary"
+# Where dataloading.transcode has its own metadata, and what it says there of each mapping.
+_TRANSCODE = "transcode"
+_TRANSCODE_BY_MAPPING = ("rows", "click_rate")
 
 
 def transcribe(options: argparse.Namespace) -> str:
@@ -41,6 +45,8 @@ def transcribe(options: argparse.Namespace) -> str:
     Raises:
         ValueError: flags that contradict each other, a source that cannot be read, or rows that the
             other format cannot hold.
+        OSError: a file could not be read, or not written.
+        OSError: a file could not be read or written.
     """
     _check(options)
     source = Path(options.src_dataset_path)
@@ -50,7 +56,7 @@ def transcribe(options: argparse.Namespace) -> str:
     loaders = _open(options, spec)
     report = []
     with appears_whole(Path(options.dst_dataset_path)) as folder:
-        layout = _kept(spec, _metadata(spec, loaders, options.src_dataset_type))
+        layout = _kept(spec, _metadata(spec, loaders, options))
         if options.dst_dataset_type == "tf_raw":
             layout = _with_equal_hotness(layout, next(iter(loaders.values()))[0])
         sources = {}
@@ -75,7 +81,8 @@ def transcribe(options: argparse.Namespace) -> str:
             layout.feature_spec, sources, layout.channel_spec, layout.metadata, folder
         )
         written.validate_files()
-        written.to_yaml(folder / options.dst_feature_spec)
+        with names_file(folder / options.dst_feature_spec):
+            written.to_yaml(folder / options.dst_feature_spec)
         if options.src_dataset_type != "synthetic" and (source / _VOCABULARY).is_dir():
             shutil.copytree(source / _VOCABULARY, folder / _VOCABULARY)
     if left_out := [name for name in spec.feature_spec if name not in layout.feature_spec]:
@@ -153,14 +160,22 @@ def _has_labels(spec: FeatureSpec, mapping: str) -> bool:
     return bool(labels) and set(labels) <= stored
 
 
-def _metadata(spec: FeatureSpec, loaders: dict, dataset_type: str) -> dict:
-    """What is still true of the rows: not the click rate and the like of a part of a mapping."""
-    changed = {
-        mapping
-        for mapping, (loader, num_rows) in loaders.items()
-        if num_rows < loader.num_rows or dataset_type == "synthetic"
-    }
-    return {name: value for name, value in spec.metadata.items() if name not in changed}
+def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> dict:
+    """What is still true of the rows: neither the click rate and the like of mappings that are not
+    there, or not whole, nor, of generated rows, anything that was said of the source's."""
+    if options.src_dataset_type == "synthetic":
+        return {"generator": "dataloading.synthetic", "seed": options.src_seed or 0}
+    whole = {name for name, (loader, num_rows) in loaders.items() if num_rows == loader.num_rows}
+    gone = {*spec.source_spec, *SPLITS} - whole
+    metadata = {name: value for name, value in spec.metadata.items() if name not in gone}
+    if isinstance(own := metadata.get(_TRANSCODE), dict):
+        metadata[_TRANSCODE] = {
+            key: {name: fact for name, fact in value.items() if name not in gone}
+            if key in _TRANSCODE_BY_MAPPING and isinstance(value, dict)
+            else value
+            for key, value in own.items()
+        }
+    return metadata
 
 
 def _kept(spec: FeatureSpec, metadata: dict) -> FeatureSpec:
@@ -206,12 +221,13 @@ class _RawBinaryWriter:
 
         Raises:
             ValueError: ragged rows of different lengths, or a value that its dtype does not hold.
+            OSError: a file could not be written.
         """
         rows = self._by_feature(arrays)
         for path, chunk in zip(self._paths, self._chunks, strict=True):
             names = chunk["features"]
             values = [exactly(rows[name], self._spec.dtype(name), [name]) for name in names]
-            with path.open("ab") as stream:
+            with names_file(path), path.open("ab") as stream:
                 stream.write(np.concatenate(values, axis=1).tobytes())
         self._num_rows += len(values[0])
 

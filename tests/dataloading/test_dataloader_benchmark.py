@@ -4,6 +4,7 @@ import itertools
 import re
 
 import pytest
+import tensorflow as tf
 
 from dataloading import dataloader_benchmark as tool
 from dataloading.dataloader_benchmark import time_pass
@@ -70,6 +71,27 @@ def test_every_type(binaries, records, capsys, kind):
 def test_flags_that_are_refused(binaries, capsys, flags, message):
     assert tool.main(["--dataset_path", str(binaries.base_directory), *flags]) == 2
     assert re.search(f"^error: .*{message}", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 2], ids=["timed", "in the warm-up"])
+def test_a_bad_row(tmp_path, capsys, warmup_steps):
+    rows = rows_of(9)
+    rows[3] = rows[3]._replace(one=100)
+    original(tmp_path, rows).to_yaml(tmp_path / "feature_spec.yaml")
+    flags = ["--dataset_path", str(tmp_path), "--dataset_type", "split_tfrecords"]
+    flags += ["--batch_size", "3", "--warmup_steps", str(warmup_steps)]
+    assert tool.main(flags) == 2
+    assert re.fullmatch(r"error: .*feature 'one': found 100 in row 3 .*\n", capsys.readouterr().err)
+
+
+def test_an_error_of_tensorflow_stays_what_it_is(binaries, monkeypatch):
+    def fail(*_):
+        raise tf.errors.InternalError(None, None, "broken")
+
+    loader = RawBinaryDataset(binaries, "train", 8)
+    monkeypatch.setattr(loader, "dataset", fail)
+    with pytest.raises(tf.errors.InternalError, match="broken"):
+        time_pass(loader, 0, 0, 1)
 
 
 def test_interrupted(binaries, capsys, monkeypatch):

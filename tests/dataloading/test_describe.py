@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import yaml
 
-from dataloading import describe, describe_columns
+from dataloading import describe, describe_columns, describe_ids
 from dataloading.feature_spec import FeatureSpec
 from dataloading.ragged import Ragged
 from dataloading.row_dataset import Columns
+from dataloading.split_tfrecords import SplitTFRecordsDataset
 from dataloading.split_tfrecords_writer import SplitTFRecordsWriter
 from dataloading.synthetic import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
@@ -134,6 +135,15 @@ def test_other_types_and_many_files(tmp_path, capsys):
         "  4 files user0.csv, ...: 8 bytes\n    csv: rows and values are not looked at (user)"
         in said
     )
+    assert said.endswith(
+        "every file is there; those of type split_binary have all their rows, and no value is out "
+        "of range; those of type csv were not looked at\n"
+    )
+    for chunk in content["source_spec"]["train"]:
+        chunk["type"] = "csv"
+    code, said = described(tmp_path, capsys, content)
+    assert code == 0 and "rows unknown" in said
+    assert said.endswith("every file is there; those of type csv were not looked at\n")
 
 
 def test_interrupted(tmp_path, capsys, monkeypatch):
@@ -145,28 +155,85 @@ def test_interrupted(tmp_path, capsys, monkeypatch):
     assert code == 130 and "interrupted" in said
 
 
-@pytest.mark.parametrize("cardinality", [4, 60, 3000])
-def test_counting_in_pieces(cardinality, tmp_path, monkeypatch):
+def one_feature(folder, ids, cardinality) -> FeatureSpec:
+    ids.tofile(folder / "a")
+    content = {
+        "feature_spec": {"a": {"dtype": ids.dtype.name, "cardinality": cardinality}},
+        "source_spec": {"train": [{"type": "split_binary", "features": ["a"], "files": ["a"]}]},
+        "channel_spec": {"categorical": ["a"]},
+    }
+    return FeatureSpec.from_dict(content, folder)
+
+
+@pytest.fixture
+def num_passes(monkeypatch):
+    """How often the rows of a chunk were read."""
+    passes = []
+    stored = describe_columns._stored
+    monkeypatch.setattr(
+        describe_columns, "_stored", lambda *args: passes.append(1) or stored(*args)
+    )
+    return passes
+
+
+@pytest.mark.parametrize(
+    ("cardinality", "dense", "sparse", "passes"),
+    [
+        (4, 50, 50, 1),
+        (60, 50, 1, 2),
+        (3000, 50, 1, 49),  # of the 60 windows; the others hold no id
+        (3000, 5000, 1, 1),
+        (3000, 1, 500, 1),
+        (3000, 1, 100, 4),  # some 330 ids are in use
+    ],
+)
+def test_counting_in_pieces(cardinality, dense, sparse, passes, tmp_path, monkeypatch, num_passes):
     """Several passes, many blocks, sorting or not: the counts of NumPy in one go."""
-    monkeypatch.setattr(describe_columns, "_COUNTED_IDS", 50)
-    monkeypatch.setattr(describe_columns, "_SMALL_CARDINALITY", 40)
+    monkeypatch.setattr(describe_ids, "_DENSE_IDS", dense)
+    monkeypatch.setattr(describe_ids, "_SPARSE_IDS", sparse)
+    monkeypatch.setattr(describe_ids, "_SMALL_CARDINALITY", 40)
     monkeypatch.setattr(describe_columns, "_BLOCK_BYTES", 64)
     generator = np.random.default_rng(cardinality)
     ids = (generator.random(400) ** 3 * cardinality).astype("<i2")
     ids[:3] = -1, cardinality, cardinality + 5
-    ids.tofile(tmp_path / "a")
-    content = {
-        "feature_spec": {"a": {"dtype": "int16", "cardinality": cardinality}},
-        "source_spec": {"train": [{"type": "split_binary", "features": ["a"], "files": ["a"]}]},
-        "channel_spec": {"categorical": ["a"]},
-    }
-    spec = FeatureSpec.from_dict(content, tmp_path)
+    ids[3] = cardinality - 1
+    spec = one_feature(tmp_path, ids, cardinality)
     (facts,) = describe_columns.chunk_facts(spec, spec.source_spec["train"][0])
     counts = np.bincount(ids[3:], minlength=cardinality)
     order = np.lexsort((np.arange(cardinality), -counts))[:5]
     assert facts.top == [(i, counts[i] / 400) for i in order if counts[i]]
     assert facts.num_used == np.count_nonzero(counts)
     assert facts.faults == [f"feature 'a': 3 ids outside of [0, {cardinality})"]
+    assert len(num_passes) == passes
+
+
+def test_a_few_ids_of_a_large_cardinality_are_read_once(tmp_path, num_passes):
+    """The work is that of the rows: 7,000 passes would be needed for a place for every id."""
+    spec = one_feature(tmp_path, np.array([123_456_789_011, 5, 5]), 123_456_789_012)
+    (facts,) = describe_columns.chunk_facts(spec, spec.source_spec["train"][0])
+    assert facts.top == [(5, 2 / 3), (123_456_789_011, 1 / 3)]
+    assert (facts.num_used, facts.faults, len(num_passes)) == (2, [], 1)
+
+
+def test_features_share_a_pass_as_far_as_memory_goes(tmp_path, monkeypatch, num_passes):
+    """Ids of three features in one file, beside a number: each pass takes what it has room for."""
+    rows = np.array([[1, 2, 3, 0], [1, 7, 6, 4]], "<i2")
+    rows.tofile(tmp_path / "a")
+    features = {name: {"dtype": "int16", "cardinality": 8} for name in "abc"}
+    chunk = {"type": "split_binary", "features": ["a", "b", "c", "x"], "files": ["a"]}
+    content = {
+        "feature_spec": {**features, "x": {"dtype": "int16"}},
+        "source_spec": {"train": [chunk]},
+        "channel_spec": {"categorical": ["a", "b", "c"], "numerical": ["x"]},
+    }
+    spec = FeatureSpec.from_dict(content, tmp_path)
+    for budget, passes in ((8 * 8 * 3, 1), (8 * 8 * 2, 2), (1, 3)):
+        num_passes.clear()
+        monkeypatch.setattr(describe_columns, "BUDGET_BYTES", budget)
+        *ids, x = describe_columns.chunk_facts(spec, spec.source_spec["train"][0])
+        assert len(num_passes) == passes
+        assert [f.top for f in ids] == [[(1, 1)], [(2, 0.5), (7, 0.5)], [(3, 0.5), (6, 0.5)]]
+        assert (x.smallest, x.mean, x.largest) == (0, 2, 4)
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +281,30 @@ def test_a_damaged_record(recorded, tmp_path, capsys):
     path.write_bytes(content)
     _, said = values_of(folder, capsys, code=1)
     assert "broken: 1 faults" in said and "feature 'cat_0'" in said and "checksum" in said
+
+
+@pytest.mark.parametrize("last_too", [False, True], ids=["of one feature", "of all"])
+def test_a_missing_record(recorded, tmp_path, capsys, last_too):
+    """The last prebatch of 20 rows is cut off, cleanly: other features or length.json tell."""
+    folder = tmp_path / "records"
+    shutil.copytree(recorded / "records", folder)
+    names = ["label", "numerical", "categorical_0", "categorical_1"]
+    for name in names if last_too else names[2:3]:
+        (path,) = (folder / "train" / name).glob("*.tfrecords")
+        content = path.read_bytes()
+        start = 0
+        for _ in range(3):
+            start += 16 + int.from_bytes(content[start : start + 8], "little")
+        path.write_bytes(content[:start])
+    _, said = values_of(folder, capsys, code=1)
+    assert "broken: " in said and "whole: " not in said
+    if last_too:
+        assert said.count("length.json says 4 prebatches, and the files of feature") == 4
+    else:
+        assert "feature 'label' has 200 rows and feature 'cat_0' has 180; allowed" in said
+        assert "broken: 2 faults" in said  # and the number of prebatches
+    with pytest.raises(ValueError, match="is a file missing or cut off|Is a file missing or cut"):
+        SplitTFRecordsDataset(FeatureSpec.from_yaml(folder / "feature_spec.yaml"), "train", 4)
 
 
 def test_ragged_records(tmp_path, capsys):

@@ -1,7 +1,9 @@
 """Split TFRecords as batches: files as the original makes them, rows of any length, ranks."""
 
 import json
+import os
 import re
+import resource
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dataloading import split_tfrecords_chunk
 from dataloading.batch import RaggedIds
 from dataloading.feature_spec import FeatureSpec
 from dataloading.raw_binary import RawBinaryDataset
@@ -139,6 +142,40 @@ def test_every_row_once_whatever_the_prebatch(tmp_path, order, prebatch, per_fil
     rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset(epoch=1))
     assert sorted(rows, key=lambda row: row.one) == rows_of(45)
     assert (rows == rows_of(45)) == (not order)
+
+
+@pytest.fixture
+def few_descriptors():
+    """At most 20 more files can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 21, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("most_mapped", [3, 8])  # of four chunks: none, or two of each stay mapped
+def test_more_files_than_can_be_open(tmp_path, request, monkeypatch, most_mapped):
+    """45 files of each feature."""
+    spec = original(tmp_path, rows_of(45), prebatch=1, per_file=1)
+    monkeypatch.setattr(split_tfrecords_chunk, "_MAPPED_FILES", most_mapped)
+    request.getfixturevalue("few_descriptors")
+    for order in ({}, SHUFFLED):
+        rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset())
+        assert sorted(rows, key=lambda row: row.one) == rows_of(45)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_files_that_change_while_they_are_read(tmp_path, monkeypatch, removed):
+    spec = original(tmp_path, rows_of(9))
+    monkeypatch.setattr(split_tfrecords_chunk, "_MAPPED_FILES", 0)
+    loader = SplitTFRecordsDataset(spec, "train", 9)
+    path = tmp_path / "train/label/data_1.tfrecords"
+    os.utime(path, ns=(0, 0))
+    if removed:
+        path.unlink()
+    with pytest.raises(ValueError, match="label/data_1.tfrecords was changed or removed while the"):
+        loader.stored_rows(0, 9)
 
 
 def test_an_irregular_last_file_and_short_records_in_between(tmp_path):
@@ -382,7 +419,9 @@ def test_a_damaged_record_ends_the_iteration_where_it_is(tmp_path):
     assert re.search(message, loader.failure)
 
 
-@pytest.mark.parametrize("name", ["categorical_1", "numerical"])
+@pytest.mark.parametrize(
+    "name", ["categorical_1", pytest.param("numerical", marks=pytest.mark.long)]
+)
 def test_no_byte_can_change_or_be_missing_unseen(tmp_path, name):
     """Each byte of a file with two records, one after the other: an error, or (never) the rows."""
     spec = original(tmp_path, rows_of(6), per_file=2)

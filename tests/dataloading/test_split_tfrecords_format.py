@@ -23,6 +23,9 @@ ABSENT = object()
         ("dtype", "string", "dtype is 'string'; allowed: a dtype of numbers"),
         ("dtype", "nothing", "dtype is 'nothing'; allowed: a dtype of numbers"),
         ("dtype", 3, "dtype is 3; allowed"),
+        ("dtype", "(2,)i4", r"dtype is '\(2,\)i4'; allowed"),
+        ("dtype", "i4,(", r"dtype is 'i4,\('; allowed"),
+        ("feature_name", "\ud800", r"feature_name is '\\ud800'; allowed: a string"),
         ("multihot", 1, "multihot is 1; allowed: true or false"),
         ("feature_name", None, "feature_name is None; allowed: a string"),
         ("num_features", -1, "num_features is -1; allowed: a whole number"),
@@ -58,6 +61,8 @@ def test_format_json_of_the_original_and_ours(tmp_path):
         (None, "format.json is not there"),
         ("{", "format.json: not a JSON file"),
         (b"\xff", "format.json: not a JSON file"),
+        (b"[" * 5000, "format.json: not a JSON file"),
+        (b"9" * 5000, "format.json: not a JSON file"),
         ("[1]", r"format.json: found \[1\]; allowed: a mapping"),
     ],
 )
@@ -210,6 +215,24 @@ MALFORMED = {
     "a cut tensor": (
         example(tensor([1, 2], tf.int32)[:-4].replace(b"\x22\x08", b"\x22\x04")),
         r"a tensor of shape \[2\] and dtype int32 in 4 bytes",
+    ),
+    "two tensors side by side": (
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    "data": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"1", b"2"]))
+                }
+            )
+        ).SerializeToString(),
+        "holds no Example of one serialized tensor",
+    ),
+    "a size that is no number": (
+        example(tensor([1, 2], tf.int32).replace(b"\x12\x02\x08\x02", b"\x12\x02\x0a\x00")),
+        "holds a tensor whose shape is no shape",
+    ),
+    "tensors in tensors": (
+        example(tensor([tensor([tensor([1], tf.int32)], tf.string)] * 2, tf.string)),
+        "holds a tensor of TensorFlow's dtype number 7",
     ),
     "a plain tensor": (example(tensor([[1]], tf.int32)), "holds 1 tensors in a record, not those"),
     "float row splits": (

@@ -3,6 +3,8 @@
 import filecmp
 import json
 import re
+import resource
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from dataloading import transcribe as tool
+from dataloading.failed_writes import names_file
 from dataloading.feature_spec import FeatureSpec
 from dataloading.raw_binary import RawBinaryDataset
 from dataloading.split_tfrecords import SplitTFRecordsDataset
@@ -138,6 +141,44 @@ def test_parts_of_a_data_set(binaries, tmp_path, capsys):
     assert list(spec.source_spec) == ["train"]
 
 
+def test_metadata_of_transcode(tmp_path):
+    """Rows and click rates of mappings that are no longer there, or not whole, are dropped."""
+    folder, names = tmp_path / "mine", ("train", "test", "later")
+    spec = write_dataset(folder, synthetic_spec([5]), {"train": 40, "test": 10}).to_dict()
+    test = spec["source_spec"]["test"]
+    shutil.copytree(folder / "test", folder / "later")
+    spec["source_spec"]["later"] = [
+        {**chunk, "files": [file.replace("test", "later") for file in chunk["files"]]}
+        for chunk in test
+    ]
+    own = {
+        "rows": dict(zip(names, (40, 10, 10), strict=True)),
+        "click_rate": dict(zip(names, (0.5, 0.5, 0.5), strict=True)),
+        "vocabulary": {"cat_0": "vocabulary/cat_0.tsv"},
+        "hash_buckets": {},
+    }
+    spec["metadata"] = {"mine": "x", "later": 1, "transcode": own}
+    FeatureSpec.from_dict(spec, folder).to_yaml(folder / "feature_spec.yaml")
+
+    def metadata(*flags) -> dict:
+        shutil.rmtree(tmp_path / "new", ignore_errors=True)
+        assert transcribe(folder, tmp_path / "new", "--src_batch_size", 20, *flags) == 0
+        return FeatureSpec.from_yaml(tmp_path / "new/feature_spec.yaml").metadata
+
+    assert metadata() == spec["metadata"]
+    found = metadata("--train_only")
+    assert found == {
+        "mine": "x",
+        "transcode": {**own, "rows": {"train": 40}, "click_rate": {"train": 0.5}},
+    }
+    found = metadata("--max_batches_train", 1)
+    assert found["later"] == 1
+    assert found["transcode"]["rows"] == {"test": 10, "later": 10}
+    assert found["transcode"]["click_rate"] == {"test": 0.5, "later": 0.5}
+    flags = ("--src_dataset_type", "synthetic", "--max_batches_train", 1, "--train_only")
+    assert metadata(*flags) == {"generator": "dataloading.synthetic", "seed": 0}
+
+
 def test_generated_rows(binaries, tmp_path):
     flags = ("--src_dataset_type", "synthetic", "--src_seed", 7, "--src_batch_size", 50)
     flags += ("--max_batches_train", 2, "--train_only")
@@ -148,7 +189,7 @@ def test_generated_rows(binaries, tmp_path):
     for ids, theirs in zip(batch.inputs.categorical, expected.inputs.categorical, strict=True):
         np.testing.assert_array_equal(ids, theirs)
     np.testing.assert_array_equal(batch.labels, expected.labels)
-    assert "train" not in spec.metadata
+    assert spec.metadata == {"generator": "dataloading.synthetic", "seed": 7}
     assert not (tmp_path / "new/vocabulary").exists()
 
 
@@ -262,6 +303,42 @@ def test_folders_that_hold_something_stay(binaries, capsys):
     assert transcribe(binaries, binaries) == 2
     assert "exists and is not an empty folder" in capsys.readouterr().err
     assert files(binaries) == before
+
+
+@pytest.fixture
+def small_disk():
+    """No file can be longer than 100 bytes, as where a disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [("split_tfrecords", r"train/\w+/data_0.tfrecords"), ("tf_raw", r"train/\w+.bin")],
+)
+@pytest.mark.parametrize("prebatch", [100, 20], ids=["at the end", "on the way"])
+def test_a_full_disk(binaries, tmp_path, capsys, small_disk, kind, file, prebatch):
+    flags = ("--dst_dataset_type", kind, "--src_batch_size", prebatch)
+    if kind == "split_tfrecords":
+        flags += ("--dst_prebatch_size", prebatch)
+    assert transcribe(binaries, tmp_path / "new", *flags) == 2
+    said = capsys.readouterr().err
+    assert re.match(rf"error: \S*{file} could not be written: .*Is the disk full", said), said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_failed_writes_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"), names_file(tmp_path):
+        (tmp_path / "nowhere").read_bytes()
+    with pytest.raises(KeyError, match="other"), names_file(tmp_path):
+        raise KeyError("other")
+    with names_file(tmp_path):
+        pass
+    message = "a.bin could not be written: 5 requested and 3 written"
+    with pytest.raises(OSError, match=message), names_file(Path("a.bin")):
+        raise OSError("5 requested and 3 written")
 
 
 def test_interrupted(binaries, tmp_path, capsys, monkeypatch):
