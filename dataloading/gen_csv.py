@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from dataloading import spec_rules
 from dataloading.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
 from dataloading.output_folder import SPEC_FILE, appears_whole
 from dataloading.synthetic import rows_of_files
@@ -64,7 +65,7 @@ def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
     for name in spec.channels[CATEGORICAL_CHANNEL]:
         features[name].setdefault("cardinality", auto_cardinality)
         features[name].setdefault("dtype", "int64")
-    return stored_spec(features, spec.channels, SPLITS)
+    return stored_spec(features, spec.channels, SPLITS, spec.origin)
 
 
 def _write_mapping(folder: Path, chunks, rows: SyntheticRows, size: int) -> None:
@@ -95,15 +96,27 @@ def _opened(path: Path, chunk: RawChunk, schema: pa.Schema) -> Iterator[Callable
     options = pa_csv.WriteOptions(
         include_header=False, delimiter=chunk.delimiter, quoting_style="none"
     )
-    with open(path, "wb") as stream:
+    with pa.output_stream(str(path), compression="detect") as stream:  # by the name, as it is read
         if chunk.header:
-            line = io.StringIO()
-            csv.writer(line, delimiter=chunk.delimiter, lineterminator="\n").writerow(
-                chunk.features
-            )
-            stream.write(line.getvalue().encode())
+            stream.write(_header(chunk))
         with pa_csv.CSVWriter(stream, schema, write_options=options) as writer:
             yield writer.write_table
+
+
+def _header(chunk: RawChunk) -> bytes:
+    """The line that names the columns."""
+    apart = (chunk.delimiter, "\r", "\n") if not chunk.quoting else ("\r", "\n")
+    for name in chunk.features:
+        if any(character in name for character in apart):
+            raise ValueError(
+                f"feature {name!r}: its name does not fit into the first line of "
+                f"{spec_rules.listing(chunk.files)}; rename it, or leave 'header' out of the chunk"
+            )
+    if not chunk.quoting:
+        return (chunk.delimiter.join(chunk.features) + "\n").encode()
+    line = io.StringIO()
+    csv.writer(line, delimiter=chunk.delimiter, lineterminator="\n").writerow(chunk.features)
+    return line.getvalue().encode()
 
 
 def _table(chunk: RawChunk, columns: dict[str, np.ndarray], begin: int, end: int) -> pa.Table:

@@ -24,6 +24,10 @@ def main(argv: list[str] | None = None) -> int:
     otherwise."""
     flags = _parser().parse_args(argv)
     try:
+        for name in ("train_batches", "valid_batches", "batch_size"):
+            number = getattr(flags, f"synthetic_dataset_{name}")
+            if number < 1:
+                raise ValueError(f"--synthetic_dataset_{name} is {number}; allowed: 1 or more")
         written = prepare(
             flags.feature_spec,
             flags.synthetic_dataset_dir,

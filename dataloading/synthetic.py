@@ -30,6 +30,7 @@ from dataloading.synthetic_rows import (
     DEFAULT_ALPHA,
     DEFAULT_CARDINALITIES,
     DEFAULT_NUM_NUMERICAL,
+    SPLITS,
     SyntheticRows,
     stored_spec,
     synthetic_spec,
@@ -37,6 +38,8 @@ from dataloading.synthetic_rows import (
 from dataloading.teacher import LogitCounts
 
 __all__ = ["SyntheticDataset", "synthetic_spec", "write_dataset"]
+
+_OWN_METADATA = ("generator", "seed")  # keys beside those of the splits
 
 
 class SyntheticDataset(RowDataset):
@@ -77,6 +80,8 @@ class SyntheticDataset(RowDataset):
             raise ValueError(
                 f"num_rows is {num_rows} and num_batches is {num_batches}; give one of the two"
             )
+        if split not in SPLITS:  # a slip of the pen would train on rows of its own
+            raise ValueError(f"split is '{split}'; allowed: {', '.join(SPLITS)}")
         num_rows = num_batches * batch_size if num_rows is None else num_rows
         if num_rows < 1:
             raise ValueError(f"generated data of {num_rows} rows; allowed: 1 or more")
@@ -141,7 +146,8 @@ def write_dataset(
     Args:
         directory: new or empty.
         spec: the features of the three channels, as for `SyntheticDataset`.
-        num_rows: split -> rows, e.g. `{"train": 1000, "test": 100}`.
+        num_rows: split -> rows, e.g. `{"train": 1000, "test": 100}`; any names but those of the
+            keys of the metadata below.
         layout: `spec` with the split_binary files to write, for each of these splits; a chunk's
             rows are spread evenly over its files, and features in no channel are zeros. None: the
             features of the three channels in our usual layout (`docs/data_format.md`).
@@ -155,10 +161,15 @@ def write_dataset(
     for split, rows in num_rows.items():
         if rows < 1:
             raise ValueError(f"{rows} rows for the split '{split}'; allowed: 1 or more")
+        if split in _OWN_METADATA:
+            raise ValueError(
+                f"{spec.origin}: source_spec: mapping '{split}'; the metadata of generated data "
+                "has a key of that name: rename the mapping"
+            )
     generators = {split: SyntheticRows(spec, split, seed) for split in num_rows}
     stored = _usual_layout(spec, num_rows) if layout is None else layout
     with appears_whole(directory) as folder:
-        metadata = {"generator": "dataloading.synthetic", "seed": seed}
+        metadata = dict(zip(_OWN_METADATA, ("dataloading.synthetic", seed), strict=True))
         for split, rows in num_rows.items():
             counts = _write_split(folder, stored, split, generators[split], rows)
             metadata[split] = {
@@ -182,7 +193,7 @@ def _usual_layout(spec: FeatureSpec, splits) -> FeatureSpec:
     }
     used = {feature for names in channels.values() for feature in names}
     features = {name: keys for name, keys in spec.feature_spec.items() if name in used}
-    return stored_spec(features, channels, splits)
+    return stored_spec(features, channels, splits, spec.origin)
 
 
 def _write_split(
@@ -222,10 +233,10 @@ def rows_of_files(files: Sequence[str], num_rows: int) -> list[tuple[str, int, i
 
 
 def comma_separated(kind):
-    """Parses a flag like 1,2,3 for argparse."""
+    """Parses a flag like 1,2,3 for argparse; '' is an empty list, an empty item is an error."""
 
     def parse(text: str) -> list:
-        return [kind(item) for item in text.split(",") if item]
+        return [kind(item) for item in text.split(",")] if text else []
 
     parse.__name__ = f"comma-separated list of {kind.__name__}"  # argparse names it in errors
     return parse

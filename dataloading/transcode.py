@@ -12,7 +12,12 @@ from pathlib import Path
 
 from dataloading import spec_rules
 from dataloading.feature_spec import CATEGORICAL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.output_folder import SPEC_FILE, check_replaceable
+from dataloading.output_folder import (
+    SPEC_FILE,
+    VOCABULARY_FOLDER,
+    check_apart,
+    check_replaceable,
+)
 from dataloading.transcode_rows import METADATA, Encoding, transcode
 from dataloading.transcode_spec import RawSpec
 from dataloading.vocabulary import MIN_MEMORY_BYTES
@@ -40,16 +45,27 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> str:
     """Transcodes as the flags say; returns what was made, for people."""
-    if Path(flags.feature_spec_out).name != flags.feature_spec_out:
+    spec_file = flags.feature_spec_out
+    if Path(spec_file).name != spec_file or spec_file in ("", ".."):
         raise ValueError(
-            f"--feature_spec_out is {flags.feature_spec_out}; allowed: a file name without a "
-            "folder, the file is in --output"
+            f"--feature_spec_out is '{spec_file}'; allowed: a file name without a folder, the file "
+            "is in --output"
         )
     if flags.chunk_size < 1:
         raise ValueError(f"--chunk_size is {flags.chunk_size}; allowed: 1 or more")
     output = Path(flags.output)
-    check_replaceable(output, flags.overwrite)  # before hours of reading
     spec = RawSpec.from_yaml(Path(flags.input) / flags.feature_spec_in)
+    if spec_file in (*spec.sources, VOCABULARY_FOLDER):
+        raise ValueError(
+            f"--feature_spec_out is '{spec_file}', the name of a folder of the data set; choose "
+            "another"
+        )
+    if flags.overwrite:
+        for folder in (Path(flags.input), spec.base_directory):
+            check_apart(output, folder, "--input")
+        if flags.vocabulary is not None:
+            check_apart(output, _known_spec_file(flags.vocabulary).parent, "--vocabulary")
+    check_replaceable(output, flags.overwrite, spec_file)  # before hours of reading
     if flags.vocabulary is None:
         encoding = new_encoding(spec, flags)
     else:
@@ -61,7 +77,7 @@ def run(flags: argparse.Namespace) -> str:
         spec,
         encoding,
         output,
-        spec_file=flags.feature_spec_out,
+        spec_file=spec_file,
         chunk_size=flags.chunk_size,
         memory_limit_bytes=memory_limit_bytes,
         overwrite=flags.overwrite,
@@ -124,19 +140,25 @@ def known_encoding(spec: RawSpec, flags: argparse.Namespace) -> tuple[RawSpec, E
                 f"--{name} and --vocabulary: the encoding is that of {flags.vocabulary}; give one "
                 "of the two"
             )
-    folder = Path(flags.vocabulary)
-    known = FeatureSpec.from_yaml(folder / SPEC_FILE)
+    path = _known_spec_file(flags.vocabulary)
+    known = FeatureSpec.from_yaml(path)
     own = known.metadata.get(METADATA)
     parts = ("vocabulary", "hash_buckets")
     if not isinstance(own, dict) or not all(isinstance(own.get(part), dict) for part in parts):
         raise ValueError(
-            f"--vocabulary {folder}: is no data set of dataloading.transcode (its {SPEC_FILE} has "
+            f"--vocabulary {flags.vocabulary}: is no data set of dataloading.transcode ({path} has "
             f"no metadata '{METADATA}')"
         )
-    files = {name: folder / file for name, file in own["vocabulary"].items()}
+    files = {name: path.parent / file for name, file in own["vocabulary"].items()}
     return spec.as_in(known), Encoding(
         categorify=tuple(files), hash_buckets=own["hash_buckets"], vocabularies=files
     )
+
+
+def _known_spec_file(vocabulary: str) -> Path:
+    """The feature spec that --vocabulary names, itself or by its folder."""
+    path = Path(vocabulary)
+    return path / SPEC_FILE if path.is_dir() else path
 
 
 def parse_buckets(text: str | None) -> dict[str, int]:
@@ -178,7 +200,7 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
         )
     for name in written.channel(CATEGORICAL_CHANNEL):
         cardinality = written.cardinality(name)
-        how = "vocabulary" if name in own["vocabulary"] else ""
+        how = f"vocabulary; {_unknown(own, name)}" if name in own["vocabulary"] else ""
         how = "hashed" if name in own["hash_buckets"] else how
         lines.append(f"{name}: cardinality {cardinality:,}" + (f", {how}" if how else ""))
         few = cardinality > _SPARSE_FACTOR * max(own["rows"].values())
@@ -190,6 +212,12 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
     if spec.unused:
         lines.append(f"left out, in no channel: {spec_rules.listing(spec.unused)}")
     return "\n".join([*lines, f"written: {output}"])
+
+
+def _unknown(own: dict, feature: str) -> str:
+    """How much of each mapping has no id of its own, for people."""
+    shares = (f"{shares[feature]:.2%} of {name}" for name, shares in own["unknown_share"].items())
+    return "id 0 (missing, rare or unknown): " + ", ".join(shares)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -240,8 +268,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--vocabulary",
-        metavar="DIR",
-        help="encode as this data set of an earlier run is encoded, to predict more rows",
+        metavar="DIR_OR_FILE",
+        help="encode as this data set of an earlier run is encoded, to predict more rows: its "
+        f"folder, or its feature spec where that is not named {SPEC_FILE}",
     )
     add(
         "--memory_limit",
@@ -249,7 +278,11 @@ def _parser() -> argparse.ArgumentParser:
         help="memory to count and look up the values of --categorify (default 1GB); the rest takes "
         "some 350 MB",
     )
-    add("--overwrite", action="store_true", help="replace a data set at --output, at the end")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace a data set at --output, at the end; its spec is --feature_spec_out",
+    )
     return parser
 
 

@@ -5,6 +5,7 @@ place (`transcode_values.py`) for both formats. Missing is null.
 """
 
 import csv
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,15 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from dataloading import spec_rules
+from dataloading.transcode_lines import BYTE_ORDER_MARK, line_blocks, open_quote
 from dataloading.transcode_spec import CSV, RawChunk, RawSpec
 
-# Read at a time; a line must be shorter. Arrow reads up to 32 of them ahead.
-_CSV_BLOCK_BYTES = 1 << 20
-# What Arrow says of a row that has more or fewer fields; the number counts a header.
+# What Arrow says of a row that has more or fewer fields.
 _WRONG_ROW = re.compile(
     r"CSV parse error: Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+): (.*)", re.DOTALL
 )
+# What it says of a list of fixed size that is missing, counted from 1 in what is being read.
+_WRONG_LIST = re.compile(r"all lists to be of size=([0-9]+) but index ([0-9]+) had size=([0-9]+)")
 
 
 class Block(NamedTuple):
@@ -88,10 +90,13 @@ def _chunk_blocks(spec: RawSpec, mapping: str, chunk: RawChunk, chunk_size: int)
         path = spec.base_directory / file
         if not path.is_file():
             raise ValueError(f"{where}: there is no such file ({path})")
-        read = _csv_batches if chunk.type == CSV else _parquet_batches
+        if chunk.type == CSV:
+            batches = _csv_batches(path, chunk, where)
+        else:
+            batches = _parquet_batches(path, chunk, chunk_size, where)
         first_row = 1
         try:
-            for batch in read(path, chunk, chunk_size, where):
+            for batch in batches:
                 columns = {name: batch.column(name) for name in chunk.features}
                 block = Block(columns, where, first_row)
                 for start in range(0, batch.num_rows, chunk_size):
@@ -105,24 +110,53 @@ def _chunk_blocks(spec: RawSpec, mapping: str, chunk: RawChunk, chunk_size: int)
             ) from None
 
 
-def _csv_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str):
-    """Record batches of bytes; a quoted field may hold delimiters and line ends."""
-    names = _header(path, chunk, where) if chunk.header else list(chunk.features)
-    if path.stat().st_size == 0:
-        return
+def _csv_batches(path: Path, chunk: RawChunk, where: str):
+    """Record batches of bytes."""
+    first_row, names = 1, list(chunk.features)
+    blocks = line_blocks(path, where)
+    if chunk.header:
+        start = next(blocks, b"")
+        if chunk.quoting:
+            _check_quotes(start, chunk, where, 0)
+        header, lines = re.fullmatch(rb"([^\r\n]*)(?:\r\n?|\n)?(.*)", start, re.DOTALL).groups()
+        names = _columns(header, chunk, where)
+        blocks = itertools.chain([lines] if lines else [], blocks)
+    for block in blocks:
+        if chunk.quoting:
+            _check_quotes(block, chunk, where, first_row)
+        table = _parsed(block, chunk, names, where, first_row)
+        yield from table.to_batches()
+        first_row += table.num_rows
+
+
+def _check_quotes(block: bytes, chunk: RawChunk, where: str, first_row: int) -> None:
+    found = open_quote(block, chunk.delimiter)
+    if found:
+        row = first_row + found[0]
+        raise ValueError(
+            f"{where}: {f'row {row}' if row else 'the header'} has a quotation mark that is not "
+            f"closed at the end of its field, on its line: {found[1]!r:.100} (rows are counted "
+            "from 1, a header is not); write one inside of a quoted field twice, or 'quoting: "
+            "false' in the chunk where quotation marks mean nothing"
+        )
+
+
+def _parsed(
+    block: bytes, chunk: RawChunk, names: list[str], where: str, first_row: int
+) -> pa.Table:
+    """The rows of whole lines; columns that are not read are left out."""
+    if block.startswith(BYTE_ORDER_MARK):  # text, in the middle of a file; Arrow takes off one
+        block = BYTE_ORDER_MARK + block
     try:
-        reader = pa_csv.open_csv(
-            path,
+        return pa_csv.read_csv(
+            pa.py_buffer(block),
             # One thread: rows come in order, and the number of a wrong one is known.
             read_options=pa_csv.ReadOptions(
-                use_threads=False,
-                block_size=_CSV_BLOCK_BYTES,
-                column_names=names,
-                skip_rows=int(chunk.header),
+                use_threads=False, block_size=len(block), column_names=names
             ),
             parse_options=pa_csv.ParseOptions(
                 delimiter=chunk.delimiter,
-                newlines_in_values=True,
+                quote_char='"' if chunk.quoting else False,
                 ignore_empty_lines=False,
             ),
             convert_options=pa_csv.ConvertOptions(
@@ -132,25 +166,23 @@ def _csv_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str):
                 strings_can_be_null=True,
             ),
         )
-        yield from reader
     except pa.ArrowInvalid as error:
         found = _WRONG_ROW.match(str(error))
         if not found:
             raise
         line, expected, actual, text = found.groups()
         raise ValueError(
-            f"{where}: row {int(line) - chunk.header} has {actual} fields, there are {expected} "
+            f"{where}: row {first_row + int(line) - 1} has {actual} fields, there are {expected} "
             f"columns ({spec_rules.listing(names)}): {text!r:.100} (rows are counted from 1, a "
             f"header is not; fields lie between {chunk.delimiter!r})"
         ) from None
 
 
-def _header(path: Path, chunk: RawChunk, where: str) -> list[str]:
-    """The column names in the first line of a CSV file, perhaps compressed."""
-    with pa.input_stream(str(path)) as stream:
-        start = stream.read(_CSV_BLOCK_BYTES)
-    line = re.split(rb"[\r\n]", start, maxsplit=1)[0].decode("utf-8-sig", "replace")
-    names = next(csv.reader([line], delimiter=chunk.delimiter), [])
+def _columns(header: bytes, chunk: RawChunk, where: str) -> list[str]:
+    """The column names in the first line of a CSV file."""
+    line = header.decode("utf-8", "replace")
+    quoting = csv.QUOTE_MINIMAL if chunk.quoting else csv.QUOTE_NONE
+    names = next(csv.reader([line], delimiter=chunk.delimiter, quoting=quoting), [])
     for feature in chunk.features:
         if names.count(feature) != 1:
             raise ValueError(
@@ -172,4 +204,19 @@ def _parquet_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str):
                     f"once. It has {spec_rules.listing(names)}"
                     + spec_rules.suggestion(feature, names)
                 )
-        yield from file.iter_batches(chunk_size, columns=list(chunk.features), use_threads=False)
+        first_row = 1
+        batches = file.iter_batches(chunk_size, columns=list(chunk.features), use_threads=False)
+        try:
+            for batch in batches:
+                yield batch
+                first_row += batch.num_rows
+        except pa.ArrowInvalid as error:
+            found = _WRONG_LIST.search(str(error))
+            if not found:
+                raise
+            expected, number, actual = map(int, found.groups())
+            raise ValueError(
+                f"{where}: found {actual} values in row {first_row + number - 1} (rows are counted "
+                f"from 1) of a column of lists of {expected} ({spec_rules.listing(chunk.features)} "
+                "are read); no list may be missing"
+            ) from None

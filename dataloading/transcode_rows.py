@@ -9,7 +9,7 @@ import contextlib
 import functools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataloading import transcode_values, vocabulary, vocabulary_hash
+from dataloading import transcode_binary, transcode_values, vocabulary, vocabulary_hash
 from dataloading.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -35,7 +35,6 @@ from dataloading.transcode_values import BadValue
 from dataloading.vocabulary import Vocabularies
 
 METADATA = "transcode"  # the key of what a transcoded data set says of itself
-_NARROWED_IDS = 1 << 20  # at a time
 _UNKNOWN_CARDINALITY = 1 << 63
 
 
@@ -76,14 +75,16 @@ def transcode(
 
     Returns:
         The spec as written. Its metadata is that of `spec` and, under `transcode`, the rows and
-        click rate of each mapping and the encoding.
+        click rate of each mapping, the share of the values of each feature of `categorify` that
+        have the id `vocabulary.UNKNOWN`, and the encoding.
 
     Raises:
         ValueError: a rule of the raw data is broken; the message names file and row.
+        OSError: a file cannot be written; the message names it.
     """
     if METADATA in spec.metadata:
         raise ValueError(f"{spec.origin}: metadata: '{METADATA}' is written here; rename the key")
-    with appears_whole(output, overwrite) as folder:
+    with appears_whole(output, overwrite, spec_file) as folder:
         with tempfile.TemporaryDirectory(prefix=".scratch.", dir=folder) as scratch:
             written = _Transcoding(spec, encoding, folder, Path(scratch), chunk_size)
             for mapping in spec.sources:
@@ -105,6 +106,7 @@ class _Transcoding:
         self._chunk_size = chunk_size
         self._rows: dict[str, int] = {}
         self._clicks: dict[str, int] = {}
+        self._unknown: dict[str, dict[str, int]] = {mapping: {} for mapping in spec.sources}
         self._largest = {
             name: -1
             for name in spec.channels[CATEGORICAL_CHANNEL]
@@ -129,7 +131,7 @@ class _Transcoding:
             elif name in self._spec.channels[CATEGORICAL_CHANNEL]:
                 keys.setdefault("dtype", smallest_id_dtype(keys["cardinality"]).name)
             features[name] = keys
-        laid_out = stored_spec(features, self._spec.channels, self._spec.sources)
+        laid_out = stored_spec(features, self._spec.channels, self._spec.sources, self._spec.origin)
         sources = {
             mapping: [
                 chunk
@@ -198,7 +200,9 @@ class _Transcoding:
                 column.reshape(-1, width) for column, width in zip(columns, widths, strict=True)
             ]
             with path.open("ab") as stream:
-                np.concatenate(arrays, axis=1).astype(dtype, copy=False).tofile(stream)
+                transcode_binary.put(
+                    stream, np.concatenate(arrays, axis=1).astype(dtype, copy=False)
+                )
 
         return append
 
@@ -234,23 +238,24 @@ class _Transcoding:
                 vocabularies = stack.enter_context(made)
             for feature in self._encoding.categorify:
                 cardinalities[feature] = self._make_vocabulary(feature, vocabularies)
-            final = self._stored(cardinalities, self._metadata())
+            final = self._stored(cardinalities)
             for mapping, chunks in final.source_spec.items():
                 for chunk in chunks:
                     self._finish_file(mapping, chunk, final, vocabularies)
-        return final
+        return self._stored(cardinalities, self._metadata())
 
     def _finish_file(self, mapping: str, chunk: Chunk, final: FeatureSpec, vocabularies) -> None:
         feature, path = chunk.features[0], self._folder / chunk.files[0]
         dtype = final.dtype(feature).newbyteorder("<")
         if feature in self._encoding.categorify:
             texts = self._text_path(mapping, feature)
-            _write(path, vocabularies.look_up(texts, self._table_path(feature)), dtype)
+            known = vocabularies.look_up(texts, self._table_path(feature))
+            self._unknown[mapping][feature] = transcode_binary.write_ids(path, known, dtype)
             texts.unlink()
         elif feature in self._largest and dtype != np.int64:
             wide = path.with_suffix(".wide")
             path.rename(wide)
-            _write(path, _stored_ids(wide), dtype)
+            transcode_binary.write_ids(path, transcode_binary.stored_ids(wide), dtype)
             wide.unlink()
 
     def _table_path(self, feature: str) -> Path:
@@ -267,6 +272,12 @@ class _Transcoding:
             vocabulary.write_text(table, text)
             return kept + 1
         cardinality = vocabulary.read_text(known, table) + 1
+        twice = vocabularies.repeated(table)
+        if twice is not None:
+            raise ValueError(
+                f"{known}: has the value {twice!r:.100} on more than one line; allowed: each value "
+                "once, line N has id N. Take the file that belongs to the data set"
+            )
         expected = self._spec.features[feature]["cardinality"]
         if cardinality != expected:
             raise ValueError(
@@ -286,19 +297,14 @@ class _Transcoding:
         own = {
             "rows": self._rows,
             "click_rate": {name: self._clicks[name] / self._rows[name] for name in labelled},
+            "unknown_share": {
+                mapping: {
+                    name: count / (self._rows[mapping] * self._layout.hotness(name))
+                    for name, count in counts.items()
+                }
+                for mapping, counts in self._unknown.items()
+            },
             "vocabulary": files,
             "hash_buckets": self._encoding.hash_buckets,
         }
         return {**self._spec.metadata, METADATA: own}
-
-
-def _stored_ids(path: Path) -> Iterable[np.ndarray]:
-    with open(path, "rb") as stream:
-        while len(ids := np.fromfile(stream, "<i8", _NARROWED_IDS)):
-            yield ids
-
-
-def _write(path: Path, blocks: Iterable[np.ndarray], dtype: np.dtype) -> None:
-    with open(path, "wb") as stream:
-        for ids in blocks:
-            ids.astype(dtype).tofile(stream)

@@ -22,7 +22,7 @@ CHANNELS = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
 CSV = "csv"
 PARQUET = "parquet"
 AUTO = "auto"
-_OPTIONS = ("header", "delimiter")  # keys of a CSV chunk beside those of every chunk
+_OPTIONS = ("header", "delimiter", "quoting")  # keys of a CSV chunk beside those of every chunk
 _DEFAULT_DTYPES = {NUMERICAL_CHANNEL: "float16", LABEL_CHANNEL: "bool"}
 _ALLOWED_KINDS = {NUMERICAL_CHANNEL: "f", CATEGORICAL_CHANNEL: "biu", LABEL_CHANNEL: "biuf"}
 
@@ -36,6 +36,8 @@ class RawChunk:
     files: paths relative to the folder of the YAML file; the rows of the first come first.
     header: whether the first line of each CSV file names its columns.
     delimiter: between the fields of a CSV line.
+    quoting: whether a field that starts with a quotation mark ends with one and holds anything in
+        between; else quotation marks are characters like others.
     """
 
     type: str
@@ -43,6 +45,7 @@ class RawChunk:
     files: tuple[str, ...]
     header: bool = False
     delimiter: str = ","
+    quoting: bool = True
 
 
 @dataclass(frozen=True)
@@ -253,7 +256,7 @@ def _sources(raw, features: dict, labels: tuple[str, ...], origin: str) -> dict:
 
 
 def _chunk_options(chunk: dict, where: str) -> dict:
-    """Type, header and delimiter of a chunk."""
+    """Type, header, delimiter and quoting of a chunk."""
     kind = chunk.get("type", CSV)  # that it is missing, the format's rules say
     if kind not in (CSV, PARQUET):
         raise ValueError(
@@ -267,6 +270,11 @@ def _chunk_options(chunk: dict, where: str) -> dict:
         raise ValueError(
             f"{where}: header is {given['header']!r}; allowed: true (the first line of each file "
             "names its columns) or false"
+        )
+    if not isinstance(given.get("quoting", True), bool):
+        raise ValueError(
+            f"{where}: quoting is {given['quoting']!r}; allowed: true (fields may be quoted) or "
+            "false (quotation marks are characters like others)"
         )
     delimiter = given.get("delimiter", ",")
     if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n;':

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 SEPARATOR = ";"  # between the values of one CSV field, where the hotness is above 1
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_LARGEST_EXACT = 1 << 53  # whole numbers up to here are different in float64
 _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
 
 
@@ -99,6 +100,8 @@ def ids(values: pa.Array, cardinality: int | None) -> np.ndarray:
         numbers = _converted(values, pa.int64(), "a whole number below 2^63", way_out)
     elif pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
         numbers = _converted(values, pa.int64(), "below 2^63", way_out)
+    elif pa.types.is_floating(values.type):
+        numbers = _whole(values)
     else:
         raise BadValue(0, f"a {values.type}", "ids are whole numbers: convert the column" + way_out)
     numbers = numbers.to_numpy(zero_copy_only=False)
@@ -133,7 +136,10 @@ def labels(values: pa.Array, dtype: np.dtype) -> np.ndarray:
 
 
 def texts(values: pa.Array) -> pa.Array:
-    """Values to look up or hash, as text; null for missing values and the empty text."""
+    """Values to look up or hash, as text without spaces around it; null for missing values and the
+    empty text."""
+    if pa.types.is_floating(values.type):
+        values = _whole(values)
     if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
         return values.cast(pa.string())
     if pa.types.is_null(values.type):
@@ -144,12 +150,29 @@ def texts(values: pa.Array) -> pa.Array:
             f"a {values.type}",
             "--categorify and --hash_buckets take text and whole numbers: convert the column",
         )
+    values = _trimmed(values)
     return pc.if_else(pc.equal(values, ""), None, values).cast(pa.string())
 
 
 def _check_present(values: pa.Array, way_out: str) -> None:
     if values.null_count:
         raise BadValue(pc.index(values.is_null(), True).as_py(), "no value", f"needed: {way_out}")
+
+
+def _whole(values: pa.Array) -> pa.Array:
+    """Floating-point numbers that are whole, which is how pandas stores integers of a column in
+    which some are missing, as int64; null stays null."""
+    numbers = pc.fill_null(values.cast(pa.float64()), 0).to_numpy(zero_copy_only=False)
+    bad = ~(np.abs(numbers) <= _LARGEST_EXACT) | (numbers != np.floor(numbers))
+    if bad.any():
+        index = np.argmax(bad)
+        raise BadValue(
+            index,
+            f"{numbers[index]:.17g}",
+            f"a {values.type} is taken for an integer where it is a whole number of 2^53 at most, "
+            "beyond which it is not exact: convert the column",
+        )
+    return pa.array(numbers.astype(np.int64), mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _converted(values: pa.Array, target: pa.DataType, what: str, way_out: str = "") -> pa.Array:

@@ -36,7 +36,7 @@ _DEFAULT_PREBATCH = 65_536
 _VOCABULARY = "vocabulary"
 # Where dataloading.transcode has its own metadata, and what it says there of each mapping.
 _TRANSCODE = "transcode"
-_TRANSCODE_BY_MAPPING = ("rows", "click_rate")
+_TRANSCODE_BY_MAPPING = ("rows", "click_rate", "unknown_share")
 
 
 def transcribe(options: argparse.Namespace) -> str:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-FOLDER = "vocabulary"
+from dataloading.output_folder import VOCABULARY_FOLDER
+
 UNKNOWN = 0  # the id of missing values and of those that are not in the vocabulary
 MIN_MEMORY_BYTES = 128 << 20
 VALUES_SCHEMA = pa.schema([("value", pa.string())])
@@ -28,7 +29,7 @@ _MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
 
 def text_file(feature: str) -> str:
     """The vocabulary of a feature, relative to the data set; odd characters as in a URL."""
-    return f"{FOLDER}/{urllib.parse.quote(feature, safe='')}.tsv"
+    return f"{VOCABULARY_FOLDER}/{urllib.parse.quote(feature, safe='')}.tsv"
 
 
 class Vocabularies:
@@ -87,6 +88,17 @@ class Vocabularies:
             """
         ).fetchone()
         return kept
+
+    def repeated(self, vocabulary: Path) -> str | None:
+        """A value that a vocabulary has twice or more, the first by its bytes; None: there is
+        none."""
+        found = self._connection.execute(
+            f"""
+            SELECT value FROM {_read(vocabulary)}
+            GROUP BY value HAVING count(*) > 1 ORDER BY value LIMIT 1
+            """
+        ).fetchone()
+        return None if found is None else found[0]
 
     def look_up(self, values: Path, vocabulary: Path) -> Iterator[np.ndarray]:
         """The id, int64, of each value in order, a block at a time; `UNKNOWN` where it has none."""

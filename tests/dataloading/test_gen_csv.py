@@ -1,5 +1,7 @@
 """`python -m dataloading.gen_csv`: the files of a simplified spec, with rows to learn from."""
 
+import gzip
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -88,12 +90,29 @@ def test_refusals(tmp_path, capsys, monkeypatch):
     labelled_only = {"train": SPEC["source_spec"]["train"]}
     no_label = {**SPEC, "source_spec": labelled_only}
     no_label["channel_spec"] = {**SPEC["channel_spec"], "label": []}
-    other = {**SPEC, "source_spec": {"later": SPEC["source_spec"]["train"]}}
+    odd_name = {
+        "feature_spec": {"clicked": {}, "a\tb": {}},
+        "source_spec": {
+            "train": [
+                {
+                    "type": "csv",
+                    "header": True,
+                    "quoting": False,
+                    "delimiter": "\t",
+                    "features": ["clicked", "a\tb"],
+                    "files": ["d.tsv"],
+                }
+            ]
+        },
+        "channel_spec": {"label": ["clicked"], "numerical": [], "categorical": ["a\tb"]},
+    }
+    short = {**SPEC, "feature_spec": {**SPEC["feature_spec"], "user": {"dtype": "int8"}}}
     for spec, flags, message in (
         (SPEC, ["--size=0"], "--size is 0; allowed: 1 or more"),
         (SPEC, ["--auto_cardinality=0"], "--auto_cardinality is 0; allowed: 1 or more"),
         (no_label, [], "channel 'label' has no feature, and clicks are drawn with their labels"),
-        (other, [], "split is 'later'; allowed: train, validation, test"),
+        (odd_name, [], "feature 'a\\tb': its name does not fit into the first line of d.tsv"),
+        (short, [], "simple.yaml: feature_spec: feature 'user': dtype int8 holds ids up to 127"),
     ):
         assert generate(tmp_path, spec, *flags) == 2
         assert message in capsys.readouterr().err
@@ -109,6 +128,23 @@ def test_refusals(tmp_path, capsys, monkeypatch):
     assert (
         gen_csv.main(["--feature_spec_in", str(tmp_path / "simple.yaml"), "--output", "x"]) == 130
     )
+
+
+def test_compressed_files_of_any_mapping(tmp_path):
+    """Each mapping has rows of its own, the same in every run."""
+    chunks = SPEC["source_spec"]["validation"]
+    sources = {name: [{**chunks[0], "files": [f"{name}.gz"]}] for name in ("dev", "later")}
+    spec = {**SPEC, "source_spec": sources}
+    spec["source_spec"]["dev"][0] |= {"header": True, "quoting": False}
+    assert generate(tmp_path, spec, "--size=300") == 0
+    assert transcode.main([f"--input={tmp_path / 'raw'}", f"--output={tmp_path / 'made'}"]) == 0
+    dev = gzip.decompress((tmp_path / "raw/dev.gz").read_bytes()).decode().splitlines()
+    later = gzip.decompress((tmp_path / "raw/later.gz").read_bytes()).decode().splitlines()
+    assert dev[0] == "price,place,user,tags,junk"
+    assert len(dev) == 301 and len(later) == 300
+    assert dev[1:] != later
+    # The seed of other names than train, validation and test: for ever.
+    assert dev[1] == "0.28100586,0.6200326681137085;1.2986774444580078,55,14;1,0"
 
 
 @pytest.mark.parametrize("size", [1, 2])

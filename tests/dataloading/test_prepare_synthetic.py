@@ -84,6 +84,21 @@ def test_rows(sources, tmp_path, capsys):
         assert not ids[:, :2].any() and ids[:, 2].max() > 9
 
 
+def test_any_mapping(tmp_path):
+    """Two mappings of other names have other rows."""
+    own = [chunk("clicked", "y"), *CHUNKS]
+    sources = {
+        name: [{**c, "files": [f"{name}/{f}" for f in c["files"]]} for c in own]
+        for name in ("dev", "holdout")
+    }
+    spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS, "source_spec": sources}
+    assert prepare(tmp_path, spec) == 0
+    made = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
+    assert made.num_rows("dev") == made.num_rows("holdout") == 100
+    dev, holdout = (np.fromfile(tmp_path / "made" / name / "x") for name in ("dev", "holdout"))
+    assert not np.intersect1d(dev, holdout).size
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -92,8 +107,8 @@ def test_rows(sources, tmp_path, capsys):
             "neither numerical nor categorical features: there is nothing to learn a click from",
         ),
         (
-            {"source_spec": {"dev": [chunk("clicked", "y"), *CHUNKS]}},
-            "split is 'dev'; allowed: train, validation, test",
+            {"source_spec": {"seed": [chunk("clicked", "y"), *CHUNKS]}},
+            "spec.yaml: source_spec: mapping 'seed'; the metadata of generated data has a key of",
         ),
         (
             {"source_spec": {"train": [{**chunk("clicked", "y"), "type": "csv"}, *CHUNKS]}},
@@ -112,7 +127,11 @@ def test_refusals(spec, message, tmp_path, capsys):
 def test_no_rows_and_ctrl_c(tmp_path, capsys, monkeypatch):
     spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
     assert prepare(tmp_path, spec, batch=0) == 2
-    assert "0 rows for the split 'train'; allowed: 1 or more" in capsys.readouterr().err
+    said = "--synthetic_dataset_batch_size is 0; allowed: 1 or more"
+    assert said in capsys.readouterr().err
+    for flag in ("train_batches", "valid_batches"):
+        assert prepare(tmp_path, spec, f"--synthetic_dataset_{flag}=-1") == 2
+        assert f"--synthetic_dataset_{flag} is -1; allowed: 1 or more" in capsys.readouterr().err
 
     def interrupt(*args):
         raise KeyboardInterrupt

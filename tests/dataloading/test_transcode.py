@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -13,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading import transcode, transcode_rows, vocabulary
+from dataloading import transcode, transcode_binary, transcode_lines, vocabulary
 from dataloading.feature_spec import FeatureSpec
+from dataloading.output_folder import appears_whole
 from dataloading.raw_binary import RawBinaryDataset
 from dataloading.transcode_spec import RawSpec
 from dataloading.vocabulary import Vocabularies
@@ -150,7 +152,7 @@ def test_files_of_all_kinds_in_lock_step(tmp_path):
         empty="",
         c=whole.slice(0, 1),
         d=whole.slice(1),
-        f='other,x\n"a\nb",1;2\n,3;4\n',
+        f='other,x\n"a""b",1;2\n,3;4\n',
     )
     (folder / "e.gz").write_bytes(
         gzip.compress("\ufefftags\tq\tuser\n1;1;2\t?\t8\n0;0;1\t\t9\n".encode())
@@ -172,10 +174,10 @@ def test_files_of_all_kinds_in_lock_step(tmp_path):
 
 def test_rows_of_a_block_boundary(tmp_path, monkeypatch, capsys):
     """Neither the size of blocks nor that of chunks changes a byte, or the row of an error."""
-    monkeypatch.setattr("dataloading.transcode_files._CSV_BLOCK_BYTES", 64)
+    monkeypatch.setattr(transcode_lines, "_BLOCK_BYTES", 64)
     lines = [f"{i % 2},{i},{i},{i},{i % 3}" for i in range(200)]
     spec = changed()
-    folder = raw(tmp_path, spec, a="\n".join(lines))
+    folder = raw(tmp_path, spec, a="\r\n".join(lines))  # blocks end in the middle of one, too
     assert run(folder, "--chunk_size=3") == 0
     assert stored(tmp_path / "out", "user") == list(range(200))
     for row in (1, 148, 149, 150, 151, 200):
@@ -222,6 +224,59 @@ def test_a_header_is_not_a_row(tmp_path, capsys):
     refused(capsys, "row 2 has 1 fields", raw(tmp_path, spec, a=header + ROWS[:16] + "7\n"))
 
 
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ('1,2,3,4,0\n1,2,3,4,"0\n1,2,3,4,0\n', "row 2"),
+        ('1,2,3,4,0\n1,2,3,4,"0\n1,2,3,4,"0\n', "row 2"),
+        ('1,2,3,4,0\r\n1,2,3,4,"0', "row 2"),
+        ('"1","2","3",4,"0"\r"1","2","3",4,"0"\r1,"2"5,3,4,0\r', "row 3"),
+        ('1,2,3,4,""""\n1,2,3,4,"""\n', "row 2"),
+    ],
+)
+def test_a_quote_ends_on_its_line(text, row, tmp_path, capsys):
+    """Else rows would be gone and nobody would see it."""
+    message = f"file 'a': {row} has a quotation mark that is not closed .*quoting: false"
+    refused(capsys, message, raw(tmp_path, a=text))
+    header = 'click,price,"age,user,city\n'
+    refused(capsys, "the header has a quot", raw(tmp_path, chunk_with(header=True), a=header))
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_logs_without_quoting(header, tmp_path, capsys):
+    spec = chunk_with(quoting=False, delimiter="\t", header=header)
+    names = "click\tprice\tage\tuser\tcity\n" if header else ""
+    folder = raw(tmp_path, spec, a=names + '1\t2\t3\t4\t"5" pipe\n1\t2\t3\t4\t"\n')
+    assert run(folder, "--categorify=city") == 0
+    assert (tmp_path / "out/vocabulary/city.tsv").read_text() == '"\t1\n"5" pipe\t1\n'
+
+
+def test_a_line_that_is_too_long(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(transcode_lines, "_BLOCK_BYTES", 64)
+    refused(capsys, "file 'a': line 4 has 64 bytes or more", raw(tmp_path, a=ROWS + "1" * 128))
+
+
+def test_files_that_have_a_header_and_no_rows(tmp_path):
+    """With or without a last line end; compressed nothing is like nothing."""
+    spec = chunk_with(header=True, files=["a", "b", "c"])
+    header = "click,price,age,user,city"
+    assert run(raw(tmp_path / "1", spec, a=header, b=f"{header}\n{ROWS}", c=f"{header}\n")) == 0
+    assert stored(tmp_path / "1/out", "user") == [5, 300, 0]
+    files = {"a.gz": gzip.compress(b""), "b": ROWS}
+    assert run(raw(tmp_path / "2", chunk_with(files=["a.gz", "b"]), **files)) == 0
+    assert stored(tmp_path / "2/out", "user") == [5, 300, 0]
+
+
+def test_byte_order_marks_at_the_start_only(tmp_path, monkeypatch):
+    """Wherever a block begins, what looks like one in the middle of a file is text."""
+    monkeypatch.setattr(transcode_lines, "_BLOCK_BYTES", 16)
+    spec = chunk_with(features=["city", "click", "price", "age", "user"])
+    rows = "".join(f"\ufeff{i},1,2,3,4\n" for i in range(9))
+    assert run(raw(tmp_path, spec, a=rows), "--categorify=city") == 0
+    lines = (tmp_path / "out/vocabulary/city.tsv").read_text().splitlines()
+    assert lines == ["0\t1", *(f"\ufeff{i}\t1" for i in range(1, 9))]
+
+
 def test_bytes_that_are_no_text(tmp_path, capsys):
     folder = raw(tmp_path, a=ROWS.encode() + b"1,2,3,4,\xff\n")
     refused(
@@ -248,7 +303,11 @@ def parquet_spec(**features) -> dict:
     ("spec", "columns", "message"),
     [
         ({"c": {}}, {"c": [0, None]}, "'c': found no value in row 2"),
-        ({"c": {}}, {"c": [0.0, 1.0]}, "'c': found a double in row 1 .*convert the column"),
+        ({"c": {}}, {"c": [0.0, 1.5]}, "'c': found 1.5 in row 2 .*a double is .*convert the col"),
+        ({"c": {}}, {"c": [0.0, None]}, "'c': found no value in row 2"),
+        ({"c": {}}, {"c": [0.0, float("nan")]}, "'c': found nan in row 2 .*a whole number of 2.53"),
+        ({"c": {}}, {"c": [2.0**53 + 2, 1]}, "'c': found 9007199254740994 in row 1"),
+        ({"c": {}}, {"c": [{"a": 1}] * 2}, "'c': found a struct.*ids are whole numbers: convert"),
         (
             {"c": {}},
             {"c": pa.array([1, 2**63], pa.uint64())},
@@ -273,6 +332,14 @@ def test_bad_parquet_columns(spec, columns, message, tmp_path, capsys):
     refused(capsys, message, raw(tmp_path, parquet_spec(**spec), a=table))
 
 
+def test_a_missing_list_of_fixed_size(tmp_path, capsys):
+    lists = pa.array([[1, 2], [1, 2], [1, 2], None], pa.list_(pa.int64(), 2))
+    folder = raw(
+        tmp_path, parquet_spec(c={"hotness": 2}), a=pa.table({"click": [0] * 4, "c": lists})
+    )
+    refused(capsys, "file 'a': found 0 values in row 4 .*lists of 2", folder, "--chunk_size=2")
+
+
 def test_parquet_types_that_are_numbers(tmp_path):
     table = pa.table(
         {
@@ -280,11 +347,18 @@ def test_parquet_types_that_are_numbers(tmp_path):
             "n": pa.array([1, 2], pa.int8()),
             "c": pa.array(["7", "1"]).dictionary_encode(),
             "d": pa.array([True, False]),
+            "e": pa.array([300.0, 0]),  # pandas, where a column had holes
         }
     )
-    assert run(raw(tmp_path, parquet_spec(n={}, c={}, d={}), a=table)) == 0
-    found = {name: stored(tmp_path / "out", name) for name in ("click", "n", "c", "d")}
-    assert found == {"click": [True, False], "n": [1, 2], "c": [7, 1], "d": [1, 0]}
+    assert run(raw(tmp_path, parquet_spec(n={}, c={}, d={}, e={}), a=table)) == 0
+    found = {name: stored(tmp_path / "out", name) for name in ("click", "n", "c", "d", "e")}
+    assert found == {
+        "click": [True, False],
+        "n": [1, 2],
+        "c": [7, 1],
+        "d": [1, 0],
+        "e": [300, 0],
+    }
 
 
 def chunk_with(**keys) -> dict:
@@ -336,6 +410,7 @@ def chunk_with(**keys) -> dict:
         (chunk_with(type="split_binary"), "type is 'split_binary'; raw data is csv or parquet"),
         (chunk_with(type="parquet", header=True), "header: only CSV files have that"),
         (chunk_with(header="yes"), "header is 'yes'; allowed: true"),
+        (chunk_with(quoting=0), "quoting is 0; allowed: true .* or false"),
         (chunk_with(delimiter=";"), "delimiter is ';'; allowed: one ASCII character"),
         (chunk_with(files=["b"]), r"file 'b': there is no such file \("),
         (
@@ -384,7 +459,10 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--feature_spec_out=a/b.yaml"], "--feature_spec_out is a/b.yaml; allowed: a file name"),
+        (["--feature_spec_out=a/b.yaml"], "--feature_spec_out is 'a/b.yaml'; allowed: a file name"),
+        (["--feature_spec_out="], "--feature_spec_out is ''; allowed: a file name"),
+        (["--feature_spec_out=.."], "--feature_spec_out is '..'; allowed: a file name"),
+        (["--feature_spec_out=train"], "--feature_spec_out is 'train', the name of a folder"),
         (["--feature_spec_in=no.yaml"], "no.yaml: there is no such file"),
         (["--chunk_size=0"], "--chunk_size is 0; allowed: 1 or more"),
         (["--categorify=citi"], "--categorify names 'citi'; .*did you mean 'city'"),
@@ -434,12 +512,114 @@ def test_the_output_is_whole_or_not_there(tmp_path, capsys):
     assert run(folder, "--overwrite", output=out) == 2
     assert stored(out, "user") == [7]
     assert [path.name for path in out.parent.iterdir()] == ["made"]
-    assert run(folder, "--overwrite", output=folder / "a") == 2
+    (tmp_path / "a").touch()
+    assert run(folder, "--overwrite", output=tmp_path / "a") == 2
     assert "is no data set" in capsys.readouterr().err
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").touch()
     assert run(folder, "--overwrite", output=tmp_path / "mine") == 2
     assert "has no feature_spec.yaml), so it is not replaced" in capsys.readouterr().err
+
+
+def test_overwrite_replaces_data_sets_only(tmp_path, capsys):
+    """Raw data, what is not known, and what is being read, stays."""
+    folder = raw(tmp_path / "raw", a=ROWS)
+    out = tmp_path / "made"
+    assert run(folder, output=out) == 0
+    before = sorted(tmp_path.rglob("*"))
+
+    def kept(message, *flags, output=out):
+        capsys.readouterr()
+        assert run(folder, "--overwrite", *flags, output=output) == 2
+        assert re.search(message, said := capsys.readouterr().err), said
+
+    kept("made holds notes.txt, .*no part of the data set", output=with_file(out, "notes.txt"))
+    (out / "notes.txt").unlink()
+    kept("made holds train/x, ", output=with_file(out, "train/x"))
+    (out / "train/x").unlink()
+    for read in (folder, folder / "sub", tmp_path, tmp_path / "made/../raw"):
+        kept("--output .* is, holds or lies in --input .*raw, which is read", output=read)
+    kept("--output .* is, holds or lies in --vocabulary", f"--vocabulary={out}")
+    # Elsewhere, but raw: every feature has its dtype, so that the spec is one of a data set.
+    other = raw(tmp_path / "other", changed(feature_spec=dict.fromkeys(SPEC["feature_spec"])), a="")
+    kept("other is no data set, .*dtype", output=other)
+    full = FeatureSpec.from_yaml(out / "feature_spec.yaml").feature_spec
+    raw(other, changed(feature_spec=full))
+    kept("other is no data set .*names no prepared files, or raw ones", output=other)
+    shutil.rmtree(other)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert run(folder, "--overwrite", "--categorify=all", output=out) == 0
+    assert run(folder, "--overwrite", "--categorify=all", output=out) == 0  # with vocabularies
+
+
+def with_file(folder: Path, name: str) -> Path:
+    (folder / name).touch()
+    return folder
+
+
+def test_another_name_of_the_spec(tmp_path, capsys):
+    """It is found again, to replace the data set and to encode as it is encoded."""
+    folder = raw(tmp_path / "raw", a=ROWS)
+    out = tmp_path / "made"
+    flags = ["--feature_spec_out=mine.yaml", "--categorify=city"]
+    assert run(folder, *flags, output=out) == 0
+    assert run(folder, *flags, "--overwrite", output=out) == 0
+    assert run(folder, f"--vocabulary={out / 'mine.yaml'}", output=tmp_path / "more") == 0
+    assert stored(tmp_path / "more", "city") == [1, 3, 2]
+    capsys.readouterr()
+    assert run(folder, f"--vocabulary={out}", output=tmp_path / "again") == 2
+    assert "feature_spec.yaml: there is no such file" in capsys.readouterr().err
+    assert run(folder, "--overwrite", output=out) == 2
+    assert "it has no feature_spec.yaml" in capsys.readouterr().err
+
+
+def test_names_that_a_folder_cannot_take(tmp_path, capsys, monkeypatch):
+    folder = raw(tmp_path / "raw", a=ROWS)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("here")
+    monkeypatch.chdir(tmp_path / "here")
+    for output, message in (
+        (".", "is or holds the current folder, which cannot be replaced"),
+        ("../../" + tmp_path.name, "is or holds the current folder"),
+        ("..", "is or holds the current folder"),
+        ("../link", "is a symbolic link, which a folder cannot replace"),
+        ("/", "is a mount point, which cannot be replaced"),
+    ):
+        assert run(folder, output=output) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_the_old_data_set_comes_back(tmp_path, monkeypatch):
+    """Where the new one cannot take the name."""
+    folder = raw(tmp_path / "raw", a=ROWS)
+    out = tmp_path / "made"
+    assert run(folder, output=out) == 0
+    real = Path.replace
+    failing = []
+
+    def replace(path, target):
+        if failing and Path(target).name == failing[0]:
+            failing.pop()
+            raise OSError("busy")
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    failing.append("made")
+    with (
+        pytest.raises(OSError, match=r"made: .*take this name \(busy\); .*is there again"),
+        appears_whole(out, overwrite=True),
+    ):
+        pass
+    assert stored(out, "user") == [5, 300, 0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "raw"]
+
+
+def test_a_full_disk(tmp_path):
+    with (
+        open("/dev/full", "wb") as stream,
+        pytest.raises(OSError, match="/dev/full could not be written: .*Is the disk full"),
+    ):
+        transcode_binary.put(stream, np.zeros(100_000))
 
 
 def test_killed_it_leaves_nothing_under_the_name(tmp_path, root):
@@ -476,7 +656,7 @@ def test_sparse_ids_are_pointed_out_and_unused_columns_named(tmp_path, capsys):
 
 CITIES = ["Rome", "Oslo", "Oslo", "", "Bern", "Rome", "Oslo", "a\tb\\", "Ärö", "zz"]
 TEXT_ROWS = "".join(f"1,2,3,{i},{city}\n" for i, city in enumerate(CITIES))
-TEST_ROWS = "0,2,3,4,Oslo\n0,2,3,4,Paris\n0,2,3,4,\n"
+TEST_ROWS = "0,2,3,4, Oslo \n0,2,3,4,Paris\n0,2,3,4,\n"
 
 
 def text_spec() -> dict:
@@ -489,7 +669,9 @@ def text_spec() -> dict:
 def test_texts_get_ids_by_falling_count(tmp_path, capsys):
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
     assert run(folder, "--categorify=city") == 0
-    assert "city: cardinality 7, vocabulary" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "city: cardinality 7, vocabulary; id 0 " in said
+    assert "unknown): 66.67% of test, 10.00% of train\n" in said
     # Oslo 3, Rome 2, then bytewise: Bern, "a<tab>b\", zz, "Ärö" (its first byte is 0xc3).
     out = tmp_path / "out"
     assert (out / "vocabulary/city.tsv").read_text() == (
@@ -501,6 +683,7 @@ def test_texts_get_ids_by_falling_count(tmp_path, capsys):
     assert (
         run(folder, "--categorify=city", "--frequency_threshold=2", output=tmp_path / "rare") == 0
     )
+    assert "66.67% of test, 50.00% of train\n" in capsys.readouterr().out
     assert stored(tmp_path / "rare", "city") == [2, 1, 1, 0, 0, 2, 1, 0, 0, 0]
     assert (
         run(folder, "--categorify=city", "--frequency_threshold=9", output=tmp_path / "none") == 0
@@ -513,25 +696,29 @@ def test_sparse_ids_and_lists_get_ids(tmp_path):
         {
             "click": [0, 1, 0],
             "c/d": [[2**60, -5], [2**60, 7], [None, 2**60]],
-            "e": ["x", "", None],
+            "e": ["x", " ", None],
+            "f": [7.0, None, 2.0**40],
         }
     )
-    spec = parquet_spec(**{"c/d": {"hotness": 2}, "e": {}})
+    spec = parquet_spec(**{"c/d": {"hotness": 2}, "e": {}, "f": {}})
     assert run(raw(tmp_path, spec, a=table), "--categorify=all") == 0
     out = tmp_path / "out"
     assert (out / "vocabulary/c%2Fd.tsv").read_text() == f"{2**60}\t3\n-5\t1\n7\t1\n"
     assert stored(out, "c/d") == [[1, 2], [1, 3], [0, 1]]
     assert stored(out, "e") == [1, 0, 0]
+    assert stored(out, "f") == [2, 0, 1]
 
 
 def test_texts_of_columns_that_have_none(tmp_path, capsys):
     folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [0.5]}))
     refused(
         capsys,
-        "'c': found a double in row 1 .*take text and whole numbers",
+        "'c': found 0.5 in row 1 .*a double is taken for an integer",
         folder,
         "--categorify=c",
     )
+    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [{"a": 1}]}))
+    refused(capsys, "'c': found a struct.*take text and whole numbers", folder, "--categorify=c")
     folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": pa.nulls(1)}))
     assert run(folder, "--categorify=c") == 0
     assert stored(tmp_path / "out", "c") == [0]
@@ -549,7 +736,12 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     new["source_spec"]["test"] = new["source_spec"].pop("train")
     del new["feature_spec"]["click"]
     later = raw(tmp_path / "later", new, a="Ärö,3,1,2\nOslo,77,1,2\nParis,3,1,2\na\tb\\,3,1,2\n")
+    capsys.readouterr()
     assert run(later, f"--vocabulary={known}") == 0
+    said = capsys.readouterr().out
+    assert (
+        "city: cardinality 7, vocabulary; id 0 (missing, rare or unknown): 25.00% of test" in said
+    )
     out = later / "out"
     assert stored(out, "city", "test") == [6, 1, 0, 4]
     assert stored(out, "user", "test")[0] == stored(known, "user")[3]
@@ -562,6 +754,8 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
 
     (known / "vocabulary/city.tsv").write_text("Oslo\t3\n")
     refused_again(capsys, "has 1 lines; cardinality 7 of feature 'city' needs 6", later, known)
+    (known / "vocabulary/city.tsv").write_text("a\t3\nOslo\t2\nb\t2\nOslo\t1\nc\t1\nd\t1\n")
+    refused_again(capsys, "city.tsv: has the value 'Oslo' on more than one line", later, known)
     (known / "vocabulary/city.tsv").write_text("Oslo\n")
     refused_again(capsys, "is no vocabulary; its lines are value, tab, count", later, known)
     (known / "vocabulary/city.tsv").unlink()
@@ -619,7 +813,7 @@ def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
 
 def test_looking_up_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "_ROWS", 3)
-    monkeypatch.setattr(transcode_rows, "_NARROWED_IDS", 3)
+    monkeypatch.setattr(transcode_binary, "_NARROWED_IDS", 3)
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
     assert run(folder, "--categorify=city") == 0
     assert stored(tmp_path / "out", "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]

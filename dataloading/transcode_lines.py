@@ -1,0 +1,73 @@
+"""CSV files as blocks of whole lines, of which each is a row.
+
+A quoted field ends on its line. Else a quotation mark that somebody forgot would take the rows up
+to the next one into one field, and nobody would miss them.
+"""
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Read at a time; a line must be shorter.
+_BLOCK_BYTES = 1 << 20
+
+
+def line_blocks(path: Path, where: str) -> Iterator[bytes]:
+    """The lines of a file, decompressed as its name says, some 1 MiB of whole lines at a time.
+
+    A line ends with `\\n`, `\\r\\n` or `\\r`, the last one perhaps with the file. A byte order mark
+    at the start is left out.
+
+    Args:
+        where: the file, as messages call it.
+
+    Raises:
+        ValueError: a line is too long.
+        OSError: the file cannot be decompressed.
+    """
+    rest, bare = b"", BYTE_ORDER_MARK
+    num_lines = 0
+    with pa.input_stream(str(path)) as stream:
+        while data := stream.read(_BLOCK_BYTES):
+            data = (rest + data).removeprefix(bare)
+            bare = b""
+            # What comes behind a \r at the very end may be its \n.
+            end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+            if not end and len(data) >= _BLOCK_BYTES:
+                raise ValueError(
+                    f"{where}: line {num_lines + 1} has {_BLOCK_BYTES} bytes or more; allowed: "
+                    "fewer. Is it a CSV file?"
+                )
+            if end:
+                num_lines += len(data[:end].splitlines())
+                yield data[:end]
+            rest = data[end:]
+    if rest:
+        yield rest
+
+
+def open_quote(block: bytes, delimiter: str) -> tuple[int, bytes] | None:
+    """The number, counted from 0, and the text of the first line on which a quoted field does not
+    end, or not with its quotation mark; None: there is none."""
+    if b'"' not in block:
+        return None
+    end = _well_quoted(delimiter).match(block).end()
+    if end == len(block):
+        return None
+    return len(block[:end].splitlines()), block[end:].splitlines()[0]
+
+
+@functools.cache
+def _well_quoted(delimiter: str) -> re.Pattern:
+    """Lines of fields that are quoted as a whole (`""` is a quotation mark there) or not at all.
+
+    Nothing is tried twice (`*+` and `++` do not give back), so the time is linear.
+    """
+    between = re.escape(delimiter.encode())
+    field = rb'(?:"[^"\r\n]*+(?:""[^"\r\n]*+)*+"|(?!")[^%b\r\n]*+)' % between
+    line = rb"%b(?:%b%b)*+" % (field, between, field)
+    return re.compile(rb"(?:%b(?:\r\n?|\n))*+(?:%b\Z)?+" % (line, line))
