@@ -75,7 +75,8 @@ def test_a_sample_is_near_the_truth(log, tmp_path, monkeypatch, threshold, zippe
     for i, (guess, real) in enumerate(zip(found.cardinalities, spec[0], strict=True)):
         assert guess <= 3 * real + 20 and real <= 3 * guess + 20, f"cat_{i}"
     assert found.data_bytes == pytest.approx(spec[1], rel=0.2)
-    assert (found.staging_bytes > 0.4 * size) == zipped  # a gzip file is unpacked while it is parsed
+    # A gzip file is unpacked while it is parsed.
+    assert (found.staging_bytes > 0.4 * size) == zipped
 
 
 def test_cut_lines_and_gzip_members(tmp_path, monkeypatch):
