@@ -168,7 +168,8 @@ class RecordChunk(StoredChunk):
     def _read_run(self, rows: slice) -> np.ndarray | Ragged:
         """The values of neighbouring rows."""
         start, pieces = rows.start, []
-        row_splits, num_values = np.zeros(rows.stop - start + 1, np.int32), 0
+        row_splits, num_values = _aligned(4 * (rows.stop - start + 1)).view(np.int32), 0
+        row_splits[0] = 0
         while start < rows.stop:
             record = int(self._record_of(start))
             self._verify(record)
@@ -186,9 +187,10 @@ class RecordChunk(StoredChunk):
             # is not a copy keeps its file open.
             size, begin = self.dtype.itemsize, int(self._begins[record])
             content = self._contents[self._files[record]]
-            pieces.append(content[begin + low * size : begin + high * size].copy())
+            pieces.append(content[begin + low * size : begin + high * size])
             start = stop
-        found = pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.uint8), *pieces])
+        found = _aligned(sum(map(len, pieces)))
+        np.concatenate([np.empty(0, np.uint8), *pieces], out=found)
         values = found.view(self.dtype)
         return Ragged(values, row_splits) if self.ragged else values
 
@@ -275,3 +277,10 @@ class RecordChunk(StoredChunk):
             f"{self._where}: feature '{self._chunk.features[0]}': {what} (row {row_in_file} of "
             f"file '{file}', both counted from 0)"
         )
+
+
+def _aligned(num_bytes: int) -> np.ndarray:
+    """uint8 [num_bytes] at an address that TensorFlow takes over without a copy."""
+    buffer = np.empty(num_bytes + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    return buffer[start : start + num_bytes]

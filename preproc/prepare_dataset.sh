@@ -73,6 +73,9 @@ if [ -f "$final_output_dir/feature_spec.yaml" ] && [[ " $* " != *" --overwrite "
   exit 0
 fi
 
+if [ "$platform" != local ] && [ -z "${SPARK_LOCAL_DIRS:-}" ] && [[ "$spark_output_path" == *,* ]]; then
+  stop "spark_output_path is '$spark_output_path', where Spark would read several folders; choose one without a comma"
+fi
 mkdir -p "$spark_output_path" "$(dirname "$final_output_dir")"
 case "$platform" in
 local)
@@ -82,7 +85,5 @@ local)
 CPU) runner=run_spark_cpu.sh ;;
 DGX2) runner=run_spark_gpu.sh ;;
 esac
-[ -n "${SPARK_LOCAL_DIRS:-}" ] || [[ "$spark_output_path" != *,* ]] ||
-  stop "spark_output_path is '$spark_output_path', where Spark would read several folders; choose one without a comma"
 export SPARK_LOCAL_DIRS="${SPARK_LOCAL_DIRS:-$spark_output_path}"
 exec "$preproc/$runner" "$download_dir" "$final_output_dir" "$threshold" "$@"
