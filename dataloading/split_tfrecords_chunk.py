@@ -167,9 +167,10 @@ class RecordChunk(StoredChunk):
 
     def _read_run(self, rows: slice) -> np.ndarray | Ragged:
         """The values of neighbouring rows."""
-        start, pieces = rows.start, []
+        start, size = rows.start, self.dtype.itemsize
         row_splits, num_values = _aligned(4 * (rows.stop - start + 1)).view(np.int32), 0
         row_splits[0] = 0
+        runs = []  # of each record: its number, first and last value + 1
         while start < rows.stop:
             record = int(self._record_of(start))
             self._verify(record)
@@ -180,17 +181,19 @@ class RecordChunk(StoredChunk):
                 low, high = int(splits[0]), int(splits[-1])
                 target = row_splits[start - rows.start + 1 : stop - rows.start + 1]
                 np.add(splits[1:], num_values - low, out=target, casting="unsafe")
-                num_values += high - low
             else:
                 low, high = (start - first) * self._width, (stop - first) * self._width
-            # Bytes are copied, because the numbers begin anywhere in a file; and here, because what
-            # is not a copy keeps its file open.
-            size, begin = self.dtype.itemsize, int(self._begins[record])
-            content = self._contents[self._files[record]]
-            pieces.append(content[begin + low * size : begin + high * size])
+            runs.append((record, low, high))
+            num_values += high - low
             start = stop
-        found = _aligned(sum(map(len, pieces)))
-        np.concatenate([np.empty(0, np.uint8), *pieces], out=found)
+        # Bytes are copied one by one, because the numbers begin anywhere in a file; and record by
+        # record, because what is not a copy keeps its file open.
+        found, end = _aligned(num_values * size), 0
+        for record, low, high in runs:
+            begin = int(self._begins[record])
+            part = self._contents[self._files[record]][begin + low * size : begin + high * size]
+            found[end : end + len(part)] = part
+            end += len(part)
         values = found.view(self.dtype)
         return Ragged(values, row_splits) if self.ragged else values
 
