@@ -150,7 +150,7 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
     assert "tensorflow-cpu" not in installed
 
 
-STAND_IN = """#!{python}
+STAND_IN = """
 # In place of Python with pip: says what it is asked to do, and makes a file where pip makes one.
 import os, pathlib, sys, tarfile
 args = sys.argv[1:]
@@ -176,7 +176,7 @@ if command == "download":
 if command == "wheel":
     source = pathlib.Path(args[-1], "horovod/common/gloo/gloo_controller.cc").read_text()
     mpi = "mpi" if "HOROVOD_WITH_MPI" in os.environ else "no mpi"
-    calls(f"build {{source}} {{mpi}} {{os.environ['HOROVOD_LOCAL_VERSION']}}")
+    calls(f"build {source} {mpi} {os.environ['HOROVOD_LOCAL_VERSION']}")
     if "STAND_IN_FAILS" in os.environ:
         sys.exit("error: the compiler says no")
     folder = pathlib.Path(args[args.index("--wheel-dir") + 1])
@@ -198,9 +198,9 @@ def set_up_horovod(clone, tmp_path):
     program(tools, "mpicxx", "")
     program(tools, "mpirun", "")
     (clone / ".venv/bin").mkdir(parents=True)
-    python = clone / ".venv/bin/python"
-    python.write_text(STAND_IN.format(python=sys.executable))
-    python.chmod(0o755)
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    # Not as the script's interpreter, whose path must not have a space.
+    program(clone / ".venv/bin", "python", f'exec "{sys.executable}" "{tmp_path}/stand_in.py" "$@"')
 
     def run(**env):
         (clone / "calls").unlink(missing_ok=True)
