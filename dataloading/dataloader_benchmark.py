@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dataloading.batch import RaggedIds
+from dataloading.command_line import exit_status
 from dataloading.feature_spec import TRAIN, FeatureSpec
 from dataloading.raw_binary import RawBinaryDataset
 from dataloading.row_dataset import RowDataset
@@ -136,15 +137,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 (130 for Ctrl-C) with a message."""
-    try:
-        print(benchmark(_parser().parse_args(argv)))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    return 0
+    flags = _parser().parse_args(argv)
+    return exit_status(lambda: print(benchmark(flags)))
 
 
 if __name__ == "__main__":

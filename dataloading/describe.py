@@ -9,6 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from dataloading.command_line import exit_status
 from dataloading.describe_columns import NumberFacts, chunk_facts
 from dataloading.describe_ids import IdFacts
 from dataloading.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
@@ -26,18 +27,15 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 for a whole data set, 1 for a broken one, 2 where there is none to
     describe."""
     flags = _parser().parse_args(argv)
-    try:
-        spec = FeatureSpec.from_yaml(Path(flags.directory) / flags.feature_spec)
-        spec = _as_stored(spec)
-        faults: list[str] = []
-        for mapping in spec.source_spec:
-            print("\n".join(describe_mapping(spec, mapping, faults)))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return exit_status(lambda: describe(Path(flags.directory) / flags.feature_spec))
+
+
+def describe(path: Path) -> int:
+    """Prints what is in the data set of a feature spec; returns 0 if it is whole, else 1."""
+    spec = _as_stored(FeatureSpec.from_yaml(path))
+    faults: list[str] = []
+    for mapping in spec.source_spec:
+        print("\n".join(describe_mapping(spec, mapping, faults)))
     if faults:
         print(f"broken: {len(faults)} faults", *faults, sep="\n  ")
         return BROKEN

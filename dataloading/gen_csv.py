@@ -21,6 +21,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from dataloading import spec_rules
+from dataloading.command_line import exit_status
 from dataloading.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
 from dataloading.output_folder import SPEC_FILE, appears_whole
 from dataloading.synthetic import rows_of_files
@@ -33,25 +34,22 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the files are there, 2 (130 for Ctrl-C) with a message
     otherwise."""
     flags = _parser().parse_args(argv)
-    try:
-        for name in ("size", "auto_cardinality"):
-            if getattr(flags, name) < 1:
-                raise ValueError(f"--{name} is {getattr(flags, name)}; allowed: 1 or more")
-        spec = RawSpec.from_yaml(flags.feature_spec_in)
-        generated = _spec_of_rows(spec, flags.auto_cardinality)
-        rows = {name: SyntheticRows(generated, name, flags.seed) for name in spec.sources}
-        with appears_whole(Path(flags.output)) as folder:
-            for mapping, chunks in spec.sources.items():
-                _write_mapping(folder, chunks, rows[mapping], flags.size)
-            shutil.copyfile(flags.feature_spec_in, folder / SPEC_FILE)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return 130
-    print(f"written: {flags.output}, {flags.size:,} rows each of {', '.join(spec.sources)}")
-    return 0
+    return exit_status(lambda: print(generate(flags)), "interrupted; nothing was written")
+
+
+def generate(flags: argparse.Namespace) -> str:
+    """Writes the files as the flags say; returns what was made, for people."""
+    for name in ("size", "auto_cardinality"):
+        if getattr(flags, name) < 1:
+            raise ValueError(f"--{name} is {getattr(flags, name)}; allowed: 1 or more")
+    spec = RawSpec.from_yaml(flags.feature_spec_in)
+    generated = _spec_of_rows(spec, flags.auto_cardinality)
+    rows = {name: SyntheticRows(generated, name, flags.seed) for name in spec.sources}
+    with appears_whole(Path(flags.output)) as folder:
+        for mapping, chunks in spec.sources.items():
+            _write_mapping(folder, chunks, rows[mapping], flags.size)
+        shutil.copyfile(flags.feature_spec_in, folder / SPEC_FILE)
+    return f"written: {flags.output}, {flags.size:,} rows each of {', '.join(spec.sources)}"
 
 
 def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:

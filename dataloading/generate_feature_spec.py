@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from dataloading.command_line import exit_status
 from dataloading.feature_spec import FeatureSpec
 from dataloading.synthetic import comma_separated
 from dataloading.synthetic_rows import DEFAULT_ALPHA, DEFAULT_NUM_NUMERICAL, synthetic_spec
@@ -36,20 +37,21 @@ _OWN_FLAGS = ("num_numerical", "cardinalities", "hotness", "alpha")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the file is there, 2 with a message otherwise."""
+    """Returns the exit status: 0 when the file is there, 2 (130 for Ctrl-C) with a message
+    otherwise."""
     flags = _parser().parse_args(argv)
-    try:
-        spec = generate(flags)
-        path = Path(flags.dst)
-        if path.exists():
-            raise ValueError(f"--dst {path} exists; remove it or choose another file")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        spec.to_yaml(path)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"written: {path}")
-    return 0
+    return exit_status(lambda: print(write(flags)))
+
+
+def write(flags: argparse.Namespace) -> str:
+    """Writes the spec that the flags describe; returns where, for people."""
+    spec = generate(flags)
+    path = Path(flags.dst)
+    if path.exists():
+        raise ValueError(f"--dst {path} exists; remove it or choose another file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    spec.to_yaml(path)
+    return f"written: {path}"
 
 
 def generate(flags: argparse.Namespace) -> FeatureSpec:

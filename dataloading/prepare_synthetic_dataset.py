@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from dataloading import spec_yaml
+from dataloading.command_line import exit_status
 from dataloading.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.output_folder import SPEC_FILE
 from dataloading.synthetic import write_dataset
@@ -23,29 +24,27 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
     otherwise."""
     flags = _parser().parse_args(argv)
-    try:
-        for name in ("train_batches", "valid_batches", "batch_size"):
-            number = getattr(flags, f"synthetic_dataset_{name}")
-            if number < 1:
-                raise ValueError(f"--synthetic_dataset_{name} is {number}; allowed: 1 or more")
-        written = prepare(
-            flags.feature_spec,
-            flags.synthetic_dataset_dir,
-            train_rows=flags.synthetic_dataset_train_batches * flags.synthetic_dataset_batch_size,
-            valid_rows=flags.synthetic_dataset_valid_batches * flags.synthetic_dataset_batch_size,
-            seed=flags.seed,
-        )
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return 130
+    return exit_status(lambda: print(run(flags)), "interrupted; nothing was written")
+
+
+def run(flags: argparse.Namespace) -> str:
+    """Writes the data set as the flags say; returns what was made, for people."""
+    for name in ("train_batches", "valid_batches", "batch_size"):
+        number = getattr(flags, f"synthetic_dataset_{name}")
+        if number < 1:
+            raise ValueError(f"--synthetic_dataset_{name} is {number}; allowed: 1 or more")
+    written = prepare(
+        flags.feature_spec,
+        flags.synthetic_dataset_dir,
+        train_rows=flags.synthetic_dataset_train_batches * flags.synthetic_dataset_batch_size,
+        valid_rows=flags.synthetic_dataset_valid_batches * flags.synthetic_dataset_batch_size,
+        seed=flags.seed,
+    )
+    lines = []
     for mapping in written.source_spec:
         facts = written.metadata[mapping]
-        print(f"{mapping}: {facts['rows']:,} rows, click rate {facts['click_rate']:.4f}")
-    print(f"written: {Path(flags.synthetic_dataset_dir) / SPEC_FILE}")
-    return 0
+        lines.append(f"{mapping}: {facts['rows']:,} rows, click rate {facts['click_rate']:.4f}")
+    return "\n".join([*lines, f"written: {Path(flags.synthetic_dataset_dir) / SPEC_FILE}"])
 
 
 def prepare(

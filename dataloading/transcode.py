@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from dataloading import spec_rules
+from dataloading.command_line import exit_status
 from dataloading.feature_spec import CATEGORICAL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.output_folder import (
     SPEC_FILE,
@@ -32,15 +33,8 @@ _SPARSE_FACTOR = 100
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
     otherwise."""
-    try:
-        print(run(_parser().parse_args(argv)))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written under --output", file=sys.stderr)
-        return 130
-    return 0
+    flags = _parser().parse_args(argv)
+    return exit_status(lambda: print(run(flags)), "interrupted; nothing was written under --output")
 
 
 def run(flags: argparse.Namespace) -> str:

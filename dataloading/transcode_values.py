@@ -65,13 +65,7 @@ def _decoded(column: pa.Array) -> pa.Array:
 def numericals(values: pa.Array, dtype: np.dtype) -> np.ndarray:
     """Finite numbers, rounded once to `dtype`, as float64 rounds to it."""
     _check_present(values, "write 0 or a mean for it")
-    if _is_text(values):
-        numbers = _converted(_trimmed(values), pa.float64(), "a number")
-    elif _is_number(values):
-        numbers = values.cast(pa.float64(), safe=False)
-    else:
-        raise BadValue(0, f"a {values.type}", "numericals are numbers: convert the column")
-    numbers = numbers.to_numpy(zero_copy_only=False)
+    numbers = _floats(values, "a number", "numericals are numbers")
     with np.errstate(over="ignore"):
         stored = numbers.astype(dtype)
     fits = np.abs(stored.astype(np.float64)) <= _LARGEST  # False for NaN
@@ -85,6 +79,17 @@ def numericals(values: pa.Array, dtype: np.dtype) -> np.ndarray:
                 rule += ", or give the feature 'dtype: float32' in the feature spec"
         raise BadValue(index, f"{numbers[index]:g}", rule)
     return stored
+
+
+def _floats(values: pa.Array, wanted: str, rule: str) -> np.ndarray:
+    """Texts or numbers as float64; `wanted` is what a text must be, `rule` what a column."""
+    if _is_text(values):
+        numbers = _converted(_trimmed(values), pa.float64(), wanted)
+    elif _is_number(values):
+        numbers = values.cast(pa.float64(), safe=False)
+    else:
+        raise BadValue(0, f"a {values.type}", f"{rule}: convert the column")
+    return numbers.to_numpy(zero_copy_only=False)
 
 
 def ids(values: pa.Array, cardinality: int | None) -> np.ndarray:
@@ -121,13 +126,7 @@ def ids(values: pa.Array, cardinality: int | None) -> np.ndarray:
 def labels(values: pa.Array, dtype: np.dtype) -> np.ndarray:
     """Labels, 0 or 1, as `dtype`."""
     _check_present(values, "rows without labels can only be predicted: leave the label out")
-    if _is_text(values):
-        numbers = _converted(_trimmed(values), pa.float64(), "0 or 1")
-    elif _is_number(values):
-        numbers = values.cast(pa.float64(), safe=False)
-    else:
-        raise BadValue(0, f"a {values.type}", "labels are 0 or 1: convert the column")
-    numbers = numbers.to_numpy(zero_copy_only=False)
+    numbers = _floats(values, "0 or 1", "labels are 0 or 1")
     bad = (numbers != 0) & (numbers != 1)
     if bad.any():
         index = np.argmax(bad)

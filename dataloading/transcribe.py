@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.command_line import exit_status
 from dataloading.failed_writes import names_file
 from dataloading.feature_spec import (
     CATEGORICAL_CHANNEL,
@@ -312,15 +313,11 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
     otherwise."""
-    try:
-        print(transcribe(_parser().parse_args(argv)))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written under --dst_dataset_path", file=sys.stderr)
-        return 130
-    return 0
+    flags = _parser().parse_args(argv)
+    return exit_status(
+        lambda: print(transcribe(flags)),
+        "interrupted; nothing was written under --dst_dataset_path",
+    )
 
 
 if __name__ == "__main__":
