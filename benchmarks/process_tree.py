@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
-_SAMPLE_S = 0.5  # between two looks at the memory, which cost 10 ms a gigabyte
+_SAMPLE_S = 0.5  # between two looks at the memory, each of which takes the kernel some work
 
 
 def run(command: list, beside: list[int] = ()) -> tuple[float, float]:
