@@ -76,6 +76,9 @@ def test_runs():
     assert sorted(positions[:4].tolist()) == [0, 1, 2, 3]
     assert sorted(positions[4:7].tolist()) == [4, 5, 6]
     assert positions[7:].tolist() == [7, 8, 9, 10, 11, 12]
+    # A day without rows has no run, and so does not change the others' permutations.
+    with_empty = tuple(split_by_day([4, 0, 3, 6]))
+    assert output_order("day_random", 5, with_empty, [4, 0, 3, 6]) == by_day
     # Half of the second day's rows are held out.
     splits = tuple(split_by_fraction(8, 0.25, 0.0))
     assert output_order("day_random", 0, splits, [4, 4]).runs == ((0, 4), (4, 6))
