@@ -21,7 +21,8 @@ DEFAULTS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    return loop.run("dcnv2", ranking.build, __doc__, DEFAULTS, argv, ranking.report_plan)
+    report_plan = ranking.report_plan
+    return loop.run("dcnv2", ranking.build, __doc__, DEFAULTS, argv, report_plan=report_plan)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 A recipe (`dlrm.py`, `dcnv2.py`) says what to train and calls `run`. `python main.py` is `dlrm.py`.
 """
 
+import math
 import os
 import sys
 import time
@@ -14,9 +15,10 @@ from typing import Any, NamedTuple
 import config as configuration
 from config import Config
 from dataloading.feature_spec import FeatureSpec
-from runtime import checkpoint, device, distributed, predictions, run_folder
+from runtime import affinity, checkpoint, device, distributed, predictions, run_folder
 from runtime.checkpoint.start import Start, find, set_up_flags
 from runtime.distributed import agreed
+from runtime.logging import LogNames
 from training import (
     Position,
     Stopped,
@@ -54,6 +56,9 @@ class Recipe(NamedTuple):
       facts: what is worth knowing of model and data, for the log.
       notes: what was chosen other than asked for, a sentence each.
       best_auc: gives the best AUC that any model can reach on `valid`, None where nobody knows.
+      loss_parts: of the values that `loss` names, those to report.
+      log_names: what the log calls values.
+      more_metrics: what `evaluator` yields beside the AUC and the log loss.
     """
 
     model: Any
@@ -66,6 +71,9 @@ class Recipe(NamedTuple):
     facts: Mapping[str, Any]
     notes: Sequence[str] = ()
     best_auc: Callable[[], float | None] = lambda: None
+    loss_parts: Sequence[str] = ()
+    log_names: LogNames = LogNames()
+    more_metrics: Sequence[str] = ()
 
 
 def run(
@@ -74,6 +82,8 @@ def run(
     doc: str,
     defaults: Mapping[str, Any] | None = None,
     argv: Sequence[str] | None = None,
+    *,
+    aliases: Mapping[str, str] | None = None,
     report_plan: Callable[[Config, FeatureSpec | None], str] | None = None,
 ) -> int:
     """Runs a recipe from its command line; returns the process's exit code.
@@ -84,16 +94,17 @@ def run(
       doc: text in front of the flags in `--help`.
       defaults: flags whose default differs.
       argv: the command line; the process's where not given.
+      aliases: other names of flags, and which they mean.
       report_plan: what `--plan_only` prints, from the flags and the feature spec.
     """
     argv = sys.argv if argv is None else argv
     # TensorFlow's own log below errors: start-up lines, and stack traces of what we report.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if {"--help", "-h", "-help"} & set(argv[1:]):
-        print(doc.strip() + "\n" + configuration.usage(defaults))
+        print(doc.strip() + "\n" + configuration.usage(recipe, defaults, aliases))
         return 0
     try:
-        config = configuration.parse(argv, recipe, defaults)
+        config = configuration.parse(argv, recipe, defaults, aliases)
         if config.distribution.plan_only:
             if report_plan is None:
                 raise ValueError(f"--plan_only: the recipe {recipe} has no plan")
@@ -172,6 +183,8 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
     seed = world.gather_objects(device.choose_seed(config.run.seed), "seed")[0]
     config = config.replace(seed=seed)
 
+    unbound = affinity.bind(config.run.affinity, world, config.run.cpu)
+
     # 2. Data and model.
     spec = agreed(world, lambda: load_feature_spec(config))
     spec_hash = spec.fingerprint() if spec else None
@@ -204,11 +217,14 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
     run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
     with agreed(
         world,
-        lambda: run_folder.open_log(config, defaults, run_dir, world, total_steps, position.step),
+        lambda: run_folder.open_log(
+            *(config, defaults, run_dir, world, total_steps, position.step, recipe.log_names),
+            (*recipe.loss_parts, *recipe.more_metrics),
+        ),
     ) as log:
         log.message(describe(recipe, place, config))
         note_flags(config, place, log)
-        for note in recipe.notes:
+        for note in (*([unbound] if unbound else []), *recipe.notes):
             log.message(f"note: {note}")
         if start.path is not None:
             log.message(describe_start(config, start.path, position, total_steps, changed))
@@ -315,7 +331,7 @@ def describe_start(config: Config, path: Path, position, total_steps, changed) -
 # Flags that may differ between processes: what they name is on each machine.
 _LOCAL_FLAGS = {
     *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path"),
-    *("inter_op_parallelism", "intra_op_parallelism"),
+    *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
 }
 
 
@@ -377,21 +393,23 @@ def predict(config: Config, recipe: Recipe, world, log) -> dict[str, float]:
 
 
 def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]:
-    """Throughput and latency of the restored model, and its metrics over all rows.
+    """Throughput and latency of the model, and the metrics of a restored one over all rows.
 
     A measurement is one batch in memory to its scores in memory. At least 100 batches are measured
-    after the warm-up, or --max_steps; the rows are read again as often as that needs.
+    after the warm-up, or --max_steps, or --benchmark_steps; the rows are read again as often as
+    that needs.
     """
     from nn.evaluator import Scorer
-    from runtime.timer import LatencyTimer
+    from runtime.timer import LatencyTimer, StepTimer
 
+    started = time.perf_counter()
     warmup = config.run.warmup_batches
-    measured = config.run.max_steps
+    measured = config.run.benchmark_steps if config.run.benchmark else config.run.max_steps
     if measured == -1:
         measured = max(100, recipe.valid.num_batches - warmup)
     # A short last batch has another latency: it is left out where there are full ones.
     full = max(1, recipe.valid.num_rows // config.run.valid_batch_size)
-    timer = LatencyTimer(warmup_steps=warmup)
+    timer, laps = LatencyTimer(warmup_steps=warmup), StepTimer(warmup_steps=warmup)
     scorer = Scorer(recipe.model)
     for number in range(warmup + measured):
         if number % full == 0:
@@ -400,7 +418,14 @@ def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]
         rows = rows_of_batch(recipe.valid, number % full, config.run.valid_batch_size)
         with timer.measure(rows):
             scorer.score(batch.inputs).numpy()
-    return {**timer.statistics(), **measure(recipe, log)}
+        laps.step(rows)
+        if (number + 1) % config.run.print_freq == 0 and not math.isnan(rate := laps.lap()):
+            log.log(number + 1, {"throughput": rate})
+    found = {**timer.statistics(), "elapsed_s": time.perf_counter() - started}
+    if not config.checkpoint.restore_checkpoint_path:
+        log.message("note: the model is untrained, without --restore_checkpoint_path: speed only")
+        return found
+    return found if config.run.benchmark else {**found, **measure(recipe, log)}
 
 
 if __name__ == "__main__":

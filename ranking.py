@@ -1,11 +1,11 @@
 """What DLRM and DCNv2 share: rows of numericals and ids, the ranking model over them, its plan."""
 
 import math
-import re
 
 from config import Config, meaning, parse_embedding_dims
 from dataloading import feature_spec as fs
 from main import Recipe
+from recipe_parts import evaluation_mapping, plan_of_tables
 
 # Generated rows over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_ROWS = 4_000_000
@@ -155,49 +155,16 @@ def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
 
 def make_plan(config: Config, spec: fs.FeatureSpec, world_size: int):
     """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints."""
-    from nn.embedding.plan import PlanError, Table, plan
-
-    wanted = config.distribution
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     dims = parse_embedding_dims(config.model.embedding_dim, len(features))
     rows = spec.cardinalities(fs.CATEGORICAL_CHANNEL)
-    optimizer = config.optimizer.sparse_optimizer
-    itemsize = {"float32": 4, "bfloat16": 2, "float16": 2}.get(wanted.exchange_dtype)
-
-    def size_bytes(gigabytes: float | None) -> int | None:
-        return None if gigabytes is None else round(gigabytes * 1e9)
-
-    try:
-        return plan(
-            [Table(*table) for table in zip(features, rows, dims, strict=True)],
-            world_size,
-            strategy=wanted.dist_strategy,
-            hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
-            column_slice_threshold=wanted.column_slice_threshold,
-            row_slice_threshold=wanted.row_slice_threshold,
-            data_parallel_threshold=wanted.data_parallel_threshold,
-            cpu_offloading_threshold_bytes=size_bytes(wanted.cpu_offloading_threshold_gb),
-            device_memory_bytes=size_bytes(wanted.plan_device_memory_gb),
-            host_memory_bytes=size_bytes(wanted.plan_host_memory_gb),
-            global_batch_size=config.run.batch_size,
-            state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
-            state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
-            exchange_itemsize=itemsize or (2 if config.run.amp else 4),
-            id_itemsize=8 if any(spec.dtype(name).itemsize > 4 for name in features) else 4,
-            dp_input=not wanted.model_parallel_input,
-        )
-    except PlanError as error:
-        raise ValueError(_with_flags(str(error))) from None
-
-
-def _with_flags(text: str) -> str:
-    """The planner's ways out in the words of the command line."""
-    text = re.sub(
-        r"host_memory_bytes=(\d+)",
-        lambda found: f"--plan_host_memory_gb {math.ceil(int(found[1]) / 1e7) / 100:g}",
-        text,
+    return plan_of_tables(
+        config,
+        list(zip(features, rows, dims, strict=True)),
+        world_size,
+        hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
+        wide_ids=any(spec.dtype(name).itemsize > 4 for name in features),
     )
-    return text.replace("cpu_offloading_threshold_bytes", "--cpu_offloading_threshold_gb")
 
 
 def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
@@ -262,19 +229,3 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
     recorded = spec.metadata.get(mapping)
     known = recorded.get("best_auc") if isinstance(recorded, dict) else None
     return train, valid, lambda: known
-
-
-def evaluation_mapping(wanted: str, mode: str, spec: fs.FeatureSpec) -> str:
-    """What `--eval_mapping auto` means: never the test rows while there are validation rows."""
-    if wanted != "auto":
-        return wanted
-    first, second = fs.VALIDATION, fs.TEST
-    if mode != "train":
-        first, second = second, first
-    if first not in spec.source_spec and second not in spec.source_spec:
-        way_out = ", or not at all with --evals_per_epoch 0" if mode == "train" else ""
-        raise ValueError(
-            f"{spec.origin}: source_spec has neither '{first}' nor '{second}' rows to evaluate on: "
-            f"evaluate on training rows with --eval_mapping train{way_out}"
-        )
-    return first if first in spec.source_spec else second

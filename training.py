@@ -51,9 +51,12 @@ class Position:
 
 
 def count_steps(config: Config, num_batches: int) -> int:
-    """Steps of the whole training."""
-    steps = config.run.epochs * num_batches
-    return steps if config.run.max_steps == -1 else min(steps, config.run.max_steps)
+    """Steps of the whole training; of a benchmark those that it asks for."""
+    run = config.run
+    if run.benchmark:
+        return run.warmup_batches + run.benchmark_steps
+    steps = run.epochs * num_batches
+    return steps if run.max_steps == -1 else min(steps, run.max_steps)
 
 
 def evaluation_batches(num_batches: int, evals_per_epoch: int) -> set[int]:
@@ -133,14 +136,20 @@ def train(
     from runtime.timer import StepTimer
 
     options, rows = config.run, recipe.train
-    trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale, world)
+    trainer = Trainer(
+        recipe.model, recipe.loss, recipe.groups, place.loss_scale, world, recipe.loss_parts
+    )
     at, begun, elapsed_before_s = position, position.step, position.elapsed_s
     if at.trainer:
         trainer.set_state(at.trainer)
     weights = training_weights(recipe)
+    evaluates = recipe.evaluator is not None
     evaluate_after = evaluation_batches(rows.num_batches, options.evals_per_epoch)
     note_schedule(config, log, total_steps)
-    timer = StepTimer(warmup_steps=min(10, max(0, total_steps - begun) // 2))
+    warmup_steps = min(10, max(0, total_steps - begun) // 2)
+    if options.benchmark:
+        warmup_steps = options.warmup_batches
+    timer = StepTimer(warmup_steps, epochs=log.epoch_lines or options.benchmark)
     profiler = Profiler(options, run_dir, world)
     good_step = at.trainer.get("seen_steps", begun)  # what came after was not reported yet
 
@@ -165,7 +174,7 @@ def train(
         if progress.step == good_step:
             return
         good_step = progress.step
-        line = {"loss": progress.loss, "learning_rate": progress.learning_rate}
+        line = {"loss": progress.loss, **progress.parts, "learning_rate": progress.learning_rate}
         if not math.isnan(rate := timer.lap()):  # NaN within the timer's warm-up
             line["throughput"] = rate
         if place.loss_scale != 1.0:
@@ -188,7 +197,8 @@ def train(
         if not metrics:  # given up, because a signal asks to stop
             return
         elapsed_s = elapsed_before_s + timer.elapsed_s
-        log.log(at.step, {**metrics, "elapsed_s": elapsed_s}, epoch=at.epoch)
+        if not (log.epoch_lines and epoch_ended()):
+            log.log(at.step, {**metrics, "elapsed_s": elapsed_s}, epoch=at.epoch)
         if recipe.evaluator.note:
             log.message(recipe.evaluator.note)
         at.evaluated_step, at.metrics = at.step, metrics
@@ -204,8 +214,18 @@ def train(
         best = at.best.get("best_auc", -1.0)
         return options.auc_threshold is not None and best >= options.auc_threshold
 
+    def epoch_ended() -> bool:
+        return at.row == rows.num_rows
+
+    def end_epoch() -> None:
+        """A line on the whole epoch, in logs that have them."""
+        if log.epoch_lines and epoch_ended() and not options.benchmark:
+            report()
+            metrics = at.metrics if at.evaluated_step == at.step else {}
+            log.end_epoch(at.epoch, at.step, {**timer.end_epoch(), **metrics})
+
     def evaluation_due() -> bool:
-        if not options.evals_per_epoch or at.evaluated_step == at.step or not at.step:
+        if not evaluates or at.evaluated_step == at.step or not at.step:
             return False
         batch = -(-at.row // options.batch_size)
         return batch in evaluate_after or at.step == total_steps
@@ -221,6 +241,7 @@ def train(
         """What is due between steps."""
         if evaluation_due() and not keeper.stopping:
             evaluate()
+        end_epoch()
         if keeper.due(at.step, at.step == total_steps or reached()):
             save()
 
@@ -234,7 +255,7 @@ def train(
         try:
             if evaluation_due():  # the run before was stopped before it was evaluated
                 evaluate()
-            for epoch in range(at.epoch, options.epochs):
+            for epoch in range(at.epoch, max(options.epochs, -(-total_steps // rows.num_batches))):
                 if at.step >= total_steps or reached() or keeper.stopping:
                     break
                 if at.epoch != epoch:
@@ -287,6 +308,7 @@ def train(
         **at.metrics,
         **at.best,
         "steps": at.step,
+        **(timer.end_epoch() if options.benchmark else {}),
         "throughput": timer.mean_throughput(),
         "elapsed_s": elapsed_before_s + timer.elapsed_s,
     }

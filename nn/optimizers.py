@@ -25,6 +25,8 @@ class Optimizer(tf.Module):
     Attributes:
       state: of each kind of state one variable a variable, as `slots` made them.
       by_row: the kinds that have one number a row.
+      weight_decay: share of a weight, times the learning rate, that a step takes away before it
+        moves the weight (Loshchilov and Hutter, 2019); of a table only from rows with a gradient.
       scalars: state that all variables share, by name.
     """
 
@@ -34,6 +36,7 @@ class Optimizer(tf.Module):
         self.state: dict[str, list[tf.Variable]] = {}
         self.by_row: set[str] = set()
         self.scalars: dict[str, tf.Variable] = {}
+        self.weight_decay = 0.0
 
     def slots(self, kind: str, initial: float = 0.0, by_row: bool = False) -> list[tf.Variable]:
         """One state variable a variable: of its shape, or [rows] with `by_row`, where it is."""
@@ -66,6 +69,8 @@ class Optimizer(tf.Module):
         for i, (variable, gradient) in enumerate(
             zip(self.variables_to_move, gradients, strict=True)
         ):
+            if self.weight_decay and gradient is not None:
+                self.decay(variable, gradient, learning_rate)
             if isinstance(gradient, tf.IndexedSlices):
                 self.apply_sparse(i, variable, gradient, learning_rate)
             elif gradient is not None and variable.shape.num_elements():
@@ -73,6 +78,15 @@ class Optimizer(tf.Module):
 
     def begin_step(self) -> None:
         """Called once a step, before the variables move."""
+
+    def decay(self, variable, gradient, learning_rate) -> None:
+        """Takes the weight decay from a variable, of a table from the rows with a gradient."""
+        kept = 1.0 - learning_rate * self.weight_decay
+        if isinstance(gradient, tf.IndexedSlices):
+            rows, _ = tf.unique(gradient.indices)
+            variable.scatter_update(tf.IndexedSlices(tf.gather(variable, rows) * kept, rows))
+        else:
+            variable.assign(variable * kept)
 
     def apply_dense(self, i, variable, gradient, learning_rate) -> None:
         """Moves variable number i along a dense gradient."""
@@ -149,6 +163,8 @@ class RowWiseAdagrad(Optimizer):
         for i, (variable, gradient) in enumerate(
             zip(self.variables_to_move, gradients, strict=True)
         ):
+            if self.weight_decay and gradient is not None:
+                self.decay(variable, gradient, learning_rate)
             if isinstance(gradient, tf.IndexedSlices):
                 gradient = sum_duplicates(gradient)
                 order = tf.argsort(gradient.indices)
@@ -201,6 +217,10 @@ class Adam(Optimizer):
         self.beta1_power = self.scalar("beta1_power", 1.0)
         self.beta2_power = self.scalar("beta2_power", 1.0)
 
+    def decay(self, variable, gradient, learning_rate):
+        """Of every row, as every row moves."""
+        variable.assign(variable * (1.0 - learning_rate * self.weight_decay))
+
     def begin_step(self):
         self.beta1_power.assign(self.beta1_power * self.beta1)
         self.beta2_power.assign(self.beta2_power * self.beta2)
@@ -239,6 +259,8 @@ class Adam(Optimizer):
 class LazyAdam(Adam):
     """Adam that leaves rows alone which do not occur in the batch; t counts all steps."""
 
+    decay = Optimizer.decay
+
     def apply_sparse(self, i, variable, gradient, learning_rate):
         gradient = sum_duplicates(gradient)
         rows, g = gradient.indices, gradient.values
@@ -259,6 +281,7 @@ def create(
     epsilon: float = 1e-7,
     initial_accumulator: float = 0.1,
     row_means=None,
+    weight_decay: float = 0.0,
 ) -> Optimizer:
     """Makes the optimizer of a flag's name. Raises ValueError for an unknown name."""
     adagrad = {"initial_accumulator": initial_accumulator, "epsilon": epsilon}
@@ -273,7 +296,9 @@ def create(
     if name not in kinds:
         raise ValueError(f"unknown optimizer {name!r}: choose one of {', '.join(kinds)}")
     kind, options = kinds[name]
-    return kind(variables, **options)
+    made = kind(variables, **options)
+    made.weight_decay = weight_decay
+    return made
 
 
 class OptimizerGroup(NamedTuple):
@@ -304,6 +329,7 @@ def create_groups(
             epsilon=options.epsilon,
             initial_accumulator=options.adagrad_initial_accumulator,
             row_means=row_means,
+            weight_decay=options.weight_decay,
         )
         schedule = WarmupPolynomialDecay(
             base,

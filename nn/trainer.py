@@ -16,6 +16,7 @@ class Progress(NamedTuple):
     Attributes:
       step: steps done in all.
       loss: mean loss of the steps since the last look; NaN if there were none.
+      parts: the means of the loss's parts, likewise.
       first_bad_step: number (from 1) of the first step with a non-finite loss, 0 if there is none.
       skipped_steps: steps in all whose gradients overflowed under loss scaling; not applied.
       learning_rate: that of the last step.
@@ -23,6 +24,7 @@ class Progress(NamedTuple):
 
     step: int
     loss: float
+    parts: Mapping[str, float]
     first_bad_step: int
     skipped_steps: int
     learning_rate: float
@@ -36,11 +38,13 @@ class Trainer:
 
     Args:
       model: the model.
-      loss: `loss(model, batch) -> (scalar, {name: value})`; its mean over ranks is minimised.
+      loss: `loss(model, batch) -> (scalar, {name: scalar})`; its mean over ranks is minimised. The
+        named ones are its parts, to be reported.
       groups: optimizers and their schedules; together they move all trained variables.
       loss_scale: factor on the loss for float16. Above 1, gradients are checked, and a step with a
         non-finite one is skipped and counted.
       world: the ranks; all call every method together.
+      loss_parts: names of the parts to report.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Trainer:
         groups: Sequence[OptimizerGroup],
         loss_scale: float = 1.0,
         world: World = World(),
+        loss_parts: Sequence[str] = (),
     ):
         self.world = world
         self.model = model
@@ -58,7 +63,10 @@ class Trainer:
         self.loss_scale = loss_scale
         self._variables = [v for g in self.groups for v in g.optimizer.variables_to_move]
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-        self._loss_sum = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self._part_names = tuple(loss_parts)
+        # Of the loss, and of its parts.
+        sums = [0.0] * (1 + len(self._part_names))
+        self._loss_sums = tf.Variable(sums, dtype=tf.float64, trainable=False)
         self._first_bad_step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._skipped_steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._seen_steps = 0
@@ -69,13 +77,13 @@ class Trainer:
         batch = iterator.get_next()
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._variables)
-            loss, _ = self.loss(self.model, batch)
+            loss, parts = self.loss(self.model, batch)
             # The sum of the ranks' gradients is then that of the mean of their losses.
             factor = self.loss_scale / self.world.size
             scaled = loss * factor if factor != 1.0 else loss
         gradients = tape.gradient(scaled, self._variables)
         gradients = sum_over_ranks(self.world, gradients, self._variables, "gradients")
-        self._record(loss)
+        self._record(loss, [parts[name] for name in self._part_names])
         if self.loss_scale == 1.0:
             self._apply(gradients)
         else:
@@ -88,11 +96,11 @@ class Trainer:
             tf.cond(finite, lambda: self._apply(gradients), lambda: None)
         self.step.assign_add(1)
 
-    def _record(self, loss: tf.Tensor) -> None:
+    def _record(self, loss: tf.Tensor, parts: Sequence[tf.Tensor]) -> None:
         bad = tf.logical_not(tf.math.is_finite(loss))
         first = tf.logical_and(bad, tf.equal(self._first_bad_step, 0))
         self._first_bad_step.assign(tf.where(first, self.step + 1, self._first_bad_step))
-        self._loss_sum.assign_add(tf.cast(loss, tf.float64))
+        self._loss_sums.assign_add([tf.cast(value, tf.float64) for value in (loss, *parts)])
 
     def _apply(self, gradients) -> None:
         position = 0
@@ -104,13 +112,15 @@ class Trainer:
     def progress(self) -> Progress:
         """Waits for the device and tells what happened since the last call."""
         state = self.state()
-        self._loss_sum.assign(0.0)
+        self._loss_sums.assign(tf.zeros_like(self._loss_sums))
         steps = state["step"] - self._seen_steps
         self._seen_steps = state["step"]
+        loss, *parts = (total / steps if steps else float("nan") for total in state["loss_sums"])
         rate = self.groups[0].learning_rate(tf.maximum(self.step - 1, 0)) if self.groups else 0.0
         return Progress(
             step=state["step"],
-            loss=state["loss_sum"] / steps if steps else float("nan"),
+            loss=loss,
+            parts=dict(zip(self._part_names, parts, strict=True)),
             first_bad_step=state["first_bad_step"],
             skipped_steps=state["skipped_steps"],
             learning_rate=float(rate),
@@ -121,7 +131,7 @@ class Trainer:
         waits for the device."""
         bad_step = int(self._first_bad_step.numpy())
         never = 2**62
-        (loss_sum,) = self.world.all_reduce([self._loss_sum.read_value()], "mean", "loss")
+        (loss_sums,) = self.world.all_reduce([self._loss_sums.read_value()], "mean", "loss")
         (first_bad,) = self.world.all_reduce(
             [tf.constant(bad_step or never, tf.int64)], "min", "first_bad_step"
         )
@@ -129,7 +139,7 @@ class Trainer:
         return {
             "step": int(self.step.numpy()),
             "skipped_steps": int(self._skipped_steps.numpy()),
-            "loss_sum": float(loss_sum),
+            "loss_sums": [float(total) for total in loss_sums],
             "seen_steps": self._seen_steps,
             "first_bad_step": 0 if first_bad == never else first_bad,
         }
@@ -138,7 +148,7 @@ class Trainer:
         """Goes on from where `state` was taken, on any number of ranks."""
         self.step.assign(state["step"])
         self._skipped_steps.assign(state["skipped_steps"])
-        self._loss_sum.assign(state["loss_sum"])
+        self._loss_sums.assign(state["loss_sums"])
         self._seen_steps = state["seen_steps"]
 
 

@@ -9,9 +9,29 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runtime.dlll import jsonable, open_dlll, plain
+
+
+class LogNames(NamedTuple):
+    """What a recipe's original calls values that this project calls otherwise, by kind of line.
+
+    Attributes:
+        step, epoch, summary: our name -> the name in lines of a step, of the end of an epoch, and
+            of the run.
+        epoch_lines: whether the end of an epoch has a line of its own, whose step is the epoch
+            alone.
+    """
+
+    step: Mapping[str, str] = {}
+    epoch: Mapping[str, str] = {}
+    summary: Mapping[str, str] = {}
+    epoch_lines: bool = False
+
+    def of(self, metric: str) -> list[str]:
+        """All names of a metric."""
+        return list(dict.fromkeys(kind.get(metric, metric) for kind in self[:3]))
 
 
 class RunLogger:
@@ -33,6 +53,7 @@ class RunLogger:
             unknown.
         initial_step: where a restored run starts.
         append: continue an existing file (a resumed run), with a parameter line of its own.
+        names: under which names values are written.
 
     Raises:
         ValueError: log_path or tensorboard_dir cannot be written.
@@ -49,8 +70,10 @@ class RunLogger:
         total_steps: int | None = None,
         initial_step: int = 0,
         append: bool = False,
+        names: LogNames = LogNames(),
     ):
         self._enabled = enabled
+        self._names = names
         self._total_steps, self._initial_step = total_steps, initial_step
         self._bar = self._file = self._tensorboard = None
         self._formats = {}
@@ -82,10 +105,12 @@ class RunLogger:
         if not self._enabled:
             return
         format = format and format.removeprefix(":")
-        self._formats[metric] = (unit, format)
         known = {"unit": unit, "format": format and f":{format}", **more}
-        if self._file:
-            self._file.metadata(metric, jsonable({k: v for k, v in known.items() if v is not None}))
+        for name in self._names.of(metric):
+            self._formats[name] = (None if unit == name else unit, format)
+            if self._file:
+                described = {k: v for k, v in known.items() if v is not None}
+                self._file.metadata(name, jsonable(described))
 
     def log(self, step: int, data: Mapping[str, Any], epoch: int | None = None):
         """Writes values that belong to a step.
@@ -102,10 +127,25 @@ class RunLogger:
         """
         if not self._enabled:
             return
+        data = _renamed(data, self._names.step)
         self._write(step if epoch is None else (epoch, step), data)
         total = f"/{self._total_steps}" if self._total_steps else ""
         epoch_text = "" if epoch is None else f"epoch {epoch} "
         self._say(f"{epoch_text}step {step}{total}  {self._readable(data)}")
+        self._write_scalars(step, data)
+
+    @property
+    def epoch_lines(self) -> bool:
+        """Whether this recipe's log has lines at the end of an epoch."""
+        return self._names.epoch_lines
+
+    def end_epoch(self, epoch: int, step: int, data: Mapping[str, Any]):
+        """Writes values that belong to a whole epoch; `step` is where it ended."""
+        if not self._enabled:
+            return
+        data = _renamed(data, self._names.epoch)
+        self._write((epoch,), data)
+        self._say(f"epoch {epoch} done  {self._readable(data)}")
         self._write_scalars(step, data)
 
     def summary(self, data: Mapping[str, Any]):
@@ -117,6 +157,7 @@ class RunLogger:
         """
         if not self._enabled:
             return
+        data = _renamed(data, self._names.summary)
         self._write((), data)
         self._summary_written = True
         self._close_bar()
@@ -199,6 +240,10 @@ class RunLogger:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _renamed(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in data.items()}
 
 
 def readable(value: Any, unit: str | None = None, format: str | None = None) -> str:

@@ -2,13 +2,13 @@
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from config import Config
 from runtime import device
-from runtime.logging import RunLogger
+from runtime.logging import LogNames, RunLogger
 
 
 def make_run_dir(config: Config) -> Path:
@@ -38,10 +38,17 @@ def open_log(
     world,
     total_steps: int | None,
     initial_step: int = 0,
+    names: LogNames = LogNames(),
+    metrics: Sequence[str] = (),
 ) -> RunLogger:
-    """The run's log with every flag as its first line; a resumed run goes on with the file."""
+    """The run's log with every flag as its first line; a resumed run goes on with the file.
+
+    Args:
+      names: what the recipe calls values.
+      metrics: losses and AUCs that only this recipe has.
+    """
     log = RunLogger(
-        config.run.log_path or run_dir / "log.json",
+        config.run.log_path or run_dir / config.run.log_filename,
         {"recipe": config.recipe, **config.flat(), **device.describe()},
         defaults={
             "recipe": config.recipe,
@@ -54,12 +61,13 @@ def open_log(
         total_steps=total_steps,
         initial_step=initial_step,
         append=initial_step > 0,
+        names=names,
     )
     log.metadata("throughput", unit="samples/s")
-    for name in ("auc", "best_auc", "best_reachable_auc", "log_loss", "loss"):
+    for name in ("auc", "best_auc", "best_reachable_auc", "log_loss", "loss", *metrics):
         log.metadata(name, format=".5f")
     for name in ("mean", "p50", "p90", "p95", "p99"):
         log.metadata(f"latency_{name}", unit="ms")
-    for name in ("elapsed_s", "time_to_auc_threshold_s"):
+    for name in ("elapsed_s", "epoch_s", "time_to_auc_threshold_s"):
         log.metadata(name, unit="s")
     return log

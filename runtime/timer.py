@@ -28,12 +28,18 @@ class StepTimer:
     Args:
         warmup_steps: steps that do not count, >= 0.
         clock: returns seconds and never goes back.
+        epochs: keep the time of each step for `end_epoch()`.
 
     Raises:
         ValueError: warmup_steps is negative.
     """
 
-    def __init__(self, warmup_steps: int = 10, clock: Callable[[], float] = time.perf_counter):
+    def __init__(
+        self,
+        warmup_steps: int = 10,
+        clock: Callable[[], float] = time.perf_counter,
+        epochs: bool = False,
+    ):
         if warmup_steps < 0:
             raise ValueError(f"StepTimer: warmup_steps must be at least 0, received {warmup_steps}")
         self._warmup_steps = warmup_steps
@@ -42,6 +48,8 @@ class StepTimer:
         self._steps = 0
         self._paused_s = 0.0
         self._pause_start = None
+        self._latencies = LatencyTimer(0, clock) if epochs else None
+        self._epoch_start = 0.0
         self._reset_counts()
 
     def _reset_counts(self):
@@ -70,7 +78,10 @@ class StepTimer:
             return
         self._samples += num_samples
         self._lap_samples += num_samples
-        self._last_step = self._active_s()
+        now = self._active_s()
+        if self._latencies is not None:
+            self._latencies.record(now - self._last_step, num_samples)
+        self._last_step = now
 
     def lap(self) -> float:
         """Samples per second since the last lap; NaN where no step counted."""
@@ -83,6 +94,19 @@ class StepTimer:
     def mean_throughput(self) -> float:
         """Samples per second from the end of the warm-up to the last step or lap; NaN for none."""
         return _rate(self._samples, self._last_step - self._mean_start)
+
+    def end_epoch(self) -> dict[str, float]:
+        """Of the steps since the last call: `throughput` and latencies as `LatencyTimer` has them,
+        without the warm-up, and `epoch_s`, the seconds of all without pauses. The latency of a step
+        is the time since the one before, where nothing waits for the device about its share of it.
+        """
+        now = self._active_s()
+        found = {"epoch_s": now - self._epoch_start}
+        if self._latencies.num_measurements:
+            found |= self._latencies.statistics()
+            del found["num_measurements"]
+        self._epoch_start, self._latencies = now, LatencyTimer(0, self._clock)
+        return found
 
     @contextmanager
     def paused(self):
@@ -133,6 +157,11 @@ class LatencyTimer:
         start = self._clock()
         yield
         self.record(self._clock() - start, num_samples)
+
+    @property
+    def num_measurements(self) -> int:
+        """Measurements so far, warm-up included."""
+        return len(self._durations_s)
 
     def record(self, duration_s: float, num_samples: int):
         """Records a time that was measured elsewhere."""

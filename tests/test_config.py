@@ -6,14 +6,22 @@ import re
 import pytest
 
 import config as configuration
+import flag_definitions
+import flag_rules
 from config import Config, parse, parse_embedding_dims, usage
 from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
+from sim import ALIASES as SIM_ALIASES
+from sim import DEFAULTS as SIM_DEFAULTS
 
 PATH = "--dataset_path=data"
 
 
 def read(*flags, **kwargs):
     return parse(["dlrm.py", PATH, *flags], "dlrm", **kwargs)
+
+
+def read_sim(*flags):
+    return parse(["sim.py", PATH, *flags], "sim", SIM_DEFAULTS, SIM_ALIASES)
 
 
 def test_defaults_are_those_of_the_published_recipe():
@@ -53,6 +61,101 @@ def test_a_recipe_changes_defaults_and_the_command_line_wins():
     assert config.optimizer.optimizer == "adam"
     assert config.model.interaction == "cross"
     assert config.optimizer.learning_rate == 3
+
+
+def test_sims_defaults_are_the_originals():
+    flat = read_sim().flat()
+    published = {
+        "model_type": "sim",
+        "embedding_dim": "16",
+        "stage_one_mlp_dims": (200,),
+        "stage_two_mlp_dims": (200, 80),
+        "aux_mlp_dims": (100, 50),
+        "feature_spec": "feature_spec.yaml",
+        "optimizer": "adam",
+        "weight_decay": 0,
+        "epochs": 3,
+        "dropout_rate": -1,
+        "amp": False,
+        "xla": False,
+        "drop_remainder": False,
+        "disable_cache": False,
+        "repeat_count": 0,
+        "prefetch_test_size": 2,
+        "long_seq_length": 90,
+        "prebatch_train_size": 0,
+        "prebatch_test_size": 0,
+        "log_filename": "log.json",
+        "save_checkpoint_path": None,
+        "mode": "train",
+        "benchmark": False,
+        "benchmark_steps": 200,
+        "affinity": "socket_unique_interleaved",
+        "num_parallel_calls": None,
+        # By other names there: global_batch_size, lr, prefetch_train_size, results_dir,
+        # benchmark_warmup_steps, load_checkpoint_path.
+        "batch_size": 131072,
+        "valid_batch_size": 131072,
+        "learning_rate": 0.01,
+        "prefetch_batches": 10,
+        "run_dir": "/tmp/sim",
+        "warmup_batches": 20,
+        "restore_checkpoint_path": None,
+        "seed": None,
+    }
+    assert {name: flat[name] for name in published} == published
+    assert not {"interaction", "synthetic_dataset_alpha", "top_mlp_dims"} & set(flat)
+
+
+def test_other_names_of_flags():
+    config = parse(
+        ["sim.py", "--dataset_dir=d", "--lr", "0.5", "-global_batch_size=8", "--results_dir=r"],
+        *("sim", SIM_DEFAULTS, SIM_ALIASES),
+    )
+    assert (config.data.dataset_path, config.optimizer.learning_rate) == ("d", 0.5)
+    assert (config.run.batch_size, config.run.valid_batch_size, config.run.run_dir) == (8, 8, "r")
+    assert {"dataset_path", "learning_rate", "batch_size", "run_dir"} == config.given
+    assert read_sim("--batch_size=8", "--valid_batch_size=4").run.valid_batch_size == 4
+    assert "--learning_rate (also --lr)" in usage("sim", SIM_DEFAULTS, SIM_ALIASES)
+    assert set(SIM_ALIASES.values()) <= set(config.flat())
+
+
+def test_a_recipe_has_its_own_flags_only():
+    with pytest.raises(ValueError, match="Unknown command line flag 'model_type'"):
+        read("--model_type=sim")
+    with pytest.raises(ValueError, match="Unknown command line flag 'interaction'"):
+        read_sim("--interaction=dot")
+    assert "--interaction" not in usage("sim", SIM_DEFAULTS)
+    assert "--gsu" not in usage("dlrm")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--lr=1", "--learning_rate=2"], "--lr and --learning_rate are one flag"),
+        (["--dropout_rate=1"], r"--dropout_rate is a share in \[0, 1\), or -1 for none, got 1"),
+        (["--dropout_rate=-0.5"], "--dropout_rate is a share"),
+        (["--benchmark", "--mode=eval", "--load_checkpoint_path=c"], "--benchmark measures --mode"),
+        (["--benchmark", "--save_checkpoint_path=c"], "leave --save_checkpoint_path out"),
+        (["--benchmark", "--max_steps=3"], "--benchmark has --benchmark_steps steps"),
+        (["--benchmark_steps=3"], "--benchmark_steps is only read with --benchmark"),
+        (["--model_type=din", "--gsu=hard"], "--gsu is only read with --model_type sim"),
+        (["--model_type=din", "--aux_mlp_dims=4"], "only read with --model_type sim or dien"),
+        (["--din_attention=unit"], "--din_attention is only read with --model_type din"),
+        (["--log_path=a", "--log_filename=b"], "--log_path and --log_filename both name"),
+        (["--dataset_path="], "holds the feature spec$"),
+        (["--mode=eval"], "--mode eval needs a trained model"),
+    ],
+)
+def test_bad_flags_of_sim(flags, message):
+    with pytest.raises(ValueError, match=message):
+        read_sim(*flags)
+
+
+def test_speed_can_be_measured_without_a_checkpoint():
+    assert read_sim("--mode=inference").run.mode == "inference"
+    with pytest.raises(ValueError, match="--mode inference needs a trained model"):
+        read("--mode=inference")
 
 
 def test_defaults_of_flags_that_do_not_exist():
@@ -107,11 +210,14 @@ def test_synthetic_rows_need_no_path_unless_they_imitate_a_data_set():
 
 
 def test_flags_that_need_others_exist():
-    flags = set(read().flat())
-    for names, needed, _ in configuration._NEEDS:
+    flags = {
+        *read().flat(),
+        *parse(["sim.py", PATH], "sim", SIM_DEFAULTS, SIM_ALIASES).flat(),
+    }
+    for names, needed, _ in flag_rules._NEEDS:
         assert set(names) <= flags
         assert {f.removeprefix("--") for f in re.findall(r"--\w+", needed)} <= flags
-    assert flags >= configuration._TRAINING_ONLY
+    assert flags >= flag_rules._TRAINING_ONLY
 
 
 def test_eval_can_be_appended_to_the_command_that_trained():
@@ -130,7 +236,7 @@ def test_replace_checks_again():
 
 
 def test_help_names_every_flag_with_the_recipes_default():
-    text = usage(DCNV2_DEFAULTS)
+    text = usage("dcnv2", DCNV2_DEFAULTS)
     for name in read().flat():
         assert f"--{name}" in text
     assert "--optimizer sgd|adagrad|adam" in text
@@ -141,7 +247,8 @@ def test_every_flag_is_read_by_something(root):
     """A flag that nothing reads is a bug. A read is `config.<section>.<flag>`, or `<name>.<flag>`
     of a name that stands for a section. What config.py checks does not count, unless a section's
     property is computed from it."""
-    names = {"data": "data", "run": "run", "wanted": "distribution", "options": None}  # None: any
+    names = {name: name for name in ("data", "run", "sequence")}
+    names |= {"wanted": "distribution", "options": None}  # None: any
     read_flags = set()
     for path in [*root.glob("*.py"), *root.glob("runtime/**/*.py"), *root.glob("nn/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -150,18 +257,18 @@ def test_every_flag_is_read_by_something(root):
             owner = node.value
             if path.name == "config.py":
                 if isinstance(owner, ast.Name) and owner.id == "self":
-                    read_flags |= {(section, node.attr) for section in configuration.SECTIONS}
+                    read_flags |= {(section, node.attr) for section in flag_definitions.SECTIONS}
                 continue
             if isinstance(owner, ast.Attribute) and owner.attr == "_options":
-                read_flags |= {(section, node.attr) for section in configuration.SECTIONS}
-            elif isinstance(owner, ast.Attribute) and owner.attr in configuration.SECTIONS:
+                read_flags |= {(section, node.attr) for section in flag_definitions.SECTIONS}
+            elif isinstance(owner, ast.Attribute) and owner.attr in flag_definitions.SECTIONS:
                 read_flags.add((owner.attr, node.attr))
             elif isinstance(owner, ast.Name) and owner.id in names:
-                sections = [names[owner.id]] if names[owner.id] else configuration.SECTIONS
+                sections = [names[owner.id]] if names[owner.id] else flag_definitions.SECTIONS
                 read_flags |= {(section, node.attr) for section in sections}
     flags = {
         (name, field.name)
-        for name, section in configuration.SECTIONS.items()
+        for name, section in flag_definitions.SECTIONS.items()
         for field in dataclasses.fields(section)
     }
     assert flags - read_flags == set()

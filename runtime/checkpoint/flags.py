@@ -11,6 +11,7 @@ _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
 # What a resumed training must have in common with the one that it continues.
 _SAME_TRAINING = {
     *("dataset_type", "shuffle", "shuffle_window_rows", "batch_size", "seed"),
+    *("drop_remainder", "repeat_count"),
     *("optimizer", "embedding_optimizer", "embedding_trainable"),
 }
 
@@ -20,7 +21,9 @@ _OWN = {
     *("run_dir", "log_path", "tensorboard_dir", "profiler_start_step", "profiler_steps"),
     *("profiled_rank", "run_eagerly", "tfdata_debug", "cpu", "inter_op_parallelism"),
     *("intra_op_parallelism", "prefetch_batches", "warmup_batches", "rank_timeout_s"),
-    *("plan_only", "plan_world_size"),
+    *("plan_only", "plan_world_size", "affinity", "log_filename", "benchmark", "benchmark_steps"),
+    *("num_parallel_calls", "prefetch_test_size", "disable_cache"),
+    *("prebatch_train_size", "prebatch_test_size"),
 }
 
 

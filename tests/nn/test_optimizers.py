@@ -129,3 +129,39 @@ def test_every_dense_name_has_a_sparse_counterpart(dense):
     assert type(of_tables.optimizer) is type(optimizers.create(options.sparse_optimizer, []))
     late = tf.constant(10_000, tf.int64)
     assert [float(g.learning_rate(late)) for g in (of_dense, of_tables)] == [3.0, 2.0]
+
+
+def test_weight_decay_by_hand():
+    """Decoupled: w (1 - lr * decay), then the step; rows without a gradient stay."""
+    kept = 1 - 0.5 * 0.1
+    for gradient in (slices(*SPARSE), tf.constant(DENSE, tf.float32)):
+        expected = START * kept - 0.5 * DENSE
+        if isinstance(gradient, tf.IndexedSlices):
+            expected[0] = START[0]
+        np.testing.assert_allclose(moved("sgd", gradient, weight_decay=0.1), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "row_0"), [("lazy_adam", 1), ("adam", 0.95)])
+def test_adams_weight_decay_follows_the_rows_that_it_moves(name, row_0):
+    after = moved(name, slices(*SPARSE), weight_decay=0.1)
+    np.testing.assert_allclose(after[0], START[0] * row_0, rtol=1e-6)
+    # A first step of Adam is the learning rate in the direction of the gradient.
+    np.testing.assert_allclose(after[1], START[1] * 0.95 - 0.5, rtol=1e-4)
+
+
+def test_rowwise_adagrads_weight_decay_with_means_of_other_ranks():
+    def means(variables, rows, sums):
+        return [total / 2 for total in sums]
+
+    plain, decayed = (
+        moved("rowwise_adagrad", slices(*SPARSE), row_means=means, weight_decay=decay)
+        for decay in (0.0, 0.1)
+    )
+    np.testing.assert_allclose(decayed[1:], plain[1:] - START[1:] * 0.05, rtol=1e-5)
+    np.testing.assert_allclose(decayed[0], START[0])
+
+
+def test_the_flag_reaches_both_optimizers():
+    options = OptimizerConfig(optimizer="adam", weight_decay=0.25)
+    groups = optimizers.create_groups(options, [variable()], [variable()])
+    assert [group.optimizer.weight_decay for group in groups] == [0.25, 0.25]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from runtime.logging import RunLogger, readable
+from runtime.logging import LogNames, RunLogger, readable
 
 
 def _lines(path):
@@ -51,6 +51,29 @@ def test_the_file_has_the_lines_of_dllogger(tmp_path):
         ("LOG", "MESSAGE", {"message": "no GPU is visible: training on the CPU"}),
         ("LOG", [], {"best_auc": 0.75}),
     ]
+
+
+def test_the_names_of_another_recipe(tmp_path, capsys):
+    names = LogNames(
+        step={"loss": "total_loss", "rate": "samples/s"},
+        summary={"auc": "test_auc"},
+        epoch_lines=True,
+    )
+    assert not RunLogger(None, {}).epoch_lines
+    with RunLogger(tmp_path / "log", {}, names=names) as log:
+        assert log.epoch_lines
+        log.metadata("rate", unit="rows/s")
+        log.log(7, {"loss": 0.5, "rate": 2.0}, epoch=1)
+        log.end_epoch(1, 9, {"rate": 3.0})
+        log.summary({"auc": 0.75})
+    lines = _lines(tmp_path / "log")[1:]
+    assert [line["metric"] for line in lines[:2]] == ["samples/s", "rate"]
+    assert [(line["step"], line["data"]) for line in lines[2:]] == [
+        ([1, 7], {"total_loss": 0.5, "samples/s": 2.0}),
+        ([1], {"rate": 3.0}),
+        ([], {"test_auc": 0.75}),
+    ]
+    assert "epoch 1 done  rate 3 rows/s" in capsys.readouterr().out
 
 
 def test_a_line_byte_by_byte(tmp_path):

@@ -142,3 +142,21 @@ def test_latency_without_a_measurement_after_the_warm_up():
 def test_negative_warm_up(make):
     with pytest.raises(ValueError, match="warmup_steps must be at least 0, received -1"):
         make(warmup_steps=-1)
+
+
+def test_an_epochs_own_statistics():
+    now = 0.0
+    timer = StepTimer(warmup_steps=1, clock=lambda: now, epochs=True)
+    for duration_s in (5, 1, 3):  # the first is warm-up
+        now += duration_s
+        timer.step(10)
+    first = timer.end_epoch()
+    assert first["epoch_s"] == 9 and first["throughput"] == pytest.approx(20 / 4)
+    assert first["latency_mean"] == pytest.approx(2000)
+    with timer.paused():
+        now += 100
+    now += 2
+    timer.step(10)
+    second = timer.end_epoch()
+    assert second["epoch_s"] == 2 and second["latency_p99"] == pytest.approx(2000)
+    assert timer.end_epoch() == {"epoch_s": 0}

@@ -1,0 +1,95 @@
+import itertools
+import os
+import subprocess
+import sys
+
+import pytest
+
+from runtime.affinity import Core, bind, choose, gpu_sockets, sockets_of_ranks, topology
+from runtime.distributed import World
+
+# Two sockets of four cores with two threads each: threads n and n + 8 share a core.
+BOX = [Core(n, n % 8 // 4, n % 4) for n in range(16)]
+FOUR_RANKS = [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "of_ranks"),
+    [
+        ("socket", [[0, 1, 2, 3, 8, 9, 10, 11]] * 2 + [[4, 5, 6, 7, 12, 13, 14, 15]] * 2),
+        ("socket_single", [[0, 8], [0, 8], [4, 12], [4, 12]]),
+        ("socket_single_unique", [[0, 8], [1, 9], [4, 12], [5, 13]]),
+        (
+            "socket_unique_interleaved",
+            [[0, 2, 8, 10], [1, 3, 9, 11], [4, 6, 12, 14], [5, 7, 13, 15]],
+        ),
+        (
+            "socket_unique_continuous",
+            [[0, 1, 8, 9], [2, 3, 10, 11], [4, 5, 12, 13], [6, 7, 14, 15]],
+        ),
+    ],
+)
+def test_cores_of_four_ranks_on_two_sockets(mode, of_ranks):
+    assert [choose(mode, BOX, rank, FOUR_RANKS) for rank in range(4)] == of_ranks
+
+
+@pytest.mark.parametrize("mode", ["socket_unique_interleaved", "socket_unique_continuous"])
+def test_shares_cover_a_socket_and_do_not_overlap(mode):
+    shares = [choose(mode, BOX, rank, [1] * 3) for rank in range(3)]
+    assert sorted(itertools.chain(*shares)) == [4, 5, 6, 7, 12, 13, 14, 15]
+
+
+def test_more_processes_than_cores_share():
+    two = [Core(0, 0, 0), Core(1, 0, 1)]
+    shares = [choose("socket_unique_interleaved", two, rank, [0] * 3) for rank in range(3)]
+    assert shares == [[0], [1], [0]]
+
+
+def test_sockets_of_processes():
+    assert sockets_of_ranks(BOX, [1, 0], 2) == [1, 0]  # each GPU's own
+    assert sockets_of_ranks(BOX, [1], 3) == [1, 1, 1]
+    assert sockets_of_ranks(BOX, [5], 1) == [0]  # a socket that may not be used
+    assert sockets_of_ranks(BOX, [], 4) == FOUR_RANKS
+    assert sockets_of_ranks(BOX, [], 1) is None  # without GPUs one process uses both
+
+
+def test_what_linux_says(tmp_path):
+    for number, socket, core in ((0, 0, 3), (5, 1, 2)):
+        folder = tmp_path / f"cpu{number}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text(f"{socket}\n")
+        (folder / "core_id").write_text(f"{core}\n")
+    assert topology([0, 5], tmp_path) == [Core(0, 0, 3), Core(5, 1, 2)]
+    assert topology([7], tmp_path) == [Core(7, 0, 7)]
+    driver, buses = tmp_path / "gpus", tmp_path / "devices"
+    assert gpu_sockets(driver, buses) == []
+    for name, node in (("0000:65:00.0", "1"), ("0000:1A:00.0", "-1")):
+        (driver / name).mkdir(parents=True)
+        (buses / name.lower()).mkdir(parents=True)
+        (buses / name.lower() / "numa_node").write_text(node)
+    assert gpu_sockets(driver, buses) == [0, 1]
+
+
+def test_a_process_and_its_threads_are_bound():
+    """In a process of its own: this one keeps its cores."""
+    code = (
+        "import os, threading, time; from runtime import affinity; from runtime.distributed import "
+        "World; threading.Thread(target=time.sleep, args=(1,), daemon=True).start(); "
+        "assert affinity.bind('socket_single', World(), cpu=True) is None; "
+        "print(*{tuple(os.sched_getaffinity(int(t))) for t in os.listdir('/proc/self/task')})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first = topology(sorted(os.sched_getaffinity(0)))
+    assert done.stdout.strip() == str(tuple(choose("socket_single", first, 0, [first[0].socket])))
+
+
+def test_processes_that_were_bound_already_stay_as_they_are(monkeypatch):
+    before = os.sched_getaffinity(0)
+
+    class Two(World):
+        def gather_objects(self, value, name="objects"):
+            return [value, [value[0], [99]]]
+
+    assert "bound them already" in bind("socket_single", Two(local_size=2))
+    assert bind("disabled", None) is None
+    assert os.sched_getaffinity(0) == before
