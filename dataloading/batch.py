@@ -33,9 +33,30 @@ class Inputs(NamedTuple):
     categorical: tuple
 
 
+class SequenceInputs(NamedTuple):
+    """Inputs of a sequence model, `batch` rows; one tensor per feature in the order of its channel.
+
+    int64 where the cardinality needs it and int32 otherwise. Histories are right-aligned: the most
+    recent item is at the last position, and zeros stand in front where there are fewer. The
+    features of `target`, `positive` and `negative` with the same number are ids of one kind.
+
+    user: `[batch, 1]` each; may be empty.
+    target: the item that the row asks about, `[batch, 1]` each.
+    positive: the items of the user's history, `[batch, history_length]` each.
+    negative: as many items that were drawn at random, of the same shapes; empty where the loader
+        was told not to read them.
+    """
+
+    user: tuple
+    target: tuple
+    positive: tuple
+    negative: tuple
+
+
 class Batch(NamedTuple):
     """Rows of one step; `batch` is the same on all ranks.
 
+    inputs: `SequenceInputs` from a loader of histories.
     labels: float32 `[batch, 1]`; None from a loader without labels (rows to predict).
     weights: float32 `[batch, 1]`; 0.0 for padding that evens out the ranks, and for a real row
         `batch * world_size / real rows of the global batch`: 1.0 where nothing is padded. So the
@@ -44,6 +65,6 @@ class Batch(NamedTuple):
         `weights > 0`.
     """
 
-    inputs: Inputs
+    inputs: Inputs | SequenceInputs
     labels: Any
     weights: Any

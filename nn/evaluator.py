@@ -91,3 +91,28 @@ class ClickEvaluator:
         if self._curve is not None:
             fpr, tpr = self._curve()
             plots.draw("roc_curve", folder / "roc.png", fpr=fpr, tpr=tpr, auc=metrics["auc"])
+
+
+class TrainingRowsToo:
+    """Metrics over held-out rows, and as "train_auc" and "train_loss" those over training rows.
+
+    Args:
+      held_out, training: `ClickEvaluator` of either.
+    """
+
+    def __init__(self, held_out: ClickEvaluator, training: ClickEvaluator):
+        self._held_out, self._training = held_out, training
+        self.draw = held_out.draw
+
+    @property
+    def note(self) -> str:
+        """What the reader must know of the metrics over held-out rows."""
+        return self._held_out.note
+
+    def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
+        """As `ClickEvaluator.evaluate`, which comes first."""
+        found = dict(self._held_out.evaluate(stopped))
+        again = dict(self._training.evaluate(stopped)) if found else {}
+        if again:
+            found |= {"train_auc": again["auc"], "train_loss": again["log_loss"]}
+            yield from found.items()

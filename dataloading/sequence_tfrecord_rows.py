@@ -1,0 +1,98 @@
+"""Decoded rows of histories in memory: all of them, or those of the records that were used last."""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from dataloading.ragged import ranges
+from dataloading.sequence_tfrecord_decode import Column, decode
+from dataloading.sequence_tfrecord_files import RecordFiles
+
+# Decoded at a time, so that TensorFlow's int64 numbers take little memory beside the rows.
+_ROWS_AT_A_TIME = 16_384
+
+
+class DecodedRows:
+    """Rows by their number, from a buffer of decoded records.
+
+    The buffer is virtual memory until it is filled. Safe for several threads.
+
+    Args:
+        columns: what is decoded; other features of the records are skipped.
+        num_kept: records that the buffer has room for, 1 or more. Where that are all, each is
+            decoded once; else the one that was used longest ago makes room.
+    """
+
+    def __init__(self, files: RecordFiles, columns: Sequence[Column], num_kept: int):
+        self._files, self._columns = files, columns
+        self._num_kept = min(num_kept, files.num_records)
+        self._arrays = [
+            np.empty((self._num_kept * files.prebatch, column.width), column.dtype)
+            for column in columns
+        ]
+        # Slots of the buffer, `prebatch` rows each: which one has a record, and the other way.
+        self._slot_of = np.full(files.num_records, -1, np.int64)
+        self._record_in = np.full(self._num_kept, -1, np.int64)
+        self._last_use = np.zeros(self._num_kept, np.int64)
+        self._num_uses = self._num_used = 0  # so far; of the slots, the first so many
+        self._lock = threading.Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the buffer when it is full."""
+        return sum(array.nbytes for array in self._arrays)
+
+    def take(self, rows: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:
+        """A copy of some columns, by their numbers, `[len(rows), width]` each.
+
+        Raises:
+            ValueError: a row, or another one of its record, breaks a rule.
+        """
+        record = self._files.record_of(rows)
+        needed = np.unique(record)
+        if len(needed) > self._num_kept:
+            half = len(rows) // 2
+            parts = [self.take(part, wanted) for part in (rows[:half], rows[half:])]
+            return [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
+        with self._lock:
+            self._load(needed)
+            place = self._slot_of[record] * self._files.prebatch
+            place += rows - self._files.first_rows[record]
+            return [self._arrays[number].take(place, axis=0) for number in wanted]
+
+    def _load(self, needed: np.ndarray) -> None:
+        """Sees to it that the buffer has these records."""
+        self._num_uses += 1
+        slots = self._slot_of[needed]
+        self._last_use[slots[slots >= 0]] = self._num_uses
+        missing = needed[slots < 0]
+        if self._num_used + len(missing) <= self._num_kept:
+            free = np.arange(self._num_used, self._num_used + len(missing))
+        else:
+            # Empty slots have the lowest use, 0, and those that are needed now the highest.
+            free = np.argsort(self._last_use, kind="stable")[: len(missing)]
+        self._num_used = min(self._num_used + len(missing), self._num_kept)
+        step = max(1, _ROWS_AT_A_TIME // self._files.prebatch)
+        for start in range(0, len(missing), step):
+            self._fill(missing[start : start + step], free[start : start + step])
+
+    def _fill(self, records: np.ndarray, slots: np.ndarray) -> None:
+        """Decodes records into slots, whose records are given up."""
+        files = self._files
+        first_rows = files.first_rows[records]
+        num_rows = files.first_rows[records + 1] - first_rows
+
+        def locate(number, row):
+            return files.place(int(records[number]), row)
+
+        decoded = decode(files.contents(records), num_rows, self._columns, locate)
+        replaced = self._record_in[slots]
+        self._slot_of[replaced[replaced >= 0]] = -1
+        self._record_in[slots] = -1
+        places = ranges(slots * files.prebatch, num_rows)
+        for array, values in zip(self._arrays, decoded, strict=True):
+            array[places] = values
+        self._slot_of[records] = slots
+        self._record_in[slots] = records
+        self._last_use[slots] = self._num_uses

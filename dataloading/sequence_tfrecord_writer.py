@@ -1,0 +1,179 @@
+"""Writes data sets of histories as TFRecords: the files of each mapping and the feature spec.
+
+<mapping>.tfrecord             one record a row, or a prebatch of rows
+remainder_<mapping>.tfrecord   with prebatches: one record of the rows that fill none
+feature_spec.yaml              which names the files and, in its metadata, the prebatches
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dataloading.failed_writes import names_file
+from dataloading.feature_spec import LABEL_CHANNEL, FeatureSpec
+from dataloading.output_folder import SPEC_FILE, appears_whole
+from dataloading.sequence_tfrecord_channels import (
+    CHUNK_TYPE,
+    NEGATIVE_CHANNEL,
+    POSITIVE_CHANNEL,
+    TARGET_CHANNEL,
+    USER_CHANNEL,
+    sequence_channels,
+)
+from dataloading.sequence_tfrecord_encode import encode
+
+# Encoded at a time where records hold single rows: a few MB, which stay in the processor's caches.
+_ROWS_AT_A_TIME = 2048
+
+
+def sequence_spec(
+    *,
+    label: str,
+    user: Mapping[str, int],
+    target: Mapping[str, int],
+    positive: Sequence[str],
+    negative: Sequence[str],
+    history_length: int,
+    prebatch_sizes: Mapping[str, int],
+) -> FeatureSpec:
+    """The feature spec of a data set of histories, with the file names of `writes_data_set`.
+
+    Args:
+        user, target: names of the features -> their cardinalities.
+        positive, negative: names of the features that correspond to those of `target`.
+        history_length: steps of each history.
+        prebatch_sizes: name of each mapping -> rows of a prebatch, 0 for records of single rows.
+
+    Raises:
+        ValueError: the features do not fit together, or a number is out of range.
+    """
+    features = {label: {"dtype": "bool"}}
+    for name, cardinality in [*user.items(), *target.items()]:
+        features[name] = {"dtype": "int64", "cardinality": cardinality}
+    for history in (positive, negative):
+        for name, cardinality in zip(history, target.values(), strict=True):
+            features[name] = {
+                "dtype": "int64",
+                "cardinality": cardinality,
+                "dimensions": [history_length],
+            }
+    sources, metadata = {}, {}
+    for mapping, size in prebatch_sizes.items():
+        if size < 0:
+            raise ValueError(f"prebatch size of mapping '{mapping}' is {size}; allowed: 0 or more")
+        files = [f"{mapping}.tfrecord"] + [f"remainder_{mapping}.tfrecord"] * (size > 1)
+        sources[mapping] = [{"type": CHUNK_TYPE, "features": list(features), "files": files}]
+        metadata[f"prebatch_{mapping}_size"] = size
+    spec = FeatureSpec(
+        features,
+        sources,
+        {
+            LABEL_CHANNEL: [label],
+            USER_CHANNEL: list(user),
+            TARGET_CHANNEL: list(target),
+            POSITIVE_CHANNEL: list(positive),
+            NEGATIVE_CHANNEL: list(negative),
+        },
+        metadata,
+    )
+    sequence_channels(spec, tuple(prebatch_sizes))
+    return spec
+
+
+@contextlib.contextmanager
+def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "MappingWriter"]]:
+    """A writer for each mapping; the data set is there, whole, when the block ends well.
+
+    Args:
+        directory: new or empty.
+        spec: of `sequence_spec`.
+
+    Raises:
+        ValueError: `directory` is there and not empty.
+        OSError: a file could not be written.
+    """
+    with appears_whole(directory) as partial:
+        writers = {mapping: MappingWriter(partial, spec, mapping) for mapping in spec.source_spec}
+        try:
+            yield writers
+            for writer in writers.values():
+                writer.finish()
+        finally:
+            for writer in writers.values():
+                writer.close()
+        spec.to_yaml(partial / SPEC_FILE)
+
+
+class MappingWriter:
+    """The files of one mapping; at most a prebatch of rows waits in memory.
+
+    Attributes:
+        num_rows: that were added.
+    """
+
+    def __init__(self, directory: Path, spec: FeatureSpec, mapping: str):
+        (chunk,) = spec.source_spec[mapping]
+        self.num_rows = 0
+        self._features = chunk.features
+        self._path, *self._remainder = [directory / file for file in chunk.files]
+        self._prebatch = spec.metadata[f"prebatch_{mapping}_size"]
+        self._waiting, self._num_waiting = [], 0  # pieces of a prebatch
+        with names_file(self._path):
+            self._stream = self._path.open("wb")
+
+    def add(self, arrays: Sequence[np.ndarray]) -> None:
+        """Appends rows: whole numbers `[rows, values]`, 0 or more, of each feature of the chunk.
+
+        Raises:
+            OSError: the file could not be written.
+        """
+        count = len(arrays[0])
+        self.num_rows += count
+        start = 0
+        while start < count:
+            room = self._prebatch - self._num_waiting if self._remainder else _ROWS_AT_A_TIME
+            stop = min(count, start + room)
+            piece = [array[start:stop] for array in arrays]
+            start = stop
+            if not self._remainder:
+                self._write(self._stream, self._path, piece)
+                continue
+            self._waiting.append(piece)
+            self._num_waiting += len(piece[0])
+            if self._num_waiting == self._prebatch:
+                self._write(self._stream, self._path, self._waiting_rows())
+
+    def _waiting_rows(self) -> list[np.ndarray]:
+        """As one record: `[1, rows * values]` each."""
+        columns = zip(*self._waiting, strict=True)
+        rows = [np.concatenate(pieces).reshape(1, -1) for pieces in columns]
+        self._waiting, self._num_waiting = [], 0
+        return rows
+
+    def _write(self, stream, path: Path, arrays: Sequence[np.ndarray]) -> None:
+        with names_file(path):
+            stream.write(encode(dict(zip(self._features, arrays, strict=True))))
+
+    def finish(self) -> None:
+        """Writes what is left.
+
+        Raises:
+            OSError: a file could not be written.
+        """
+        with names_file(self._path):
+            self._stream.close()
+        for path in self._remainder:
+            with names_file(path), path.open("wb") as stream:
+                if self._waiting:
+                    self._write(stream, path, self._waiting_rows())
+
+    def close(self) -> None:
+        """Closes the file, however the writing ended.
+
+        Raises:
+            OSError: what was left in memory could not be written.
+        """
+        with names_file(self._path):
+            self._stream.close()

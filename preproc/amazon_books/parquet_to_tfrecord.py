@@ -1,0 +1,164 @@
+"""Prepared Parquet rows of histories -> TFRecords and their feature spec.
+
+python -m preproc.amazon_books.parquet_to_tfrecord --amazon_dataset_path parquet \\
+    --tfrecord_output_dir data --prebatch_train_size 4096 --prebatch_test_size 4096
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from dataloading.feature_spec import TEST, TRAIN, VALIDATION
+from dataloading.sequence_tfrecord_writer import MappingWriter, sequence_spec, writes_data_set
+from preproc.amazon_books import INTERRUPTED, USER_ERROR
+from preproc.amazon_books.prepared_rows import Cut, Layout, parquet_files, read_layout, read_rows
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags; those of the original have its names and defaults."""
+    flags = argparse.ArgumentParser(
+        prog="python -m preproc.amazon_books.parquet_to_tfrecord",
+        description=__doc__.splitlines()[0],
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    flags.add_argument(
+        "--amazon_dataset_path",
+        "--dataset_path",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the Parquet data set: metadata.json, train/part.0.parquet, ..., test/..., and "
+        "validation/... if it is there",
+    )
+    flags.add_argument(
+        "--tfrecord_output_dir",
+        "--output_dir",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="where the data set goes, new or empty; it is there when it is whole",
+    )
+    for split, which in (("train", "training"), ("test", "test and validation")):
+        flags.add_argument(
+            f"--prebatch_{split}_size",
+            type=int,
+            default=0,
+            metavar="ROWS",
+            help=f"rows of a record of the {which} data; the rows that fill none are in a file "
+            f"remainder_{split}.tfrecord. 0: each row is a record",
+        )
+    flags.add_argument(
+        "--number_of_user_features", type=int, default=1, metavar="N", help="columns of users"
+    )
+    flags.add_argument(
+        "--number_of_item_features",
+        type=int,
+        default=2,
+        metavar="N",
+        help="columns of the target item, and of each history",
+    )
+    flags.add_argument(
+        "--max_seq_len",
+        type=int,
+        default=100,
+        metavar="N",
+        help="items of a history: shorter ones get zeros in front, of longer ones the last so many "
+        "are kept",
+    )
+    flags.add_argument(
+        "--metadata_file", default="metadata.json", metavar="NAME", help="file with cardinalities"
+    )
+    for split in (TRAIN, TEST, VALIDATION):
+        flags.add_argument(
+            f"--{split}_dir", default=split, metavar="NAME", help=f"folder of the {split} rows"
+        )
+    return flags
+
+
+def convert(options: argparse.Namespace) -> None:
+    """Writes the data set.
+
+    Raises:
+        ValueError: a flag, a file or a row is not allowed.
+        OSError: a file could not be read or written.
+    """
+    _check(options)
+    source = options.amazon_dataset_path
+    folders = {TRAIN: source / options.train_dir, TEST: source / options.test_dir}
+    if (source / options.validation_dir).exists():
+        folders[VALIDATION] = source / options.validation_dir
+    files = {mapping: parquet_files(folder) for mapping, folder in folders.items()}
+    layout = read_layout(
+        files[TRAIN][0],
+        source / options.metadata_file,
+        options.number_of_user_features,
+        options.number_of_item_features,
+        options.max_seq_len,
+    )
+    spec = sequence_spec(
+        label=layout.label,
+        user=layout.user,
+        target=layout.target,
+        positive=layout.positive,
+        negative=layout.negative,
+        history_length=layout.history_length,
+        prebatch_sizes={
+            mapping: options.prebatch_train_size if mapping == TRAIN else options.prebatch_test_size
+            for mapping in files
+        },
+    )
+    with writes_data_set(options.tfrecord_output_dir, spec) as writers:
+        for mapping, writer in writers.items():
+            _convert_split(mapping, files[mapping], layout, writer)
+
+
+def _check(options: argparse.Namespace) -> None:
+    least = {
+        "prebatch_train_size": 0,
+        "prebatch_test_size": 0,
+        "number_of_user_features": 0,
+        "number_of_item_features": 1,
+        "max_seq_len": 1,
+    }
+    for name, bound in least.items():
+        value = getattr(options, name)
+        if value < bound:
+            raise ValueError(f"--{name} must be {bound} or more, found {value}")
+
+
+def _convert_split(mapping: str, files: list[Path], layout: Layout, writer: MappingWriter) -> None:
+    started, cut = time.monotonic(), Cut()
+    for file in files:
+        for arrays in read_rows(file, layout, cut):
+            writer.add(arrays)
+    if not writer.num_rows:
+        raise ValueError(f"{files[0].parent} has no rows; a split must have some")
+    longer = ""
+    if cut.num_histories:
+        longer = (
+            f"; of {cut.num_histories:,} histories, which were longer than --max_seq_len "
+            f"{layout.history_length}, the last part was kept"
+        )
+    elapsed_s = time.monotonic() - started
+    print(f"{mapping}: {writer.num_rows:,} rows in {elapsed_s:.1f} s{longer}", flush=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
+    otherwise."""
+    options = parser().parse_args(argv)
+    try:
+        convert(options)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted; nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

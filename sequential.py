@@ -1,0 +1,223 @@
+"""What the sequential recipe composes: histories from TFRecords, SIM, DIEN or DIN over them."""
+
+import math
+import os
+
+from config import Config
+from dataloading import feature_spec as fs
+from dataloading.sequence_tfrecord_channels import SequenceChannels, sequence_channels
+from main import Recipe
+from recipe_parts import evaluation_mapping, plan_of_tables
+from runtime.logging import LogNames
+
+# What a checkpoint must remember to build the model again.
+SHAPE_FLAGS = (
+    *("model_type", "stage_one_mlp_dims", "stage_two_mlp_dims", "aux_mlp_dims"),
+    *("long_seq_length", "gsu", "gsu_top_k", "din_attention"),
+)
+
+
+def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
+    """The sequential model, its rows, losses, optimizers and evaluator."""
+    from nn.evaluator import ClickEvaluator, TrainingRowsToo
+    from nn.optimizers import create_groups
+    from nn.sequence.config import embedding_tables
+    from nn.sequence.loss import sequence_loss
+    from nn.sequence.model import SequenceModel
+
+    channels = sequence_channels(spec, with_labels=config.run.mode != "predict")
+    shape = model_config(config, spec, channels)
+    exchange_dtype = config.distribution.exchange_dtype
+    model = SequenceModel(
+        shape,
+        seed=config.run.seed,
+        dtype=device.policy,
+        world=world,
+        plan=make_plan(config, spec, shape, world.size),
+        exchange_dtype=None if exchange_dtype == "auto" else exchange_dtype,
+        embedding_trainable=config.model.embedding_trainable,
+    )
+    train, again, valid, mapping = open_rows(config, spec, world, shape.num_negatives > 0)
+    evaluator = None
+    measures = config.run.mode != "train" or not config.run.benchmark
+    if valid and config.run.mode != "predict" and measures:
+        evaluator = ClickEvaluator(model, valid, config.run.auc_thresholds, world)
+        if again:
+            evaluator = TrainingRowsToo(
+                evaluator, ClickEvaluator(model, again, config.run.auc_thresholds, world)
+            )
+    of_model = {name: getattr(config.sequence, name) for name in SHAPE_FLAGS}
+    return Recipe(
+        model=model,
+        train=train,
+        valid=valid,
+        loss=sequence_loss,
+        groups=create_groups(
+            config.optimizer,
+            model.dense_variables,
+            model.table_variables,
+            model.embedding.row_means(),
+        ),
+        evaluator=evaluator,
+        model_flags={"embedding_dim": config.model.embedding_dim, **of_model},
+        facts={
+            "model": config.sequence.model_type,
+            **({"training_rows": train.num_rows} if train else {}),
+            **({"evaluation_rows": valid.num_rows} if valid else {}),
+            "tables": len(embedding_tables(shape)),
+            "history": shape.history_length,
+            "parameters": sum(math.prod(weight.shape) for weight in model.weights_to_save()),
+        },
+        notes=memory_notes(train, config.data.disable_cache),
+        loss_parts=loss_parts(shape),
+        log_names=log_names(config.run.mode, mapping),
+        more_metrics=("train_auc", "train_loss"),
+    )
+
+
+def memory_notes(train, disabled: bool) -> list[str]:
+    """What the reader must know of the memory that training rows take."""
+    if train is None or disabled:
+        return []
+    gib = train.cache_bytes / 2**30
+    if train.cached:
+        return [f"decoded training rows stay in memory, {gib:.2f} GiB in each process"]
+    return [
+        f"decoded training rows would take {gib:.1f} GiB in each process: they are decoded anew in "
+        "each epoch"
+    ]
+
+
+def loss_parts(shape) -> list[str]:
+    """Names of the losses that a model has (nn/sequence/loss.py), which the log shows."""
+    names = ["classification_loss"]
+    if shape.num_negatives:
+        names.append("dien_aux_loss")
+    if (shape.model_type, shape.gsu) == ("sim", "soft"):
+        names.append("gsu_loss")
+    return names
+
+
+def log_names(mode: str, mapping: str | None) -> LogNames:
+    """The original's names of what this project logs.
+
+    Args:
+      mode: `--mode`.
+      mapping: the rows that are evaluated on; None where there are none.
+    """
+    rows = {"auc": f"{mapping}_auc", "log_loss": f"{mapping}_loss"} if mapping else {}
+    elapsed = "time_to_train" if mode == "train" else "time"
+    return LogNames(
+        step={"loss": "total_loss", "throughput": "samples/s", **rows},
+        epoch={"epoch_s": "time", **rows},
+        summary={"elapsed_s": elapsed, **rows},
+        epoch_lines=True,
+    )
+
+
+def model_config(config: Config, spec: fs.FeatureSpec, channels: SequenceChannels):
+    """The model's sizes, `nn.sequence.config.SequenceConfig`, from the flags and the data set."""
+    from nn.sequence.config import SequenceConfig
+
+    sequence = config.sequence
+    if not config.model.embedding_dim.strip().isdigit():
+        raise ValueError(
+            "--embedding_dim of a sequential model is one integer, got "
+            f"{config.model.embedding_dim!r}: the vectors of an item are compared with each other"
+        )
+    long = sequence.long_seq_length
+    if sequence.model_type == "sim" and long >= channels.history_length:
+        raise ValueError(
+            f"--long_seq_length {long} leaves nothing for the short history: {spec.origin} has "
+            f"histories of {channels.history_length}; give less, or use --model_type dien"
+        )
+    return SequenceConfig(
+        model_type=sequence.model_type,
+        user_features=channels.user,
+        user_cardinalities=tuple(map(spec.cardinality, channels.user)),
+        item_features=channels.target,
+        item_cardinalities=tuple(map(spec.cardinality, channels.target)),
+        embedding_dim=int(config.model.embedding_dim),
+        history_length=channels.history_length,
+        long_seq_length=long,
+        stage_one_mlp_dims=sequence.stage_one_mlp_dims,
+        stage_two_mlp_dims=sequence.stage_two_mlp_dims,
+        aux_mlp_dims=sequence.aux_mlp_dims,
+        top_k=sequence.gsu_top_k,
+        gsu=sequence.gsu,
+        attention=sequence.din_attention,
+        dropout_rate=max(0.0, sequence.dropout_rate),
+    )
+
+
+def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
+    """Who would hold which slice of which table on `--plan_world_size` processes."""
+    shape = model_config(config, spec, sequence_channels(spec))
+    return make_plan(config, spec, shape, config.distribution.plan_world_size).report()
+
+
+def make_plan(config: Config, spec: fs.FeatureSpec, shape, world_size: int):
+    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints."""
+    from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
+
+    features = feature_table_map(shape)
+    cardinalities = shape.user_cardinalities + shape.item_cardinalities
+    return plan_of_tables(
+        config,
+        embedding_tables(shape),
+        world_size,
+        hotness=hotnesses(shape),
+        wide_ids=max(cardinalities) > 2**31,
+        input_table_map=features,
+        combined=[False] * len(features),
+    )
+
+
+def open_rows(config: Config, spec: fs.FeatureSpec, world, with_negatives: bool):
+    """(training rows, the same to evaluate on, rows to evaluate on, their mapping), or None each.
+
+    Args:
+      with_negatives: whether training needs negative histories.
+    """
+    from dataloading.sequence_tfrecord import SequenceTFRecordDataset
+
+    data, run = config.data, config.run
+    share = {
+        "rank": world.rank,
+        "world_size": world.size,
+        "parallel_reads": data.num_parallel_calls or max(2, len(os.sched_getaffinity(0)) // 2),
+    }
+
+    def opened(mapping: str, batch_size: int, *, with_negatives: bool = False, **settings):
+        of_training = mapping == fs.TRAIN
+        return SequenceTFRecordDataset(
+            spec,
+            mapping,
+            batch_size,
+            with_negatives=with_negatives,
+            prebatch_size=(data.prebatch_train_size if of_training else data.prebatch_test_size)
+            or None,
+            **{"cache": not data.disable_cache, **share, **settings},
+        )
+
+    train = again = None
+    if run.mode == "train":
+        train = opened(
+            fs.TRAIN,
+            run.batch_size,
+            with_negatives=with_negatives,
+            shuffle=data.shuffle,
+            seed=run.seed,
+            prefetch_batches=data.prefetch_batches,
+            drop_remainder=data.drop_remainder,
+            repeat_count=data.repeat_count,
+        )
+        if run.benchmark or not run.evals_per_epoch:
+            return train, None, None, None
+    evaluation = {"prefetch_batches": data.prefetch_test_size}
+    mapping = evaluation_mapping(data.eval_mapping, run.mode, spec)
+    valid = opened(mapping, run.valid_batch_size, with_labels=run.mode != "predict", **evaluation)
+    if run.mode == "train" and run.evaluate_training_rows and mapping != fs.TRAIN:
+        # In memory they are for training, there with negatives and in another order.
+        again = opened(fs.TRAIN, run.valid_batch_size, cache=False, **evaluation)
+    return train, again, valid, mapping

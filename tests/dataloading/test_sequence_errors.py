@@ -1,0 +1,238 @@
+"""What data sets of histories are refused for, by the spec, when opened, and when read."""
+
+import copy
+import re
+
+import pytest
+import tensorflow as tf
+
+from dataloading.feature_spec import FeatureSpec
+from dataloading.sequence_tfrecord import SequenceTFRecordDataset
+from dataloading.sequence_tfrecord_channels import sequence_channels
+from tests.dataloading.test_sequence_tfrecord import (
+    CHANNELS,
+    FEATURES,
+    LENGTH,
+    example,
+    framed,
+    rows_of,
+    spec_of,
+    stored,
+    write,
+)
+
+
+def changed(feature: str, **keys) -> dict:
+    features = copy.deepcopy(FEATURES)
+    features[feature] |= keys
+    return {"feature_spec": features}
+
+
+def channels(**lists) -> dict:
+    return {"channel_spec": CHANNELS | lists}
+
+
+def test_the_channels(tmp_path):
+    found = sequence_channels(spec_of(tmp_path), ("train",))
+    assert (found.label, found.user, found.target) == (("label",), ("user",), ("item", "cat"))
+    assert found.positive == ("item_pos", "cat_pos")
+    assert found.negative == ("item_neg", "cat_neg") and found.history_length == LENGTH
+    without = sequence_channels(spec_of(tmp_path), with_labels=False, with_negatives=False)
+    assert without.label == () and without.negative == found.negative
+    assert sequence_channels(spec_of(tmp_path, **channels(user_features=[]))).user == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (channels(positive_history=["item_pos"]), "'positive_history' has 1 features (item_pos) "),
+        (channels(negative_history=["item_neg"]), "'negative_history' has 1 features (item_neg) "),
+        (
+            channels(target_item_features=[], positive_history=[], negative_history=[]),
+            "'positive_history' has 0 features () and channel 'target_item_features' has 0",
+        ),
+        (
+            channels(negative_history=["cat_neg", "item_neg"]),
+            "'cat_neg' of channel 'negative_history' has cardinality 9 and feature 'item' of",
+        ),
+        (
+            changed("cat_pos", cardinality=8),
+            "'cat_pos' of channel 'positive_history' has cardinality 8 and feature 'cat' of",
+        ),
+        (
+            changed("cat_neg", dimensions=[5]),
+            "'cat_neg' has 5 values per row and feature 'item_pos' has 4; allowed: the same dimen",
+        ),
+        (changed("user", hotness=2), "'user' of channel 'user_features' has 2 values per row"),
+        (changed("item", dimensions=[3]), "'item' of channel 'target_item_features' has 3 values"),
+    ],
+)
+def test_channels_that_do_not_fit(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        sequence_channels(spec_of(tmp_path, **changes))
+
+
+def test_an_id_without_a_cardinality(tmp_path):
+    features = copy.deepcopy(FEATURES)
+    del features["item_pos"]["cardinality"]
+    with pytest.raises(ValueError, match="feature 'item_pos': cardinality is missing; the feat"):
+        sequence_channels(spec_of(tmp_path, feature_spec=features))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("split_binary", "chunk 0: type 'csv'; a sequence model reads tfrecord"),
+        ("tfrecord", "mapping 'train' has 2 chunks; a sequence model reads one, whose records"),
+    ],
+)
+def test_chunks_of_other_formats(tmp_path, kind, message):
+    names = list(FEATURES)
+    types = ["csv"] if kind != "tfrecord" else ["tfrecord", "tfrecord"]
+    parts = [names] if len(types) == 1 else [names[:1], names[1:]]
+    chunks = [
+        {"type": type, "features": part, "files": [f"{part[0]}.x"]}
+        for type, part in zip(types, parts, strict=True)
+    ]
+    with pytest.raises(ValueError, match=message):
+        SequenceTFRecordDataset(spec_of(tmp_path, source_spec={"train": chunks}), "train", 4)
+
+
+def test_no_rows_and_no_file(tmp_path):
+    write(tmp_path / "train.tfrecord", [])
+    with pytest.raises(ValueError, match="f.yaml: source_spec: mapping 'train' has no rows"):
+        SequenceTFRecordDataset(spec_of(tmp_path), "train", 4)
+    with pytest.raises(ValueError, match="file 'gone.tfrecord' is not there"):
+        SequenceTFRecordDataset(spec_of(tmp_path, ["gone.tfrecord"]), "train", 4)
+    with pytest.raises(ValueError, match="needs the mapping 'test'; there are train"):
+        SequenceTFRecordDataset(spec_of(tmp_path), "test", 4)
+
+
+def refused(spec: FeatureSpec, *messages: str) -> None:
+    """Refused when opened, or by the iteration, whose sentence the loader keeps."""
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)) as caught:
+        loader = SequenceTFRecordDataset(spec, "train", 4)
+        list(loader.dataset())
+    text = loader.failure if caught.type is not ValueError else str(caught.value)
+    assert all(message in text for message in messages), text
+    assert text.startswith("f.yaml: mapping 'train'")
+
+
+@pytest.mark.parametrize("prebatch", [1, 3])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"item": 70_000}, "feature 'item': found 70000; ids lie in [0, 70000)"),
+        ({"user": -1}, "feature 'user': found -1; ids lie in [0, 400)"),
+        ({"item_neg": (0, 0, 70_001, 1)}, "feature 'item_neg': found 70001; ids lie in"),
+        ({"label": 2}, "feature 'label': found 2; labels are 0 or 1"),
+        ({"cat_pos": (1, 2, 3, 4, 5)}, "feature 'cat_pos' has {lengths}"),
+        ({"cat": (1, 2)}, "feature 'cat' has {scalars}"),
+    ],
+)
+def test_bad_values(tmp_path, prebatch, change, message):
+    """In the sixth row of nine."""
+    rows = rows_of(9)
+    rows[5] = rows[5]._replace(**change)
+    parts = [rows[start : start + prebatch] for start in range(0, 9, prebatch)]
+
+    def flat(part, name):
+        values = [getattr(row, name) for row in part]
+        return [v for value in values for v in (value if isinstance(value, tuple) else (value,))]
+
+    records = []
+    for part in parts:
+        features = {
+            name: tf.train.Feature(int64_list=tf.train.Int64List(value=flat(part, name)))
+            for name in rows[0]._fields
+        }
+        record = tf.train.Example(features=tf.train.Features(feature=features))
+        records.append(record.SerializeToString())
+    write(tmp_path / "train.tfrecord", records)
+    place = "record 5 of file 'train.tfrecord'" if prebatch == 1 else "record 1 of file 'train.tf"
+    if prebatch > 1 and "{" not in message:  # of lengths all that is known is the record
+        place = "row 2 of " + place
+    lengths = "5 values; allowed: at most 4" if prebatch == 1 else "13 values; allowed: 4 for each"
+    scalars = "2 values; allowed: 1 for each" if prebatch == 1 else "4 values; allowed: 1 for each"
+    message = re.sub("{lengths}", lengths, re.sub("{scalars}", scalars, message))
+    refused(spec_of(tmp_path), place, message)
+
+
+def test_a_prebatch_that_is_shorter_in_the_middle(tmp_path):
+    rows = rows_of(9)
+    parts = [rows[:3], rows[3:5], rows[5:8], rows[8:]]
+    write(tmp_path / "train.tfrecord", [example(part) for part in parts])
+    message = "record 1 of file 'train.tfrecord' (counted from 0): feature 'user' has 2 values; "
+    refused(spec_of(tmp_path), message + "allowed: 1 for each of the 3 rows that the record must")
+
+
+def with_feature(record: bytes, name: str, feature: tf.train.Feature | None) -> bytes:
+    parsed = tf.train.Example.FromString(record)
+    del parsed.features.feature[name]
+    if feature is not None:
+        parsed.features.feature[name].CopyFrom(feature)
+    return parsed.SerializeToString()
+
+
+FLOATS = tf.train.Feature(float_list=tf.train.FloatList(value=[1.0] * LENGTH))
+
+
+@pytest.mark.parametrize("number", [0, 2])  # when opened, and when read
+@pytest.mark.parametrize(
+    ("name", "feature", "message"),
+    [
+        ("item_pos", None, "has no values of feature 'item_pos'; it has cat, cat_neg, cat_pos, "),
+        ("item", None, "has no values of feature 'item'; "),
+        ("user", tf.train.Feature(), "has no values of feature 'user'; "),
+        ("item_pos", FLOATS, "holds feature 'item_pos' as float_list; allowed: int64_list"),
+        ("item", FLOATS, "holds feature 'item' as float_list; allowed: int64_list"),
+    ],
+)
+def test_missing_features_and_other_types(tmp_path, number, name, feature, message):
+    records = [example([row]) for row in rows_of(5)]
+    records[number] = with_feature(records[number], name, feature)
+    write(tmp_path / "train.tfrecord", records)
+    refused(
+        spec_of(tmp_path), f"record {number} of file 'train.tfrecord' (counted from 0) {message}"
+    )
+
+
+def test_a_record_that_is_no_example(tmp_path):
+    records = [example([row]) for row in rows_of(5)]
+    write(tmp_path / "train.tfrecord", [*records[:3], b"\x0a\xff", *records[3:]])
+    refused(spec_of(tmp_path), "record 3 of file 'train.tfrecord' (counted from 0) is no tf.train")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda b: b[:-1], "file 'train.tfrecord' is cut off: a record of "),
+        (lambda b: b[: len(b) // 3 * 3 - 7], "is cut off"),
+        (lambda b: b"\x01" + b[1:], "is damaged, or no TFRecord file: byte 0 begins no record"),
+        (
+            lambda b: b[:700] + bytes([b[700] ^ 1]) + b[701:],
+            "the checksum differs, the file is dam",
+        ),
+        (
+            lambda b: b[:30] + bytes([b[30] ^ 1]) + b[31:],
+            "the checksum differs, the file is damaged",
+        ),
+        (lambda b: b"no records\n", "is cut off: its last 11 bytes are no whole record"),
+    ],
+)
+def test_damaged_files(tmp_path, damage, message):
+    stored(tmp_path, 9)
+    path = tmp_path / "train.tfrecord"
+    path.write_bytes(damage(path.read_bytes()))
+    refused(spec_of(tmp_path), message)
+
+
+def test_what_only_tensorflow_refuses(tmp_path, monkeypatch):
+    """Where no fault is found in words, TensorFlow's own are handed on."""
+    write(tmp_path / "train.tfrecord", [example([row]) for row in rows_of(3)])
+    monkeypatch.setattr("dataloading.sequence_tfrecord_decode._fault", lambda *_: None)
+    records = [example([row]) for row in rows_of(3)]
+    records[1] = with_feature(records[1], "cat", FLOATS)
+    write(tmp_path / "train.tfrecord", records)
+    refused(spec_of(tmp_path), "TensorFlow cannot parse it: ")
+    assert framed(b"")[12:] != b"", "records have checksums"

@@ -1,0 +1,445 @@
+"""Histories as batches: every row once, whatever the prebatches, batches, ranks, orders, caches."""
+
+import copy
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading import sequence_tfrecord, sequence_tfrecord_rows
+from dataloading.batch import SequenceInputs
+from dataloading.feature_spec import FeatureSpec
+from dataloading.sequence_tfrecord import SequenceTFRecordDataset
+from tests.dataloading.test_record_mutations import framed
+
+LENGTH = 4  # of a history
+CHANNELS = {
+    "label": ["label"],
+    "user_features": ["user"],
+    "target_item_features": ["item", "cat"],
+    "positive_history": ["item_pos", "cat_pos"],
+    "negative_history": ["item_neg", "cat_neg"],
+}
+FEATURES = {
+    "label": {"dtype": "bool"},
+    "user": {"dtype": "int64", "cardinality": 400},
+    "item": {"dtype": "int64", "cardinality": 70_000},
+    "cat": {"dtype": "int64", "cardinality": 9},
+    **{
+        f"{kind}_{history}": {"dtype": "int64", "cardinality": size, "dimensions": [LENGTH]}
+        for history in ("pos", "neg")
+        for kind, size in (("item", 70_000), ("cat", 9))
+    },
+}
+
+
+class Row(NamedTuple):
+    """As it is stored, feature by feature."""
+
+    label: int
+    user: int
+    item: int
+    cat: int
+    item_pos: tuple[int, ...]
+    cat_pos: tuple[int, ...]
+    item_neg: tuple[int, ...]
+    cat_neg: tuple[int, ...]
+
+
+def padded(ids) -> tuple[int, ...]:
+    return (0,) * (LENGTH - len(ids)) + tuple(ids)
+
+
+def rows_of(num_rows: int) -> list[Row]:
+    """Row i asks user i about item 1000 i + 1 (1 to 3 bytes) after 0 to 4 others."""
+    rows = []
+    for i in range(num_rows):
+        steps = range(i % (LENGTH + 1))
+        rows.append(
+            Row(
+                i % 2,
+                i,
+                1000 * i + 1,
+                1 + i % 8,
+                padded([1000 * i + 2 + s for s in steps]),
+                padded([1 + (i + s) % 8 for s in steps]),
+                padded([60_000 + 10 * i + s for s in steps]),
+                padded([8 - (i + s) % 8 for s in steps]),
+            )
+        )
+    return rows
+
+
+def example(rows: list[Row], leave_out: tuple[str, ...] = ()) -> bytes:
+    """The record of some rows, made by TensorFlow alone."""
+    features = {}
+    for name in Row._fields:
+        values = np.ravel([getattr(row, name) for row in rows]).tolist()
+        if name not in leave_out:
+            features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def spec_of(folder: Path, files=("train.tfrecord",), **changes) -> FeatureSpec:
+    content = {
+        "feature_spec": copy.deepcopy(FEATURES),
+        "source_spec": {
+            "train": [{"type": "tfrecord", "features": list(FEATURES), "files": list(files)}]
+        },
+        "channel_spec": copy.deepcopy(CHANNELS),
+        "metadata": {},
+    }
+    return FeatureSpec.from_dict(content | changes, folder, origin="f.yaml")
+
+
+def write(path: Path, records: list[bytes]) -> None:
+    path.write_bytes(b"".join(map(framed, records)))
+
+
+def stored(folder: Path, num_rows: int, prebatch: int = 1, **changes) -> FeatureSpec:
+    """A data set as the original leaves it: a remainder file, no word of prebatches."""
+    rows, whole = rows_of(num_rows), num_rows // prebatch * prebatch
+    parts = [rows[start : start + prebatch] for start in range(0, whole, prebatch)]
+    write(folder / "train.tfrecord", [example(part) for part in parts])
+    write(folder / "remainder.tfrecord", [example(rows[whole:])] if whole < num_rows else [])
+    return spec_of(folder, ("train.tfrecord", "remainder.tfrecord"), **changes)
+
+
+def found(dataset, padding: bool = False) -> list[Row]:
+    """The rows of batches with all channels; padding is left out where not asked for."""
+    rows = []
+    for batch in dataset:
+        columns = [batch.labels, *(ids for channel in batch.inputs for ids in channel)]
+        lists = [np.asarray(column).astype(int).tolist() for column in columns]
+        for i in np.flatnonzero(batch.weights[:, 0] > (-1 if padding else 0)):
+            values = [tuple(column[i]) for column in lists]
+            rows.append(Row(*(v[0] for v in values[:4]), *values[4:]))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def by_prebatch(tmp_path_factory) -> dict[int, FeatureSpec]:
+    """45 rows in records of so many."""
+    return {
+        prebatch: stored(tmp_path_factory.mktemp(f"of_{prebatch}"), 45, prebatch)
+        for prebatch in (1, 4, 7, 64)
+    }
+
+
+@pytest.fixture
+def small_windows(monkeypatch):
+    """Shuffles mix 12 rows, and blocks of single rows have 3: 45 rows are several windows."""
+    monkeypatch.setattr(sequence_tfrecord, "_WINDOW_ROWS", 12)
+    monkeypatch.setattr(sequence_tfrecord, "_BLOCK_ROWS", 3)
+    monkeypatch.setattr(sequence_tfrecord_rows, "_ROWS_AT_A_TIME", 5)
+
+
+def test_a_batch(by_prebatch):
+    """The third and fourth row by hand: dtypes, shapes, order of channels, padding, weights."""
+    (batch,) = SequenceTFRecordDataset(by_prebatch[4], "train", 2).dataset(0, 2).take(1)
+    assert isinstance(batch.inputs, SequenceInputs)
+    assert [len(channel) for channel in batch.inputs] == [1, 2, 2, 2]
+    expected = SequenceInputs(
+        user=([[2], [3]],),
+        target=([[2001], [3001]], [[3], [4]]),
+        positive=(
+            [[0, 0, 2002, 2003], [0, 3002, 3003, 3004]],
+            [[0, 0, 3, 4], [0, 4, 5, 6]],
+        ),
+        negative=(
+            [[0, 0, 60_020, 60_021], [0, 60_030, 60_031, 60_032]],
+            [[0, 0, 6, 5], [0, 5, 4, 3]],
+        ),
+    )
+    for channel, right in zip(batch.inputs, expected, strict=True):
+        assert all(ids.dtype == tf.int32 for ids in channel)
+        assert tuple(ids.numpy().tolist() for ids in channel) == right
+    assert batch.labels.dtype == batch.weights.dtype == tf.float32
+    assert batch.labels.numpy().tolist() == [[0], [1]]
+    assert batch.weights.numpy().tolist() == [[1], [1]]
+
+
+def test_static_shapes(by_prebatch):
+    spec = SequenceTFRecordDataset(by_prebatch[1], "train", 3).dataset().element_spec
+    assert spec.inputs.user[0].shape.as_list() == [None, 1]
+    assert spec.inputs.positive[1].shape.as_list() == [None, LENGTH]
+    assert spec.labels.shape.as_list() == spec.weights.shape.as_list() == [None, 1]
+
+
+@pytest.mark.parametrize("prebatch", [1, 4, 7, 64])
+@pytest.mark.parametrize("batch_size", [4, 10])
+def test_every_row_once(by_prebatch, small_windows, prebatch, batch_size):
+    """Batches that a prebatch divides, that divide it, and neither; the cache changes nothing."""
+    orders = []
+    for settings in ({}, {"cache": False}, {"shuffle": True}, {"shuffle": True, "cache": False}):
+        loader = SequenceTFRecordDataset(by_prebatch[prebatch], "train", batch_size, **settings)
+        assert (loader.num_rows, loader.num_batches) == (45, -(-45 // batch_size))
+        assert loader.cached == settings.get("cache", True)
+        rows = found(loader.dataset(epoch=1))
+        assert sorted(rows, key=lambda row: row.user) == rows_of(45)
+        assert (rows == rows_of(45)) == ("shuffle" not in settings)
+        orders.append(rows)
+    assert orders[0] == orders[1] and orders[2] == orders[3]
+
+
+def test_the_order_is_a_function_of_seed_and_epoch(by_prebatch, small_windows):
+    whole = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True, seed=5)
+    rows = found(whole.dataset(2))
+    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 7, shuffle=True, seed=5, cache=False)
+    assert found(loader.dataset(2)) == rows
+    assert found(loader.dataset(2, start_row=19)) == rows[19:]
+    assert found(whole.dataset(3)) != rows
+    other = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True, seed=6)
+    assert found(other.dataset(2)) != rows
+
+
+@pytest.mark.parametrize("prebatch", [1, 7])
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_ranks_share_every_row_once(by_prebatch, small_windows, prebatch, world_size):
+    """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
+    settings = {"shuffle": world_size == 3, "cache": world_size != 4}
+    spec = by_prebatch[prebatch]
+    whole = [found([b]) for b in SequenceTFRecordDataset(spec, "train", 12, **settings).dataset(1)]
+    shares = [
+        list(
+            SequenceTFRecordDataset(
+                spec, "train", 12, rank=rank, world_size=world_size, **settings
+            ).dataset(1)
+        )
+        for rank in range(world_size)
+    ]
+    assert {len(share) for share in shares} == {4}
+    for index in range(4):
+        assert {len(share[index].weights) for share in shares} == {
+            -(-(12 if index < 3 else 9) // world_size)
+        }
+        assert [row for share in shares for row in found([share[index]])] == whole[index]
+        assert sum(float(tf.reduce_mean(share[index].weights)) for share in shares) == (
+            pytest.approx(world_size)
+        )
+
+
+def test_a_rank_without_rows(tmp_path):
+    """One row, two ranks: the second gets a copy of weight 0."""
+    spec = stored(tmp_path, 1)
+    first, second = (
+        list(SequenceTFRecordDataset(spec, "train", 2, rank=rank, world_size=2).dataset())
+        for rank in range(2)
+    )
+    assert found(first) == found(second, padding=True) == rows_of(1) and found(second) == []
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_drop_remainder(by_prebatch, small_windows, world_size):
+    settings = {"shuffle": True, "drop_remainder": True, "world_size": world_size}
+    loaders = [
+        SequenceTFRecordDataset(by_prebatch[4], "train", 12, rank=rank, **settings)
+        for rank in range(world_size)
+    ]
+    assert {(loader.num_rows, loader.num_batches) for loader in loaders} == {(36, 3)}
+    users = [{row.user for loader in loaders for row in found(loader.dataset(e))} for e in range(2)]
+    assert [len(users) for users in users] == [36, 36] and users[0] != users[1]
+    with pytest.raises(ValueError, match="45 rows, fewer than the global batch of 46, and drop_r"):
+        SequenceTFRecordDataset(by_prebatch[4], "train", 46, drop_remainder=True)
+
+
+def test_repeat_count(by_prebatch, small_windows):
+    """An epoch of three passes: a batch may hold rows of two; each pass has its own order."""
+    loader = SequenceTFRecordDataset(by_prebatch[7], "train", 20, shuffle=True, repeat_count=3)
+    assert (loader.num_rows, loader.num_batches) == (135, 7)
+    rows = found(loader.dataset(1))
+    passes = [rows[:45], rows[45:90], rows[90:]]
+    assert all(sorted(p, key=lambda row: row.user) == rows_of(45) for p in passes)
+    assert passes[0] != passes[1] != passes[2]
+    assert found(loader.dataset(1, start_row=60)) == rows[60:]
+    again = SequenceTFRecordDataset(by_prebatch[7], "train", 45, shuffle=True)
+    assert found(again.dataset(3)) == passes[0], "epochs of one pass go on in the same way"
+    once = SequenceTFRecordDataset(by_prebatch[7], "train", 20, repeat_count=1)
+    assert once.num_rows == 45
+    with pytest.raises(ValueError, match="repeat_count is -1; allowed: 0 or more"):
+        SequenceTFRecordDataset(by_prebatch[7], "train", 20, repeat_count=-1)
+
+
+def test_without_negatives_and_labels(tmp_path):
+    """What is not asked for need not be there, in the spec or in the records."""
+    absent = ("label", "item_neg", "cat_neg")
+    write(tmp_path / "train.tfrecord", [example(rows_of(3), leave_out=absent)])
+    features = [name for name in FEATURES if name not in absent]
+    spec = spec_of(
+        tmp_path,
+        feature_spec={name: FEATURES[name] for name in features},
+        source_spec={
+            "train": [{"type": "tfrecord", "features": features, "files": ["train.tfrecord"]}]
+        },
+        channel_spec={k: v for k, v in CHANNELS.items() if k[:3] not in ("lab", "neg")},
+    )
+    loader = SequenceTFRecordDataset(spec, "train", 3, with_labels=False, with_negatives=False)
+    (batch,) = loader.dataset()
+    assert batch.labels is None and batch.inputs.negative == ()
+    assert batch.inputs.positive[0].numpy().tolist() == [list(r.item_pos) for r in rows_of(3)]
+    for wanted in ("label", "negative_history"):
+        with pytest.raises(ValueError, match=f"a sequence model needs the channel '{wanted}'"):
+            SequenceTFRecordDataset(
+                spec,
+                "train",
+                3,
+                with_labels=wanted == "label",
+                with_negatives=wanted != "label",
+            )
+
+
+def test_negatives_that_are_there_are_skipped(by_prebatch):
+    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, with_negatives=False)
+    (batch,) = loader.dataset()
+    assert batch.inputs.negative == ()
+    # int16 users, int32 items, int8 categories and labels; no negatives.
+    assert loader.cache_bytes == 45 * (2 + 4 + 1 + LENGTH * (4 + 1) + 1)
+
+
+def test_ids_beyond_int32(tmp_path):
+    features = copy.deepcopy(FEATURES)
+    features["user"]["cardinality"] = 2**31 + 2
+    spec = spec_of(tmp_path, feature_spec=features)
+    write(tmp_path / "train.tfrecord", [example([rows_of(1)[0]._replace(user=2**31 + 1)])])
+    (batch,) = SequenceTFRecordDataset(spec, "train", 1).dataset()
+    assert batch.inputs.user[0].dtype == tf.int64
+    assert batch.inputs.user[0].numpy().tolist() == [[2**31 + 1]]
+    assert batch.inputs.target[0].dtype == tf.int32
+
+
+def unpacked(row: Row) -> bytes:
+    """An Example in another form that means the same: each number a field, entries turned round,
+    and a feature of bytes that nobody asked for."""
+
+    def delimited(tag: int, content: bytes) -> bytes:
+        assert len(content) < 1 << 14
+        size = len(content)
+        return bytes([tag, size & 127 | 128, size >> 7]) + content
+
+    def varint(number: int) -> bytes:
+        return (
+            b""
+            if number < 0
+            else bytes([number & 127 | 128])
+            + (varint(number >> 7) if number >> 14 else bytes([number >> 7]))
+        )
+
+    entries = [delimited(0x0A, b"more") + delimited(0x12, delimited(0x0A, delimited(0x0A, b"x")))]
+    for name in reversed(Row._fields):
+        numbers = b"".join(b"\x08" + varint(int(v)) for v in np.ravel(getattr(row, name)))
+        entries.append(delimited(0x12, delimited(0x1A, numbers)) + delimited(0x0A, name.encode()))
+    return delimited(0x0A, b"".join(delimited(0x0A, entry) for entry in entries))
+
+
+def test_other_forms_of_examples(tmp_path):
+    write(tmp_path / "train.tfrecord", [unpacked(row) for row in rows_of(9)])
+    assert found(SequenceTFRecordDataset(spec_of(tmp_path), "train", 4).dataset()) == rows_of(9)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_short_histories_of_single_rows(tmp_path, cache):
+    """Without their padding, some empty: right-aligned as if it were there."""
+    rows = rows_of(12)
+    names = Row._fields[4:]
+    short = [
+        row._replace(**{n: tuple(v for v in getattr(row, n) if v) for n in names}) for row in rows
+    ]
+    assert short[0].item_pos == () and len(short[3].item_pos) == 3
+    write(tmp_path / "train.tfrecord", [example([row]) for row in short])
+    loader = SequenceTFRecordDataset(spec_of(tmp_path), "train", 5, cache=cache)
+    assert found(loader.dataset()) == rows
+
+
+def test_irregular_files(tmp_path):
+    """The remainder first, then prebatches of 4 and 3, an empty file, and single rows."""
+    rows = rows_of(15)
+    files = {
+        "a": [(0, 2)],
+        "b": [(2, 6), (6, 10), (10, 11)],
+        "c": [],
+        "d": [(11, 14)],
+        "e": [(14, 15)],
+    }
+    for name, parts in files.items():
+        write(tmp_path / name, [example(rows[start:stop]) for start, stop in parts])
+    for settings in ({}, {"cache": False}, {"shuffle": True}):
+        loader = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 4, **settings)
+        assert sorted(found(loader.dataset()), key=lambda row: row.user) == rows
+
+
+def test_the_cache_decodes_each_record_once(by_prebatch, small_windows, monkeypatch):
+    decoded = []
+    real = sequence_tfrecord_rows.decode
+
+    def counted(records, *arguments):
+        decoded.extend(records)
+        return real(records, *arguments)
+
+    monkeypatch.setattr(sequence_tfrecord_rows, "decode", counted)
+    for prebatch, limit, per_epoch in (
+        (4, 1 << 20, [12, 0]),
+        (1, 1 << 20, [45, 0]),
+        (1, 9, [45, 45]),
+    ):
+        loader = SequenceTFRecordDataset(
+            by_prebatch[prebatch], "train", 6, shuffle=True, cache_limit_bytes=limit
+        )
+        assert loader.cached == (limit > 9) and loader.cache_bytes == 45 * (8 + 2 * LENGTH * 5)
+        for epoch, expected in enumerate(per_epoch):
+            decoded.clear()
+            assert len(found(loader.dataset(epoch))) == 45
+            assert len(decoded) == expected
+    # Without a cache prebatches stay while a shuffle uses them.
+    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 6, shuffle=True, cache=False)
+    decoded.clear()
+    assert len(found(loader.dataset())) == 45 and len(decoded) == 12
+
+
+def test_a_buffer_smaller_than_a_batch(by_prebatch, small_windows):
+    """Batches of 45 rows of 12 records, of which the buffer has room for 1."""
+    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True)
+    expected = found(loader.dataset())
+    rows = sequence_tfrecord_rows.DecodedRows(loader._rows._files, loader._rows._columns, 1)
+    assert rows.size_bytes == 4 * (8 + 2 * LENGTH * 5)
+    loader._rows = rows
+    assert found(loader.dataset()) == expected
+
+
+@pytest.mark.parametrize(
+    ("prebatch", "metadata", "size", "message"),
+    [
+        (1, {}, None, None),
+        (1, {"prebatch_train_size": 0}, 1, None),
+        (4, {"prebatch_train_size": 4}, 4, None),
+        (4, {}, 4, None),
+        (64, {}, 64, None),
+        (64, {"prebatch_train_size": 64}, 50, None),
+        (4, {}, 8, "--prebatch_train_size is 8, and the records of mapping 'train' hold 4 rows"),
+        (4, {}, 0, "--prebatch_train_size is 0, and the records"),
+        (1, {}, 4, "--prebatch_train_size is 4, and the records of mapping 'train' hold 1 rows"),
+        (64, {}, 32, "--prebatch_train_size is 32, and the records of mapping 'train' hold 45"),
+        (4, {"prebatch_train_size": 5}, None, "metadata: prebatch_train_size is 5, and the rec"),
+        (4, {"prebatch_train_size": "4"}, None, "prebatch_train_size is '4'; allowed: a whole"),
+        (4, {}, -1, "--prebatch_train_size is -1; allowed: a whole number from 0 on"),
+    ],
+)
+def test_what_is_said_of_prebatches(by_prebatch, prebatch, metadata, size, message):
+    spec = by_prebatch[prebatch]
+    spec = FeatureSpec.from_dict(spec.to_dict() | {"metadata": metadata}, spec.base_directory)
+    if message is None:
+        assert SequenceTFRecordDataset(spec, "train", 4, prebatch_size=size).num_rows == 45
+        return
+    with pytest.raises(ValueError, match=message):
+        SequenceTFRecordDataset(spec, "train", 4, prebatch_size=size)
+
+
+def test_the_flag_of_the_test_rows(by_prebatch):
+    content = by_prebatch[4].to_dict()
+    content["source_spec"] = {"test": content["source_spec"]["train"]}
+    spec = FeatureSpec.from_dict(content, by_prebatch[4].base_directory)
+    with pytest.raises(
+        ValueError, match="--prebatch_test_size is 8, and the records of mapping 't"
+    ):
+        SequenceTFRecordDataset(spec, "test", 4, prebatch_size=8)

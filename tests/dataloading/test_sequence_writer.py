@@ -1,0 +1,128 @@
+"""Files of histories that we write, as TensorFlow reads them."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading import sequence_tfrecord_writer
+from dataloading.feature_spec import FeatureSpec
+from dataloading.sequence_tfrecord import SequenceTFRecordDataset
+from dataloading.sequence_tfrecord_encode import encode
+from dataloading.sequence_tfrecord_writer import sequence_spec, writes_data_set
+from tests.dataloading.test_sequence_tfrecord import FEATURES, LENGTH, found, rows_of
+
+
+def examples_of(path) -> list[dict[str, list[int]]]:
+    """Each record's features, by TensorFlow's reader, which checks the checksums."""
+    parsed = [
+        tf.train.Example.FromString(record.numpy()).features.feature
+        for record in tf.data.TFRecordDataset(str(path))
+    ]
+    return [{name: list(f[name].int64_list.value) for name in f} for f in parsed]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_numbers_of_any_size(tmp_path, dtype):
+    """All numbers of bytes, at the edges; lengths of one and of two bytes; an empty list."""
+    edges = [v for k in range(0, 64, 7) for v in ((1 << k) - 1, 1 << k)]
+    values = np.array([v for v in edges if v <= np.iinfo(dtype).max] + [np.iinfo(dtype).max])
+    arrays = {
+        "a": np.stack([values.astype(dtype), values[::-1].astype(dtype)]),
+        "long name" * 20: np.full((2, 150), 5, np.int8),
+        "b": np.empty((2, 0), dtype),
+    }
+    arrays["a"][1, :] = 0  # one record is shorter than the other
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(encode(arrays).tobytes())
+    assert examples_of(path) == [
+        {name: array[i].tolist() for name, array in arrays.items()} for i in range(2)
+    ]
+
+
+def spec_of(**prebatch_sizes):
+    return sequence_spec(
+        label="label",
+        user={"user": 400},
+        target={"item": 70_000, "cat": 9},
+        positive=("item_pos", "cat_pos"),
+        negative=("item_neg", "cat_neg"),
+        history_length=LENGTH,
+        prebatch_sizes=prebatch_sizes,
+    )
+
+
+def columns(rows) -> list[np.ndarray]:
+    return [
+        np.array([getattr(row, name) for row in rows], np.int32).reshape(len(rows), width)
+        for name, width in zip(FEATURES, [1] * 4 + [LENGTH] * 4, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("prebatch", "records"), [(0, 23), (1, 23), (5, 4), (23, 1), (30, 0)])
+def test_what_is_written_is_read(tmp_path, monkeypatch, prebatch, records):
+    """23 rows, added in pieces that do not match the prebatches."""
+    monkeypatch.setattr(sequence_tfrecord_writer, "_ROWS_AT_A_TIME", 3)
+    rows = rows_of(23)
+    with writes_data_set(tmp_path / "data", spec_of(train=prebatch, test=2)) as writers:
+        for start, stop in ((0, 7), (7, 7), (7, 8), (8, 23)):
+            writers["train"].add(columns(rows[start:stop]))
+        writers["test"].add(columns(rows[:2]))
+        assert writers["train"].num_rows == 23
+        assert not (tmp_path / "data").exists()
+    spec = FeatureSpec.from_yaml(tmp_path / "data/feature_spec.yaml")
+    assert spec.feature_spec == FEATURES and spec.metadata["prebatch_train_size"] == prebatch
+    assert os.listdir(tmp_path) == ["data"]
+    remainder = {"remainder_train.tfrecord"} if prebatch > 1 else set()
+    assert {*os.listdir(tmp_path / "data")} == remainder | {
+        "feature_spec.yaml",
+        "remainder_test.tfrecord",
+        "test.tfrecord",
+        "train.tfrecord",
+    }
+    stored = examples_of(tmp_path / "data/train.tfrecord")
+    left = [e for name in remainder for e in examples_of(tmp_path / "data" / name)]
+    assert len(stored) == records
+    assert len(left) == (prebatch > 1 and 23 % prebatch > 0)
+    size = max(1, prebatch)
+    for number, record in enumerate([*stored, *left]):
+        part = rows[number * size : (number + 1) * size]
+        assert record == {n: np.ravel([getattr(r, n) for r in part]).tolist() for n in FEATURES}
+    for mapping, right in (("train", rows), ("test", rows[:2])):
+        loader = SequenceTFRecordDataset(spec, mapping, 4, prebatch_size=None)
+        assert found(loader.dataset()) == right
+
+
+def test_nothing_is_left_of_a_run_that_fails(tmp_path):
+    with (
+        pytest.raises(RuntimeError, match="stop"),
+        writes_data_set(tmp_path / "data", spec_of(train=4)) as writers,
+    ):
+        writers["train"].add(columns(rows_of(3)))
+        raise RuntimeError("stop")
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/mine").write_text("x")
+    with (
+        pytest.raises(ValueError, match="data exists and is not an empty folder"),
+        writes_data_set(tmp_path / "data", spec_of(train=4)),
+    ):
+        pass
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    """Also where the disk is full only when the file is closed."""
+    with (
+        pytest.raises(OSError, match="train.tfrecord could not be written: No space left"),
+        writes_data_set(tmp_path / "data", spec_of(train=0)) as writers,
+    ):
+        writer = writers["train"]
+        writer._stream.close()
+        writer._stream = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb")
+        writer.add(columns(rows_of(3)))
+
+
+def test_a_prebatch_out_of_range():
+    with pytest.raises(ValueError, match="prebatch size of mapping 'train' is -1; allowed: 0"):
+        spec_of(train=-1)

@@ -1,0 +1,348 @@
+"""Parquet rows of histories, ours and those of others, as TFRecords."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+from dataloading.feature_spec import FeatureSpec
+from preproc.amazon_books import parquet_to_tfrecord, prepared_rows
+
+NAMES = ["label", "user_id", "item_id_trgt", "cat_id_trgt"]
+NAMES += ["item_id_pos", "cat_id_pos", "item_id_neg", "cat_id_neg"]
+SIZES = {"uid": 50, "item": 300, "cat": 5}
+# Two rows in the order of the columns; histories as they are, without padding.
+FIRST = [1, 7, 299, 4, [1, 2, 3], [1, 2, 3], [298, 200, 129], [4, 3, 2]]
+SECOND = [0, 49, 5, 1, [], [], [], []]
+
+
+def write_parquet(folder, splits: dict, *, sizes=SIZES, types=None, names=NAMES, per_file=2):
+    """Rows of each split, `per_file` to a file, and the cardinalities."""
+    types = types or {}
+    for split, rows in splits.items():
+        (folder / split).mkdir(parents=True)
+        for number, start in enumerate(range(0, max(1, len(rows)), per_file)):
+            part = rows[start : start + per_file]
+            arrays = []
+            for index, name in enumerate(names):
+                kind = pa.list_(pa.int64()) if name[-3:] in ("pos", "neg") else pa.int64()
+                arrays.append(pa.array([row[index] for row in part], types.get(name, kind)))
+            table = pa.Table.from_arrays(arrays, names)
+            pq.write_table(table, folder / split / f"part.{number}.parquet")
+    entries = [{"name": name, "value": value} for name, value in sizes.items()]
+    (folder / "metadata.json").write_text(json.dumps({"cardinalities": entries, "seed": 1}))
+    return folder
+
+
+def convert(source, target, *flags) -> int:
+    paths = ["--amazon_dataset_path", str(source), "--tfrecord_output_dir", str(target)]
+    return parquet_to_tfrecord.main([*paths, "--max_seq_len", "4", *flags])
+
+
+def read_by_tensorflow(folder, files, length=4) -> list[list]:
+    """The rows of files as TensorFlow alone reads them, each a list in the order of `NAMES`."""
+    rows = []
+    for file in files:
+        for record in tf.data.TFRecordDataset(str(folder / file)):
+            wanted = {name: tf.io.VarLenFeature(tf.int64) for name in NAMES}
+            parsed = tf.io.parse_example([record], wanted)
+            columns = [tf.sparse.to_dense(parsed[name]).numpy()[0] for name in NAMES]
+            for i in range(len(columns[0])):
+                row = [int(column[i]) for column in columns[:4]]
+                rows.append(row + [c[i * length : (i + 1) * length].tolist() for c in columns[4:]])
+    return rows
+
+
+def padded(row: list, length=4) -> list:
+    histories = [([0] * length + history)[-length:] for history in row[4:]]
+    return row[:4] + histories
+
+
+def test_rows_of_a_foreign_folder(tmp_path, capsys):
+    """Short and long lists, several files, 11 of them so that part.10 comes after part.9."""
+    long = [1, 3, 9, 2, [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 1, 2], [6, 5, 4, 3, 2, 1], [1] * 6]
+    train = [FIRST, SECOND, long] + [[i % 2, i, i, 1, [i], [2], [3], [4]] for i in range(1, 20)]
+    source = write_parquet(tmp_path / "in", {"train": train, "test": [FIRST]})
+    assert convert(source, tmp_path / "out", "--prebatch_train_size", "5") == 0
+    said = capsys.readouterr().out
+    assert "train: 22 rows in " in said and "test: 1 rows in " in said
+    assert "of 4 histories, which were longer than --max_seq_len 4, the last part was kept" in said
+    assert said.count("longer") == 1
+    files = ["train.tfrecord", "remainder_train.tfrecord"]
+    assert read_by_tensorflow(tmp_path / "out", files) == [padded(row) for row in train]
+    assert read_by_tensorflow(tmp_path / "out", ["test.tfrecord"]) == [padded(FIRST)]
+    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert spec.channel_spec == {
+        "label": ("label",),
+        "user_features": ("user_id",),
+        "target_item_features": ("item_id_trgt", "cat_id_trgt"),
+        "positive_history": ("item_id_pos", "cat_id_pos"),
+        "negative_history": ("item_id_neg", "cat_id_neg"),
+    }
+    ids = {"dtype": "int64", "cardinality": 300}
+    assert spec.feature_spec["item_id_neg"] == {**ids, "dimensions": [4]}
+    assert spec.feature_spec["item_id_trgt"] == ids
+    assert spec.feature_spec["label"] == {"dtype": "bool"}
+    assert spec.metadata == {"prebatch_train_size": 5, "prebatch_test_size": 0}
+    assert {m: c[0].files for m, c in spec.source_spec.items()} == {
+        "train": tuple(files),
+        "test": ("test.tfrecord",),
+    }
+
+
+def test_a_validation_split_and_other_names_of_folders(tmp_path):
+    splits = {"a": [FIRST], "b": [SECOND], "c": [FIRST, SECOND, FIRST]}
+    source = write_parquet(tmp_path / "in", splits)
+    (source / "metadata.json").rename(source / "sizes.json")
+    flags = ["--train_dir", "a", "--test_dir", "b", "--validation_dir", "c"]
+    flags += ["--metadata_file", "sizes.json", "--prebatch_test_size", "2"]
+    assert convert(source, tmp_path / "out", *flags) == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert set(spec.source_spec) == {"train", "test", "validation"}
+    assert spec.metadata["prebatch_validation_size"] == 2
+    files = ["validation.tfrecord", "remainder_validation.tfrecord"]
+    rows = [padded(row) for row in splits["c"]]
+    assert read_by_tensorflow(tmp_path / "out", files) == rows
+    assert read_by_tensorflow(tmp_path / "out", files[:1]) == rows[:2]
+
+
+def test_other_numbers_of_features(tmp_path):
+    names = ["y", "item", "item_pos", "item_neg"]
+    rows = [[1, 3, [2, 4], [9, 1]], [0, 2, [1], [5]]]
+    source = write_parquet(
+        tmp_path / "in", {"train": rows, "test": rows}, sizes={"item": 10}, names=names
+    )
+    flags = ["--number_of_user_features", "0", "--number_of_item_features", "1"]
+    assert convert(source, tmp_path / "out", *flags) == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert spec.channel_spec["user_features"] == () and spec.channel_spec["label"] == ("y",)
+    assert spec.cardinalities("negative_history") == [10]
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        {name: pa.large_list(pa.int32()) for name in NAMES[4:]},
+        {name: pa.list_(pa.uint16(), 3) for name in NAMES[4:]},
+        {"label": pa.float32(), "user_id": pa.int8(), "item_id_trgt": pa.uint64()},
+        {"label": pa.bool_()},
+    ],
+    ids=["large lists", "fixed lists", "numbers", "bool"],
+)
+def test_other_types_of_columns(tmp_path, types):
+    rows = [FIRST, [*SECOND[:4], *FIRST[4:]]]
+    if types.get("label") == pa.bool_():
+        rows = [[bool(row[0]), *row[1:]] for row in rows]
+    source = write_parquet(tmp_path / "in", {"train": rows, "test": rows}, types=types)
+    assert convert(source, tmp_path / "out") == 0
+    assert read_by_tensorflow(tmp_path / "out", ["test.tfrecord"]) == [padded(row) for row in rows]
+
+
+def test_pieces_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(prepared_rows, "_ROWS_AT_A_TIME", 3)
+    rows = [
+        [i % 2, i, i, 1, [i] * (i % 5), [2] * (i % 5), [3] * (i % 5), [4] * (i % 5)]
+        for i in range(1, 11)
+    ]
+    source = write_parquet(tmp_path / "in", {"train": rows, "test": rows}, per_file=10)
+    assert convert(source, tmp_path / "out", "--prebatch_test_size", "4") == 0
+    for files in (["train.tfrecord"], ["test.tfrecord", "remainder_test.tfrecord"]):
+        assert read_by_tensorflow(tmp_path / "out", files) == [padded(row) for row in rows]
+    rows[7] = [0, 50, *rows[7][2:]]
+    source = write_parquet(tmp_path / "bad", {"train": rows, "test": rows}, per_file=10)
+    with pytest.raises(ValueError, match=r"part.0.parquet: column 'user_id': row 7 \(counted from"):
+        parquet_to_tfrecord.convert(
+            parquet_to_tfrecord.parser().parse_args(
+                ["--dataset_path", str(source), "--output_dir", str(tmp_path / "no")]
+            )
+        )
+
+
+def changed(index: int, value, row=FIRST) -> list:
+    return [*row[:index], value, *row[index + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("row", "types", "message"),
+    [
+        (changed(0, 2), {}, "column 'label': row 1 (counted from 0): 2; labels are 0 or 1"),
+        (
+            changed(0, 0.5),
+            {"label": pa.float32()},
+            "column 'label': rows 0 to ...: Float value 0.5",
+        ),
+        (changed(0, "1"), {"label": pa.string()}, "column 'label' is string; allowed: numbers or"),
+        (changed(1, 50), {}, "column 'user_id': row 1 (counted from 0): 50; ids lie in [0, 50)"),
+        (changed(2, -1), {}, "column 'item_id_trgt': row 1 (counted from 0): -1; ids lie in [0, 3"),
+        (changed(1, None), {}, "column 'user_id': row 1 (counted from 0): nothing there"),
+        (changed(1, 2**63), {"user_id": pa.uint64()}, "column 'user_id': rows 0 to ...: Integer"),
+        (
+            changed(1, 1.0),
+            {"user_id": pa.float64()},
+            "column 'user_id' is double; allowed: integers",
+        ),
+        (changed(4, None), {}, "column 'item_id_pos': row 1 (counted from 0): nothing there"),
+        (
+            changed(4, [1, None, 3]),
+            {},
+            "column 'item_id_pos': row 1 (counted from 0): nothing there in",
+        ),
+        (
+            changed(4, [1, 300, 3]),
+            {},
+            "column 'item_id_pos': row 1 (counted from 0): 300; ids lie in",
+        ),
+        (
+            changed(7, [1, 2]),
+            {},
+            "row 1 (counted from 0): the history 'item_id_pos' has 3 items and '",
+        ),
+        (FIRST, {"cat_id_neg": pa.list_(pa.float32())}, "column 'cat_id_neg' is list<"),
+    ],
+)
+def test_bad_values(tmp_path, capsys, row, types, message):
+    first = [str(FIRST[0]) if types.get("label") == pa.string() else FIRST[0], *FIRST[1:]]
+    source = write_parquet(tmp_path / "in", {"train": [first, row], "test": [first]}, types=types)
+    assert convert(source, tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and message in said
+    assert "train/part.0.parquet" in said
+    assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_parquet(tmp_path / "in", {"train": [FIRST, SECOND] * 2, "test": [FIRST]})
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--number_of_item_features", "3"],
+            "has 8 columns (label, user_id, item_id_trgt, cat_id_tr",
+        ),
+        (
+            ["--number_of_user_features", "4", "--number_of_item_features", "1"],
+            "cardinalities of 3",
+        ),
+        (["--prebatch_train_size", "-1"], "--prebatch_train_size must be 0 or more, found -1"),
+        (["--prebatch_test_size", "-2"], "--prebatch_test_size must be 0 or more, found -2"),
+        (["--number_of_user_features", "-1"], "--number_of_user_features must be 0 or more, found"),
+        (
+            ["--number_of_item_features", "0"],
+            "--number_of_item_features must be 1 or more, found 0",
+        ),
+        (["--max_seq_len", "0"], "--max_seq_len must be 1 or more, found 0"),
+        (["--train_dir", "gone"], "gone is no folder; it must hold the rows of a split as part.0"),
+        (["--metadata_file", "gone.json"], "gone.json"),
+    ],
+)
+def test_bad_flags(source, tmp_path, capsys, flags, message):
+    assert convert(source, tmp_path / "out", *flags) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def no_file(source):
+    for path in (source / "test").iterdir():
+        path.rename(path.with_suffix(".txt"))
+
+
+def no_rows(source):
+    write_parquet(source / "more", {"test": []})
+    os.replace(source / "more/test/part.0.parquet", source / "test/part.0.parquet")
+
+
+def other_columns(source):
+    path = source / "train/part.1.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.select([0, 2, 1, *range(3, 8)]), path)
+
+
+def twice(source):
+    table = pq.read_table(source / "train/part.0.parquet")
+    pq.write_table(
+        table.rename_columns([*NAMES[:7], "cat_id_pos"]), source / "train/part.0.parquet"
+    )
+
+
+def damaged(source):
+    path = source / "train/part.0.parquet"
+    content = bytearray(path.read_bytes())
+    content[4:200] = bytes(196)
+    path.write_bytes(content)
+
+
+def metadata(text):
+    def write(source):
+        (source / "metadata.json").write_text(text)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (no_file, "test holds no file *.parquet; expected part.0.parquet and so on"),
+        (no_rows, "test has no rows; a split must have some"),
+        (other_columns, "part.1.parquet has the columns label, item_id_trgt, user_id, cat_id_trgt"),
+        (twice, "part.0.parquet has two columns 'cat_id_pos'; allowed: each name once"),
+        (damaged, "part.0.parquet is damaged or cut off ("),
+        (
+            lambda s: (s / "train/part.0.parquet").write_text("x" * 50),
+            "0.parquet is no Parquet file",
+        ),
+        (metadata("{"), "metadata.json is not what it should be; allowed: {"),
+        (metadata("[]"), "metadata.json is not what it should be"),
+        (metadata('{"cardinalities": 3}'), "metadata.json is not what it should be"),
+        (metadata('{"cardinalities": [{"name": "a", "value": true}]}'), "is not what it should be"),
+        (metadata('{"cardinalities": [{"name": "a", "value": 0}]}'), "is not what it should be"),
+        (
+            metadata('{"cardinalities": [{"name": "a", "value": 1}, {"name": "a", "value": 1}]}'),
+            "is not what it should be",
+        ),
+    ],
+)
+def test_folders_that_are_not_what_they_should_be(source, tmp_path, capsys, spoil, message):
+    spoil(source)
+    assert convert(source, tmp_path / "out") == 2
+    assert message in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_an_output_that_is_there(source, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine").write_text("x")
+    assert convert(source, tmp_path / "out") == 2
+    assert "out exists and is not an empty folder" in capsys.readouterr().err
+
+
+def test_interrupted(source, tmp_path, capsys, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(parquet_to_tfrecord, "read_rows", stop)
+    assert convert(source, tmp_path / "out") == 130
+    assert "interrupted; nothing was written" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_as_a_command_without_tensorflow(source, tmp_path, root):
+    """Run as a script; abbreviated flags are refused."""
+    code = (
+        "import sys; from preproc.amazon_books.parquet_to_tfrecord import main; "
+        "status = main(sys.argv[1:]); assert 'tensorflow' not in sys.modules; sys.exit(status)"
+    )
+    flags = ["--dataset_path", source, "--output_dir", tmp_path / "out"]
+    done = subprocess.run([sys.executable, "-c", code, *flags], cwd=root, check=False)
+    assert done.returncode == 0 and (tmp_path / "out/feature_spec.yaml").is_file()
+    with pytest.raises(SystemExit):
+        convert(source, tmp_path / "out2", "--prebatch_train", "4")
+    assert np.all([(tmp_path / "out" / f"{m}.tfrecord").stat().st_size for m in ("train", "test")])

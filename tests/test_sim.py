@@ -1,0 +1,231 @@
+"""`sim.py` from TFRecords to a trained, evaluated and used model, on tiny data."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import yaml
+from sklearn.metrics import roc_auc_score
+
+import main as loop
+import sim
+from tests import sequence_data
+from tests.tables import arrays_of
+from tests.test_entry_scripts import in_process, lines
+
+TINY = (
+    *("--global_batch_size=64", "--embedding_dim=4", "--stage_two_mlp_dims=8,4", "--lr=0.02"),
+    *("--epochs=2", "--print_freq=2", "--seed=1", "--affinity=disabled"),
+)
+SIM = ("--long_seq_length=8", "--gsu_top_k=3", "--stage_one_mlp_dims=8", "--aux_mlp_dims=8")
+MODELS = {
+    "sim": SIM,
+    "sim_hard": ("--gsu=hard", "--long_seq_length=8", "--gsu_top_k=3", "--aux_mlp_dims=8"),
+    "dien": ("--model_type=dien", "--aux_mlp_dims=8"),
+    "din": ("--model_type=din",),
+    "din_unit": ("--model_type=din", "--din_attention=unit"),
+    "no_history": ("--model_type=no_history",),
+}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """300 rows of each of train and test: the last batches are short."""
+    folder = tmp_path_factory.mktemp("sequences") / "rows"
+    sequence_data.write(folder, 300)
+    return folder
+
+
+def run(rows, run_dir, *flags, code=0):
+    """Exit code as expected; the summary (None where it failed)."""
+    found, summary = in_process(run_dir, f"--dataset_dir={rows}", *TINY, *flags, recipe=sim)
+    assert found == code
+    return summary
+
+
+def data_lines(run_dir):
+    """(step, data) of what was logged."""
+    return [(x["step"], x["data"]) for x in lines(run_dir / "log.json") if x["type"] == "LOG"]
+
+
+@pytest.fixture(scope="module")
+def trained(rows, tmp_path_factory):
+    """(folder of the checkpoint, summary, folder of the run) of SIM."""
+    folder = tmp_path_factory.mktemp("trained")
+    save = folder / "model"
+    return save, run(rows, folder / "run", *SIM, f"--save_checkpoint_path={save}"), folder / "run"
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "sim"])
+def test_train_and_evaluate(model, rows, tmp_path):
+    save = tmp_path / "model"
+    summary = run(rows, tmp_path / "train", *MODELS[model], f"--save_checkpoint_path={save}")
+    assert summary["steps"] == 10
+    if model != "no_history":  # to which a user's taste is an id that it has seen a few times
+        assert summary["test_auc"] > 0.6
+    evaluated = run(rows, tmp_path / "eval", f"--load_checkpoint_path={save}", "--mode=eval")
+    assert evaluated["test_auc"] == pytest.approx(summary["test_auc"], abs=1e-6)
+
+
+def test_evaluate_predict_and_measure(rows, trained, tmp_path):
+    save, summary, _ = trained
+    load = f"--load_checkpoint_path={save}"
+    on_train = run(rows, tmp_path / "b", load, "--mode=eval", "--eval_mapping=train")
+    assert on_train["train_auc"] == pytest.approx(summary["train_auc"], abs=1e-6)
+    measured = run(rows, tmp_path / "inference", load, "--mode=inference", "--max_steps=3")
+    assert measured["test_auc"] == pytest.approx(summary["test_auc"], abs=1e-6)
+    assert measured["latency_p90"] > 0 and measured["throughput"] > 0
+    scores = tmp_path / "scores.npy"
+    run(rows, tmp_path / "predict", load, "--mode=predict", f"--predictions_path={scores}")
+    rng = np.random.default_rng(0)
+    sequence_data.draw(rng, 300)  # the training rows
+    labels = sequence_data.draw(rng, 300)[0]
+    auc = roc_auc_score(labels[:, 0], np.load(scores))
+    assert auc == pytest.approx(summary["test_auc"], abs=1e-6)
+
+
+def test_the_originals_log_lines(trained):
+    run_dir = trained[2]
+    found = data_lines(run_dir)
+    steps = [(step, data) for step, data in found if isinstance(step, list) and len(step) == 2]
+    assert [step for step, _ in steps] == [[0, 2], [0, 4], [0, 5], [1, 6], [1, 8], [1, 10]]
+    for _, data in steps:
+        parts = ("classification_loss", "dien_aux_loss", "gsu_loss")
+        assert data["total_loss"] == pytest.approx(sum(data[part] for part in parts), rel=1e-5)
+    assert steps[-1][1]["samples/s"] > 0
+    epochs = [(step, data) for step, data in found if isinstance(step, list) and len(step) == 1]
+    assert [step for step, _ in epochs] == [[0], [1]]
+    for name in ("throughput", "time", "train_auc", "test_auc", "train_loss", "test_loss"):
+        assert epochs[1][1][name] > 0
+    for name in ("mean", "p90", "p95", "p99"):
+        assert epochs[1][1][f"latency_{name}"] > 0
+    step, summary = found[-1]
+    assert step == []
+    for name in ("train_auc", "test_auc", "train_loss", "test_loss"):
+        assert summary[name] == epochs[1][1][name]
+    assert summary["time_to_train"] > 0
+    units = {x["metric"]: x["metadata"] for x in lines(run_dir / "log.json") if "metric" in x}
+    assert units["latency_p90"] == {"unit": "ms"} and units["samples/s"]["unit"] == "samples/s"
+
+
+def test_training_rows_need_not_be_evaluated(rows, tmp_path):
+    summary = run(rows, tmp_path, *MODELS["din"], "--noevaluate_training_rows", "--epochs=1")
+    assert "train_auc" not in summary and "test_auc" in summary
+
+
+def test_training_looks_at_validation_rows_and_never_at_test_rows(tmp_path):
+    folder = tmp_path / "rows"
+    sequence_data.write(folder, 64, mappings=("train", "validation", "test"))
+    (folder / "test.tfrecord").write_bytes(b"not to be read")
+    model = tmp_path / "model"
+    flags = (*MODELS["no_history"], f"--save_checkpoint_path={model}")
+    summary = run(folder, tmp_path / "run", *flags)
+    assert "validation_auc" in summary and "test_auc" not in summary
+    flags = ("--mode=eval", f"--load_checkpoint_path={model}")
+    run(folder, tmp_path / "t", *flags, code=loop.USER_ERROR)
+
+
+def test_a_training_in_two_parts_is_the_same(rows, tmp_path):
+    """With dropout, shuffled, cut in the middle of an epoch."""
+    flags = (*SIM, "--dropout_rate=0.3", "--weight_decay=0.01")
+    run(rows, tmp_path / "whole", *flags, f"--save_checkpoint_path={tmp_path / 'a'}")
+    resume = (*flags, f"--save_checkpoint_path={tmp_path / 'b'}", "--resume=auto")
+    run(rows, tmp_path / "parts", *resume, "--max_steps=3")
+    summary = run(rows, tmp_path / "parts", *resume, "--max_steps=-1")
+    assert summary["steps"] == 10
+    one, other = arrays_of(tmp_path / "a"), arrays_of(tmp_path / "b")
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_prebatches_change_nothing(rows, tmp_path):
+    prebatched = tmp_path / "prebatched"
+    sequence_data.write(prebatched, 300, prebatch=7)
+    flags = (*MODELS["din"], "--noshuffle", "--epochs=1")
+    one = run(rows, tmp_path / "a", *flags)
+    sizes = ("--prebatch_train_size=7", "--prebatch_test_size=7")
+    other = run(prebatched, tmp_path / "b", *flags, *sizes, "--disable_cache")
+    assert other["test_loss"] == pytest.approx(one["test_loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps"),
+    [
+        (("--drop_remainder",), 8),
+        (("--repeat_count=2",), 20),
+        (("--benchmark", "--benchmark_steps=9", "--benchmark_warmup_steps=4"), 13),
+    ],
+)
+def test_how_many_steps(flags, steps, rows, tmp_path):
+    flags = (*MODELS["din"], *flags, "--prefetch_test_size=1", "--num_parallel_calls=1")
+    summary = run(rows, tmp_path, *flags)
+    assert summary["steps"] == steps
+    if "--benchmark" in flags:
+        assert "test_auc" not in summary
+        assert summary["throughput"] > 0 and summary["latency_p99"] > 0
+
+
+def test_speed_without_a_checkpoint(rows, tmp_path, capsys):
+    flags = ("--mode=inference", "--benchmark", "--benchmark_steps=6", "--warmup_batches=1")
+    summary = run(rows, tmp_path, *SIM, *flags)
+    assert summary["num_measurements"] == 6 and summary["time"] > 0
+    assert "test_auc" not in summary
+    assert "the model is untrained" in capsys.readouterr().out
+    assert [data["samples/s"] > 0 for step, data in data_lines(tmp_path) if step in (2, 4, 6)] == [
+        True
+    ] * 3
+
+
+def test_bfloat16(rows, tmp_path):
+    assert run(rows, tmp_path, *SIM, "--amp")["test_auc"] > 0.6
+
+
+def test_the_plan(rows, tmp_path, run_script):
+    done = run_script(
+        *("sim.py", f"--dataset_dir={rows}", "--plan_only", "--plan_world_size=2", *SIM)
+    )
+    assert done.returncode == 0, done.stderr
+    for table in ("user_id", "item_id_trgt", "cat_id_trgt"):
+        assert table in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--long_seq_length=12",), "--long_seq_length 12 leaves nothing for the short history"),
+        (("--embedding_dim=4,4",), "--embedding_dim of a sequential model is one integer"),
+        ((*SIM, "--prebatch_train_size=4"), "--prebatch_train_size is 4, and the records"),
+        ((*SIM, "--drop_remainder", "--batch_size=512"), "one flag: give one of them"),
+        ((*SIM, "--eval_mapping=validation"), "asked for the mapping 'validation'|needs the map"),
+    ],
+)
+def test_what_a_user_gets_wrong(flags, message, rows, tmp_path, capsys):
+    run(rows, tmp_path, *flags, code=loop.USER_ERROR)
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert re.search(message, error), error
+
+
+def test_a_data_set_of_another_model(rows, tmp_path, capsys):
+    spec = yaml.safe_load((rows / "feature_spec.yaml").read_text())
+    spec["channel_spec"]["history"] = spec["channel_spec"].pop("positive_history")
+    (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+    run(tmp_path, tmp_path / "run", code=loop.USER_ERROR)
+    assert "needs the channel 'positive_history'" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_another_model_is_refused(rows, trained, tmp_path, capsys):
+    load = f"--load_checkpoint_path={trained[0]}"
+    run(rows, tmp_path / "b", load, "--mode=eval", "--model_type=din", code=loop.USER_ERROR)
+    assert "--model_type din differs from the checkpoint's sim" in capsys.readouterr().err
+
+
+def test_the_log_file_has_the_asked_name(rows, tmp_path):
+    sim.main(
+        ["sim.py", f"--dataset_dir={rows}", *TINY, "--model_type=no_history", "--epochs=1"]
+        + [f"--results_dir={tmp_path}", "--log_filename=other.json"]
+    )
+    first = json.loads((tmp_path / "other.json").read_text().splitlines()[0].removeprefix("DLLL "))
+    assert first["data"]["recipe"] == "sim" and first["data"]["batch_size"] == 64
