@@ -22,7 +22,11 @@ ALLOWED = {
     "nn": {"runtime"},
     "nn/embedding": {"runtime", "nn.keras"},
     "dataloading": set(),
-    "preproc": {"dataloading.feature_spec", "dataloading.sequence_tfrecord_writer"},
+    "preproc": {
+        "dataloading.feature_spec",
+        "dataloading.output_folder",
+        "dataloading.sequence_tfrecord_writer",
+    },
     "tensorflow-dot-based-interact": set(),
     "benchmarks": {
         "main",
@@ -42,7 +46,10 @@ OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests",
 SPARK = tuple(
     f"preproc/criteo/spark_{part}.py" for part in ("job", "session", "lines", "blocks", "tasks")
 )
-NVTABULAR = ("preproc/criteo/nvtabular_engine.py", "preproc/amazon_books/nvtabular_engine.py")
+NVTABULAR = tuple(
+    f"preproc/{file}.py"
+    for file in ("nvtabular_import", "criteo/nvtabular_engine", "amazon_books/nvtabular_engine")
+)
 # Imported in exactly one place each, because they may be absent; and in what measures them.
 HOMES = {
     "horovod": ("runtime/distributed.py",),

@@ -12,8 +12,6 @@ value, and each slice is a column of its own. What is kept of all slices, Arrow 
 
 import contextlib
 import shutil
-import sys
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +27,7 @@ from preproc.criteo.column_rows import ROWS_SCHEMA, staged_blocks, write_column
 from preproc.criteo.data_set import LABEL, NUMERICALS
 from preproc.criteo.engine import DayFile
 from preproc.criteo.raw_lines import write_plain_copy
+from preproc.nvtabular_import import imported, quiet
 
 # What the process needs beside partitions and values: Python, Arrow, Dask and NVTabular (about 220
 # MiB), the lines that are being parsed, allocator slack.
@@ -72,7 +71,7 @@ class NVTabularEngine:
         self._slice_values = rest // 2 // _VALUE_BYTES
         self._threads = options.threads
         self._scratch = scratch
-        self._nvtabular = _imported()
+        self._nvtabular = imported()
 
     def __enter__(self):
         self._threads_before = pa.cpu_count()
@@ -154,7 +153,7 @@ class NVTabularEngine:
 
     def _counted(self, rows: Path, num_slices: int, threshold: int) -> pa.Table:
         """The values seen `threshold` times or more and their counts, in any order."""
-        with self._folder("categorify") as folder, _quiet():
+        with self._folder("categorify") as folder, quiet():
             categorify = self._nvtabular.ops.Categorify(
                 freq_threshold=threshold, out_path=str(folder)
             )
@@ -208,7 +207,7 @@ class NVTabularEngine:
         """
         categorify = self._nvtabular.ops.Categorify(vocabs={"value": str(values)})
         workflow = self._nvtabular.Workflow((["value"] >> categorify) + ["row"])
-        with _quiet():
+        with quiet():
             dataset = self._dataset(rows, num_slices)
             workflow.fit_schema(dataset.schema)
             partitions = workflow.transform(dataset).to_ddf().partitions
@@ -263,38 +262,3 @@ def _sliced(rows: Path, num_slices: int) -> list[Path | None]:
                 writers[i].write_table(table.slice(start, end - start))
     rows.unlink()
     return [path if i in writers else None for i, path in enumerate(paths)]
-
-
-def _imported():
-    """NVTabular, imported without TensorFlow, which it would import for nothing if it is there:
-    3 s and 350 MiB.
-
-    Raises:
-        ValueError: it cannot be imported.
-    """
-    hidden = "tensorflow" not in sys.modules
-    if hidden:
-        sys.modules["tensorflow"] = None
-    try:
-        with warnings.catch_warnings():
-            # It tells of each optional package that is absent.
-            warnings.simplefilter("ignore")
-            import nvtabular
-            import nvtabular.ops
-    except ImportError as error:
-        raise ValueError(
-            f"--engine nvtabular needs NVTabular, which cannot be imported here ({error}); run "
-            "`make engines`, or use --engine duckdb"
-        ) from error
-    finally:
-        if hidden:
-            del sys.modules["tensorflow"]
-    return nvtabular
-
-
-@contextlib.contextmanager
-def _quiet():
-    """Without NVTabular's remark, at each data set, that there is no GPU."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Initializing an NVTabular Dataset in CPU mode")
-        yield

@@ -1,0 +1,205 @@
+"""Generates reviews and item metadata that look like Amazon's of 2014, for demos, tests and
+benchmarks.
+
+A user prefers three categories and turns from one to the next as time goes by, so that a history
+tells more of what comes than a user or an item alone. Users' numbers of reviews and items'
+popularity follow power laws; by default about a third of all reviews is by users with 20 or more.
+As in Amazon's files, reviews are grouped by item, their times are whole days, and an item may have
+several lists of categories or, 1 in 100, no metadata.
+
+python -m preproc.amazon_books.generate_reviews --output raw --reviews 100000
+"""
+
+import argparse
+import contextlib
+import gzip
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from preproc.amazon_books import INTERRUPTED, USER_ERROR
+from preproc.amazon_books.generated_lines import (
+    FIRST_DAY,
+    LAST_DAY,
+    metadata_lines,
+    review_lines,
+)
+
+REVIEWS, METADATA = "reviews_Books.json", "meta_Books.json"
+# Defaults: reviews to a user, reviews to an item, items to a category, most categories.
+_PER_USER, _PER_ITEM, _PER_CATEGORY, _MOST_CATEGORIES = 6, 10, 100, 2000
+_MOST = 36**5  # users, items; different numbers below it have different names
+# User u of n writes in proportion to 1 / (u + n * _FLATNESS).
+_FLATNESS = 0.005
+_TASTES = 3  # categories that a user prefers
+# Of a review: by the user's present taste, by any of the user's tastes, by none.
+_BY_TASTE, _BY_ANY_TASTE = 0.7, 0.2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many of each there are.
+
+    Raises:
+        ValueError: a number is not in its range.
+    """
+
+    reviews: int
+    users: int
+    items: int
+    categories: int
+
+    def __post_init__(self):
+        for name, most, why in (
+            ("reviews", 1 << 31, "as many as a run can hold"),
+            ("users", min(self.reviews, _MOST), "each user writes a review"),
+            ("items", _MOST, "as many as there are names"),
+            ("categories", self.items, "each category has an item"),
+        ):
+            value = getattr(self, name)
+            if not 1 <= value <= most:
+                raise ValueError(f"--{name} must be 1 to {most:,} ({why}), found {value:,}")
+
+
+def generate(folder: Path, sizes: Sizes, seed: int, literal: bool, compress: bool) -> None:
+    """Writes a file of reviews and one of metadata, each of which appears when it is whole.
+
+    The same arguments give the same bytes. All reviews' numbers are in memory at a time: about
+    80 bytes a review.
+
+    Args:
+        folder: is made if it is absent; files of the same names are replaced.
+        literal: metadata as Python literals, the form of 2014, instead of JSON.
+        compress: gzip, with .gz behind the names.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng([seed, 0])
+    first_item = _first_items(sizes)
+    user, item, day = _events(random, sizes, first_item)
+    ending = ".gz" if compress else ""
+    with _writable(folder / (REVIEWS + ending)) as file:
+        for lines in review_lines(np.random.default_rng([seed, 1]), user, item, day):
+            file.write(lines)
+    with _writable(folder / (METADATA + ending)) as file:
+        for line in metadata_lines(np.random.default_rng([seed, 2]), first_item, literal):
+            file.write(line)
+
+
+@contextlib.contextmanager
+def _writable(path: Path):
+    """A binary file that is called so when it is whole."""
+    partial = path.with_name(path.name + ".partial")
+    # No name and no time in the gzip header: the same lines give the same bytes.
+    with (
+        open(partial, "wb") as plain,
+        gzip.GzipFile("", "wb", 1, plain, mtime=0)
+        if path.suffix == ".gz"
+        else contextlib.nullcontext(plain) as file,
+    ):
+        yield file
+    partial.replace(path)
+
+
+def _first_items(sizes: Sizes) -> np.ndarray:
+    """Category c has the items first[c] to first[c + 1] - 1; early categories have more."""
+    weights = 1 / np.sqrt(np.arange(1.0, sizes.categories + 1))
+    further = np.cumsum(weights) / weights.sum() * (sizes.items - sizes.categories)
+    ends = np.floor(further).astype(np.int64) + np.arange(1, sizes.categories + 1)
+    ends[-1] = sizes.items
+    return np.concatenate([[0], ends])
+
+
+def _events(random: np.random.Generator, sizes: Sizes, first_item: np.ndarray):
+    """User, item and day of all reviews, [reviews] each, by item."""
+    weights = 1 / (np.arange(sizes.users) + sizes.users * _FLATNESS)
+    lengths = 1 + random.multinomial(sizes.reviews - sizes.users, weights / weights.sum())
+    user = np.repeat(np.arange(sizes.users, dtype=np.int32), lengths)
+    # How far its user has come: 0 up to 1, in order, with no two reviews at the same place.
+    position = np.arange(sizes.reviews) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    progress = (position + random.random(sizes.reviews)) / lengths[user]
+
+    tastes = _power_law(random, sizes.categories, (sizes.users, _TASTES))
+    draw = random.random(sizes.reviews)
+    taste = np.where(
+        draw < _BY_TASTE, progress * _TASTES, random.integers(0, _TASTES, sizes.reviews)
+    ).astype(np.int64)
+    category = np.where(
+        draw < _BY_TASTE + _BY_ANY_TASTE,
+        tastes[user, taste],
+        _power_law(random, sizes.categories, sizes.reviews),
+    )
+    first = first_item[category]
+    item = (first + _power_law(random, first_item[category + 1] - first, sizes.reviews)).astype(
+        np.int32
+    )
+
+    span = LAST_DAY - FIRST_DAY
+    start = random.integers(0, span // 2, sizes.users)
+    duration = random.integers(30, span // 2, sizes.users)
+    day = (FIRST_DAY + start[user] + progress * duration[user]).astype(np.int32)
+    by_item = np.argsort(item, kind="stable")
+    return user[by_item], item[by_item], day[by_item]
+
+
+def _power_law(random: np.random.Generator, num_values, shape) -> np.ndarray:
+    """Values (int64) 0 to num_values - 1, value v with a probability of about 1 / (v + 1)."""
+    values = np.floor((num_values + 1) ** random.random(shape)).astype(np.int64) - 1
+    return np.minimum(values, num_values - 1)  # a power may be rounded up
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Writes the two files into a folder; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m preproc.amazon_books.generate_reviews", allow_abbrev=False
+    )
+    parser.add_argument("--output", required=True, help="folder for the files; made if absent")
+    parser.add_argument("--reviews", type=int, default=100_000, help="default 100,000")
+    parser.add_argument("--users", type=int, help=f"default: one for {_PER_USER} reviews")
+    parser.add_argument("--items", type=int, help=f"default: one for {_PER_ITEM} reviews")
+    parser.add_argument(
+        "--categories",
+        type=int,
+        help=f"default: one for {_PER_CATEGORY} items, at most {_MOST_CATEGORIES}",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="other seeds give other reviews")
+    parser.add_argument(
+        "--literal_metadata",
+        action="store_true",
+        help="metadata as Python literals, as Amazon's of 2014, instead of JSON",
+    )
+    parser.add_argument("--gzip", action="store_true", help="write .json.gz")
+    flags = parser.parse_args(argv)
+    folder = Path(flags.output)
+    try:
+        if flags.seed < 0:
+            raise ValueError(f"--seed must be 0 or more, found {flags.seed}")
+        sizes = _sizes(flags)
+        generate(folder, sizes, flags.seed, flags.literal_metadata, flags.gzip)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted; a file that is not whole is called .partial", file=sys.stderr)
+        return INTERRUPTED
+    print(
+        f"{sizes.reviews:,} reviews by {sizes.users:,} users of {sizes.items:,} items in "
+        f"{sizes.categories:,} categories in {folder}"
+    )
+    return 0
+
+
+def _sizes(flags: argparse.Namespace) -> Sizes:
+    users, items, categories = flags.users, flags.items, flags.categories
+    if users is None:
+        users = max(1, min(flags.reviews // _PER_USER, _MOST))
+    if items is None:
+        items = max(1, min(flags.reviews // _PER_ITEM, _MOST))
+    if categories is None:
+        categories = max(1, min(items // _PER_CATEGORY, _MOST_CATEGORIES))
+    return Sizes(flags.reviews, users, items, categories)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

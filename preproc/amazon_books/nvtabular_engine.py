@@ -1,0 +1,311 @@
+"""The engine for NVTabular: on a GPU where cuDF is, else on the CPU with pandas.
+
+Arrow parses the lines, some megabytes at a time. From there on it is NVTabular's work: `Categorify`
+counts users, leaves out those with few events, counts the items of the others, and looks all of
+them up; events are shuffled by user; `Groupby` sorts each user's and makes a list of them;
+`JoinExternal` finds the features of users and items, of which `Categorify` makes ids too. It all
+happens in this process: a Dask cluster on one machine is slower.
+
+Events are worked on a partition at a time, and shuffled on the disk where they take more than 1 GB.
+But `Categorify` holds all different users and items, and `JoinExternal` a whole table of features,
+as Python objects on the CPU: no flag makes that less, and `--engine duckdb` is the way out.
+"""
+
+import contextlib
+import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from preproc.amazon_books import arrow_lines
+from preproc.amazon_books.arguments import Options
+from preproc.amazon_books.engine import NumberedLog, StagedLog, no_user_left, two_values
+from preproc.nvtabular_import import imported, quiet
+
+_MIN_MEMORY_BYTES = 768 << 20
+_BASE_BYTES = 384 << 20  # Python, Arrow, Dask and NVTabular
+_PARTITION_SHARE = 8  # of the rest, a partition of events takes one part in so many
+_MAX_PARTITION_BYTES = 32 << 20  # larger ones are no faster
+_JOINED_ROWS = 1 << 20  # users or items that features are found for at a time
+# NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know (or
+# that are too rare), and from then on those of the values that it does.
+_FIRST_ID = 3
+# Of a feature, as text: a missing value, and what is in front of any other.
+_ABSENT, _PRESENT = "", "="
+
+
+class NVTabularEngine:
+    """A context manager; see `preproc/amazon_books/engine.py`.
+
+    Args:
+        options: their memory limit decides how large partitions are; their threads are Arrow's.
+        scratch: for what is needed on the way.
+
+    Raises:
+        ValueError: NVTabular is not installed, or the memory limit is too small for it.
+    """
+
+    name = "nvtabular"
+
+    def __init__(self, options: Options, scratch: Path):
+        if options.memory_limit_bytes < _MIN_MEMORY_BYTES:
+            raise ValueError(
+                f"--engine nvtabular needs a --memory_limit of {_MIN_MEMORY_BYTES >> 20} MiB or "
+                f"more, found {options.memory_limit_bytes / (1 << 20):.0f} MiB; --engine duckdb "
+                "works with less"
+            )
+        self._memory_limit_bytes = options.memory_limit_bytes
+        rest = options.memory_limit_bytes - _BASE_BYTES
+        self._partition_bytes = min(_MAX_PARTITION_BYTES, rest // _PARTITION_SHARE)
+        self._threads = options.threads
+        self._scratch = scratch
+        self._nvtabular = imported()
+
+    def __enter__(self):
+        self._threads_before = pa.cpu_count()
+        pa.set_cpu_count(self._threads)
+        return self
+
+    def __exit__(self, *exception):
+        pa.set_cpu_count(self._threads_before)
+
+    @contextlib.contextmanager
+    def explained_errors(self):
+        """Turns a lack of memory into an error that says what to do.
+
+        Raises:
+            ValueError: out of memory.
+        """
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            # NVTabular makes a RuntimeError of whatever happens while it looks up values.
+            if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
+                raise
+            raise ValueError(
+                f"out of memory, with a --memory_limit of {self._memory_limit_bytes >> 20} MiB, "
+                "which does not bound how much users, items and their features take; possible "
+                "ways out: a machine with more of it, or --engine duckdb, which needs less"
+            ) from error
+
+    # Lines
+
+    def stage_reviews(self, source: Path, target: Path) -> bool:
+        """See `Engine`."""
+        return arrow_lines.stage_reviews(source, target)
+
+    def stage_metadata(self, source: Path, target: Path) -> bool:
+        """See `Engine`; lines that are Python literals may not be good ones to this reader."""
+        return arrow_lines.stage_metadata(source, target)
+
+    # Numbers
+
+    def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
+        """See `Engine`."""
+        ops = self._nvtabular.ops
+        with self._folder("number") as work, _without_remarks():
+            events = self._dataset(log.events)
+            if events is None:
+                raise no_user_left(min_events, 0)
+            users = self._counted(events, "user", work, freq_threshold=min_events)
+            if not len(users):
+                every_user = self._counted(events, "user", work)
+                raise no_user_left(min_events, pc.max(every_user["count"]).as_py())
+            user_ids = ["user"] >> ops.Categorify(vocabs=_vocabulary("user", users, work))
+            kept = user_ids + ["item", "time"] >> ops.Filter(_has_known_user)
+            events = self._stored(events, kept, work / "kept")
+            items = self._counted(events, "item", work)
+            item_ids = ["item"] >> ops.Categorify(vocabs=_vocabulary("item", items, work))
+            numbered = NumberedLog(
+                events=folder / "events.int32",
+                num_events=users["count"].to_numpy(),
+                user_features=self._features("user", users, log.users, log.user_features, work),
+                item_features=self._features("item", items, log.items, log.item_features, work),
+                num_items=len(items),
+            )
+            self._write_events(events, ["user", "time"] + item_ids, numbered, work)
+        return numbered
+
+    def _dataset(self, paths: Sequence[Path]):
+        """A data set of files, which may be empty; None if they all are."""
+        rows = {path: pq.read_metadata(path).num_rows for path in paths}
+        # NVTabular takes the first row group for as large as any.
+        files = sorted((path for path in paths if rows[path]), key=rows.get, reverse=True)
+        if not files:
+            return None
+        return self._nvtabular.Dataset(
+            [str(path) for path in files], engine="parquet", part_size=self._partition_bytes
+        )
+
+    def _stored(self, dataset, result, folder: Path):
+        """What a workflow makes of a data set, as another one whose files are in `folder`."""
+        workflow = self._nvtabular.Workflow(result)
+        workflow.fit_schema(dataset.schema)
+        workflow.transform(dataset).to_parquet(str(folder))
+        return self._dataset(sorted(folder.glob("*.parquet")))
+
+    def _counted(self, dataset, column: str, work: Path, **rule) -> pa.Table:
+        """The different values of a column and how often they occur: value, count; upwards.
+
+        rule: of `Categorify`.
+        """
+        with self._folder("categorify") as folder:
+            categorify = self._nvtabular.ops.Categorify(out_path=str(folder), **rule)
+            self._nvtabular.Workflow([column] >> categorify).fit(dataset)
+            path = categorify.categories[column]
+            counted = pq.read_table(path, columns=[column, f"{column}_size"])
+        # Arrow compares text bytewise.
+        return counted.rename_columns(["value", "count"]).sort_by("value")
+
+    def _write_events(self, dataset, ids, log: NumberedLog, work: Path) -> None:
+        """Writes the item ids of all events where their users' are.
+
+        Args:
+            ids: what a workflow makes of the data set: user, time, item.
+            work: for the shuffle.
+        """
+        import dask
+        from merlin.core.dispatch import to_arrow
+
+        starts = np.cumsum(log.num_events) - log.num_events
+        target = np.memmap(log.events, np.int32, "w+", shape=int(log.num_events.sum()))
+
+        def write(users) -> None:
+            """users: a partition (user, item_list) of whole users."""
+            if not len(users):
+                return
+            table = to_arrow(users)
+            lists = table["item_list"].combine_chunks()
+            offsets, items = lists.offsets.to_numpy(), lists.flatten().to_numpy()
+            number = table["user"].to_numpy() - _FIRST_ID
+            places = np.repeat(starts[number] - (offsets[:-1] - offsets[0]), np.diff(offsets))
+            target[places + np.arange(len(items))] = items - _FIRST_ID + 1
+
+        by_user = self._nvtabular.ops.Groupby(
+            groupby_cols=["user"], sort_cols=["time", "item"], aggs={"item": "list"}
+        )
+        with dask.config.set(temporary_directory=str(work)):
+            workflow = self._nvtabular.Workflow(ids)
+            workflow.fit_schema(dataset.schema)
+            shuffled = workflow.transform(dataset).shuffle_by_keys(["user"], hive_data=False)
+            workflow = self._nvtabular.Workflow(["user", "item", "time"] >> by_user)
+            workflow.fit_schema(shuffled.schema)
+            parts = workflow.transform(shuffled).to_ddf().to_delayed()
+            # In one go, so that the shuffle is done once.
+            dask.compute([dask.delayed(write)(part) for part in parts], scheduler="synchronous")
+        target.flush()
+
+    def _features(
+        self, kind: str, known: pa.Table, paths: Sequence[Path], names: Sequence[str], work: Path
+    ) -> tuple[np.ndarray, ...]:
+        """The ids of each feature of the known users or items, [known + 1].
+
+        Args:
+            kind: "user" or "item".
+            known: their raw values, in the order of their ids.
+            paths, names: of the tables of features, and of the features in messages.
+        """
+        if not names:
+            return ()
+        from merlin.core.dispatch import get_lib, to_arrow
+
+        ops = self._nvtabular.ops
+        columns = [f"{kind}_{i}" for i in range(len(names))]
+        table, types = _feature_texts(paths, kind, columns)
+        rows, ids = work / f"{kind}_rows.parquet", work / f"{kind}_ids.parquet"
+        pq.write_table(table, rows)
+        numbers = np.arange(1, len(known) + 1)
+        pq.write_table(pa.table({kind: known["value"], "id": numbers}), ids, _JOINED_ROWS)
+        features = get_lib().read_parquet(rows).drop_duplicates()
+        joined = [kind, "id"] >> ops.JoinExternal(features, on=kind)
+        with self._folder("categorify") as folder:
+            categorify = ops.Categorify(out_path=str(folder))
+            codes = joined[columns] >> ops.FillMissing(_ABSENT) >> categorify
+            workflow = self._nvtabular.Workflow(joined["id"] + codes)
+            dataset = self._nvtabular.Dataset(str(ids), engine="parquet", row_groups_per_part=1)
+            workflow.fit(dataset)
+            found = workflow.transform(dataset).to_ddf().compute(scheduler="synchronous")
+            found = to_arrow(found).sort_by("id")
+            values = [
+                _values(pq.read_table(categorify.categories[column], columns=[column]), type_)
+                for column, type_ in zip(columns, types, strict=True)
+            ]
+        starts = np.flatnonzero(np.diff(found["id"].to_numpy(), prepend=0))
+        features = []
+        for name, column, its_values in zip(names, columns, values, strict=True):
+            order, ranks = _ranks(its_values)
+            ranks = ranks[found[column].to_numpy() - _FIRST_ID]
+            least, most = (each.reduceat(ranks, starts) for each in (np.minimum, np.maximum))
+            twofold = np.flatnonzero(least != most)
+            if len(twofold):
+                i = int(twofold[0])
+                both = (its_values[int(order[rank[i] - 1])].as_py() for rank in (least, most))
+                raise two_values(kind, known["value"][i].as_py(), name, tuple(both))
+            features.append(np.concatenate([np.zeros(1, np.int32), least]))
+        return tuple(features)
+
+    @contextlib.contextmanager
+    def _folder(self, name: str) -> Iterator[Path]:
+        """A folder that is gone when the context ends."""
+        folder = self._scratch / name
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Without NVTabular's remarks that there is no GPU, and that tables of features do without."""
+    with quiet(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Changing an NVTabular Dataset to CPU mode")
+        yield
+
+
+def _has_known_user(events):
+    return events["user"] >= _FIRST_ID
+
+
+def _vocabulary(column: str, counted: pa.Table, folder: Path) -> dict[str, str]:
+    """Values in the order of their ids, as `Categorify` takes them: it counts from _FIRST_ID."""
+    path = folder / f"{column}_values.parquet"
+    pq.write_table(pa.table({column: counted["value"]}), path)
+    return {column: str(path)}
+
+
+def _feature_texts(
+    paths: Sequence[Path], key: str, columns: Sequence[str]
+) -> tuple[pa.Table, list[pa.DataType]]:
+    """Tables of features with the values as text, and their types.
+
+    Of integers and nulls together pandas makes floats; so a missing value is an empty text, and
+    any other has _PRESENT in front.
+    """
+    table = pa.concat_tables([pq.read_table(path, columns=[key, *columns]) for path in paths])
+    types = [table.schema.field(column).type for column in columns]
+    for column in columns:
+        text = pc.binary_join_element_wise(_PRESENT, table[column].cast(pa.string()), "")
+        place = table.schema.get_field_index(column)
+        table = table.set_column(place, column, pc.fill_null(text, _ABSENT))
+    return table, types
+
+
+def _values(texts: pa.Table, type_: pa.DataType) -> pa.Array:
+    """The way back, of a table of one column."""
+    text = texts.column(0).combine_chunks()
+    present = pc.if_else(pc.equal(text, _ABSENT), None, pc.utf8_slice_codeunits(text, 1))
+    return present.cast(type_)
+
+
+def _ranks(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The order of values, upwards, null first, [n]; the place of each in it from 1, int32 [n]."""
+    order = pc.array_sort_indices(values, null_placement="at_start").to_numpy()
+    ranks = np.empty(len(values), np.int32)
+    ranks[order] = np.arange(1, len(values) + 1)
+    return order, ranks

@@ -1,0 +1,424 @@
+"""The NVTabular engine: its numbers against a slow reference, whole data sets against DuckDB."""
+
+import dataclasses
+import importlib.util
+import json
+import random
+import sys
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from preproc.amazon_books import arrow_lines, metadata_lines, review_lines
+from preproc.amazon_books.arguments import Options
+from preproc.amazon_books.engine import StagedLog
+from preproc.amazon_books.generate_reviews import Sizes, generate
+from preproc.amazon_books.nvtabular_engine import NVTabularEngine
+from preproc.amazon_books.prepare import prepare
+
+needs_nvtabular = pytest.mark.skipif(
+    importlib.util.find_spec("nvtabular") is None, reason="no NVTabular: run `make engines`"
+)
+MIB = 1 << 20
+
+
+def options(folder, **changed):
+    changed = {"memory_limit_bytes": 1024 * MIB, "threads": 2} | changed
+    return Options(amazon_dataset_path=folder, output_path=folder / "out", **changed)
+
+
+@pytest.fixture
+def engine(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with NVTabularEngine(options(tmp_path), scratch) as engine:
+        yield engine
+    assert list(scratch.iterdir()) == []
+
+
+def log(folder, events, users=(), items=(), files=2):
+    """Staged files of tuples, spread over some files.
+
+    events: (user, item, time); users, items: (raw value, its features).
+    """
+
+    def stage(kind, rows, names):
+        paths = []
+        for i in range(files if rows else 0):
+            columns = [typed(column) for column in zip(*rows, strict=True)]
+            table = pa.table(columns, names=names)
+            paths.append(folder / f"{kind}_{i}.parquet")
+            pq.write_table(table.take(list(range(i, len(rows), files))), paths[-1])
+        return tuple(paths)
+
+    num_user, num_item = (len(rows[0]) - 1 if rows else 0 for rows in (users, items))
+    return StagedLog(
+        events=stage("events", events, ("user", "item", "time")),
+        users=stage("users", users, ("user", *(f"user_{i}" for i in range(num_user)))),
+        items=stage("items", items, ("item", *(f"item_{i}" for i in range(num_item)))),
+        user_features=tuple("abc"[:num_user]),
+        item_features=tuple("xyz"[:num_item]),
+    )
+
+
+def typed(values):
+    return pa.array(values, None if any(value is not None for value in values) else pa.string())
+
+
+def upwards(value):
+    """A key to sort by: nothing, then numbers, or text by its bytes."""
+    if value is None:
+        return (0,)
+    return (1, value.encode() if isinstance(value, str) else value)
+
+
+def expected(events, users, items, min_events):
+    """The same, slowly: item ids of all events, numbers of events, features of users and items."""
+    by_user = defaultdict(list)
+    for user, item, time in events:
+        by_user[user].append((time, upwards(item), item))
+    kept = {user: sorted(by_user[user]) for user in by_user if len(by_user[user]) >= min_events}
+    kept_users = sorted(kept, key=upwards)
+    kept_items = sorted({item for rows in kept.values() for *_, item in rows}, key=upwards)
+
+    def features(names, rows):
+        known = {name: values for name, *values in rows}
+        found = []
+        for i in range(len(rows[0]) - 1 if rows else 0):
+            values = [known[name][i] if name in known else None for name in names]
+            order = sorted(set(values), key=upwards)
+            found.append([0, *(1 + order.index(value) for value in values)])
+        return found
+
+    ids = [1 + kept_items.index(item) for user in kept_users for *_, item in kept[user]]
+    counts = [len(kept[user]) for user in kept_users]
+    return ids, counts, features(kept_users, users), features(kept_items, items), len(kept_items)
+
+
+def numbered(engine, folder, staged, min_events):
+    target = folder / "numbered"
+    target.mkdir()
+    found = engine.number(staged, min_events, target)
+    assert [path.name for path in target.iterdir()] == [found.events.name]
+    assert found.num_events.dtype == np.int64
+    for ids in (*found.user_features, *found.item_features):
+        assert ids.dtype == np.int32
+    return (
+        np.fromfile(found.events, np.int32).tolist(),
+        found.num_events.tolist(),
+        [ids.tolist() for ids in found.user_features],
+        [ids.tolist() for ids in found.item_features],
+        found.num_items,
+    )
+
+
+ODD = ["007", "7", "1e5", "nan", "NaN", "None", "NULL", "<NA>", "inf", " a", "a ", "é", "e\u0301"]
+ODD += ["漢", "\U0001f600", "\uffff", '"', "A", "a", "=", "\\", "\x01"]
+BIG = [-(1 << 62), -7, 0, 3, 20, 100, (1 << 62), (1 << 62) + 1]
+
+
+def random_rows(values, feature_values, seed):
+    """80 events of some users and items; features for most of them, in part of values that are not
+    needed."""
+    draw = random.Random(seed)
+    users, items = values[: len(values) // 2], values
+    events = [(draw.choice(users), draw.choice(items), draw.randrange(9)) for _ in range(80)]
+    known = draw.sample(values, len(values) - 2)
+    user_rows = [(user, draw.choice(feature_values)) for user in known]
+    item_rows = [(item, draw.choice(feature_values), draw.choice(values)) for item in known]
+    return events, user_rows, item_rows + item_rows[:3]  # some are there twice
+
+
+@needs_nvtabular
+@pytest.mark.filterwarnings("ignore:Row group memory size")  # larger than partitions may be here
+@pytest.mark.parametrize("small_parts", [False, True], ids=["one partition", "many"])
+@pytest.mark.parametrize(
+    ("values", "feature_values"),
+    [(ODD, [*ODD[:6], None]), (BIG, [None, 20, 3, 1 << 62, (1 << 62) + 1, -3, -20])],
+    ids=["text", "integers"],
+)
+def test_numbers_equal_the_reference(engine, tmp_path, values, feature_values, small_parts):
+    events, users, items = random_rows(values, feature_values, 5)
+    if small_parts:
+        engine._partition_bytes = 500
+    min_events = 1 + 80 // (len(values) // 2)  # about half of the users have so many
+    staged = log(tmp_path, events, users, items, files=5)
+    found = numbered(engine, tmp_path, staged, min_events)
+    assert found == expected(events, users, items, min_events)
+    assert 1 < len(found[1]) < len(values) // 2
+
+
+@needs_nvtabular
+def test_numbers_by_hand(engine, tmp_path):
+    """Equal times; an item that only left-out users have; a feature that nobody has."""
+    events = [
+        *(("v", "b", 2), ("v", "c", 1), ("v", "a", 2)),
+        *(("u", "c", -5), ("u", "c", 7), ("u", "a", 0), ("w", "bb", 0)),
+    ]
+    items = [("a", "old", None), ("bb", "new", None), ("c", "", None)]
+    items = [(name, category or None, nothing) for name, category, nothing in items]
+    staged = log(tmp_path, [(u, i, t / 2) for u, i, t in events], items=items, files=1)
+    found = numbered(engine, tmp_path, staged, 3)
+    # u: c, a, c; v: c, a, b, with a = 1, b = 2, c = 3. Only a has a category.
+    assert found == ([3, 1, 3, 3, 1, 2], [3, 3], [], [[0, 2, 1, 1], [0, 1, 1, 1]], 3)
+
+
+@needs_nvtabular
+@pytest.mark.parametrize(
+    ("rows", "most"), [([("u", "a", 1), ("u", "b", 2), ("v", "a", 3)], 2), ([], 0)]
+)
+def test_nobody_has_enough_events(engine, tmp_path, rows, most):
+    path = tmp_path / "events.parquet"
+    schema = review_lines.SCHEMA
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
+    pq.write_table(pa.table(columns, schema=schema), path)
+    staged = StagedLog((path,), (), (), (), ())
+    with pytest.raises(ValueError, match=f"--min_events 3 events or more; .* one has is {most}"):
+        engine.number(staged, 3, tmp_path)
+
+
+@needs_nvtabular
+def test_empty_files(engine, tmp_path):
+    """As where all lines of a file are bad; and row groups without rows."""
+    staged = log(tmp_path, [("u", "a", 2), ("u", "b", 1)], files=2)
+    empty = review_lines.SCHEMA.empty_table()
+    pq.write_table(empty, tmp_path / "empty.parquet")
+    with pq.ParquetWriter(staged.events[1], review_lines.SCHEMA) as writer:
+        for table in (empty, pa.table([["u"], ["b"], [1]], schema=review_lines.SCHEMA), empty):
+            writer.write_table(table)
+    staged = dataclasses.replace(staged, events=(tmp_path / "empty.parquet", *staged.events))
+    assert numbered(engine, tmp_path, staged, 2) == ([2, 1], [2], [], [], 2)
+
+
+@needs_nvtabular
+@pytest.mark.parametrize(
+    ("users", "items", "message"),
+    [
+        ([("u", 3), ("u", 3), ("u", -1)], [], "user 'u' has two values of a: -1 and 3"),
+        ([], [("a", "x", "1"), ("a", "x", None)], "item 'a' has two values of y: none and '1'"),
+    ],
+)
+def test_two_values_of_a_feature(engine, tmp_path, users, items, message):
+    """Of a user or item that occurs; what others have does not matter."""
+    events = [("u", "a", 1), ("u", "b", 2), ("w", "z", 1)]
+    items = items + [("z", "1", "1"), ("z", "2", "2")][: len(items)]
+    staged = log(tmp_path, events, users, items, files=1)
+    with pytest.raises(ValueError, match=message):
+        engine.number(staged, 2, tmp_path)
+
+
+GOOD = '{"reviewerID": "u", "asin": "a", "unixReviewTime": 7}'
+REVIEWS = {
+    "good": [GOOD, '{"unixReviewTime":-1,"o":{"asin":[{}]},"asin":"é\\u0000\\"","reviewerID":"v"}'],
+    "\\r": [GOOD + "\r", GOOD],
+    "BOM": ["\ufeff" + GOOD],
+    "not a line each": [GOOD + GOOD],
+    "over two lines": [GOOD[:20], GOOD[20:]],
+    "as many of each, all opened": [GOOD[:-1] + ', "o": [', "{}]}" + GOOD],
+    "as many of each, all closed": [GOOD + GOOD[:-1] + ', "o": {}', ', "p": 1}'],
+    "a list": ["[1]"],
+    "no user": [GOOD, '{"asin": "a", "unixReviewTime": 7}'],
+    "an empty item": [GOOD.replace('"a"', '""')],
+    "no time": [GOOD.replace("7", "null")],
+    "half a second": [GOOD.replace("7", "7.5")],
+    "time as text": [GOOD.replace("7", '"7"')],
+    "a large time": [GOOD.replace("7", "9223372036854775808")],
+    "a user of two names": [GOOD.replace("{", '{"reviewerID": "w", ')],
+    "a number for an item": [GOOD.replace('"a"', "1")],
+    "half a character": [GOOD.replace('"a"', '"\\ud800"')],
+    "cut off": [GOOD, GOOD[:-2]],
+    "nothing": [],
+}  # fmt: skip
+
+
+def parsed(lines, text):
+    """The rows that the slow way makes of a text; None if a line is bad."""
+    try:
+        return [lines.parse(line.strip()) for line in text.split("\n") if line.strip()]
+    except ValueError:
+        return None
+
+
+def staged_rows(stage, lines, folder, text):
+    """The rows of the quick way; None where it gives up."""
+    source, target = folder / "lines", folder / "staged.parquet"
+    source.write_bytes(text if isinstance(text, bytes) else text.encode())
+    if not stage(source, target):
+        return None
+    table = pq.read_table(target)
+    assert table.schema == lines.SCHEMA
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+@pytest.mark.parametrize("name", REVIEWS)
+def test_review_lines(tmp_path, name):
+    """The same rows as the slow way, or none where a line is bad."""
+    text = "".join(line + "\n" for line in REVIEWS[name])
+    found = staged_rows(arrow_lines.stage_reviews, review_lines, tmp_path, text)
+    assert found == parsed(review_lines, text.removeprefix("\ufeff"))
+    assert (found is None) == (name not in ("good", "\\r", "BOM", "nothing"))
+
+
+def test_lines_that_are_no_utf8(tmp_path):
+    line = GOOD.replace('"a"', '"\xff"').encode("latin-1")
+    assert staged_rows(arrow_lines.stage_reviews, review_lines, tmp_path, line) is None
+
+
+META = '{"asin": "a", "categories": [["Books", "X"], ["Y", "Z"]]}'
+METADATA = {
+    "good": [META, META.replace('"Z"', '"é\\""'), META.replace("[[", "[[], [")],
+    "no categories": ['{"asin": "a"}', META, '{"asin": "b", "categories": null}', META],
+    "empty": [META.replace(']]', '], []]'), '{"asin": "c", "categories": []}', META],
+    "an empty name": [META.replace('"Z"', '""'), META],
+    "no item": ['{"categories": [["Books"]]}'],
+    "a name that is null": [META.replace('"X"', "null")],
+    "a list that is null": [META.replace("[[", "[null, [")],
+    "one list": ['{"asin": "a", "categories": ["Books"]}'],
+    "numbers": [META.replace('"X"', "1")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METADATA)
+def test_metadata_lines(tmp_path, name):
+    text = "\n".join(METADATA[name]) + "\n\n"
+    found = staged_rows(arrow_lines.stage_metadata, metadata_lines, tmp_path, text)
+    assert found == parsed(metadata_lines, text)
+    assert (found is None) == ([*METADATA].index(name) > 3)
+
+
+def test_python_literals_are_for_others(tmp_path):
+    text = repr(json.loads(META)) + "\n"
+    assert staged_rows(arrow_lines.stage_metadata, metadata_lines, tmp_path, text) is None
+
+
+@pytest.mark.parametrize("block_bytes", [1, 60, 100])
+def test_blocks_of_lines(tmp_path, monkeypatch, block_bytes):
+    """No line is lost where a block ends; one that is longer than a block is for others."""
+    monkeypatch.setattr(arrow_lines, "_BLOCK_BYTES", block_bytes)
+    lines = [GOOD.replace("7", str(time)) for time in range(9)]
+    text = "\n".join([*lines, *(["", " "] if block_bytes == 100 else [])])
+    found = staged_rows(arrow_lines.stage_reviews, review_lines, tmp_path, text)
+    assert found == (parsed(review_lines, text) if block_bytes > len(GOOD) else None)
+
+
+def both(folder, **changed):
+    """The files of a data set that DuckDB and NVTabular have prepared, the same."""
+    files = {}
+    for engine in ("duckdb", "nvtabular"):
+        output = folder / f"by_{engine}"
+        prepare(Options(output_path=output, engine=engine, threads=2, **changed))
+        paths = sorted(path for path in output.rglob("*") if path.is_file())
+        files[engine] = {str(path.relative_to(output)): path.read_bytes() for path in paths}
+    assert files["nvtabular"] == files["duckdb"]
+    return files["duckdb"]
+
+
+@needs_nvtabular
+@pytest.mark.parametrize("literal", [False, True], ids=["JSON", "Python"])
+def test_generated_reviews_as_by_duckdb(tmp_path, literal):
+    """The same bytes; of gzip files, with a validation event, with another seed."""
+    generate(tmp_path / "raw", Sizes(5000, 800, 300, 12), 3, literal, compress=literal)
+    files = both(
+        tmp_path,
+        amazon_dataset_path=tmp_path / "raw",
+        validation_event=literal,
+        seed=11,
+        max_history=30,
+        rows_per_file=1000,
+    )
+    assert {"train/part.1.parquet", "test/part.0.parquet", "metadata.json"} <= set(files)
+    assert ("validation/part.0.parquet" in files) == literal
+    sizes = json.loads(files["metadata.json"])["cardinalities"]
+    assert [size["name"] for size in sizes] == ["uid", "item", "cat"]
+    assert sizes[1]["value"] > 200
+
+
+@needs_nvtabular
+def test_bad_lines_as_by_duckdb(tmp_path):
+    """And without metadata."""
+    generate(tmp_path, Sizes(300, 10, 20, 3), 0, literal=False, compress=False)
+    reviews = tmp_path / "reviews_Books.json"
+    with open(reviews, "a") as file:
+        file.write(GOOD.replace("7", "7.5") + "\n")
+    files = {"reviews": (reviews,), "no_metadata": True}
+    with pytest.raises(ValueError, match=r"reviews_Books.json, line 301: unixReviewTime is 7\.5"):
+        prepare(Options(tmp_path / "out", engine="nvtabular", **files))
+    metadata = json.loads(
+        both(tmp_path, on_bad_line="skip", min_events=5, **files)["metadata.json"]
+    )
+    assert metadata["bad_lines"] == 1
+    assert metadata["cardinalities"][2] == {"name": "cat", "value": 2}
+
+
+@needs_nvtabular
+def test_grocery_as_by_duckdb(tmp_path, root):
+    """A real log: integers, an item table."""
+    folder = root.parent / "shared/data/amazon_grocery"
+    if not folder.exists():
+        pytest.skip(f"the grocery log is not there: {folder}")
+    both(
+        tmp_path,
+        input_format="csv",
+        interactions=(folder / "train.csv",),
+        items=folder / "item_meta.csv",
+        item_features=("i_category",),
+        delimiter="\t",
+        min_events=40,
+    )
+
+
+@needs_nvtabular
+def test_threads_are_given_back(tmp_path):
+    before = pa.cpu_count()
+    with NVTabularEngine(options(tmp_path, threads=before + 3), tmp_path):
+        assert pa.cpu_count() == before + 3
+    assert pa.cpu_count() == before
+
+
+@needs_nvtabular
+def test_out_of_memory(engine, tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    staged = log(tmp_path, [("u", "a", 1), ("u", "b", 2)], files=1)
+
+    def fails(*args, **kwargs):
+        raise pa.ArrowMemoryError("too much")
+
+    for name in ("merge", "groupby"):  # NVTabular wraps the first
+        monkeypatch.setattr(pandas.DataFrame, name, fails)
+        with (
+            pytest.raises(ValueError, match="out of memory, with a --memory_limit of 1024 MiB, .*"),
+            engine.explained_errors(),
+        ):
+            engine.number(staged, 2, tmp_path)
+    with pytest.raises(RuntimeError, match="something else"), engine.explained_errors():
+        raise RuntimeError("something else")
+
+
+def test_too_small_a_limit(tmp_path):
+    with pytest.raises(ValueError, match="needs a --memory_limit of 768 MiB or more, found 767"):
+        NVTabularEngine(options(tmp_path, memory_limit_bytes=767 * MIB), tmp_path)
+
+
+def test_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvtabular", None)
+    with pytest.raises(ValueError, match="cannot be imported here .*nvtabular.*; run `make engi"):
+        NVTabularEngine(options(tmp_path), tmp_path)
+
+
+@needs_nvtabular
+def test_the_command(run_script, tmp_path):
+    """It says what it does, nothing else, and does without TensorFlow."""
+    generate(tmp_path, Sizes(300, 10, 20, 3), 0, literal=False, compress=False)
+    done = run_script(
+        "-c",
+        "import sys; from preproc.amazon_books.__main__ import main\n"
+        "print(main(sys.argv[1:]), 'tensorflow' in sys.modules)",
+        *("--amazon_dataset_path", tmp_path, "--output_path", tmp_path / "out"),
+        *("--engine", "nvtabular", "--min_events", "5"),
+    )
+    assert done.stdout.splitlines()[-1] == "0 False"
+    said = [line.split()[0] for line in done.stderr.splitlines()]
+    assert said == ["staged", "kept", "train:", "test:"]

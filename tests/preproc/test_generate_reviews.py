@@ -1,0 +1,196 @@
+"""Generated reviews: what the lines hold, that they repeat, and that a history tells something."""
+
+import ast
+import gzip
+import hashlib
+import itertools
+import json
+import re
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+
+from preproc.amazon_books import generate_reviews, generated_lines
+from preproc.amazon_books.generate_reviews import METADATA, REVIEWS, main
+
+DAY_S = 86_400
+
+
+def run(folder, *flags):
+    assert main(["--output", str(folder), *map(str, flags)]) == 0
+    return folder
+
+
+def records(path, read=json.loads):
+    return [read(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("raw"), "--reviews", 20_000, "--categories", 20)
+
+
+def test_reviews(folder):
+    reviews = records(folder / REVIEWS)
+    assert len(reviews) == 20_000
+    assert list(reviews[0]) == [
+        *("reviewerID", "asin", "helpful", "reviewText", "overall", "summary"),
+        *("unixReviewTime", "reviewTime"),
+    ]
+    assert all(len(review["reviewerID"]) == 13 and len(review["asin"]) == 10 for review in reviews)
+    assert {review["overall"] for review in reviews} == {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert all(0 <= review["helpful"][0] <= review["helpful"][1] for review in reviews)
+    assert all(review["unixReviewTime"] % DAY_S == 0 for review in reviews)
+    times = np.array([review["unixReviewTime"] for review in reviews])
+    dates = (times // DAY_S).astype("datetime64[D]")
+    assert dates.min() >= np.datetime64("1997-05-01") and dates.max() < np.datetime64("2014-08-01")
+    assert [review["reviewTime"] for review in reviews] == [
+        date.item().strftime("%m %d, %Y") for date in dates
+    ]
+    asins = [review["asin"] for review in reviews]
+    blocks = 1 + sum(a != b for a, b in itertools.pairwise(asins))
+    assert blocks == len(set(asins))  # by item
+    text = " ".join(review["reviewText"] for review in reviews)
+    for word in ('"masterpiece"', "don't", "café", "漢字", "back\\slash", "😀"):
+        assert word in text
+    assert 650 < (folder / REVIEWS).stat().st_size / 20_000 < 850
+
+
+def test_numbers_of_reviews(folder):
+    """Every user has a review; a third of the reviews by users of 20 or more; popular items."""
+    reviews = records(folder / REVIEWS)
+    lengths = Counter(review["reviewerID"] for review in reviews)
+    assert len(lengths) == 20_000 // 6
+    kept = sum(length for length in lengths.values() if length >= 20)
+    assert 0.3 < kept / 20_000 < 0.5
+    counts = sorted(Counter(review["asin"] for review in reviews).values(), reverse=True)
+    assert 0.1 < sum(counts[: len(counts) // 100]) / 20_000 < 0.5
+
+
+@pytest.mark.parametrize("literal", [False, True], ids=["JSON", "Python"])
+def test_metadata(tmp_path, literal):
+    flags = ["--literal_metadata"] if literal else []
+    run(tmp_path, "--reviews", 2000, "--items", 1000, "--categories", 6, *flags)
+    lines = records(tmp_path / METADATA, ast.literal_eval if literal else json.loads)
+    assert len({line["asin"] for line in lines}) == len(lines)
+    assert 970 <= len(lines) < 1000  # some have none
+    last = Counter(line["categories"][-1][-1] for line in lines)
+    assert len(last) == 6
+    assert {"Children's Books 0", 'The "Classics" 3', "Café 5"} <= set(last)
+    assert {len(line["categories"]) for line in lines} == {1, 2}
+    known = {line["asin"] for line in lines}
+    seen = [review["asin"] in known for review in records(tmp_path / REVIEWS)]
+    assert 0.9 < np.mean(seen) < 1.0
+    if literal:
+        with pytest.raises(ValueError, match="property name"):
+            records(tmp_path / METADATA)
+
+
+def test_a_history_tells_what_comes(folder):
+    """The category of a user's last review is the next one's far more often than by chance."""
+    category = {line["asin"]: line["categories"][-1][-1] for line in records(folder / METADATA)}
+    histories = defaultdict(list)
+    for review in records(folder / REVIEWS):
+        name = category.get(review["asin"])
+        histories[review["reviewerID"]].append((review["unixReviewTime"], name))
+    pairs, other = [], []
+    everybody = [name for history in histories.values() for _, name in history]
+    for history in histories.values():
+        names = [name for _, name in sorted(history, key=lambda event: event[0])]
+        pairs += [a == b for a, b in itertools.pairwise(names)]
+        other += [a == b for a, b in zip(names, everybody, strict=False)]
+    assert np.mean(pairs) > 2 * np.mean(other)
+
+
+def test_seeds_and_gzip(tmp_path):
+    """The same seed gives the same bytes, gzip the same lines; another seed gives others."""
+    sizes = ("--reviews", 300)
+    run(tmp_path / "a", *sizes)
+    run(tmp_path / "b", *sizes, "--gzip")
+    run(tmp_path / "c", *sizes, "--gzip")
+    run(tmp_path / "d", *sizes, "--seed", 1)
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == [
+        f"{METADATA}.gz",
+        f"{REVIEWS}.gz",
+    ]
+    for name in (REVIEWS, METADATA):
+        plain = (tmp_path / "a" / name).read_bytes()
+        packed = (tmp_path / "b" / f"{name}.gz").read_bytes()
+        assert gzip.decompress(packed) == plain
+        assert packed[4:8] == bytes(4)  # no time
+        assert (tmp_path / "c" / f"{name}.gz").read_bytes() == packed
+        assert (tmp_path / "d" / name).read_bytes() != plain
+
+
+def test_the_bytes(tmp_path):
+    """Any run anywhere writes these."""
+    run(tmp_path, "--reviews", 100, "--users", 7, "--items", 30, "--categories", 4, "--seed", 3)
+    digests = [hashlib.sha256((tmp_path / name).read_bytes()) for name in (REVIEWS, METADATA)]
+    assert [digest.hexdigest()[:12] for digest in digests] == [
+        "772747396fd3",
+        "d9c93e0e0211",
+    ]
+
+
+def test_blocks(tmp_path, monkeypatch):
+    """Lines are formatted some at a time; none is lost where a block ends."""
+    monkeypatch.setattr(generated_lines, "_BLOCK_REVIEWS", 7)
+    run(tmp_path, "--reviews", 23, "--users", 23)
+    reviews = records(tmp_path / REVIEWS)
+    assert len(reviews) == len({review["reviewerID"] for review in reviews}) == 23
+
+
+def test_the_smallest(tmp_path):
+    run(tmp_path, "--reviews", 1)
+    assert len(records(tmp_path / REVIEWS)) == 1
+
+
+@pytest.mark.parametrize("prefix, digits", [(b"A", 12), (b"B00", 7)])
+def test_names_differ(prefix, digits):
+    numbers = np.concatenate([np.arange(100_000), 36**5 - 1 - np.arange(100_000)])
+    names = generated_lines.names(prefix, digits, numbers).to_pylist()
+    assert len(set(names)) == 200_000
+    assert {len(name) for name in names} == {len(prefix) + digits}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--reviews", "0"], "--reviews must be 1 to 2,147,483,648 .*, found 0"),
+        (["--reviews", "5", "--users", "6"], r"--users must be 1 to 5 \(each user .*\), found 6"),
+        (["--items", "60466177"], "--items must be 1 to 60,466,176 .*, found 60,466,177"),
+        (["--items", "3", "--categories", "4"], "--categories must be 1 to 3 .*, found 4"),
+        (["--seed", "-1"], "--seed must be 0 or more, found -1"),
+    ],
+)
+def test_bad_flags(tmp_path, capsys, flags, message):
+    assert main(["--output", str(tmp_path), *flags]) == 2
+    assert re.search(f"^error: {message}", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_place(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["--output", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_ctrl_c(tmp_path, capsys, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(generate_reviews, "review_lines", interrupted)
+    assert main(["--output", str(tmp_path)]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [f"{REVIEWS}.partial"]
+
+
+def test_the_command(run_script, tmp_path):
+    done = run_script(
+        "-m", "preproc.amazon_books.generate_reviews", "--output", tmp_path, "--reviews", 60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"60 reviews by 10 users of 6 items in 1 categories in {tmp_path}\n"
+    assert len(records(tmp_path / REVIEWS)) == 60
