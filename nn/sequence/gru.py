@@ -1,0 +1,252 @@
+"""Recurrent layers over histories: GRU, and AUGRU, whose update gates follow an attention.
+
+Both are the recurrence of Cho et al. (2014) in the notation of DIEN (Zhou et al., 2019), with the
+reset gate applied to the state before its product,
+
+    r_t = sigmoid(x_t W_r + h_(t-1) U_r + b_r)          reset
+    u_t = sigmoid(x_t W_u + h_(t-1) U_u + b_u)          update
+    c_t = tanh(x_t W_c + (r_t * h_(t-1)) U_c + b_c)     candidate
+    h_t = h_(t-1) + s_t u_t (c_t - h_(t-1)),   h_0 = 0
+
+where the scale s_t of a step is 1 (GRU) or its attention (AUGRU), and 0 on a padded step, which so
+changes neither state nor gradients.
+
+The steps are unrolled: a `tf.while_loop` costs half as much again. Their number has to be known
+when a training step is traced, and tracing both passes takes about 40 ms for each.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from nn.keras import keras
+from runtime.device import derive_seed
+
+
+class _Gate(NamedTuple):
+    """Weights of a gate or of the candidate.
+
+    Attributes:
+      kernel: [dim + units, units], W above U.
+      bias: [units].
+    """
+
+    kernel: tf.Tensor
+    bias: tf.Tensor
+
+    def of(self, x: tf.Tensor, activation) -> tf.Tensor:
+        """activation(x K + b); on a CPU the three become one operation."""
+        return activation(tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias))
+
+
+class _Step(NamedTuple):
+    """What the backward pass needs of a step, each [batch, ...]: the state before it, the scale,
+    scale * update, x beside the state and beside the reset state, both gates and the candidate."""
+
+    state: tf.Tensor
+    scale: tf.Tensor
+    gain: tf.Tensor
+    inputs: tf.Tensor
+    reset_inputs: tf.Tensor
+    reset: tf.Tensor
+    update: tf.Tensor
+    candidate: tf.Tensor
+
+
+def _forward(x, scale, state, reset: _Gate, update: _Gate, candidate: _Gate):
+    """(next state [batch, units], `_Step`) of one step."""
+    inputs = tf.concat([x, state], axis=1)
+    r = reset.of(inputs, tf.sigmoid)
+    u = update.of(inputs, tf.sigmoid)
+    reset_inputs = tf.concat([x, r * state], axis=1)
+    c = candidate.of(reset_inputs, tf.tanh)
+    gain = scale * u
+    kept = _Step(state, scale, gain, inputs, reset_inputs, r, u, c)
+    return state + gain * (c - state), kept
+
+
+class _Backward:
+    """The backward pass, from the last step to the first.
+
+    Args:
+      gates: reset, update, candidate.
+      dim: width of the inputs x.
+    """
+
+    def __init__(self, gates: Sequence[_Gate], dim: int):
+        self._of_state = [gate.kernel[dim:] for gate in gates]
+        self._of_x = tf.concat([gate.kernel[:dim] for gate in gates], axis=1)
+        self._parts: list[list[tf.Tensor]] = [[], [], [], []]
+
+    def step(self, d_state: tf.Tensor, kept: _Step):
+        """Gradients of the state before a step, of its x and its scale, from that of its state."""
+        of_reset, of_update, of_candidate = self._of_state
+        d_gain = d_state * (kept.candidate - kept.state)
+        d_candidate = d_state * kept.gain
+        z_candidate = tf.raw_ops.TanhGrad(y=kept.candidate, dy=d_candidate)
+        d_reset_state = tf.matmul(z_candidate, of_candidate, transpose_b=True)
+        z_reset = tf.raw_ops.SigmoidGrad(y=kept.reset, dy=d_reset_state * kept.state)
+        z_update = tf.raw_ops.SigmoidGrad(y=kept.update, dy=d_gain * kept.scale)
+        z = tf.concat([z_reset, z_update, z_candidate], axis=1)
+        ones = tf.ones([1, tf.shape(z)[0]], z.dtype)
+        for parts, part in zip(
+            self._parts,
+            [
+                tf.matmul(kept.inputs, z_reset, transpose_a=True),
+                tf.matmul(kept.inputs, z_update, transpose_a=True),
+                tf.matmul(kept.reset_inputs, z_candidate, transpose_a=True),
+                tf.matmul(ones, z)[0],  # a sum over the batch that low precision survives
+            ],
+            strict=True,
+        ):
+            parts.append(part)
+        d_before = [
+            d_state - d_candidate,
+            d_reset_state * kept.reset,
+            tf.matmul(z_reset, of_reset, transpose_b=True),
+            tf.matmul(z_update, of_update, transpose_b=True),
+        ]
+        d_x = tf.matmul(z, self._of_x, transpose_b=True)
+        d_scale = tf.matmul(d_gain * kept.update, tf.ones([z_update.shape[1], 1], z.dtype))
+        return tf.add_n(d_before), d_x, d_scale
+
+    def of_weights(self) -> list[tf.Tensor]:
+        """Gradients of (kernel, bias) of each gate, summed over the steps in at least float32."""
+        *kernels, biases = (_sum(parts) for parts in self._parts)
+        biases = tf.split(biases, len(kernels))
+        return [g for pair in zip(kernels, biases, strict=True) for g in pair]
+
+
+def _sum(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    dtype = parts[0].dtype
+    wide = tf.float32 if dtype.size < 4 else dtype
+    return tf.cast(tf.add_n([tf.cast(part, wide) for part in parts]), dtype)
+
+
+def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
+    """The states [batch, steps, units] of all steps, or the last one's [batch, units].
+
+    Args:
+      x: [batch, steps, dim].
+      scale: [batch, steps], of x's dtype.
+      gates: reset, update, candidate.
+      all_states: which of both.
+    """
+    dim, units = x.shape[2], gates[0].bias.shape[0]
+
+    @tf.custom_gradient
+    def run(x, scale, *weights):
+        gates = [_Gate(*weights[i : i + 2]) for i in (0, 2, 4)]
+        states = [tf.zeros([tf.shape(x)[0], units], x.dtype)]
+        kept = []
+        scales = tf.unstack(scale[:, :, tf.newaxis], axis=1)
+        for x_t, scale_t in zip(tf.unstack(x, axis=1), scales, strict=True):
+            state, step = _forward(x_t, scale_t, states[-1], *gates)
+            states.append(state)
+            kept.append(step)
+
+        def gradient(d_output):
+            backward = _Backward(gates, dim)
+            d_states = tf.unstack(d_output, axis=1) if all_states else [d_output]
+            d_state, d_x, d_scale = d_states.pop(), [], []
+            for step in reversed(kept):
+                d_state, d_x_t, d_scale_t = backward.step(d_state, step)
+                if d_states:
+                    d_state += d_states.pop()
+                d_x.append(d_x_t)
+                d_scale.append(d_scale_t)
+            d_scale = tf.concat(d_scale[::-1], axis=1)
+            return (tf.stack(d_x[::-1], axis=1), d_scale, *backward.of_weights())
+
+        return (tf.stack(states[1:], axis=1) if all_states else states[-1]), gradient
+
+    return run(x, scale, *(tensor for gate in gates for tensor in gate))
+
+
+class _Recurrent(keras.layers.Layer):
+    """The weights of both layers.
+
+    Kernels of the inputs start Glorot uniform, those of the state orthogonal, biases at zero.
+
+    Args:
+      units: width of the state.
+      seed: seed of the initial weights, together with the name.
+      dtype: Keras dtype policy; the state has the compute dtype.
+    """
+
+    def __init__(self, units: int, *, seed: int, name: str, dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.units = units
+        self.kernel_seed = derive_seed(seed, name, "kernel")
+        self.recurrent_seed = derive_seed(seed, name, "recurrent_kernel")
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=[int(input_shape[-1]), 3 * self.units],
+            initializer=keras.initializers.GlorotUniform(self.kernel_seed),
+        )
+        self.recurrent_kernel = self.add_weight(
+            name="recurrent_kernel",
+            shape=[self.units, 3 * self.units],
+            initializer=keras.initializers.Orthogonal(seed=self.recurrent_seed),
+        )
+        self.bias = self.add_weight(name="bias", shape=[3 * self.units], initializer="zeros")
+        super().build(input_shape)
+
+    def _run(self, x, scale, mask, all_states: bool) -> tf.Tensor:
+        if x.shape[1] is None:
+            raise ValueError(
+                f"{self.name} unrolls the steps of a history and has to know their number, got "
+                f"inputs of shape {x.shape}: set it with tf.ensure_shape"
+            )
+        if x.shape[1] == 0:
+            shape = [tf.shape(x)[0], 0, self.units] if all_states else [tf.shape(x)[0], self.units]
+            return tf.zeros(shape, x.dtype)
+        # In the compute dtype; each gate has a product of its own, so that none is cut apart.
+        kernel = tf.concat([self.kernel, self.recurrent_kernel], axis=0)
+        bias = tf.convert_to_tensor(self.bias)
+        kernels, biases = tf.split(kernel, 3, axis=1), tf.split(bias, 3)
+        gates = [_Gate(*pair) for pair in zip(kernels, biases, strict=True)]
+        scale = tf.where(mask, tf.cast(scale, x.dtype), tf.zeros([], x.dtype))
+        return _recurrence(x, scale, gates, all_states)
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit; padded steps carry the state over."""
+
+    def call(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """The states of all steps.
+
+        Args:
+          x: [batch, steps, dim], steps known when traced.
+          mask: [batch, steps] bool, False on padded steps.
+
+        Returns:
+          [batch, steps, units] in the compute dtype; zeros up to the first real step.
+
+        Raises:
+          ValueError: the number of steps is not known.
+        """
+        return self._run(x, tf.ones([], x.dtype), mask, all_states=True)
+
+
+class AUGRU(_Recurrent):
+    """GRU with attentional update gate: attention a_t in [0, 1] makes it a_t u_t."""
+
+    def call(self, x: tf.Tensor, attention: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """The state after the last step.
+
+        Args:
+          x: [batch, steps, dim], steps known when traced.
+          attention: [batch, steps], how much a step may change the state.
+          mask: [batch, steps] bool, False on padded steps.
+
+        Returns:
+          [batch, units] in the compute dtype; zeros for a history without a real step.
+
+        Raises:
+          ValueError: the number of steps is not known.
+        """
+        return self._run(x, attention, mask, all_states=False)

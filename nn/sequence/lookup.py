@@ -1,0 +1,134 @@
+"""Ids of a batch to the vectors of its users and items, one look-up a table."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from nn.sequence.config import SequenceConfig
+
+
+class Vectors(NamedTuple):
+    """What a batch's ids stand for, in the compute dtype.
+
+    An item's vector is its features' embeddings side by side, [item_dim].
+
+    user: [batch, user features * embedding_dim].
+    target: [batch, item_dim].
+    long: [batch, short_start, item_dim], the long history; without search it has no positions.
+    short: [batch, positions - short_start, item_dim]; what is not long.
+    negatives: [batch, num_negatives, item_dim], of the last positions; None where not asked for.
+    long_mask, short_mask: bool [batch, positions of each]; False is padding, whose vectors mean
+        nothing.
+    """
+
+    user: tf.Tensor
+    target: tf.Tensor
+    long: tf.Tensor
+    short: tf.Tensor
+    negatives: tf.Tensor | None
+    long_mask: tf.Tensor
+    short_mask: tf.Tensor
+
+
+def look_up(embedding, config: SequenceConfig, inputs, with_negatives: bool) -> Vectors:
+    """Looks up a batch; collective where the tables are spread over ranks.
+
+    The ids of target, history and negatives stand side by side, so that a table is asked once: its
+    gradient is one `tf.IndexedSlices`, and its exchange between ranks one message.
+
+    Args:
+      embedding: a `DistributedEmbedding` of `embedding_tables(config)` without combiner.
+      config: sizes.
+      inputs: user, target, positive, negative: tuples of integer tensors, see `SequenceModel.call`.
+      with_negatives: look the negative history up, too.
+
+    Raises:
+      ValueError: another number of features, or of positions, than the model has.
+    """
+    check_inputs(config, inputs, with_negatives)
+    num_negatives = config.num_negatives if with_negatives else 0
+    ids = list(inputs.user)
+    for i, target in enumerate(inputs.target):
+        parts = [target]
+        if config.num_positions:
+            parts.append(inputs.positive[i])
+        if num_negatives:
+            parts.append(inputs.negative[i][:, -num_negatives:])
+        ids.append(_side_by_side(parts))
+    if config.num_positions:
+        mask = tf.not_equal(inputs.positive[0], 0)
+    else:
+        mask = tf.zeros([tf.shape(inputs.target[0])[0], 0], tf.bool)
+    return arrange(config, embedding(ids, concatenate=True), mask, num_negatives)
+
+
+def arrange(
+    config: SequenceConfig, flat: tf.Tensor, mask: tf.Tensor, num_negatives: int
+) -> Vectors:
+    """Cuts what the tables gave.
+
+    One cut and one concatenation for each part of the model: histories are its largest tensors, and
+    each pass over them shows.
+
+    Args:
+      config: sizes.
+      flat: [batch, width], the vectors of each look-up side by side: user features, then for each
+        item feature those of target, long history, short history and negatives.
+      mask: bool [batch, positions].
+      num_negatives: of a row; 0: `flat` has none.
+    """
+    dim, num_user = config.embedding_dim, len(config.user_features)
+    num_long = config.short_start
+    counts = [1, num_long, config.num_positions - num_long, num_negatives]
+    sizes = [num_user * dim] + [count * dim for count in counts] * len(config.item_features)
+    user, *pieces = tf.split(flat, sizes, axis=1)
+    target, long, short, negatives = (
+        _side_by_side_vectors(pieces[part::4], count, dim) for part, count in enumerate(counts)
+    )
+    long_mask, short_mask = mask[:, :num_long], mask[:, num_long:]
+    return Vectors(
+        user=user,
+        target=tf.squeeze(target, axis=1),
+        long=long,
+        short=short,
+        negatives=negatives if num_negatives else None,
+        long_mask=long_mask,
+        short_mask=short_mask,
+    )
+
+
+def check_inputs(config: SequenceConfig, inputs, with_negatives: bool) -> None:
+    """Raises ValueError for inputs of other features or positions than the model's."""
+    channels = [("user", config.user_features, 1), ("target", config.item_features, 1)]
+    if config.num_positions:
+        channels.append(("positive", config.item_features, config.history_length))
+    if with_negatives:
+        channels.append(("negative", config.item_features, config.history_length))
+    for channel, features, positions in channels:
+        given = getattr(inputs, channel)
+        if len(given) != len(features):
+            raise ValueError(
+                f"the model has {len(features)} features in channel {channel} "
+                f"({', '.join(features)}), the inputs have {len(given)}"
+                + (": read the negative history, too" if not given else "")
+            )
+        for feature, ids in zip(features, given, strict=True):
+            if ids.shape.rank != 2 or ids.shape[1] != positions:
+                raise ValueError(
+                    f"ids of {feature} in channel {channel} must be [batch, {positions}], got "
+                    f"{ids.shape}"
+                )
+
+
+def _side_by_side(parts: list[tf.Tensor]) -> tf.Tensor:
+    """Integers [batch, sum of n] from [batch, n] each; int64 if one of them is."""
+    if any(part.dtype == tf.int64 for part in parts):
+        parts = [tf.cast(part, tf.int64) for part in parts]
+    return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
+
+
+def _side_by_side_vectors(pieces: list[tf.Tensor], count: int, dim: int) -> tf.Tensor:
+    """[batch, count, features * dim] from [batch, count * dim] of each feature."""
+    # Stacked, because the gradient of tf.concat along the last axis is slower than tf.unstack.
+    stacked = tf.stack([tf.reshape(piece, [-1, count, dim]) for piece in pieces], axis=2)
+    return tf.reshape(stacked, [-1, count, len(pieces) * dim])

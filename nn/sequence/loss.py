@@ -1,0 +1,52 @@
+"""The losses of sequential recommenders, and their sum."""
+
+import tensorflow as tf
+
+from nn.losses import binary_cross_entropy
+from nn.sequence.dien import AuxiliaryOutputs
+
+
+def auxiliary_loss(aux: AuxiliaryOutputs, weights: tf.Tensor) -> tf.Tensor:
+    """DIEN's auxiliary loss: each interest state should know the item of the next step.
+
+        1/batch sum_i w_i 1/n_i sum_t (-log p(item t + 1) - log(1 - p(negative item t + 1)))
+
+    over the n_i pairs of real steps of sample i; a sample with none adds 0. The inner mean is a
+    sample's own, so that the weights of the loaders fit as they are: averaged over ranks this is
+    the loss of the global batch. A mean over all pairs would not be, since ranks differ in their
+    number of pairs.
+
+    Args:
+      aux: logits and mask [batch, pairs].
+      weights: [batch, 1] float32, 1 on average over the ranks; 0 leaves a row out.
+
+    Returns:
+      float32 scalar.
+    """
+    losses = tf.nn.softplus(-aux.positive_logits) + tf.nn.softplus(aux.negative_logits)
+    real = tf.cast(aux.mask, losses.dtype)
+    num_pairs = tf.reduce_sum(real, axis=1, keepdims=True)
+    means = tf.reduce_sum(losses * real, axis=1, keepdims=True) / tf.maximum(num_pairs, 1)
+    return tf.reduce_mean(weights * means)
+
+
+def sequence_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """The total loss of a batch and its parts, each a mean over rows as in nn/losses.py.
+
+    Args:
+      model: a `SequenceModel`.
+      batch: inputs, labels [batch, 1] and weights [batch, 1] float32.
+      training: drop units out, as a training step does.
+
+    Returns:
+      (float32 scalar, {"classification_loss": ..., "dien_aux_loss": ..., "gsu_loss": ...}): the sum
+      of the parts, and those of them that the model has.
+    """
+    outputs = model.forward(batch.inputs, training=training)
+    labels, weights = (tf.cast(x, outputs.logits.dtype) for x in (batch.labels, batch.weights))
+    parts = {"classification_loss": binary_cross_entropy(labels, outputs.logits, weights)}
+    if outputs.aux is not None:
+        parts["dien_aux_loss"] = auxiliary_loss(outputs.aux, weights)
+    if outputs.gsu_logits is not None:
+        parts["gsu_loss"] = binary_cross_entropy(labels, outputs.gsu_logits, weights)
+    return tf.add_n(list(parts.values())), parts

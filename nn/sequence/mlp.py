@@ -1,0 +1,162 @@
+"""The classifiers at the ends of a sequential recommender: hidden layers, dropout, one logit."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from nn.keras import keras
+from nn.mlp import Dense, _sum_over_batch
+from runtime.device import derive_seed
+
+INITIAL_SLOPE = 0.25  # He et al., "Delving Deep into Rectifiers", 2015
+
+
+@tf.custom_gradient
+def _prelu(x: tf.Tensor, slope: tf.Tensor):
+    """max(x, 0) + slope * min(x, 0), x [..., n], slope [n] in the dtype of the weight.
+
+    The slope's gradient is summed in that dtype: a sum over the batch in bfloat16 has 8 bits only.
+    """
+
+    def gradient(dy):
+        negative = tf.minimum(x, 0)
+        rest = list(range(len(x.shape) - 1))
+        products = tf.cast(dy * negative, slope.dtype)
+        dx = tf.where(x > 0, dy, dy * tf.cast(slope, x.dtype))
+        return dx, tf.reduce_sum(products, axis=rest)
+
+    return tf.where(x > 0, x, x * tf.cast(slope, x.dtype)), gradient
+
+
+@tf.custom_gradient
+def _affine_sigmoid(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
+    """sigmoid(x W + b), fused into one operation: alone the sigmoid takes longer than x W."""
+    y = tf.sigmoid(tf.nn.bias_add(tf.matmul(x, kernel), bias))
+
+    def gradient(dy):
+        dy = tf.raw_ops.SigmoidGrad(y=y, dy=dy)
+        return (
+            tf.matmul(dy, kernel, transpose_b=True),
+            tf.matmul(x, dy, transpose_a=True),
+            _sum_over_batch(dy),
+        )
+
+    return y, gradient
+
+
+class SigmoidDense(Dense):
+    """y = sigmoid(x W + b), with the weights of `Dense`."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """[n, width] -> [n, dim] in the compute dtype."""
+        kernel, bias = tf.convert_to_tensor(self.kernel), tf.convert_to_tensor(self.bias)
+        return _affine_sigmoid(x, kernel, bias)
+
+
+class PReLU(keras.layers.Layer):
+    """max(x, 0) + a min(x, 0) with a trained slope `a` for each unit, 0.25 at the start.
+
+    Args:
+      dtype: Keras dtype policy.
+    """
+
+    def __init__(self, *, name: str, dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+
+    def build(self, input_shape):
+        self.slope = self.add_weight(
+            name="slope",
+            shape=[int(input_shape[-1])],
+            initializer=keras.initializers.Constant(INITIAL_SLOPE),
+            experimental_autocast=False,
+        )
+        super().build(input_shape)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """[..., n] -> [..., n] in the compute dtype."""
+        return _prelu(x, tf.convert_to_tensor(self.slope))
+
+
+class Dropout(keras.layers.Layer):
+    """Sets a share of the units to 0 and divides the others by 1 - rate, by step.
+
+    Stateless: the same seed, name and step leave out the same units, also after a restart.
+
+    Args:
+      rate: share of the units, in [0, 1).
+      seed: of the run and of the rank; ranks have other samples.
+      dtype: Keras dtype policy.
+    """
+
+    def __init__(self, rate: float, *, seed: int, name: str, dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.rate = rate
+        self.seed = derive_seed(seed, name, "dropout")
+
+    def call(self, x: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        """The shape of x; `step` is an int64 scalar."""
+        seed = tf.stack([tf.constant(self.seed, tf.int64), step])
+        return tf.nn.experimental.stateless_dropout(x, self.rate, seed, rng_alg="philox")
+
+
+class Classifier(keras.layers.Layer):
+    """Hidden layers and one logit.
+
+        x -> (affine, activation, dropout) for each of `dims` -> affine -> logit
+
+    Args:
+      dims: sizes of the hidden layers; may be empty.
+      seed: of the initial weights.
+      activation: "prelu" or "sigmoid".
+      dropout_rate: of the hidden layers, in training.
+      dropout_seed: of the dropout.
+      dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        dims: Sequence[int],
+        *,
+        seed: int,
+        name: str,
+        activation: str = "prelu",
+        dropout_rate: float = 0.0,
+        dropout_seed: int = 0,
+        dtype: str = "float32",
+    ):
+        super().__init__(name=name, dtype=dtype)
+        own_seed = derive_seed(seed, name)
+        kinds = [Dense if activation == "prelu" else SigmoidDense] * len(dims) + [Dense]
+        self.affine = [
+            kind(dim, seed=own_seed, name=f"dense_{i}", dtype=dtype)
+            for i, (kind, dim) in enumerate(zip(kinds, [*dims, 1], strict=True))
+        ]
+        self.activations = []
+        if activation == "prelu":
+            self.activations = [PReLU(name=f"prelu_{i}", dtype=dtype) for i in range(len(dims))]
+        self.dropouts = []
+        if dropout_rate:
+            self.dropouts = [
+                Dropout(
+                    dropout_rate,
+                    seed=derive_seed(dropout_seed, name),
+                    name=f"dropout_{i}",
+                    dtype=dtype,
+                )
+                for i in range(len(dims))
+            ]
+
+    def call(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
+        """[n, width] -> logits [n, 1] in the compute dtype.
+
+        Args:
+          step: of the training, for dropout; None where nothing is dropped.
+        """
+        *hidden, last = self.affine
+        for i, affine in enumerate(hidden):
+            x = affine(x)
+            if self.activations:
+                x = self.activations[i](x)
+            if self.dropouts and step is not None:
+                x = self.dropouts[i](x, step)
+        return last(x)

@@ -1,0 +1,226 @@
+"""The sequential recommenders: SIM, DIEN, DIN, and the same model without history beside them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from nn.embedding.embedding import Embedding
+from nn.embedding.layer import DistributedEmbedding
+from nn.embedding.plan import Plan
+from nn.embedding.weights import TableUniform
+from nn.optimizers import OptimizerGroup
+from nn.sequence.attention import ActivationUnit, DotAttention, precise
+from nn.sequence.config import (
+    DIEN,
+    DIN,
+    DOT,
+    SIM,
+    SOFT,
+    SequenceConfig,
+    embedding_tables,
+    feature_table_map,
+    hotnesses,
+)
+from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
+from nn.sequence.lookup import Vectors, arrange, look_up
+from nn.sequence.mlp import Classifier
+from nn.sequence.search import LongHistory
+from nn.tabled_model import TabledModel
+from runtime.checkpoint import VariableWeight, Weight
+from runtime.device import derive_seed
+from runtime.distributed import World
+
+
+class SequenceOutputs(NamedTuple):
+    """What the losses of a batch are computed from (nn/sequence/loss.py).
+
+    logits: of a click, [batch, 1] float32.
+    gsu_logits: those of the soft search's classifier, [batch, 1] float32; None without one.
+    aux: logits of the auxiliary loss; None without one.
+    """
+
+    logits: tf.Tensor
+    gsu_logits: tf.Tensor | None
+    aux: AuxiliaryOutputs | None
+
+
+class SequenceModel(TabledModel):
+    """User, target item and history to the logit of a click.
+
+        no_history:  MLP(user, target)
+        din:         MLP(user, target, history as the target sees it)
+        dien:        MLP(user, target, interest evolution over the history)
+        sim:         MLP(user, target, attention over what the search selects of the long history,
+                         interest evolution over the short one)
+
+    DIN: Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", 2018. DIEN: Zhou et
+    al., "Deep Interest Evolution Network", 2019. SIM: Pi et al., "Search-based User Interest
+    Modeling with Lifelong Sequential Behavior Data", 2020. There is no batch normalisation, and the
+    user has tables.
+
+    Args:
+      config: sizes.
+      seed: of the initial weights and of dropout.
+      dtype: Keras dtype policy: "float32", "mixed_bfloat16", "mixed_float16"; "float64" is for
+        tests of gradients, and its logits are float64, too.
+      world: the ranks among which tables are spread.
+      plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
+        combined); None: the default one of nn/embedding/plan.py.
+      exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
+      embedding_trainable: whether tables get gradients.
+    """
+
+    def __init__(
+        self,
+        config: SequenceConfig,
+        *,
+        seed: int = 0,
+        dtype: str = "float32",
+        world: World = World(),
+        plan: Plan | None = None,
+        exchange_dtype: str | None = None,
+        embedding_trainable: bool = True,
+    ):
+        super().__init__(name="sequence_model", dtype=dtype)
+        self.config = config
+        self.embedding = DistributedEmbedding(
+            [
+                Embedding(
+                    rows,
+                    dim,
+                    embeddings_initializer=TableUniform(seed, name),
+                    name=name,
+                    dtype=dtype,
+                )
+                for name, rows, dim in embedding_tables(config)
+            ],
+            strategy="auto",
+            input_table_map=feature_table_map(config),
+            plan=plan,
+            exchange_dtype=exchange_dtype,
+            check_ids=False,  # the loader does
+            world=world,
+            trainable=embedding_trainable,
+            dtype=dtype,
+            name="embedding",
+        )
+        # A rank's samples are its own, and so are the units that they leave out.
+        common = {"seed": seed, "dtype": dtype}
+        dropped = {
+            "dropout_rate": config.dropout_rate,
+            "dropout_seed": derive_seed(seed, "dropout", world.rank),
+        }
+        if config.model_type == DIN and config.attention == DOT:
+            self.attention = DotAttention(name="attention", dtype=dtype)
+        elif config.model_type == DIN:
+            self.attention = ActivationUnit(name="attention", **common)
+        if config.model_type in (SIM, DIEN):
+            self.evolution = InterestEvolution(
+                config.item_dim, config.aux_mlp_dims, name="interest_evolution", **common
+            )
+        if config.model_type == SIM:
+            self.long_history = LongHistory(config.gsu, config.top_k, name="long_history", **common)
+            if config.gsu == SOFT:
+                self.stage_one = Classifier(
+                    config.stage_one_mlp_dims, name="stage_one_mlp", **common, **dropped
+                )
+        self.stage_two = Classifier(
+            config.stage_two_mlp_dims, name="stage_two_mlp", **common, **dropped
+        )
+        # Steps with dropout so far: each leaves other units out, also after a restart.
+        self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
+        self._make_weights()
+
+    def _make_weights(self) -> None:
+        """Runs one row, so that every weight exists before the first step.
+
+        Without the look-up, which would be collective.
+        """
+        self.embedding.build(None)
+        config, positions = self.config, self.config.num_positions
+        width = config.embedding_dim * sum(hotnesses(config))
+        vectors = arrange(
+            config,
+            tf.zeros([1, width], self.compute_dtype),
+            tf.zeros([1, positions], tf.bool),
+            config.num_negatives,
+        )
+        categories = tf.zeros([1, 1], tf.int32), tf.zeros([1, config.short_start], tf.int32)
+        self._score(vectors, categories, step=None, for_losses=True)
+
+    def call(self, inputs, training: bool = False) -> tf.Tensor:
+        """Scores rows; collective where the tables are spread over ranks.
+
+        Args:
+          inputs: `user` and `target`, a [batch, 1] integer tensor for each feature; `positive`, a
+            [batch, history_length] one for each of the item's features, right-aligned, with 0 in
+            front. `negative` is not read.
+          training: drop units out.
+
+        Returns:
+          Logits of a click, [batch, 1] float32.
+        """
+        return self._forward(inputs, training, for_losses=False).logits
+
+    def forward(self, inputs, training: bool) -> SequenceOutputs:
+        """What the losses need; collective where the tables are spread over ranks.
+
+        Args:
+          inputs: as `call` gets them, and `negative`, shaped like `positive`, where the model has
+            an auxiliary loss ("sim" and "dien").
+          training: drop units out.
+        """
+        return self._forward(inputs, training, for_losses=True)
+
+    def _forward(self, inputs, training: bool, for_losses: bool) -> SequenceOutputs:
+        config = self.config
+        with_negatives = for_losses and config.num_negatives > 0
+        vectors = look_up(self.embedding, config, inputs, with_negatives)
+        categories = None
+        if config.model_type == SIM:
+            categories = inputs.target[-1], inputs.positive[-1][:, : config.long_seq_length]
+        step = None
+        if training and config.dropout_rate:
+            step = self.steps_seen.assign_add(1)
+        return self._score(vectors, categories, step, for_losses)
+
+    def _score(
+        self, vectors: Vectors, categories, step: tf.Tensor | None, for_losses: bool
+    ) -> SequenceOutputs:
+        """Logits from vectors.
+
+        Args:
+          vectors: of the batch.
+          categories: ids of the last item feature, of the target [batch, 1] and of the long history
+            [batch, long_seq_length] ("sim").
+          step: of the training, for dropout; None where nothing is dropped.
+          for_losses: compute what only losses need, too.
+        """
+        config = self.config
+        user, target, long, short, negatives, long_mask, short_mask = vectors
+        seen, gsu_logits, aux = [user, target], None, None
+        if config.model_type == DIN:
+            seen.append(self.attention(target, short, short_mask))
+        if config.model_type == SIM:
+            found, pooled = self.long_history(target, long, long_mask, categories)
+            seen.append(found)
+            if for_losses and pooled is not None:
+                stage_one = tf.concat([user, target, pooled], axis=1)
+                gsu_logits = precise(self.stage_one(stage_one, step))
+        if config.model_type in (SIM, DIEN):
+            interest, states = self.evolution(target, short, short_mask)
+            seen.append(interest)
+            if negatives is not None:
+                aux = self.evolution.compare(states, short, negatives, short_mask)
+        logits = precise(self.stage_two(tf.concat(seen, axis=1), step))
+        return SequenceOutputs(logits, gsu_logits, aux)
+
+    def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
+        """The state of a training beside the model's weights, by name.
+
+        Args:
+          groups: optimizers of `dense_variables` and of `table_variables`.
+        """
+        steps = VariableWeight("dropout/steps_seen", self.steps_seen)
+        return [*super().optimizer_weights(groups), steps]

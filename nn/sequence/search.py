@@ -1,0 +1,123 @@
+"""SIM's long history: a search selects items, an attention reads them (Pi et al., 2020).
+
+What is selected is a mask over the history, not a list of positions: to gather 50 of 90 vectors,
+and to scatter their gradients back, costs more than to attend over all 90 with 40 weights of zero.
+"""
+
+import tensorflow as tf
+
+from nn.keras import keras
+from nn.sequence.attention import NUM_HEADS, TargetQueries, attend
+from nn.sequence.config import HARD
+from runtime.device import derive_seed
+
+
+def most_recent(mask: tf.Tensor, k: int) -> tf.Tensor:
+    """The last k places of each row where `mask` is True: bool [batch, n] -> bool [batch, n]."""
+    if k >= mask.shape[1]:
+        return mask
+    return tf.logical_and(mask, _rank_from_the_end(mask) <= k)
+
+
+def _rank_from_the_end(mask: tf.Tensor) -> tf.Tensor:
+    """How many places are True from each one on, int32 [batch, n]."""
+    return tf.cumsum(tf.cast(mask, tf.int32), axis=1, reverse=True)
+
+
+def select_top(scores: tf.Tensor, mask: tf.Tensor, k: int) -> tf.Tensor:
+    """The k places of the highest scores among those where `mask` is True; all if there are fewer.
+
+    Of equal scores (an item that occurs twice) the most recent ones are taken.
+
+    Args:
+      scores: float [batch, n].
+      mask: bool [batch, n].
+      k: at least 1.
+
+    Returns:
+      bool [batch, n].
+    """
+    if k >= mask.shape[1]:
+        return mask
+    scores = tf.where(mask, scores, scores.dtype.min)
+    best = tf.math.top_k(scores, k, sorted=False).values
+    least = tf.reduce_min(best, axis=1, keepdims=True)
+    above = scores > least
+    level = tf.logical_and(tf.equal(scores, least), mask)
+    num_above = tf.math.count_nonzero(above, axis=1, keepdims=True, dtype=tf.int32)
+    last_of_level = tf.logical_and(level, _rank_from_the_end(level) <= k - num_above)
+    return tf.logical_or(above, last_of_level)
+
+
+def hard_search(target_category, categories, mask: tf.Tensor, k: int) -> tf.Tensor:
+    """The k most recent items of the target's category; all if there are fewer.
+
+    Args:
+      target_category: integer [batch, 1].
+      categories: integer [batch, n].
+      mask: bool [batch, n].
+      k: items to select.
+
+    Returns:
+      bool [batch, n].
+    """
+    same = tf.equal(tf.cast(categories, tf.int64), tf.cast(target_category, tf.int64))
+    return most_recent(tf.logical_and(mask, same), k)
+
+
+class LongHistory(keras.layers.Layer):
+    """What a target finds in a long history.
+
+    The general search selects the k items of highest <A key_j, B target>, or the k most recent of
+    the target's category. The exact search is a multi-head attention of the target over these:
+
+        head_i = sum_j softmax_j(<A_i key_j, B_i target> / sqrt(head_dim)) key_j
+
+    The choice has no gradient. The soft search learns by the loss of a classifier of its own (stage
+    one), which sees the history pooled by its scores, all of it: sum_j softmax_j(r_j) key_j. (The
+    paper adds up r_j key_j; the softmax keeps the sum as large as an item's vector, however long
+    the history is.) A and B start as the identity: before it has learned, the search takes what is
+    like the target.
+
+    Args:
+      gsu: "soft" or "hard".
+      top_k: items to select.
+      seed: of the initial weights.
+      dtype: Keras dtype policy.
+    """
+
+    def __init__(self, gsu: str, top_k: int, *, seed: int, name: str, dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.gsu, self.top_k = gsu, top_k
+        own = {"seed": derive_seed(seed, name), "dtype": dtype}
+        if gsu != HARD:
+            self.search = TargetQueries(name="search", num_heads=1, identity=True, **own)
+        self.exact_search = TargetQueries(name="exact_search", **own)
+
+    def call(self, target: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor, categories):
+        """Args:
+          target: [batch, dim].
+          keys: [batch, n, dim].
+          mask: bool [batch, n].
+          categories: integers of the target [batch, 1] and of the history [batch, n]; soft search
+            does not read them.
+
+        Returns:
+          (heads of the exact search, side by side [batch, NUM_HEADS * dim]; history as the soft
+          search pools it [batch, dim], None of hard search), zeros where there is no item.
+        """
+        exact = self.exact_search(target)
+        width = NUM_HEADS * keys.shape[-1]
+        if self.gsu == HARD:
+            selected = hard_search(*categories, mask, self.top_k)
+            found = attend(exact, keys, lambda _: selected[:, tf.newaxis, :])
+            return tf.reshape(found, [-1, width]), None
+
+        def choose(scores):
+            selected = select_top(scores[:, 0, :], mask, self.top_k)
+            return tf.stack([mask] + [selected] * NUM_HEADS, axis=1)
+
+        # Both at once: the history is read, and its gradient written, once.
+        found = attend(tf.concat([self.search(target), exact], axis=1), keys, choose)
+        pooled, heads = tf.split(found, [1, NUM_HEADS], axis=1)
+        return tf.reshape(heads, [-1, width]), tf.squeeze(pooled, axis=1)

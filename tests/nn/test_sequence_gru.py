@@ -1,0 +1,196 @@
+"""GRU and AUGRU: against a NumPy loop, numeric gradients, and what padded steps may change."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nn.sequence.gru import AUGRU, GRU
+
+LAYERS = {"gru": GRU, "augru": AUGRU}
+
+
+def loop(x, scale, kernel, recurrent_kernel, bias):
+    """The states [batch, steps, units] of the recurrence in nn/sequence/gru.py, row by row."""
+    units = recurrent_kernel.shape[0]
+    reset, update, candidate = (slice(i * units, (i + 1) * units) for i in range(3))
+    states = np.zeros([*x.shape[:2], units])
+
+    def sigmoid(z):
+        return 1 / (1 + np.exp(-z))
+
+    for i in range(x.shape[0]):
+        h = np.zeros(units)
+        for t in range(x.shape[1]):
+            z = x[i, t] @ kernel + bias
+            r = sigmoid(z[reset] + h @ recurrent_kernel[:, reset])
+            u = sigmoid(z[update] + h @ recurrent_kernel[:, update])
+            c = np.tanh(z[candidate] + (r * h) @ recurrent_kernel[:, candidate])
+            h = (1 - scale[i, t] * u) * h + scale[i, t] * u * c
+            states[i, t] = h
+    return states
+
+
+class Case:
+    """A layer with weights, a batch for it, and what the slow loop says of them."""
+
+    def __init__(self, kind: str, batch=4, steps=5, dim=3, units=2, dtype="float64"):
+        random = np.random.default_rng(7)
+        self.kind = kind
+        self.layer = LAYERS[kind](units, seed=1, name=kind, dtype=dtype)
+        self.x = random.normal(size=[batch, steps, dim])
+        self.mask = np.ones([batch, steps], bool)
+        for i in range(batch):  # as histories are padded, in front; the last row is all padding
+            self.mask[i, : steps * i // max(batch - 1, 1)] = False
+        self.attention = random.random([batch, steps])
+        self.layer.build([None, steps, dim])
+        self.weights = [0.7 * random.normal(size=w.shape) for w in self.layer.get_weights()]
+        self.layer.set_weights(self.weights)
+        self.pull = random.normal(size=self.expected(*self.arguments).shape)
+
+    @property
+    def arguments(self) -> list[np.ndarray]:
+        """What gradients are taken of."""
+        return [self.x, self.attention, *self.weights]
+
+    def expected(self, x, attention, *weights) -> np.ndarray:
+        """The layer's output by the slow loop."""
+        scale = self.mask * (attention if self.kind == "augru" else 1.0)
+        states = loop(x, scale, *weights)
+        return states if self.kind == "gru" else states[:, -1]
+
+    def __call__(self, x=None, attention=None, mask=None) -> tf.Tensor:
+        dtype = self.layer.compute_dtype
+        x = tf.cast(self.x if x is None else x, dtype)
+        attention = tf.cast(self.attention if attention is None else attention, dtype)
+        mask = tf.constant(self.mask if mask is None else mask)
+        return self.layer(x, mask) if self.kind == "gru" else self.layer(x, attention, mask)
+
+    def gradients(self) -> list[np.ndarray | None]:
+        """Of sum(pull * output), by x, attention and the weights."""
+        variables = [tf.constant(self.x), tf.constant(self.attention)]
+        with tf.GradientTape() as tape:
+            tape.watch(variables)
+            output = self(*variables)
+            loss = tf.reduce_sum(tf.cast(self.pull, output.dtype) * output)
+        found = tape.gradient(loss, [*variables, *self.layer.trainable_variables])
+        return [None if g is None else g.numpy() for g in found]
+
+
+@pytest.mark.parametrize("batch", [0, 1, 4])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_states_are_those_of_the_loop(kind, batch):
+    case = Case(kind, batch=batch)
+    np.testing.assert_allclose(case(), case.expected(*case.arguments), rtol=1e-12)
+
+
+def test_one_step_by_hand():
+    layer = AUGRU(1, seed=0, name="augru", dtype="float64")
+    layer.build([None, 2, 1])
+    # u = sigmoid(0) = 1/2 and r = sigmoid(0) = 1/2; c = tanh(x + r h).
+    layer.set_weights([np.array([[0.0, 0.0, 1.0]])] * 2 + [np.zeros(3)])
+    x, attention = tf.constant([[[1.0], [0.5]]], tf.float64), tf.constant([[1.0, 0.5]])
+    first = 0.5 * np.tanh(1.0)
+    second = 0.75 * first + 0.25 * np.tanh(0.5 + 0.5 * first)
+    np.testing.assert_allclose(layer(x, attention, tf.constant([[True, True]])), [[second]])
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_gradients_are_numeric_ones(kind):
+    case, step = Case(kind), 1e-6
+    arguments = case.arguments
+    for number, found in enumerate(case.gradients()):
+        if kind == "gru" and number == 1:
+            assert found is None  # it gets no attention
+            continue
+        expected = np.zeros_like(arguments[number])
+        for place in np.ndindex(expected.shape):
+            values = []
+            for moved in (step, -step):
+                given = [argument.copy() for argument in arguments]
+                given[number][place] += moved
+                values.append(np.sum(case.pull * case.expected(*given)))
+            expected[place] = (values[0] - values[1]) / (2 * step)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+        if number < 2:
+            assert not found[~case.mask].any()  # exactly: padded steps have no gradient
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_padded_steps_change_nothing(kind):
+    case = Case(kind)
+    short, gradients = case().numpy(), case.gradients()
+    padding = np.random.default_rng(3).normal(size=[4, 2, 3])
+    longer = Case(kind)
+    longer.x = np.concatenate([padding, np.where(case.mask[..., None], case.x, 9.0)], axis=1)
+    longer.mask = np.concatenate([np.zeros([4, 2], bool), case.mask], axis=1)
+    longer.attention = np.concatenate([padding[..., 0], case.attention], axis=1)
+    found = longer().numpy()
+    if kind == "gru":
+        assert not found[:, :2].any()
+        found = found[:, 2:]
+        longer.pull = np.concatenate([padding[..., :2], case.pull], axis=1)
+    np.testing.assert_array_equal(found, short)
+    longer_gradients = longer.gradients()
+    np.testing.assert_array_equal(longer_gradients[0][:, 2:], gradients[0])
+    for one, other in zip(longer_gradients[2:], gradients[2:], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_low_precision(kind, dtype):
+    exact = Case(kind, batch=64, steps=12)
+    case = Case(kind, batch=64, steps=12, dtype=dtype)
+    output = case()
+    assert output.dtype == case.layer.compute_dtype
+    epsilon = {"float32": 1e-6, "float16": 2**-9, "bfloat16": 2**-6}[output.dtype.name]
+    np.testing.assert_allclose(tf.cast(output, tf.float64), exact(), atol=epsilon)
+    pairs = zip(case.gradients(), exact.gradients(), strict=True)
+    for found, expected in pairs:
+        if expected is not None:
+            assert np.isfinite(found.astype("f8")).all()
+            error = np.abs(found.astype("f8") - expected).max()
+            assert error <= 4 * epsilon * np.abs(expected).max()
+
+
+def test_any_batch_size_in_one_graph():
+    case = Case("gru", dtype="float32")
+    traced = tf.function(case.layer.call, autograph=False).get_concrete_function(
+        tf.TensorSpec([None, 5, 3]), tf.TensorSpec([None, 5], tf.bool)
+    )
+    x = case.x.astype("f4")
+    for count in (4, 1, 0):
+        found = traced(tf.constant(x[:count]), tf.constant(case.mask[:count]))
+        np.testing.assert_allclose(found, case()[:count], atol=1e-6)
+
+
+def test_history_without_steps():
+    gru, augru = GRU(2, seed=0, name="gru"), AUGRU(2, seed=0, name="augru")
+    x, mask = tf.zeros([3, 0, 4]), tf.zeros([3, 0], tf.bool)
+    assert gru(x, mask).shape == [3, 0, 2]
+    np.testing.assert_array_equal(augru(x, tf.zeros([3, 0]), mask), np.zeros([3, 2]))
+
+
+def test_number_of_steps_must_be_known():
+    layer = GRU(2, seed=0, name="interests")
+    call = tf.function(layer, autograph=False, input_signature=None)
+    with pytest.raises(ValueError, match=r"interests unrolls .* got inputs of shape \(None, None"):
+        call.get_concrete_function(
+            tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None], tf.bool)
+        )
+
+
+def test_initial_weights_follow_seed_and_name():
+    def weights(seed, name):
+        layer = GRU(8, seed=seed, name=name)
+        layer.build([None, 1, 6])
+        return layer.get_weights()
+
+    kernel, recurrent_kernel, bias = weights(1, "a")
+    assert np.abs(kernel).max() <= np.sqrt(6 / (6 + 24))  # Glorot uniform
+    np.testing.assert_allclose(recurrent_kernel @ recurrent_kernel.T, np.eye(8), atol=1e-5)
+    np.testing.assert_array_equal(bias, np.zeros(24))
+    np.testing.assert_array_equal(kernel, weights(1, "a")[0])
+    for other in (weights(2, "a"), weights(1, "b")):
+        assert (kernel != other[0]).all()
+        assert (recurrent_kernel != other[1]).any()

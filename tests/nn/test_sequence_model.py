@@ -1,0 +1,385 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nn.embedding.gradient import sum_over_ranks
+from nn.embedding.plan import Table, plan
+from nn.optimizers import OptimizerGroup, create
+from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
+from nn.sequence.loss import sequence_loss
+from nn.sequence.model import SequenceModel
+from runtime.distributed import World
+from tests.nn.fake_world import run_threads
+from tests.nn.sequence_reference import Sample, log_loss
+from tests.nn.sequence_rows import KINDS, a_config, a_model, reference_of, rows, samples_of
+
+# Full, within the short history, just into the long one, empty, one item.
+LENGTHS = (9, 3, 5, 0, 1, 7)
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def gradients_of(model, batch):
+    """(total loss, its gradient for each dense variable and, whole, each table, by name)."""
+    variables = model.dense_variables
+    (tables,) = model.table_variables  # of one width
+    with tf.GradientTape() as tape:
+        total, _ = sequence_loss(model, batch)
+    *dense, rows_touched = tape.gradient(total, [*variables, tables])
+    assert isinstance(rows_touched, tf.IndexedSlices)
+    named = {model.name_of(v): np.array(g) for v, g in zip(variables, dense, strict=True)}
+    whole = np.zeros(tables.shape)
+    np.add.at(whole, np.array(rows_touched.indices), np.array(rows_touched.values))
+    (group,) = model.embedding.plan.groups(0)
+    for shard, offset in zip(group.shards, group.row_offsets, strict=True):
+        name = embedding_tables(model.config)[shard.table][0]
+        named[name] = whole[offset : offset + shard.rows]
+    return total, named
+
+
+@each_kind
+def test_every_model_is_that_of_the_papers(kind):
+    model, batch = a_model(kind), rows(LENGTHS)
+    outputs = model.forward(batch.inputs, training=False)
+    total, parts = sequence_loss(model, batch)
+    reference = reference_of(model)
+    expected = [reference.score(sample) for sample in samples_of(model, batch.inputs)]
+    np.testing.assert_allclose(
+        outputs.logits[:, 0], [score["logit"] for score in expected], rtol=1e-9
+    )
+    labels = np.array(batch.labels)[:, 0]
+    losses = {
+        "classification_loss": [
+            log_loss(label, score["logit"]) for label, score in zip(labels, expected, strict=True)
+        ]
+    }
+    if "gsu" in expected[0]:
+        losses["gsu_loss"] = [
+            log_loss(label, score["gsu"]) for label, score in zip(labels, expected, strict=True)
+        ]
+    if "aux" in expected[0]:
+        losses["dien_aux_loss"] = [score["aux"] for score in expected]
+    assert parts.keys() == losses.keys()
+    for name, values in losses.items():
+        np.testing.assert_allclose(parts[name], np.mean(values), rtol=1e-9, err_msg=name)
+    np.testing.assert_allclose(total, sum(np.mean(values) for values in losses.values()))
+
+
+@each_kind
+def test_numeric_gradients(kind):
+    """Along one direction for each variable, in float64."""
+    model, batch = a_model(kind), rows(LENGTHS[:4])
+    variables = [*model.dense_variables, *model.table_variables]
+    loss = tf.function(lambda: sequence_loss(model, batch)[0], autograph=False)
+    with tf.GradientTape() as tape:
+        total = loss()
+    gradients = tape.gradient(total, variables)
+    rng, step = np.random.default_rng(3), 1e-6
+    for variable, gradient in zip(variables, gradients, strict=True):
+        direction = rng.normal(size=variable.shape)
+        values = variable.numpy()
+        ends = []
+        for sign in (1, -1):
+            variable.assign(values + sign * step * direction)
+            ends.append(float(loss()))
+        variable.assign(values)
+        numeric = (ends[0] - ends[1]) / (2 * step)
+        analytic = np.sum(np.array(tf.convert_to_tensor(gradient)) * direction)
+        np.testing.assert_allclose(analytic, numeric, rtol=1e-5, atol=1e-8, err_msg=variable.name)
+
+
+@each_kind
+def test_padding_changes_nothing(kind):
+    """Neither what the tables have in row 0, nor how much of it stands before a history."""
+    model, batch = a_model(kind), rows(LENGTHS)
+    total, gradients = gradients_of(model, batch)
+    for name in model.config.item_features:
+        np.testing.assert_array_equal(gradients[name][0], 0.0)
+
+    for table in model.embedding.table_weights():
+        if table.name in model.config.item_features:
+            table.write(0, np.full([1, 3], 1e3))
+    again, with_other_padding = gradients_of(model, batch)
+    assert total == again
+    for name, gradient in gradients.items():
+        np.testing.assert_array_equal(gradient, with_other_padding[name], err_msg=name)
+
+    more = {"history_length": 13, "long_seq_length": 9}
+    longer = a_model(kind, changes=more)
+    inputs = batch.inputs
+    padded = {
+        channel: tuple(tf.pad(ids, [[0, 0], [4, 0]]) for ids in getattr(inputs, channel))
+        for channel in ("positive", "negative")
+    }
+    inputs = inputs._replace(**padded)
+    np.testing.assert_allclose(
+        longer(inputs), a_model(kind)(batch.inputs), rtol=1e-12, err_msg="longer padding"
+    )
+    again, of_longer = gradients_of(longer, batch._replace(inputs=inputs))
+    np.testing.assert_allclose(again, total, rtol=1e-12)
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(of_longer[name], gradient, atol=1e-12, err_msg=name)
+
+
+@each_kind
+def test_one_row_is_as_good_as_many(kind):
+    model, batch = a_model(kind), rows(LENGTHS)
+    together = model(batch.inputs)
+    for i in range(len(LENGTHS)):
+        alone = tf.nest.map_structure(lambda of, i=i: of[i : i + 1], batch.inputs)
+        logits = model(alone)
+        assert logits.shape == (1, 1)
+        np.testing.assert_allclose(logits[0], together[i], rtol=1e-12)
+
+
+@each_kind
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_precision(kind, dtype):
+    """Logits and losses are float32; low precision stays near float64, also without a history."""
+    exact, model = a_model(kind), a_model(kind, dtype)
+    batch = rows(LENGTHS)
+    logits = model(batch.inputs)
+    assert logits.dtype == tf.float32
+    scale = np.abs(exact(batch.inputs)).max()
+    error = np.abs(np.array(logits) - np.array(exact(batch.inputs))).max() / scale
+    assert error < {"float32": 1e-5, "mixed_bfloat16": 0.1, "mixed_float16": 0.01}[dtype]
+    assert dtype == "float32" or error > 0
+    total, gradients = gradients_of(model, batch)
+    assert total.dtype == tf.float32
+    assert all(np.isfinite(gradient).all() for gradient in gradients.values())
+    nobody = rows([0, 0])
+    total, gradients = gradients_of(model, nobody)
+    assert np.isfinite(total)
+    assert all(np.isfinite(gradient).all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "positions"), [("sim", 2), ("dien", 1), ("dien", 2), ("din", 1), ("din unit", 1)]
+)
+def test_short_histories(kind, positions):
+    """With one step in the short history there is no pair for the auxiliary loss."""
+    model = a_model(kind, changes={"history_length": positions, "long_seq_length": 1})
+    batch = rows([0, 1, positions], positions)
+    _, parts = sequence_loss(model, batch)
+    assert ("dien_aux_loss" in parts) == (kind == "dien" and positions == 2)
+    reference = reference_of(model)
+    expected = [reference.score(of)["logit"] for of in samples_of(model, batch.inputs)]
+    np.testing.assert_allclose(model(batch.inputs)[:, 0], expected, rtol=1e-9)
+
+
+def test_features_of_any_number():
+    """No user feature, and one of the item."""
+    changes = {"user_features": (), "user_cardinalities": ()}
+    changes |= {"item_features": ("item",), "item_cardinalities": (30,)}
+    model = a_model("sim", changes=changes)
+    batch = rows(LENGTHS)
+    inputs = batch.inputs._replace(
+        user=(), **{name: getattr(batch.inputs, name)[:1] for name in batch.inputs._fields[1:]}
+    )
+    reference = reference_of(model)
+    items = np.array(model.embedding.get_weights()[0])
+    target, history = (items[np.array(of[0])] for of in (inputs.target, inputs.positive))
+    full = Sample(np.zeros(0), target[0, 0], list(history[0, :5]), list(history[0, 5:]), [], [])
+    assert float(model(inputs)[0, 0]) == pytest.approx(reference.score(full)["logit"])
+
+
+def test_call_reads_no_negatives():
+    """Nor does it need int32 ids, nor the same integers everywhere."""
+    model, batch = a_model("sim"), rows(LENGTHS)
+    inputs = batch.inputs._replace(
+        negative=(), positive=tuple(tf.cast(of, tf.int64) for of in batch.inputs.positive)
+    )
+    np.testing.assert_array_equal(model(inputs), model(batch.inputs))
+
+
+def test_rows_of_weight_0_count_nothing():
+    model, batch = a_model("sim"), rows(LENGTHS)
+    weights = tf.constant([[1.5], [1.5], [0.0], [1.5], [0.0], [1.5]])
+    total, _ = sequence_loss(model, batch._replace(weights=weights))
+    kept = [0, 1, 3, 5]
+    of_kept = tf.nest.map_structure(lambda of: tf.gather(of, kept), batch)
+    expected, _ = sequence_loss(model, of_kept)
+    np.testing.assert_allclose(total, expected, rtol=1e-12)
+
+
+def test_dropout():
+    """Steps drop other units, a scoring none; a restart at a step goes on with it."""
+    changes = {"dropout_rate": 0.5}
+    model, batch = a_model("sim", changes=changes), rows(LENGTHS)
+    without = a_model("sim")
+    np.testing.assert_array_equal(model(batch.inputs), without(batch.inputs))
+    assert int(model.steps_seen) == 0
+    losses = [float(sequence_loss(model, batch)[0]) for _ in range(3)]
+    assert len(set(losses)) == 3
+    assert int(model.steps_seen) == 3
+    assert sequence_loss(model, batch, training=False)[0] == sequence_loss(without, batch)[0]
+
+    groups = groups_of(model)
+    (saved,) = [w for w in model.optimizer_weights(groups) if w.name == "dropout/steps_seen"]
+    restarted = a_model("sim", changes=changes)
+    restarted.steps_seen.assign(saved.variable - 1)
+    assert float(sequence_loss(restarted, batch)[0]) == losses[2]
+    other = a_model("sim", changes=changes, seed=1)
+    assert float(sequence_loss(other, batch)[0]) != losses[0]
+
+
+def groups_of(model):
+    return [
+        OptimizerGroup(create("adam", model.dense_variables), lambda step: 0.1),
+        OptimizerGroup(create("lazy_adam", model.table_variables), lambda step: 0.1),
+    ]
+
+
+@each_kind
+def test_what_a_checkpoint_holds(kind):
+    """Every trained weight has a name of its own, and values of their own from the seed."""
+    config = a_config(kind)
+    model = SequenceModel(config, seed=5)
+    weights = {weight.name: weight for weight in model.weights_to_save()}
+    assert len(weights) == len(model.weights_to_save())
+    assert [name for name in weights if name.startswith("sparse/")] == [
+        f"sparse/{name}" for name in config.user_features + config.item_features
+    ]
+    count = sum(np.prod(weight.shape) for weight in weights.values())
+    assert count == sum(np.prod(variable.shape) for variable in model.trainable_variables)
+    assert len(weights) == len(model.dense_variables) + 4
+    state = {weight.name for weight in model.optimizer_weights(groups_of(model))}
+    assert {"sparse.first_moment/item", "dense.scalars/beta1_power", "dropout/steps_seen"} <= state
+    assert model.state_not_saved(groups_of(model)) is None
+
+    same, other = SequenceModel(config, seed=5), SequenceModel(config, seed=6)
+    differ = 0
+    for a, b, c in zip(*(m.weights_to_save() for m in (model, same, other)), strict=True):
+        if a.name.startswith("dense/"):
+            np.testing.assert_array_equal(a.variable, b.variable, err_msg=a.name)
+            differ += bool((np.array(a.variable) != np.array(c.variable)).any())
+    kernels = [name for name in weights if "kernel" in name and name.startswith("dense/")]
+    assert differ >= len(kernels)
+
+
+def test_names_do_not_change():
+    """Checkpoints know weights by them."""
+    names = [weight.name for weight in a_model("sim").weights_to_save()]
+    of_dense = sorted({name.split("/")[1].rsplit(".", 1)[0] for name in names if "dense/" in name})
+    assert of_dense == [
+        "auxiliary_mlp.dense_0",
+        "auxiliary_mlp.dense_1",
+        "auxiliary_mlp.dense_2",
+        "interest_evolution.attention",
+        "interest_evolution.augru",
+        "interest_evolution.gru",
+        "long_history.exact_search",
+        "long_history.search",
+        "stage_one_mlp.dense_0",
+        "stage_one_mlp.dense_1",
+        "stage_one_mlp.prelu_0",
+        "stage_two_mlp.dense_0",
+        "stage_two_mlp.dense_1",
+        "stage_two_mlp.dense_2",
+        "stage_two_mlp.prelu_0",
+        "stage_two_mlp.prelu_1",
+    ]
+
+
+def test_frozen_tables():
+    model = a_model("din", embedding_trainable=False)
+    assert model.table_variables == []
+    assert len(model.dense_variables) == len(a_model("din").dense_variables)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda i: i._replace(user=i.user[:1]), r"2 features in channel user \(user, age\).*1$"),
+        (lambda i: i._replace(negative=()), "the inputs have 0: read the negative history, too"),
+        (
+            lambda i: i._replace(positive=tuple(of[:, 1:] for of in i.positive)),
+            r"ids of item in channel positive must be \[batch, 9\], got \(6, 8\)",
+        ),
+        (
+            lambda i: i._replace(target=tuple(of[:, 0] for of in i.target)),
+            r"ids of item in channel target must be \[batch, 1\], got \(6,\)",
+        ),
+    ],
+    ids=["features", "negatives", "positions", "rank"],
+)
+def test_inputs_that_do_not_fit(change, message):
+    batch = rows(LENGTHS)
+    with pytest.raises(ValueError, match=message):
+        sequence_loss(a_model("sim"), batch._replace(inputs=change(batch.inputs)))
+
+
+class TensorWorld:
+    """A rank of a fake world, whose collectives give tensors."""
+
+    def __init__(self, world):
+        self.rank, self.size, self._world = world.rank, world.size, world
+
+    def all_to_all(self, tensor, splits, name):
+        return tuple(map(tf.constant, self._world.all_to_all(tensor, splits, name)))
+
+    def all_reduce(self, tensors, op, name):
+        return [tf.constant(t) for t in self._world.all_reduce(tensors, op, name)]
+
+    def all_gather(self, tensor, name):
+        return tf.constant(self._world.all_gather(tensor, name))
+
+
+@pytest.mark.parametrize("kind", ["sim", "din unit"])
+@pytest.mark.parametrize(
+    "placement",
+    [
+        {"strategy": "memory_balanced", "column_slice_threshold": 40},
+        {"row_slice_threshold": 80, "data_parallel_threshold": 15},
+    ],
+    ids=["columns", "rows and copies"],
+)
+def test_ranks_together_are_one(kind, placement):
+    """Two ranks, one with a row of padding: the loss, and a step of SGD, of all their rows."""
+    config = a_config(kind)
+    tables = [Table(*table) for table in embedding_tables(config)]
+    whole = plan(
+        tables,
+        2,
+        input_table_map=feature_table_map(config),
+        hotness=hotnesses(config),
+        combined=[False] * len(tables),
+        **placement,
+    )
+    batch = rows(LENGTHS[:5])
+    weights = tf.constant([[[1.2]] * 3, [[1.2], [1.2], [0.0]]])  # 3 rows * 2 ranks / 5 real ones
+
+    def run(world):
+        world = TensorWorld(world)
+        mine = [[0, 1, 2], [3, 4, 0]][world.rank]
+        share = tf.nest.map_structure(lambda of: tf.gather(of, mine), batch)
+        share = share._replace(weights=weights[world.rank])
+        model = SequenceModel(config, seed=4, dtype="float64", world=world, plan=whole)
+        return step_of_sgd(model, share, world)
+
+    one = SequenceModel(config, seed=4, dtype="float64")
+    loss, dense, of_tables = step_of_sgd(one, batch, World())
+    results = run_threads(2, run)
+    np.testing.assert_allclose(np.mean([result[0] for result in results]), loss, rtol=1e-7)
+    for _, dense_of_rank, tables_of_rank in results:
+        for name, values in dense.items():
+            np.testing.assert_allclose(dense_of_rank[name], values, atol=1e-7, err_msg=name)
+        for got, expected in zip(tables_of_rank, of_tables, strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-7)
+
+
+def step_of_sgd(model, batch, world):
+    """(loss, dense weights by name, whole tables) after a step as the trainer takes it."""
+    variables = [*model.dense_variables, *model.table_variables]
+    with tf.GradientTape() as tape:
+        total, _ = sequence_loss(model, batch)
+        scaled = total / world.size
+    gradients = tape.gradient(scaled, variables)
+    gradients = sum_over_ranks(world, gradients, variables, "gradients")
+    for variable, gradient in zip(variables, gradients, strict=True):
+        if isinstance(gradient, tf.IndexedSlices):
+            variable.scatter_sub(gradient)
+        else:
+            variable.assign_sub(gradient)
+    dense = {model.name_of(v): v.numpy() for v in model.dense_variables}
+    return float(total), dense, model.embedding.get_weights(all_ranks=True)
