@@ -1,0 +1,246 @@
+"""The single-machine engine: DuckDB, embedded, out of core under a memory limit.
+
+Events are staged as Parquet files, then counted, numbered, joined and sorted in SQL; what does not
+fit into memory DuckDB keeps in the scratch folder. DuckDB compares text bytewise, as ids demand.
+"""
+
+import contextlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from preproc.amazon_books import metadata_lines, review_lines
+from preproc.amazon_books.arguments import Options
+from preproc.amazon_books.engine import NumberedLog, StagedLog, no_user_left, two_values
+from preproc.amazon_books.line_files import MAX_LINE_BYTES
+
+# What the process needs beside the memory that DuckDB accounts for: Python, NumPy, Arrow, code
+# (about 110 MiB), blocks of results, allocator slack.
+_OUTSIDE_DUCKDB_BYTES = 192 << 20
+_FETCHED_ROWS = 1 << 20  # 4 MiB of item ids
+_ROW_GROUP_ROWS = 1 << 16
+
+
+class DuckDBEngine:
+    """A context manager around one connection; see `preproc/amazon_books/engine.py`.
+
+    Args:
+        options: their memory limit is for the whole process; their threads are DuckDB's.
+        scratch: for what does not fit; DuckDB makes files in it and removes them.
+    """
+
+    name = "duckdb"
+
+    def __init__(self, options: Options, scratch: Path):
+        self._memory_limit_bytes = options.memory_limit_bytes
+        self._threads = options.threads
+        self._scratch = scratch
+
+    def __enter__(self):
+        self._connection = duckdb.connect(
+            config={
+                "memory_limit": f"{self._memory_limit_bytes - _OUTSIDE_DUCKDB_BYTES}B",
+                "threads": self._threads,
+                "temp_directory": str(self._scratch),
+                # Rows are sorted by what is in them, never by where they were.
+                "preserve_insertion_order": False,
+                "python_enable_replacements": False,
+            }
+        )
+        return self
+
+    def __exit__(self, *exception):
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def explained_errors(self):
+        """Turns what DuckDB says when memory or disk run out into an error that says what to do,
+        and its way to say Ctrl-C into Python's.
+
+        Raises:
+            KeyboardInterrupt: a query was interrupted.
+            ValueError: out of memory.
+            OSError: the disk is full, or another error of reading and writing.
+        """
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            raise ValueError(
+                f"--memory_limit {self._memory_limit_bytes / (1 << 20):.0f} MiB is too small, or "
+                "the disk of --temp_dir too full; possible ways out: a larger --memory_limit, "
+                f"fewer --threads, another --temp_dir. DuckDB says: {error}"
+            ) from error
+        except duckdb.IOException as error:
+            raise OSError(f"reading or writing failed: {error}") from error
+        except duckdb.InterruptException as error:
+            raise KeyboardInterrupt from error
+        except RuntimeError as error:
+            # What DuckDB raises where the signal reaches it between two steps of a query.
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from error
+            raise
+
+    # Lines
+
+    def stage_reviews(self, source: Path, target: Path) -> bool:
+        """See `Engine`."""
+        user, item, time = review_lines.USER, review_lines.ITEM, review_lines.TIME
+        # As JSON: converted by DuckDB, numbers would pass for text and fractions for integers.
+        return self._stage(
+            f"""
+            SELECT CASE WHEN {_is_text(user)} AND {_is_text(item)}
+                AND regexp_full_match({time}::VARCHAR, '-?[0-9]+')
+                THEN {user} ->> '$' ELSE error('a bad line') END AS user,
+                {item} ->> '$' AS item, {time}::VARCHAR::BIGINT AS time
+            FROM {_json_lines(source, {user: "JSON", item: "JSON", time: "JSON"})}
+            """,
+            target,
+        )
+
+    def stage_metadata(self, source: Path, target: Path) -> bool:
+        """See `Engine`."""
+        item, categories = metadata_lines.ITEM, metadata_lines.CATEGORIES
+        return self._stage(
+            f"""
+            SELECT CASE WHEN {_is_text(item)} AND {_is_names(categories)}
+                THEN {item} ->> '$' ELSE error('a bad line') END AS item,
+                nullif({categories} ->> '$[#-1][#-1]', '') AS item_0
+            FROM {_json_lines(source, {item: "JSON", categories: "JSON"})}
+            """,
+            target,
+        )
+
+    def _stage(self, query: str, target: Path) -> bool:
+        try:
+            self._connection.execute(
+                f"COPY ({query}) TO {_quoted(target)} "
+                f"(FORMAT parquet, ROW_GROUP_SIZE {_ROW_GROUP_ROWS})"
+            )
+        except (duckdb.InvalidInputException, duckdb.ConversionException):
+            return False
+        return True
+
+    # Numbers
+
+    def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
+        """See `Engine`."""
+        sql = self._connection.execute
+        sql(f"CREATE VIEW events AS SELECT user, item, time FROM {_parquet(log.events)}")
+        sql(
+            f"""
+            CREATE TABLE users AS
+            SELECT user, count(*) AS num_events, (row_number() OVER (ORDER BY user))::INTEGER AS id
+            FROM events GROUP BY user HAVING num_events >= {min_events}
+            """
+        )
+        num_events = self._column("SELECT num_events FROM users ORDER BY id", np.int64)
+        if not len(num_events):
+            counts = self._column("SELECT count(*) FROM events GROUP BY user", np.int64)
+            raise no_user_left(min_events, int(counts.max(initial=0)))
+        sql(
+            """
+            CREATE TABLE items AS
+            SELECT item, (row_number() OVER (ORDER BY item))::INTEGER AS id
+            FROM (SELECT DISTINCT item FROM events SEMI JOIN users USING (user))
+            """
+        )
+        (num_items,) = self._column("SELECT count(*) FROM items", np.int64)
+        events = folder / "events.bin"
+        self._write_events(events)
+        return NumberedLog(
+            events=events,
+            num_events=num_events,
+            user_features=self._features("user", log.users, log.user_features),
+            item_features=self._features("item", log.items, log.item_features),
+            num_items=int(num_items),
+        )
+
+    def _write_events(self, target: Path) -> None:
+        reader = self._connection.sql(
+            """
+            SELECT items.id FROM events JOIN users USING (user) JOIN items USING (item)
+            ORDER BY users.id, time, items.id
+            """
+        ).to_arrow_reader(_FETCHED_ROWS)
+        with open(target, "wb") as file:
+            for batch in reader:
+                batch.column(0).to_numpy().tofile(file)
+
+    def _features(
+        self, kind: str, tables: Sequence[Path], names: Sequence[str]
+    ) -> tuple[np.ndarray, ...]:
+        """The ids of a user's or item's features, as `NumberedLog` has them."""
+        features = []
+        for i, name in enumerate(names):
+            self._connection.execute(
+                f"""
+                CREATE OR REPLACE TABLE feature AS
+                SELECT id, any_value({kind}) AS key, min({kind}_{i}) AS least,
+                    max({kind}_{i}) AS most, count({kind}_{i}) AS known, count(*) AS num
+                FROM {kind}s LEFT JOIN {_parquet(tables)} USING ({kind}) GROUP BY id
+                """
+            )
+            self._check_single(kind, name)
+            ids = self._column(
+                "SELECT (dense_rank() OVER (ORDER BY least NULLS FIRST))::INTEGER FROM feature "
+                "ORDER BY id",
+                np.int32,
+            )
+            features.append(np.concatenate([np.zeros(1, np.int32), ids]))
+        return tuple(features)
+
+    def _check_single(self, kind: str, name: str) -> None:
+        twofold = self._connection.sql(
+            """
+            SELECT key, CASE WHEN known = num THEN least END, most FROM feature
+            WHERE least <> most OR (0 < known AND known < num) ORDER BY id LIMIT 1
+            """
+        ).fetchall()
+        for key, *values in twofold:
+            raise two_values(kind, key, name, tuple(values))
+
+    def _column(self, query: str, dtype: type) -> np.ndarray:
+        """A query's single column, [n]."""
+        table = self._connection.sql(query).to_arrow_table()
+        return table.column(0).to_numpy().astype(dtype)
+
+
+def _json_lines(path: Path, columns: dict[str, str]) -> str:
+    """A table of the fields of a plain file's lines; NULL where one is not there."""
+    types = ", ".join(f"{name}: '{type_name}'" for name, type_name in columns.items())
+    return (
+        f"read_ndjson({_quoted_pattern(path)}, auto_detect=false, records=true, "
+        f"compression='none', columns={{{types}}}, maximum_object_size={MAX_LINE_BYTES})"
+    )
+
+
+def _is_text(column: str) -> str:
+    """A condition: the JSON value is text with something in it."""
+    return f"""(starts_with({column}::VARCHAR, '"') AND {column}::VARCHAR <> '""')"""
+
+
+def _is_names(column: str) -> str:
+    """A condition: the JSON value is missing, or a list of lists of text. It may also fail for
+    text with a null in it."""
+    text = f"{column}::VARCHAR"
+    types = (
+        f"json_structure({column})::VARCHAR IN ('[[\"VARCHAR\"]]', '[[\"NULL\"]]', '[\"NULL\"]')"
+    )
+    no_null = f"NOT contains({text}, '[null') AND NOT contains({text}, ',null')"
+    return f"({column} IS NULL OR ({types} AND {no_null}))"
+
+
+def _parquet(paths: Sequence[Path]) -> str:
+    return f"read_parquet([{', '.join(map(_quoted_pattern, paths))}])"
+
+
+def _quoted(text) -> str:
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def _quoted_pattern(path: Path) -> str:
+    """A path to read, where DuckDB would take `*`, `?` and `[` for a pattern."""
+    return _quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))

@@ -1,0 +1,141 @@
+"""What an engine does for the preparation: raw lines to staged events, and these to numbers.
+
+`prepare.py` knows the stages. What a line may look like, which rows there are, their negatives and
+their files are the same for every engine (`review_lines.py`, `metadata_lines.py`, `samples.py`,
+`negatives.py`, `parquet_rows.py`); an engine counts, numbers, joins and sorts.
+"""
+
+import importlib.util
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from preproc.amazon_books.arguments import Options
+
+ENGINES = ("duckdb", "nvtabular")
+_GPU = Path("/dev/nvidiactl")  # there where NVIDIA's driver is
+
+
+@dataclass(frozen=True)
+class StagedLog:
+    """A log as Parquet files; raw values are int64 or UTF-8 text.
+
+    events: files with the columns user, item (no nulls, each of one type in all files) and time
+        (int64 or float64, no nulls), in any order.
+    users: files with the columns user, user_0, user_1, ... (as many as the log has user features;
+        null where unknown). Any users, some of them perhaps repeatedly, in any order.
+    items: likewise item, item_0, item_1, ...
+    """
+
+    events: tuple[Path, ...]
+    users: tuple[Path, ...]
+    items: tuple[Path, ...]
+    user_features: tuple[str, ...]  # the names that people know of user_0, user_1, ...
+    item_features: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NumberedLog:
+    """Ids instead of raw values. They start at 1 and follow the values upwards (numbers as numbers,
+    text by its UTF-8 bytes); only what occurs in a kept event has one. A missing feature counts as
+    a value below all others, so that it has id 1 where it occurs.
+
+    events: a file of int32, the item ids of all kept events, by user id, then time, then item id.
+    num_events: how many of these each user has, int64 [num_users], by user id from 1.
+    user_features, item_features: the ids of each feature, int32 [num_users + 1] and
+        [num_items + 1]; element 0 is 0.
+    num_items: how many items occur.
+    """
+
+    events: Path
+    num_events: np.ndarray
+    user_features: tuple[np.ndarray, ...]
+    item_features: tuple[np.ndarray, ...]
+    num_items: int
+
+    @property
+    def num_users(self) -> int:
+        return len(self.num_events)
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """The largest id + 1 of users, their features, items, their features."""
+        return (
+            self.num_users + 1,
+            *(int(ids.max()) + 1 for ids in self.user_features),
+            self.num_items + 1,
+            *(int(ids.max()) + 1 for ids in self.item_features),
+        )
+
+
+class Engine(Protocol):
+    """A context manager, made from the run's options and a scratch folder of its own."""
+
+    name: str
+
+    def stage_reviews(self, source: Path, target: Path) -> bool:
+        """Makes the Parquet file `target` (user, item, time) of a plain file of review lines.
+
+        Returns:
+            False, and it does not matter what `target` is, if any line may not be a good one:
+            `review_lines.py`, which says which are, will then look at each.
+        """
+
+    def stage_metadata(self, source: Path, target: Path) -> bool:
+        """Likewise (item, item_0: the category) of metadata lines; `metadata_lines.py` has the
+        rule."""
+
+    def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
+        """Leaves out users with fewer than `min_events` events, and gives ids to what is left.
+
+        folder: for the file of events.
+
+        Raises:
+            ValueError: no user is left, or a user or item has two values of a feature.
+        """
+
+    def explained_errors(self) -> AbstractContextManager:
+        """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
+
+
+def default_engine() -> str:
+    """NVTabular where it has a GPU to work with, else DuckDB."""
+    has_gpu = _GPU.exists() and importlib.util.find_spec("cudf") is not None
+    return "nvtabular" if has_gpu else "duckdb"
+
+
+def open_engine(options: "Options", scratch: Path) -> Engine:
+    """The engine that `--engine` names, imported here and not before: NVTabular may be absent."""
+    if options.engine == "nvtabular":
+        from preproc.amazon_books.nvtabular_engine import NVTabularEngine
+
+        return NVTabularEngine(options, scratch)
+    from preproc.amazon_books.duckdb_engine import DuckDBEngine
+
+    return DuckDBEngine(options, scratch)
+
+
+def no_user_left(min_events: int, most: int) -> ValueError:
+    """What `number` raises where nobody has enough events.
+
+    most: the number of events of the user who has the most of them; 0 where there is no event.
+    """
+    return ValueError(
+        f"no user has --min_events {min_events} events or more; the most that one has is {most:,}"
+    )
+
+
+def two_values(kind: str, key, feature: str, values: tuple) -> ValueError:
+    """What `number` raises where a feature is not one.
+
+    kind: "user" or "item"; key: its raw value.
+    """
+    shown = " and ".join("none" if value is None else repr(value) for value in values)
+    return ValueError(
+        f"{kind} {key!r} has two values of {feature}: {shown}; a feature of a {kind} is the same "
+        f"wherever the {kind} occurs, so keep one of them"
+    )

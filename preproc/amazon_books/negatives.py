@@ -1,0 +1,69 @@
+"""Negative items that depend on nothing but where they stand: not on engines, threads or blocks.
+
+A random number is a hash of its place: the seed, the user's id, the number of the event, the label
+of the row, and the step, counted backwards from the target (0 is the target itself, 1 the event
+right before it). Each part is folded into the hash of those before it by the finaliser of
+splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+"""
+
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's increment: 2^64 / the golden ratio, odd
+_FACTOR_1 = np.uint64(0xBF58476D1CE4E5B9)
+_FACTOR_2 = np.uint64(0x94D049BB133111EB)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_BLOCK = 1 << 14  # numbers worked on at a time, so that they stay in the cache
+
+
+def row_keys(seed: int, users: np.ndarray, events: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What the random numbers of a row start from, uint64 [n].
+
+    Args:
+        seed: 0 to 2^64 - 1.
+        users: ids, [n].
+        events: the number of the row's event among its user's, from 0, [n].
+        labels: 0 or 1, [n].
+    """
+    key = _folded(np.zeros(1, np.uint64), np.array([seed], np.uint64))
+    for part in (users, events, labels):
+        key = _folded(key, part.astype(np.uint64))
+    return key
+
+
+def draw(keys: np.ndarray, steps: np.ndarray, positives: np.ndarray, num_items: int) -> np.ndarray:
+    """An item other than the positive one for each place, int64 [n], all of them equally likely.
+
+    With r uniform in [0, num_items - 1): r + 1 where that is below the positive item, else r + 2.
+
+    Args:
+        keys: of the rows that the places are in, [n].
+        steps: back from the target, [n].
+        positives: item ids, 1 to num_items, [n].
+        num_items: 2 to 2^31 - 1.
+    """
+    drawn = np.empty(len(keys), np.int64)
+    bound = np.uint64(num_items - 1)
+    for start in range(0, len(keys), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        hashed = _folded(keys[block], steps[block].astype(np.uint64))
+        candidates = _scaled(hashed, bound).astype(np.int64) + 1
+        drawn[block] = candidates + (candidates >= positives[block])
+    return drawn
+
+
+def _folded(key: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Hashes of parts behind what their keys already hold, uint64 [n], modulo 2^64."""
+    mixed = key + (part + np.uint64(1)) * _GOLDEN
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= _FACTOR_1
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _FACTOR_2
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _scaled(hashed: np.ndarray, bound: np.uint64) -> np.ndarray:
+    """floor(hash * bound / 2^64); bound is below 2^32, so that no product overflows."""
+    low = ((hashed & _LOW) * bound) >> _HALF
+    return ((hashed >> _HALF) * bound + low) >> _HALF

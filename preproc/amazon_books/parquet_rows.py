@@ -1,0 +1,128 @@
+"""Rows as Parquet files, `train/part.0.parquet` and so on, and `metadata.json` beside them.
+
+The columns: label, the users' features, those of the target item, of the positive and of the
+negative history. Histories are lists of int64.
+"""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from preproc.amazon_books.samples import Rows, Split
+
+METADATA_FILE = "metadata.json"
+LABEL = "label"
+_BLOCK_VALUES = 1 << 20  # values of a column that are made at a time: 8 MiB
+# What a thread holds while it makes a block: for each value of each column of lists the value
+# itself, its like in the making and in Parquet's pages.
+_BYTES_PER_VALUE = 32
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the features are called: in the data set, and in `metadata.json`.
+
+    user, item: the id first. The columns of items are <name>_trgt, <name>_pos and <name>_neg.
+    titles: those of users, then those of items, in `metadata.json`.
+
+    Raises:
+        ValueError: two columns would have one name.
+    """
+
+    user: tuple[str, ...]
+    item: tuple[str, ...]
+    titles: tuple[str, ...]
+
+    def __post_init__(self):
+        names = self.schema().names
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"two columns of the data set would be called {name}; rename a feature of "
+                    "--user_features or --item_features in its file"
+                )
+
+    def schema(self) -> pa.Schema:
+        history = pa.list_(pa.field("element", pa.int64(), nullable=False))
+        scalars = [LABEL, *self.user, *(f"{name}_trgt" for name in self.item)]
+        lists = [f"{name}_{kind}" for kind in ("pos", "neg") for name in self.item]
+        return pa.schema(
+            [pa.field(name, pa.int64(), nullable=False) for name in scalars]
+            + [pa.field(name, history, nullable=False) for name in lists]
+        )
+
+
+def write_split(
+    split: Split, folder: Path, columns: Columns, rows_per_file: int, block_rows: int, threads: int
+) -> list[Path]:
+    """Writes the rows of a split in order, `rows_per_file` to a file, several files at a time.
+
+    Args:
+        folder: made here.
+        rows_per_file, block_rows: even; a block of rows is made at a time, and is a row group.
+
+    Returns:
+        the files; one without rows where the split has none.
+    """
+    folder.mkdir()
+    schema = columns.schema()
+    starts = range(0, max(split.num_rows, 1), rows_per_file)
+    paths = [folder / f"part.{i}.parquet" for i in range(len(starts))]
+
+    def write(path: Path, start: int) -> None:
+        stop = min(start + rows_per_file, split.num_rows)
+        # Plain values: Zstandard finds that a history is the one before it but for an element, and
+        # is faster at it than a dictionary. Nobody looks for rows by the range of their ids.
+        with pq.ParquetWriter(
+            path,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            write_statistics=False,
+        ) as writer:
+            for first in range(start, stop, block_rows):
+                rows = split.rows(first, min(first + block_rows, stop))
+                writer.write_table(_table(rows, schema))
+
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            list(pool.map(write, paths, starts))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return paths
+
+
+def block_rows(num_item_features: int, max_history: int, memory_bytes: int, threads: int) -> int:
+    """How many rows each thread may make at a time: even, 2 or more."""
+    values = memory_bytes // (threads * 2 * num_item_features * _BYTES_PER_VALUE)
+    return max(2, min(_BLOCK_VALUES, values) // max_history // 2 * 2)
+
+
+def _table(rows: Rows, schema: pa.Schema) -> pa.Table:
+    arrays = [_array(pa.int64(), column) for column in (rows.label, *rows.user, *rows.target)]
+    for history in (*rows.positive, *rows.negative):
+        num_rows, length = history.shape
+        offsets = _array(pa.int32(), np.arange(num_rows + 1, dtype=np.int32) * np.int32(length))
+        values = _array(pa.int64(), history.reshape(-1))
+        history_type = schema.field(len(arrays)).type
+        arrays.append(pa.ListArray.from_arrays(offsets, values, type=history_type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(arrow_type: pa.DataType, values: np.ndarray) -> pa.Array:
+    """The same memory as an Arrow array; unlike pa.array, this does not import pandas."""
+    return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(values)])
+
+
+def write_metadata(path: Path, titles: Sequence[str], cardinalities: Sequence[int], more: dict):
+    """Writes `metadata.json`: a cardinality, the largest id + 1, for each title, and `more`."""
+    pairs = zip(titles, cardinalities, strict=True)
+    content = {"cardinalities": [{"name": name, "value": int(n)} for name, n in pairs], **more}
+    path.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,195 @@
+"""The preparation in titled stages: raw files, staged events, ids, rows."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pyarrow.parquet as pq
+
+from dataloading.output_folder import appears_whole
+from preproc.amazon_books import metadata_lines, review_lines
+from preproc.amazon_books.arguments import AMAZON, Options
+from preproc.amazon_books.engine import Engine, NumberedLog, StagedLog, open_engine
+from preproc.amazon_books.line_files import find_files, pieces, stage_lines
+from preproc.amazon_books.parquet_rows import (
+    METADATA_FILE,
+    Columns,
+    block_rows,
+    write_metadata,
+    write_split,
+)
+from preproc.amazon_books.samples import splits
+from preproc.amazon_books.tables import stage_tables
+
+# What the process needs beside the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
+_BASE_BYTES = 192 << 20
+_LEAST_BLOCK_BYTES = 4 << 20  # for each thread
+
+
+def prepare(options: Options) -> dict[str, int]:
+    """Makes the data set `options.output_path`, under that name only when it is whole.
+
+    Returns:
+        the number of rows of each split.
+
+    Raises:
+        ValueError: options or input are wrong, or the memory limit is too small.
+        OSError: no space left, among others.
+    """
+    columns = _columns(options)
+    say = _Reporter()
+    with (
+        appears_whole(options.output_path) as folder,
+        tempfile.TemporaryDirectory(prefix="scratch.", dir=options.temp_dir or folder) as name,
+    ):
+        scratch = Path(name)
+        with open_engine(options, scratch) as engine, engine.explained_errors():
+            log, bad = _stage(options, engine, scratch)
+            say(f"staged {_num_rows(log.events):,} events; left out {bad:,} bad lines or rows")
+            numbered = engine.number(log, options.min_events, scratch)
+        for path in {*log.events, *log.users, *log.items}:
+            path.unlink()
+        say(
+            f"kept {numbered.num_events.sum():,} events of {numbered.num_users:,} users and "
+            f"{numbered.num_items:,} items"
+        )
+        rows = _write_rows(options, numbered, folder, columns, say)
+        write_metadata(
+            folder / METADATA_FILE,
+            columns.titles,
+            numbered.cardinalities,
+            _metadata(options, bad, rows),
+        )
+    return rows
+
+
+class _Reporter:
+    """Says on stderr what is done, and how long it took."""
+
+    def __init__(self):
+        self._last = time.perf_counter()
+
+    def __call__(self, what: str) -> None:
+        now = time.perf_counter()
+        print(f"{what}, {now - self._last:.1f} s", file=sys.stderr, flush=True)
+        self._last = now
+
+
+def _columns(options: Options) -> Columns:
+    """The names in NVIDIA's data set, and those of one's own features."""
+    if options.input_format == AMAZON:
+        return Columns(("user_id",), ("item_id", "cat_id"), ("uid", "item", "cat"))
+    return Columns(
+        user=("user_id", *options.user_features),
+        item=("item_id", *options.item_features),
+        titles=("uid", *options.user_features, "item", *options.item_features),
+    )
+
+
+# Raw files -> staged events
+
+
+def _stage(options: Options, engine: Engine, scratch: Path) -> tuple[StagedLog, int]:
+    """The log as Parquet files, and how many bad lines or rows it is without."""
+    if options.input_format != AMAZON:
+        return stage_tables(options, scratch)
+    reviews = options.reviews or find_files(options.amazon_dataset_path, "reviews_")
+    if not reviews:
+        raise ValueError(
+            f"--amazon_dataset_path {options.amazon_dataset_path} holds no reviews_*.json or "
+            "reviews_*.json.gz; name the files with --reviews"
+        )
+    meta = options.meta
+    if not meta and not options.no_metadata:
+        meta = find_files(options.amazon_dataset_path, "meta_")
+        if not meta:
+            raise ValueError(
+                f"--amazon_dataset_path {options.amazon_dataset_path} holds no meta_*.json or "
+                "meta_*.json.gz, with the items' categories; name the files with --meta, or put "
+                "all items in one category with --no_metadata"
+            )
+    events, bad_reviews = _stage_files(
+        options, reviews, engine.stage_reviews, review_lines, scratch / "reviews"
+    )
+    items, bad_items = _stage_files(
+        options, meta, engine.stage_metadata, metadata_lines, scratch / "meta"
+    )
+    if not items:
+        items = (scratch / "none.parquet",)
+        pq.write_table(metadata_lines.SCHEMA.empty_table(), items[0])
+    log = StagedLog(events, (), items, user_features=(), item_features=("category",))
+    return log, bad_reviews + bad_items
+
+
+def _stage_files(
+    options: Options,
+    files: tuple[Path, ...],
+    stage_quickly: Callable[[Path, Path], bool],
+    lines: ModuleType,
+    folder: Path,
+) -> tuple[tuple[Path, ...], int]:
+    """Files of lines as Parquet files in `folder`, made here, and the number of bad lines.
+
+    stage_quickly: the engine's way to read a plain file; its result only counts if all is well.
+    lines: the module that says what a good line is.
+    """
+    folder.mkdir()
+    staged, bad = [], 0
+    for file in files:
+        with pieces(file, folder) as plain:
+            for piece in plain:
+                target = folder / f"{len(staged)}.parquet"
+                if not stage_quickly(piece.path, target):
+                    bad += stage_lines(
+                        piece, lines.parse, lines.SCHEMA, target, options.on_bad_line
+                    )
+                staged.append(target)
+    return tuple(staged), bad
+
+
+def _num_rows(files: tuple[Path, ...]) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in files)
+
+
+# Ids -> rows
+
+
+def _write_rows(
+    options: Options, log: NumberedLog, folder: Path, columns: Columns, say: _Reporter
+) -> dict[str, int]:
+    """Writes all splits; returns their numbers of rows."""
+    held = log.num_events.nbytes * 4 + sum(
+        ids.nbytes for ids in (*log.user_features, *log.item_features)
+    )
+    memory = options.memory_limit_bytes - _BASE_BYTES - held
+    if memory < options.threads * _LEAST_BLOCK_BYTES:
+        least = _BASE_BYTES + held + options.threads * _LEAST_BLOCK_BYTES
+        raise ValueError(
+            f"{log.num_users:,} users and {log.num_items:,} items need a --memory_limit of "
+            f"{least / (1 << 20):.0f} MiB or more with --threads {options.threads}, found "
+            f"{options.memory_limit_bytes / (1 << 20):.0f} MiB"
+        )
+    block = block_rows(len(columns.item), options.max_history, memory, options.threads)
+    rows = {}
+    for split in splits(log, options.validation_event, options.max_history, options.seed):
+        write_split(
+            split, folder / split.name, columns, options.rows_per_file, block, options.threads
+        )
+        rows[split.name] = split.num_rows
+        say(f"{split.name}: {split.num_rows:,} rows")
+    return rows
+
+
+def _metadata(options: Options, bad: int, rows: dict[str, int]) -> dict:
+    """What the data set was made from; nothing of engines, machines or times, so that every
+    engine writes the same."""
+    return {
+        "rows": rows,
+        "min_events": options.min_events,
+        "max_history": options.max_history,
+        "seed": options.seed,
+        "bad_lines": bad,
+    }

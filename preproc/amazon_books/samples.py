@@ -1,0 +1,146 @@
+"""Which rows there are, and what is in them: histories by moving a window over a user's events.
+
+Event i of a user, counted from 0, with at least one earlier event is a pair of rows: label 1 with
+the event's item as target, then label 0 with a negative item. The history is what came before, as
+much of it as fits, right-aligned: the event right before the target is the last element, zeros are
+in front. A user's last event is for the test, the one before it for validation (if asked for), all
+others are for training. Rows are in the order of users, events, label 1 before label 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataloading.feature_spec import TEST, TRAIN, VALIDATION
+from preproc.amazon_books.engine import NumberedLog
+from preproc.amazon_books.negatives import draw, row_keys
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A run of a split's rows; everything is int64.
+
+    user: the features of users, the id first: a list of [n].
+    target: the features of the items that are asked about, the id first: a list of [n].
+    positive, negative: those of the histories, a list of [n, max_history].
+    """
+
+    label: np.ndarray
+    user: list[np.ndarray]
+    target: list[np.ndarray]
+    positive: list[np.ndarray]
+    negative: list[np.ndarray]
+
+
+class Split:
+    """The rows of one split, by number.
+
+    Args:
+        name: TRAIN, VALIDATION or TEST.
+        log: of which the rows are made.
+        with_validation: whether the event before the last is for validation.
+        max_history: the length of a history.
+        seed: of the negatives.
+
+    Raises:
+        ValueError: a single item occurs, so that there is no other one.
+    """
+
+    def __init__(
+        self, name: str, log: NumberedLog, with_validation: bool, max_history: int, seed: int
+    ):
+        if log.num_items < 2:
+            raise ValueError(
+                "one item occurs in all events: there is no other one to draw negatives from"
+            )
+        self.name = name
+        self._log = log
+        self._max_history = max_history
+        self._seed = seed
+        first, stop = _events(name, log.num_events, with_validation)
+        self._user_starts = np.concatenate([[0], np.cumsum(log.num_events)])  # [num_users + 1]
+        self._first_events = first
+        self._items = np.memmap(log.events, np.int32, "r")
+        self._pair_starts = np.concatenate([[0], np.cumsum(np.maximum(stop - first, 0))])
+
+    @property
+    def num_rows(self) -> int:
+        return 2 * int(self._pair_starts[-1])
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Rows [start, stop), both even and not beyond num_rows; vectorised, no loop over rows."""
+        pairs = np.arange(start // 2, stop // 2)
+        users = np.searchsorted(self._pair_starts, pairs, side="right") - 1  # from 0
+        events = self._first_events[users] + pairs - self._pair_starts[users]
+        places = self._user_starts[users] + events
+        lengths = np.minimum(events, self._max_history)
+        targets = self._items[places].astype(np.int64)
+        history = self._histories(places, lengths)
+
+        # Both rows of a pair have the same history, and negatives of their own.
+        users, events, lengths = (np.repeat(each, 2) for each in (users + 1, events, lengths))
+        label = np.tile(np.array([1, 0]), len(pairs))
+        keys = row_keys(self._seed, users, events, label)
+        steps = np.zeros(len(pairs), np.int64)
+        missed = draw(keys[1::2], steps, targets, self._log.num_items)
+        negative = self._negative_histories(keys, lengths, np.repeat(history, 2, axis=0))
+        return Rows(
+            label=label,
+            user=[users, *(ids[users].astype(np.int64) for ids in self._log.user_features)],
+            target=self._with_features(np.stack([targets, missed], axis=1).reshape(-1)),
+            positive=[np.repeat(each, 2, axis=0) for each in self._with_features(history)],
+            negative=self._with_features(negative),
+        )
+
+    def _with_features(self, items: np.ndarray) -> list[np.ndarray]:
+        """Item ids and their features, int64 in their shape; all of item 0 is 0."""
+        return [items, *(ids[items].astype(np.int64) for ids in self._log.item_features)]
+
+    def _histories(self, places: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The items before each place of the log, `lengths` of them behind zeros, [pairs,
+        max_history]."""
+        steps = np.arange(self._max_history, 0, -1)
+        # Where a history does not reach, any place will do.
+        items = self._items[np.maximum(places[:, None] - steps, 0)].astype(np.int64)
+        items[steps > lengths[:, None]] = 0
+        return items
+
+    def _negative_histories(
+        self, keys: np.ndarray, lengths: np.ndarray, positive: np.ndarray
+    ) -> np.ndarray:
+        """An item other than the positive one in each place that has one, [rows, max_history].
+
+        keys, lengths: of the rows, [rows]. positive: item ids, [rows, max_history].
+        """
+        # Only these places are worked on, row by row: most histories are short.
+        ends = np.cumsum(lengths)
+        steps = np.repeat(ends, lengths) - np.arange(lengths.sum())  # back from the target
+        row_ends = np.arange(1, len(keys) + 1) * self._max_history
+        places = np.repeat(row_ends, lengths) - steps
+        negative = np.zeros(positive.shape, np.int64)
+        negative.reshape(-1)[places] = draw(
+            np.repeat(keys, lengths), steps, positive.reshape(-1)[places], self._log.num_items
+        )
+        return negative
+
+
+def _events(
+    name: str, num_events: np.ndarray, with_validation: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first of each user's events that are in the split, and the one behind the last of them,
+    which is no larger than the first where there is none, [num_users] each."""
+    last = num_events - 1
+    if name == TEST:
+        return last, num_events
+    if name == VALIDATION:
+        return np.maximum(last - 1, 1), last
+    assert name == TRAIN, name
+    return np.ones_like(last), last - with_validation
+
+
+def splits(
+    log: NumberedLog, with_validation: bool, max_history: int, seed: int
+) -> tuple[Split, ...]:
+    """All splits, the one to train on first."""
+    names = (TRAIN, VALIDATION, TEST) if with_validation else (TRAIN, TEST)
+    return tuple(Split(name, log, with_validation, max_history, seed) for name in names)

@@ -1,0 +1,311 @@
+"""Logs in tables of one's own, CSV or Parquet -> staged Parquet files.
+
+Users, items and features are integers or text. A column of CSV holds integers where all its values
+are written as one writes an integer (so 007 is text, and stays apart from 7), and so does a column
+of integers in Parquet; a column that has both kinds in different files is text. An empty value is
+a missing one. Times are numbers, or timestamps in ISO form, which are counted in nanoseconds; what
+is neither is no time in any row, and an error even where bad rows are skipped.
+
+Each table is read twice: first for what its columns hold and whether all is well, then for good.
+"""
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from preproc.amazon_books.arguments import CSV, Options
+from preproc.amazon_books.engine import StagedLog
+from preproc.criteo.raw_lines import damaged_gzip, is_gzip
+
+_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+_BATCH_ROWS = 1 << 16
+_BLOCK_BYTES = 4 << 20
+_TIME_TYPES = (pa.int64(), pa.float64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+_WAYS_OUT = "Mend the file, or leave such rows out with --on_bad_line skip"
+
+
+@dataclass
+class _Table:
+    """Files with the same columns; what the first reading finds is added to it.
+
+    columns: staged name -> name in the files. Of user, item and time, none may be missing.
+    integers: the staged names of the columns that hold nothing but integers.
+    times: int64, float64 or timestamps.
+    """
+
+    paths: tuple[Path, ...]
+    columns: dict[str, str]
+    integers: set[str] = field(default_factory=set)
+    times: pa.DataType = _TIME_TYPES[0]
+    bad_rows: int = 0
+
+
+def stage_tables(options: Options, folder: Path) -> tuple[StagedLog, int]:
+    """Stages the log of `--interactions`, `--users` and `--items`.
+
+    Returns:
+        the log, and the number of rows that were left out.
+
+    Raises:
+        ValueError: a column is missing or of no use, or a row is bad and may not be skipped.
+    """
+    log = _Table(
+        options.interactions,
+        {"user": options.user_column, "item": options.item_column, "time": options.time_column},
+    )
+    tables, features = {"log": log}, {}
+    for kind, path, names in (
+        ("user", options.users, options.user_features),
+        ("item", options.items, options.item_features),
+    ):
+        table = "log" if path is None else f"{kind}s"
+        if path is not None:
+            tables[table] = _Table((path,), {kind: log.columns[kind]})
+        tables[table].columns |= {f"{kind}_{i}": name for i, name in enumerate(names)}
+        features[kind] = (folder / f"{table}.parquet",) if names else ()
+    for table in tables.values():
+        _look_through(table, options)
+    for key in ("user", "item"):  # of one type wherever they are
+        if not all(key in table.integers for table in tables.values() if key in table.columns):
+            for table in tables.values():
+                table.integers.discard(key)
+    for name, table in tables.items():
+        _write(table, options, folder / f"{name}.parquet")
+    staged = StagedLog(
+        events=(folder / "log.parquet",),
+        users=features["user"],
+        items=features["item"],
+        user_features=options.user_features,
+        item_features=options.item_features,
+    )
+    return staged, sum(table.bad_rows for table in tables.values())
+
+
+def _look_through(table: _Table, options: Options) -> None:
+    """Reads a table for the first time: counts its bad rows and learns what its columns hold."""
+    table.integers = set(table.columns) - {"time"}
+    times = []
+    for path in table.paths:
+        first_row = 1
+        for batch in _batches(table, path, options):
+            good = _is_good(table, path, batch, first_row, options.on_bad_line)
+            table.integers -= {
+                name for name in table.integers if not _is_integer(batch[name], options)
+            }
+            if "time" in table.columns:
+                times.append(_time_type(path, table.columns["time"], batch["time"], first_row))
+            table.bad_rows += batch.num_rows - pc.sum(good).as_py()
+            first_row += batch.num_rows
+    found = {each for each in times if each is not None}
+    if found == {pa.int64(), pa.float64()}:
+        found = {pa.float64()}
+    if len(found) > 1:
+        raise ValueError(
+            f"{table.columns['time']} holds times of different kinds: "
+            f"{', '.join(sorted(map(str, found)))}; write all in one way"
+        )
+    table.times = found.pop() if found else table.times
+
+
+def _write(table: _Table, options: Options, target: Path) -> None:
+    """Reads a table for the second time and writes its good rows."""
+    types = {name: pa.int64() if name in table.integers else pa.string() for name in table.columns}
+    if "time" in types:
+        types["time"] = pa.float64() if table.times == pa.float64() else pa.int64()
+    schema = pa.schema(list(types.items()))
+    with pq.ParquetWriter(target, schema) as writer:
+        for path in table.paths:
+            for batch in _batches(table, path, options, again=True):
+                good = batch.filter(_is_good(table, path, batch, 0, "skip"))
+                if "time" in types:
+                    index = good.column_names.index("time")
+                    times = good["time"].cast(table.times, safe=False)
+                    good = good.set_column(index, "time", times)
+                writer.write_table(good.cast(schema))
+
+
+def _is_good(
+    table: _Table, path: Path, batch: pa.Table, first_row: int, on_bad_line: str
+) -> pa.ChunkedArray:
+    """Whether each row has all that it must have, booleans [n].
+
+    Raises:
+        ValueError: a row has not, and on_bad_line is "error".
+    """
+    good = pa.chunked_array([np.ones(batch.num_rows, bool)])
+    for name in batch.column_names:
+        if name not in ("user", "item", "time"):
+            continue
+        there = batch[name].is_valid()
+        if batch[name].null_count and on_bad_line == "error":
+            row = first_row + pc.index(there, False).as_py()
+            raise ValueError(f"{_place(path, row)}: no {table.columns[name]}. {_WAYS_OUT}")
+        good = pc.and_(good, there)
+    return good
+
+
+def _is_integer(values: pa.ChunkedArray, options: Options) -> bool:
+    if options.input_format == CSV:
+        return pc.all(pc.match_substring_regex(values.drop_null(), _INTEGER)).as_py()
+    return pa.types.is_integer(values.type)
+
+
+def _time_type(
+    path: Path, column: str, values: pa.ChunkedArray, first_row: int
+) -> pa.DataType | None:
+    """The first of the types that all of these times can be read as; None if there are none.
+
+    Raises:
+        ValueError: a value is no time.
+    """
+    if values.null_count == len(values):
+        return None
+    for time_type in _TIME_TYPES:
+        if _are_of(values, time_type):
+            return time_type
+    for row, value in enumerate(values, first_row):
+        single = pa.chunked_array([pa.array([value.as_py()])])
+        if value.is_valid and not any(_are_of(single, each) for each in _TIME_TYPES):
+            raise ValueError(
+                f"{_place(path, row)}: {column} is {value.as_py()!r}; a time is a number or a "
+                "timestamp like 2014-07-23 or 2014-07-23 12:30:00"
+            )
+    raise ValueError(f"{path}: {column} holds times of different kinds; write all in one way")
+
+
+def _are_of(values: pa.ChunkedArray, time_type: pa.DataType) -> bool:
+    if pa.types.is_boolean(values.type):
+        return False
+    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    if is_number and pa.types.is_timestamp(time_type):
+        return False
+    if pa.types.is_string(values.type) and time_type == pa.int64():
+        # Arrow also takes what looks like a hexadecimal number.
+        return pc.all(pc.match_substring_regex(values.drop_null(), r"^-?[0-9]{1,18}$")).as_py()
+    if pa.types.is_temporal(values.type) and not pa.types.is_timestamp(time_type):
+        return False
+    try:
+        times = values.cast(time_type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return not pa.types.is_floating(time_type) or pc.all(pc.is_finite(times)).as_py()
+
+
+def _place(path: Path, row: int) -> str:
+    return f"{path}, row {row} (the first one with values is row 1)"
+
+
+# Files
+
+
+def _batches(
+    table: _Table, path: Path, options: Options, again: bool = False
+) -> Iterator[pa.Table]:
+    """A file's rows in blocks, with the staged names; empty text is null.
+
+    again: what was counted or objected to at the first reading is silently left out.
+
+    Raises:
+        ValueError: the file cannot be read as it should.
+    """
+    try:
+        if options.input_format == CSV:
+            yield from _csv_batches(table, path, options, again)
+        else:
+            yield from _parquet_batches(table, path)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} cannot be read as {options.input_format}: {error}") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise damaged_gzip(path, error) from error
+
+
+def _csv_batches(table: _Table, path: Path, options: Options, again: bool) -> Iterator[pa.Table]:
+    wrong = []
+
+    def judge(row: pyarrow.csv.InvalidRow) -> str:
+        if not again:
+            wrong.append(row)
+        return "skip" if again else options.on_bad_line
+
+    names = list(dict.fromkeys(table.columns.values()))
+    with gzip.open(path) if is_gzip(path) else open(path, "rb") as source:
+        header = source.readline().decode("utf-8-sig", "replace")
+        _check_columns(path, next(csv.reader([header], delimiter=options.delimiter), []), names)
+        source.seek(0)
+        try:
+            for batch in pyarrow.csv.open_csv(
+                source,
+                # Only a single thread knows the numbers of rows.
+                read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=options.delimiter,
+                    newlines_in_values=True,
+                    invalid_row_handler=judge,
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    include_columns=names,
+                    column_types=dict.fromkeys(names, pa.string()),
+                    strings_can_be_null=True,
+                    null_values=[""],
+                ),
+            ):
+                yield _named(table, batch)
+        except pa.ArrowInvalid as error:
+            if not wrong or options.on_bad_line == "skip":
+                raise
+            raise ValueError(
+                f"{_place(path, wrong[0].number - 1)}: {wrong[0].actual_columns} fields, but the "
+                f"header has {wrong[0].expected_columns}. {_WAYS_OUT}"
+            ) from error
+    table.bad_rows += len(wrong)
+
+
+def _parquet_batches(table: _Table, path: Path) -> Iterator[pa.Table]:
+    names = list(dict.fromkeys(table.columns.values()))
+    with pq.ParquetFile(path) as file:
+        _check_columns(path, file.schema_arrow.names, names)
+        types = {}
+        for staged, name in table.columns.items():
+            found = file.schema_arrow.field(name).type
+            values = found.value_type if pa.types.is_dictionary(found) else found
+            if pa.types.is_integer(values):
+                types[name] = pa.int64()
+            elif pa.types.is_string(values) or pa.types.is_large_string(values):
+                types[name] = pa.string()
+            elif staged == "time":
+                types[name] = found
+            else:
+                raise ValueError(
+                    f"{path}: {name} holds {found}; users, items and their features are integers "
+                    "or text"
+                )
+        for batch in file.iter_batches(_BATCH_ROWS, columns=names):
+            columns = {name: batch[name].cast(types[name]) for name in names}
+            for name, values in columns.items():
+                if types[name] == pa.string():
+                    columns[name] = pc.if_else(pc.equal(values, ""), None, values)
+            yield _named(table, pa.table(columns))
+
+
+def _named(table: _Table, batch: pa.RecordBatch | pa.Table) -> pa.Table:
+    return pa.table({staged: batch[name] for staged, name in table.columns.items()})
+
+
+def _check_columns(path: Path, header: list[str], wanted: list[str]) -> None:
+    for name in wanted:
+        if header.count(name) != 1:
+            found = "no column" if name not in header else f"{header.count(name)} columns"
+            raise ValueError(
+                f"{path} has {found} {name}; there are {', '.join(header) or 'none'}. Say with "
+                "--user_column, --item_column, --time_column, --user_features and --item_features "
+                "what its columns are called (and --delimiter, what is between them)"
+            )

@@ -1,0 +1,180 @@
+"""The tool as it is called: flags, exit statuses, what is left when it is killed."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from preproc.amazon_books import USER_ERROR, __main__, arguments, engine, prepare
+from preproc.amazon_books.arguments import Options, parse
+
+ROOT = Path(__file__).parents[2]
+AMAZON = ["--output_path", "out", "--amazon_dataset_path", "raw"]
+CSV = ["--output_path", "out", "--input_format", "csv", "--interactions", "log.csv"]
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log.csv"
+    rows = [f"{user},{item},{item}\n" for user in range(30) for item in range(user, user + 40)]
+    path.write_text("user_id,item_id,time\n" + "".join(rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([*AMAZON, "--min_events", "1"], "--min_events must be 2 or more, found 1"),
+        ([*AMAZON, "--max_history", "0"], "--max_history must be 1 or more, found 0"),
+        ([*AMAZON, "--threads", "0"], "--threads must be 1 or more, found 0"),
+        ([*AMAZON, "--seed", "-1"], "--seed must be 0 or more, found -1"),
+        (
+            [*AMAZON, "--seed", str(1 << 64)],
+            "--seed must be below 2.64, found 18446744073709551616",
+        ),
+        ([*AMAZON, "--rows_per_file", "3"], "--rows_per_file must be even, .* found 3"),
+        (
+            [*AMAZON, "--memory_limit", "100MiB"],
+            "--memory_limit must be 384 MiB or more, found 100",
+        ),
+        ([*AMAZON, "--memory_limit", "much"], "'much' is no size; write it like 4GB"),
+        ([*AMAZON, "--temp_dir", "nowhere"], "--temp_dir nowhere is no folder; make it first"),
+        ([*CSV, "--delimiter", '"'], "--delimiter must be one ASCII character .* found '\"'"),
+        ([*CSV, "--delimiter", "||"], "--delimiter must be one ASCII character"),
+        (CSV[:4], "--input_format csv needs --interactions"),
+        (AMAZON[:2], "--amazon_dataset_path is missing"),
+        ([*AMAZON[:2], "--reviews", "x"], "--amazon_dataset_path is missing"),
+        ([*AMAZON, "--meta", "x", "--no_metadata"], "--meta and --no_metadata contradict each"),
+        ([*CSV, "--time_column", "item_id"], "must be three columns, found user_id, item_id, item"),
+        ([*CSV, "--users", "x"], "--users x needs --user_features: which of its columns to take"),
+        ([*CSV, "--items", "x"], "--items x needs --item_features"),
+        ([*CSV, "--item_features", "a,,b"], "--item_features 'a,,b' must be different names"),
+        ([*CSV, "--user_features", "a,a"], "--user_features 'a,a' must be different names"),
+        ([*AMAZON, "--user_column", "u"], "--user_column is only read with --input_format csv or"),
+        ([*CSV, "--no_metadata"], "--no_metadata is only read with --input_format amazon; leave"),
+        ([*AMAZON, "--delimiter", ","], "--delimiter is only read with --input_format csv; leave"),
+        (
+            [*AMAZON, "--reviews", "x", "--meta", "y"],
+            "--amazon_dataset_path is only read with no --reviews and --meta",
+        ),
+    ],
+)
+def test_wrong_flags(flags, message):
+    with pytest.raises(ValueError, match=message):
+        parse(flags)
+
+
+def test_good_flags():
+    options = parse(
+        [*CSV, "--delimiter", "tab", "--item_features", "a,b", "--memory_limit", "1GiB"]
+    )
+    assert options.delimiter == "\t"
+    assert options.item_features == ("a", "b")
+    assert options.memory_limit_bytes == 1 << 30
+    assert options.threads == len(os.sched_getaffinity(0))
+    assert options.interactions == (Path("log.csv"),)
+    assert parse(AMAZON).amazon_dataset_path == Path("raw")
+    assert parse([*AMAZON[:2], "--reviews", "a", "b", "--no_metadata"]).reviews == tuple(
+        map(Path, "ab")
+    )
+
+
+def test_flags_are_fields():
+    parser = arguments._parser()
+    flags = {action.dest for action in parser._actions} - {"help", "memory_limit"}
+    assert flags == {field.name for field in dataclasses.fields(Options)} - {"memory_limit_bytes"}
+    assert not parser.allow_abbrev
+
+
+def test_defaults_are_those_of_the_help():
+    """The help names the defaults of the fields."""
+    text = " ".join(arguments._parser().format_help().split())
+    for field in dataclasses.fields(Options):
+        if isinstance(field.default, int | str) and field.name not in (
+            "threads",
+            "engine",
+            "memory_limit_bytes",
+            "no_metadata",
+            "validation_event",
+        ):
+            assert f"{field.default}" in text, field.name
+
+
+def test_engine_by_what_there_is(monkeypatch, tmp_path):
+    for gpu, cudf, expected in ((1, 0, "duckdb"), (0, 1, "duckdb"), (1, 1, "nvtabular")):
+        monkeypatch.setattr(engine, "_GPU", tmp_path if gpu else tmp_path / "none")
+        monkeypatch.setattr(
+            engine.importlib.util, "find_spec", lambda name, found=cudf: found or None
+        )
+        assert engine.default_engine() == expected
+        assert parse(AMAZON).engine == expected
+
+
+def test_a_run(log, tmp_path):
+    output = tmp_path / "a folder" / "out"
+    command = [sys.executable, "-m", "preproc.amazon_books", "--input_format", "csv"]
+    command += ["--interactions", str(log), "--output_path", str(output), "--engine", "duckdb"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{output}: train 2,280 rows, test 60 rows\n"
+    assert done.stderr.splitlines()[0].startswith(
+        "staged 1,200 events; left out 0 bad lines or rows, "
+    )
+    assert sorted(path.name for path in output.iterdir()) == ["metadata.json", "test", "train"]
+    assert [path.name for path in output.parent.iterdir()] == ["out"]
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert again.returncode == USER_ERROR == 2
+    assert again.stderr == (
+        f"error: {output} exists and is not an empty folder; remove it or choose another\n"
+    )
+
+
+def test_interrupted_and_full(tmp_path, monkeypatch, capsys):
+    flags = ["--output_path", str(tmp_path / "out"), *CSV[2:]]
+    for error, status, message in (
+        (KeyboardInterrupt(), 130, "interrupted; nothing was made\n"),
+        (OSError("No space left on device"), 2, "error: No space left on device\n"),
+    ):
+
+        def fail(*args, error=error):
+            raise error
+
+        monkeypatch.setattr(prepare, "stage_tables", fail)
+        assert __main__.main([*flags, "--engine", "duckdb"]) == status
+        assert capsys.readouterr().err == message
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_killed(log, tmp_path):
+    """Nothing has the output's name before all is there."""
+    rows = ["user_id,item_id,time\n"]
+    rows += [f"{u},{(u + i) % 999},{i}\n" for u in range(4000) for i in range(30)]
+    log.write_text("".join(rows))
+    output = tmp_path / "out"
+    command = [sys.executable, "-m", "preproc.amazon_books", "--input_format", "csv"]
+    command += ["--interactions", str(log), "--output_path", str(output), "--engine", "duckdb"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
+        for line in run.stderr:
+            if line.startswith("kept"):
+                break
+        while not list(tmp_path.glob(".out.*/train/part.0.parquet")):
+            assert run.poll() is None
+            time.sleep(0.001)
+        run.send_signal(signal.SIGKILL)
+    assert run.returncode == -signal.SIGKILL
+    assert not output.exists()
+
+
+def test_too_little_memory_for_the_users(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "_BASE_BYTES", 380 << 20)
+    flags = ["--output_path", str(tmp_path / "out"), "--input_format", "csv", "--threads", "2"]
+    options = parse([*flags, "--interactions", str(log), "--memory_limit", "384MiB"])
+    message = "30 users and 69 items need a --memory_limit of 388 MiB or more with --threads 2"
+    with pytest.raises(ValueError, match=message):
+        prepare.prepare(options)
+    assert not (tmp_path / "out").exists()

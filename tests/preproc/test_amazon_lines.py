@@ -1,0 +1,253 @@
+"""Review and metadata lines: the rule, the quick readers beside it, the files they are in."""
+
+import ast
+import gzip
+import json
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preproc.amazon_books import line_files, literal_lines, metadata_lines, review_lines
+from preproc.amazon_books.arguments import Options
+from preproc.amazon_books.duckdb_engine import DuckDBEngine
+from preproc.amazon_books.line_files import Piece, find_files, pieces, stage_lines
+
+REVIEW = '{"reviewerID": "A1", "asin": "B1", "unixReviewTime": 5}'
+BAD_REVIEWS = {
+    '{"asin": "B1", "unixReviewTime": 5}': "reviewerID is missing; it must be text",
+    '{"reviewerID": 12, "asin": "B1", "unixReviewTime": 5}': "reviewerID is 12; it must be text",
+    '{"reviewerID": "A", "asin": "", "unixReviewTime": 5}': "asin is ''; it must be text",
+    '{"reviewerID": "A", "asin": ["B"], "unixReviewTime": 5}': "asin is .'B'.; it must be text",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": "5"}': "unixReviewTime is '5'; it must be",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 5.5}': "unixReviewTime is 5.5; it must",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": true}': "unixReviewTime is True; it must",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 1e30}': "unixReviewTime is 1e.30; it must",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 9223372036854775808}': "integer of 64 bits",
+    '{"reviewerID": "A", "reviewerID": "A", "asin": "B", "unixReviewTime": 5}': "is there twice",
+    '{"reviewerID": "A\\ud800", "asin": "B", "unixReviewTime": 5}': "reviewerID has half a char",
+    '{"reviewerID": "A", "asin": "B"': "it is not JSON .*delimiter",
+    "null": "it is JSON, but no object",
+    "[1]": "it is JSON, but no object",
+}
+METADATA = {
+    '{"asin": "B1", "categories": [["Books", "X"], ["Books", "Y"]]}': ("B1", "Y"),
+    '{"asin": "B1", "categories": [["Books"], []]}': ("B1", None),
+    '{"asin": "B1", "categories": []}': ("B1", None),
+    '{"asin": "B1", "categories": [[""]]}': ("B1", None),
+    '{"asin": "B1", "categories": null, "price": null}': ("B1", None),
+    '{"asin": "B1"}': ("B1", None),
+    '{"price": 1.5, "categories": [["x"], ["y", "caf\\u00e9 \\"null\\""]], "asin": "B\\/1"}': (
+        "B/1",
+        'café "null"',
+    ),
+}
+LITERALS = {
+    "{'asin': 'B1', 'categories': [['Books', 'Children\\'s']]}": ("B1", "Children's"),
+    "{'asin': 'B1', 'categories': [['Books', \"Children's\"]], 'price': 9.5}": ("B1", "Children's"),
+    "{'categories': [['a'], ['b', 'c']], 'related': {'x': ['y', 'z']}, 'asin': 'B1'}": ("B1", "c"),
+    "{'asin': 'B1', 'categories': [['Books'], []]}": ("B1", None),
+    "{'asin': 'B1', 'title': \"'asin': 'no'\", 'also': {'asin': 'no'}}": ("B1", None),
+    "{'asin': 'B1', 'categories': [['\\u00e9\\N{BULLET}']]}": ("B1", "é•"),
+    "{'asin': 'B1', 'categories': [['caf\\xe9']], 'rank': {}, 'x': -1.}": ("B1", "café"),
+    "{ 'asin' :'B1','categories':[['x',],], 't': (1, 2), 'd': {'a': [['deep', [None]]]}}": (
+        "B1",
+        "x",
+    ),
+    "{'asin': 'B1', 'asin': 'B2', 'categories': [['x']]}": ("B2", "x"),
+    "{'asin': 'B1', 'price': 007}": "neither JSON nor a Python literal",
+    "{'asin': 'B1', 'price': f()}": "neither JSON nor a Python literal .*malformed node",
+    "{'asin': 'B1', 'price': 1": "neither JSON nor a Python literal",
+    "{'asin': 'B1', 'x': " + "[" * 5000 + "]" * 5000 + "}": "neither JSON nor a Python literal",
+    "{'asin': 'B1', {}: 1}": "neither JSON nor a Python literal .*unhashable",
+    "{'asin': 'B1', 'categories': [['\\ud800']]}": "categories has half a character",
+    "['asin']": "a Python literal, but no dictionary",
+    "{'asin': ''}": "asin is ''; it must be text",
+    "{'asin': 5}": "asin is 5; it must be text",
+    "{'title': 'asin'}": "asin is missing",
+}
+BAD_METADATA = {
+    f'{{"asin": "B1", "categories": {value}}}': "categories is .*; it must be a list of lists"
+    for value in ('"x"', '["x"]', "[[1]]", '[["a", null]]', '[["a"], null]', "{}", '[[["a"]]]')
+}
+
+
+def engine(tmp_path):
+    return DuckDBEngine(Options(tmp_path / "out", tmp_path, threads=2), tmp_path)
+
+
+def result(parse, line):
+    try:
+        return parse(line)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_REVIEWS.items())
+def test_bad_reviews(line, message):
+    with pytest.raises(ValueError, match=message):
+        review_lines.parse(line)
+
+
+def test_good_review():
+    line = '{"x": {"asin": 1, "asin": 2}, "reviewerID": "\\u00e9\\n", "asin": "B", '
+    assert review_lines.parse(line + '"unixReviewTime": -5}') == ("é\n", "B", -5)
+
+
+@pytest.mark.parametrize(("line", "expected"), [*METADATA.items(), *LITERALS.items()])
+def test_metadata(line, expected):
+    if isinstance(expected, tuple):
+        assert metadata_lines.parse(line) == expected
+    else:
+        with pytest.raises(ValueError, match=expected):
+            metadata_lines.parse(line)
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_METADATA.items())
+def test_bad_categories(line, message):
+    with pytest.raises(ValueError, match=message):
+        metadata_lines.parse(line)
+
+
+def test_usual_literals_are_read_quickly():
+    assert [literal_lines.parse_quickly(line) is not None for line in LITERALS] == (
+        [True] * 3 + [False, True, False, True] + [False] * 9 + [True] + [False] * 2
+    )
+
+
+NAMES = st.text(st.sampled_from("ab'\"\\\n\té• ,:[]{}"), max_size=5)
+VALUES = st.none() | st.booleans() | st.integers(-5, 10**20) | st.floats(-9, 9) | NAMES
+FIELDS = st.dictionaries(
+    st.sampled_from(["asin", "categories", "title", "related", "asin "]) | NAMES,
+    VALUES
+    | st.lists(NAMES, max_size=3)
+    | st.dictionaries(NAMES, st.lists(NAMES, max_size=2), max_size=2)
+    | st.lists(st.lists(NAMES, max_size=2), max_size=3),
+    max_size=5,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(FIELDS, st.integers(0, 200), st.sampled_from(["", "'", '"', "\\", "}", ", ", "None"]))
+def test_literals_like_python_itself(fields, place, change):
+    """Written by Python, or with a character in it replaced: what is read quickly is right."""
+    line = repr(fields)
+    for text in (line, line[:place] + change + line[place + 1 :]):
+        quickly = literal_lines.parse_quickly(text)
+        if quickly is None:
+            continue
+        value = ast.literal_eval(text)
+        assert quickly[0] == value["asin"]
+        expected = value["categories"][-1][-1] if "categories" in value else None
+        assert quickly[1] == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(NAMES, NAMES.filter(bool), st.text(max_size=20))
+def test_most_literals_are_read_quickly(name, item, text):
+    line = repr({"asin": item, "title": text, "categories": [["Books", name]]})
+    control = any(ch < " " for ch in repr(text)) or "\\u" in line or "\\U" in line
+    if not control:
+        assert literal_lines.parse_quickly(line) == (item, name)
+
+
+# Engines' own readers
+
+
+def staged_by(engine_method, path, lines, tmp_path):
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    target = tmp_path / "staged.parquet"
+    if not engine_method(path, target):
+        return None
+    rows = pq.read_table(target).to_pylist()
+    return sorted(tuple(row.values()) for row in rows)
+
+
+def test_duckdb_reads_reviews_like_the_rule(tmp_path):
+    good = [REVIEW, '{"asin": "\\u00e9\\n\\"", "reviewerID": "B\\u0000", "unixReviewTime": -7}']
+    bad_bytes = [REVIEW.encode().replace(b"A1", b"A\xff"), b"\xef\xbb\xbf" + REVIEW.encode()]
+    with engine(tmp_path) as duck:
+        path = tmp_path / "a*[b].json"
+        lines = [line.encode() for line in good]
+        expected = sorted(review_lines.parse(line) for line in good)
+        assert staged_by(duck.stage_reviews, path, [*lines, b"", b" "], tmp_path) == expected
+        for line in [*(line.encode() for line in BAD_REVIEWS), *bad_bytes]:
+            assert staged_by(duck.stage_reviews, path, [lines[0], line], tmp_path) is None, line
+        assert staged_by(duck.stage_reviews, path, [], tmp_path) == []
+
+
+def test_duckdb_reads_metadata_like_the_rule(tmp_path):
+    with engine(tmp_path) as duck:
+        path = tmp_path / "meta.json"
+        for line, expected in METADATA.items():
+            found = staged_by(duck.stage_metadata, path, [line.encode()], tmp_path)
+            assert found == [expected], line
+        for line in [*LITERALS, *BAD_METADATA, '{"asin": "B", "asin": "B"}', '{"asin": 7}']:
+            assert staged_by(duck.stage_metadata, path, [line.encode()], tmp_path) is None, line
+
+
+# Files
+
+
+def stage(path, tmp_path, on_bad_line="error", first_line=1):
+    target = tmp_path / "lines.parquet"
+    piece = Piece(path, tmp_path / "the file", first_line)
+    bad = stage_lines(piece, review_lines.parse, review_lines.SCHEMA, target, on_bad_line)
+    return bad, [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
+
+
+def test_lines_are_judged_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(line_files, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(line_files, "MAX_LINE_BYTES", 1 << 20)
+    path = tmp_path / "lines.json"
+    review = REVIEW.encode()
+    lines = [b"\xef\xbb\xbf" + review, b"", b"[]", review + b"\r", b"\xff" + review]
+    lines += [b'{"x": "' + b"a" * (3 << 20) + b'"}', review]
+    path.write_bytes(b"\n".join(lines))
+    assert stage(path, tmp_path, "skip") == (3, [("A1", "B1", 5)] * 3)
+    path.write_bytes(b"\n".join(lines[1:]))
+    with pytest.raises(ValueError, match=r"the file, line 12: it is JSON, .*--on_bad_line skip"):
+        stage(path, tmp_path, first_line=11)
+    for line, message in (
+        (lines[4], r"line 1: it is not UTF-8 text \(byte 1 is 0xff\)"),
+        (lines[5], "line 1: it is 1 MiB long, or longer"),
+    ):
+        path.write_bytes(line)
+        with pytest.raises(ValueError, match=message):
+            stage(path, tmp_path)
+
+
+def test_gzip_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(line_files, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(line_files, "_BLOCK_BYTES", 30)
+    lines = [json.dumps({"n": i, "text": "x" * (i * 7 % 60)}) for i in range(50)]
+    for end in ("", "\n"):
+        text = ("\n".join(lines) + end).encode()
+        file = tmp_path / "lines.json.gz"
+        file.write_bytes(gzip.compress(text))
+        with pieces(file, tmp_path) as found:
+            parts = [(piece.first_line, piece.path.read_bytes()) for piece in found]
+        assert b"".join(part for _, part in parts) == text
+        assert len(parts) > 10
+        for first, part in parts:
+            here = part.decode().splitlines()
+            assert here == lines[first - 1 :][: len(here)]
+        assert [path.name for path in tmp_path.iterdir()] == ["lines.json.gz"]
+    file.write_bytes(gzip.compress(text)[:-9])
+    damaged = pytest.raises(ValueError, match="lines.json.gz: the gzip data is cut off or damaged")
+    with damaged, pieces(file, tmp_path) as found:
+        list(found)
+    file.write_bytes(gzip.compress(b""))
+    with pieces(file, tmp_path) as found:
+        assert [piece.first_line for piece in found] == [1]
+
+
+def test_finding_files(tmp_path):
+    for name in ("reviews_b.json.gz", "reviews_a.json", "meta_a.json", "reviews_c.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "reviews_d.json").mkdir()
+    found = find_files(tmp_path, "reviews_")
+    assert [path.name for path in found] == ["reviews_a.json", "reviews_b.json.gz"]
+    with pytest.raises(ValueError, match="--amazon_dataset_path .* is no folder"):
+        find_files(tmp_path / "reviews_a.json", "reviews_")

@@ -1,0 +1,199 @@
+"""Whole preparations against a slow one, and by hand."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from preproc.amazon_books.arguments import parse
+from preproc.amazon_books.prepare import prepare
+from tests.preproc import amazon_reference as reference
+
+ROOT = Path(__file__).parents[2]
+
+
+def review(user, item, time, **more):
+    return json.dumps({"reviewerID": user, "asin": item, **more, "unixReviewTime": time})
+
+
+def write_raw(folder, events, categories, *, literal=False, compress=False):
+    """Reviews and metadata; categories: item -> name, or None for a line without any."""
+    folder.mkdir()
+    reviews = "".join(review(*event, reviewText="long 'text'") + "\n" for event in events)
+    lines = []
+    for item, name in categories.items():
+        fields = {"asin": item, "title": "It's", "price": None}
+        if name is not None:
+            fields["categories"] = [["Books", "Other"], ["Books", name]]
+        lines.append(repr(fields) if literal else json.dumps(fields))
+    for name, text in (("reviews_B", reviews), ("meta_B", "\n".join(lines) + "\n")):
+        if compress:
+            (folder / f"{name}.json.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            (folder / f"{name}.json").write_text(text)
+    return folder
+
+
+def run(output, *flags):
+    rows = prepare(parse(["--output_path", str(output), "--engine", "duckdb", *map(str, flags)]))
+    found = reference.rows_of(output)
+    assert rows == {name: len(split) for name, split in found.items()}
+    return found
+
+
+def cardinalities(output):
+    pairs = json.loads((output / "metadata.json").read_text())["cardinalities"]
+    return [pair["name"] for pair in pairs], [pair["value"] for pair in pairs]
+
+
+def random_log(seed, num_users=9, num_items=12):
+    draw = random.Random(seed)
+    names = ["b", "B", "é", "ab", "a", "10", "9", "Ω", "~", "!", "a b", "\U0001f600"][:num_items]
+    events = [
+        (f"user {user}", draw.choice(names), draw.randrange(20))
+        for user in range(num_users)
+        for _ in range(draw.randrange(1, 12))
+    ]
+    draw.shuffle(events)
+    categories = {name: draw.choice(["x", "y", "X's", "", None]) for name in names[2:]}
+    return events, categories
+
+
+@pytest.mark.parametrize(
+    ("seed", "flags"),
+    [
+        (0, ["--min_events", 5, "--max_history", 4]),
+        (1, ["--min_events", 2, "--max_history", 1, "--seed", 7, "--threads", 1]),
+        (2, ["--min_events", 4, "--max_history", 20, "--validation_event"]),
+        (3, ["--min_events", 2, "--max_history", 3, "--validation_event", "--rows_per_file", 2]),
+    ],
+)
+def test_against_the_reference(tmp_path, seed, flags):
+    events, categories = random_log(seed)
+    raw = write_raw(tmp_path / "raw", events, categories, literal=seed % 2, compress=seed > 1)
+    found = run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
+    expected, sizes = reference.prepare(
+        events,
+        [{item: name or None for item, name in categories.items()}],
+        min_events=flags[1],
+        max_history=flags[3],
+        seed=7 if "--seed" in flags else 0,
+        validation_event="--validation_event" in flags,
+    )
+    assert found == expected
+    assert cardinalities(tmp_path / "out") == (["uid", "item", "cat"], sizes)
+
+
+def test_same_rows_at_any_number_of_threads(tmp_path):
+    events, categories = random_log(5, num_users=40)
+    raw = write_raw(tmp_path / "raw", events, categories)
+    flags = ["--amazon_dataset_path", raw, "--min_events", 3, "--max_history", 6]
+    found = [
+        run(tmp_path / f"{i}", *flags, *more)
+        for i, more in enumerate(
+            [["--threads", 1], ["--threads", 3, "--rows_per_file", 10], ["--seed", 1]]
+        )
+    ]
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+    positives = [[row[:5] for row in rows["train"] if row[0]] for rows in found]
+    assert positives[0] == positives[2]
+
+
+def test_bad_lines(tmp_path):
+    raw = write_raw(tmp_path / "raw", [("a", "x", 1), ("a", "y", 2), ("a", "z", 3)], {"x": "c"})
+    with open(raw / "reviews_B.json", "a") as file:
+        file.write('{"reviewerID": "a"}\n')
+    with open(raw / "meta_B.json", "a") as file:
+        file.write("broken\n")
+    flags = ["--amazon_dataset_path", raw, "--min_events", 2]
+    with pytest.raises(ValueError, match="reviews_B.json, line 4: unixReviewTime is missing"):
+        run(tmp_path / "out", *flags)
+    run(tmp_path / "out", *flags, "--on_bad_line", "skip")
+    metadata = json.loads((tmp_path / "out/metadata.json").read_text())
+    assert metadata["bad_lines"] == 2
+    assert metadata["rows"] == {"train": 2, "test": 2}
+    assert [pair["value"] for pair in metadata["cardinalities"]] == [2, 4, 3]
+
+
+def test_metadata_or_none(tmp_path):
+    events = [("a", "x", 1), ("a", "y", 2), ("a", "z", 3)]
+    raw = write_raw(tmp_path / "raw", events, {"x": "c", "y": "d"})
+    flags = ["--min_events", 2]
+    with pytest.raises(ValueError, match="item 'x' has two values of category: 'b' and 'c'"):
+        other = write_raw(tmp_path / "other", [], {"x": "b"})
+        both = [raw / "meta_B.json", other / "meta_B.json"]
+        run(tmp_path / "out", "--amazon_dataset_path", raw, "--meta", *both, *flags)
+    files = ["--reviews", raw / "reviews_B.json", "--meta", raw / "meta_B.json"]
+    assert run(tmp_path / "1", *files, *flags) == run(
+        tmp_path / "2", "--amazon_dataset_path", raw, *flags
+    )
+    (raw / "meta_B.json").unlink()
+    with pytest.raises(ValueError, match="holds no meta_.* with --no_metadata"):
+        run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
+    run(tmp_path / "3", "--amazon_dataset_path", raw, "--no_metadata", *flags)
+    assert cardinalities(tmp_path / "3") == (["uid", "item", "cat"], [2, 4, 2])
+    (raw / "reviews_B.json").unlink()
+    with pytest.raises(ValueError, match="holds no reviews_.*; name the files with --reviews"):
+        run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
+
+
+def test_splits_without_rows(tmp_path):
+    """Two events a user: none is left to train on; the folder has a file of no rows."""
+    raw = write_raw(tmp_path / "raw", [("a", "x", 1), ("a", "y", 2)], {"x": "c"})
+    flags = ["--amazon_dataset_path", raw, "--min_events", 2, "--validation_event"]
+    found = run(tmp_path / "out", *flags)
+    assert {name: len(rows) for name, rows in found.items()} == {
+        "train": 0,
+        "validation": 0,
+        "test": 2,
+    }
+    assert pq.read_metadata(tmp_path / "out/train/part.0.parquet").num_rows == 0
+
+
+# Real data
+
+
+def real_data(name):
+    path = ROOT.parent / "shared/data" / name
+    if not path.exists():
+        pytest.skip(f"the real data are not there: {path}")
+    return path
+
+
+def test_musical_instruments(tmp_path):
+    reviews = real_data("amazon_musical/Musical_Instruments.json")
+    events = []
+    for line in reviews.read_text().splitlines():
+        fields = json.loads(line)
+        events.append((fields["reviewerID"], fields["asin"], fields["unixReviewTime"]))
+    categories = {item: item[-1] for _, item, _ in events if item[-2] != "0"}
+    raw = write_raw(tmp_path / "raw", [], categories, literal=True)
+    meta = ["--meta", raw / "meta_B.json"]
+    found = run(tmp_path / "out", "--reviews", reviews, *meta, "--min_events", 12)
+    expected, sizes = reference.prepare(events, [categories], min_events=12, max_history=100)
+    assert found == expected
+    assert len(expected["train"]) > 1000
+    assert cardinalities(tmp_path / "out")[1] == sizes
+
+
+def test_grocery(tmp_path):
+    folder = real_data("amazon_grocery")
+    tables = [
+        [tuple(map(int, line.split("\t"))) for line in path.read_text().splitlines()[1:]]
+        for path in (folder / "train.csv", folder / "item_meta.csv")
+    ]
+    flags = ["--input_format", "csv", "--delimiter", "tab", "--interactions", folder / "train.csv"]
+    flags += ["--items", folder / "item_meta.csv", "--item_features", "i_category"]
+    found = run(tmp_path / "out", *flags, "--min_events", 110)
+    events, categories = tables[0], dict(tables[1])
+    expected, _ = reference.prepare(events, [categories], min_events=110, max_history=100)
+    assert found == expected
+    assert len(found["train"]) > 2000
+    # All of its 14,681 users have 3 of the 121,892 events or more.
+    flags += ["--min_events", 3, "--validation_event", "--output_path", tmp_path / "all"]
+    rows = prepare(parse([str(flag) for flag in flags]))
+    assert rows == {"train": 2 * (121_892 - 3 * 14_681), "validation": 29_362, "test": 29_362}

@@ -1,0 +1,180 @@
+"""Rows and negatives, by hand and by counting."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from preproc.amazon_books.engine import NumberedLog
+from preproc.amazon_books.negatives import draw, row_keys
+from preproc.amazon_books.parquet_rows import Columns, block_rows, write_split
+from preproc.amazon_books.samples import Split, splits
+from tests.preproc.amazon_reference import negative, random_64
+
+
+def log_of(tmp_path, histories, item_features=(), num_items=9):
+    path = tmp_path / "events.bin"
+    np.concatenate([np.array(items, np.int32) for items in histories]).tofile(path)
+    counts = np.array([len(items) for items in histories])
+    features = tuple(np.array([0, *ids], np.int32) for ids in item_features)
+    return NumberedLog(path, counts, (), features, num_items)
+
+
+def test_rows_by_hand(tmp_path):
+    """Two users: items 3, 5, 3, 8 and 9, 1; the category of item i is i + 10."""
+    log = log_of(tmp_path, [[3, 5, 3, 8], [9, 1]], [range(11, 20)])
+    train, test = splits(log, with_validation=False, max_history=3, seed=0)
+    rows = train.rows(0, train.num_rows)
+    assert train.num_rows == 4
+    assert rows.label.tolist() == [1, 0, 1, 0]
+    assert rows.user[0].tolist() == [1, 1, 1, 1]
+    assert rows.target[0][::2].tolist() == [5, 3]
+    assert rows.positive[0].tolist() == [[0, 0, 3], [0, 0, 3], [0, 3, 5], [0, 3, 5]]
+    assert rows.positive[1].tolist() == [[0, 0, 13], [0, 0, 13], [0, 13, 15], [0, 13, 15]]
+    rows = test.rows(0, test.num_rows)
+    assert rows.user[0].tolist() == [1, 1, 2, 2]
+    assert rows.target[0][::2].tolist() == [8, 1]
+    assert rows.target[1][::2].tolist() == [18, 11]
+    assert rows.positive[0][::2].tolist() == [[3, 5, 3], [0, 0, 9]]
+    for split in (train, test):
+        rows = split.rows(0, split.num_rows)
+        assert (rows.target[0][1::2] != rows.target[0][::2]).all()
+        assert ((rows.negative[0] == 0) == (rows.positive[0] == 0)).all()
+        assert ((rows.negative[0] != rows.positive[0]) | (rows.positive[0] == 0)).all()
+        for ids, categories in zip(
+            (rows.target[0], rows.negative[0]), (rows.target[1], rows.negative[1]), strict=True
+        ):
+            assert (categories == np.where(ids > 0, ids + 10, 0)).all()
+
+
+@pytest.mark.parametrize("counts", [[2], [3], [2, 3, 4], [7, 2, 5]])
+@pytest.mark.parametrize("with_validation", [False, True])
+def test_each_event_is_in_one_split(tmp_path, counts, with_validation):
+    log = log_of(tmp_path, [range(1, 1 + count) for count in counts])
+    found = {}
+    for split in splits(log, with_validation, 4, 0):
+        rows = split.rows(0, split.num_rows) if split.num_rows else None
+        for label, user, item in zip(
+            *((rows.label, rows.user[0], rows.target[0]) if rows else ([], [], [])), strict=True
+        ):
+            if label:
+                assert (user, item) not in found
+                found[user, item] = split.name
+    expected = {}
+    for user, count in enumerate(counts, 1):
+        for item in range(2, count + 1):
+            is_validation = with_validation and item == count - 1
+            expected[user, item] = (
+                "test" if item == count else "validation" if is_validation else "train"
+            )
+    assert found == expected
+
+
+def test_blocks_do_not_matter(tmp_path):
+    log = log_of(tmp_path, [[1, 2, 3, 4, 5], [6, 7], [8, 9, 1, 2]])
+    train = Split("train", log, False, 3, 5)
+    whole = train.rows(0, train.num_rows)
+    for start in range(0, train.num_rows, 2):
+        part = train.rows(start, start + 2)
+        for name in ("label", "user", "target", "positive", "negative"):
+            expected = np.array(getattr(whole, name))[..., start : start + 2]
+            if name in ("positive", "negative"):
+                expected = np.array(getattr(whole, name))[:, start : start + 2]
+            assert (np.array(getattr(part, name)) == expected).all(), name
+
+
+def test_files_side_by_side(tmp_path):
+    log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6, 7, 8, 9], [6, 7], [8, 9, 1, 2]])
+    columns = Columns(("user_id",), ("item_id",), ("uid", "item"))
+    train = Split("train", log, False, 3, 5)
+    tables = []
+    for i, (rows_per_file, block, threads) in enumerate([(100, 100, 1), (4, 4, 3), (6, 2, 2)]):
+        paths = write_split(train, tmp_path / str(i), columns, rows_per_file, block, threads)
+        parts = [pq.read_table(path).to_pylist() for path in paths]
+        assert [len(part) for part in parts[:-1]] == [rows_per_file] * (len(parts) - 1)
+        tables.append([row for part in parts for row in part])
+    assert len(tables[0]) == train.num_rows == 18
+    assert tables[0] == tables[1] == tables[2]
+    schema = pq.read_schema(paths[0])
+    assert schema.names == ["label", "user_id", "item_id_trgt", "item_id_pos", "item_id_neg"]
+    assert str(schema.field("item_id_pos").type) == "list<element: int64 not null>"
+
+
+def test_a_file_that_cannot_be_written_ends_it(tmp_path):
+    log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6]])
+    (tmp_path / "train").mkdir()
+    columns = Columns(("user_id",), ("item_id",), ("uid", "item"))
+    with pytest.raises(FileExistsError):
+        write_split(Split("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
+
+
+def test_one_item(tmp_path):
+    with pytest.raises(ValueError, match="one item occurs in all events"):
+        Split("test", log_of(tmp_path, [[1, 1, 1]], num_items=1), False, 3, 0)
+
+
+def test_columns_of_one_name():
+    with pytest.raises(ValueError, match="two columns .* called user_id; rename a feature"):
+        Columns(("user_id", "user_id"), ("item_id",), ("uid", "user_id", "item"))
+
+
+def test_rows_at_a_time():
+    assert block_rows(2, 100, 1 << 30, 1) == (1 << 20) // 100 // 2 * 2
+    assert block_rows(1, 100, 4 << 20, 2) == (4 << 20) // (2 * 2 * 32 * 100) // 2 * 2
+    assert block_rows(9, 10_000_000, 1 << 20, 2) == 2
+
+
+# Negatives
+
+
+def test_numbers_as_python_has_them():
+    seed, users, events = 2**64 - 1, np.array([1, 2**31]), np.array([0, 10**9])
+    keys = row_keys(seed, users, events, np.array([1, 0]))
+    assert keys.tolist() == [random_64(seed, 1, 0, 1), random_64(seed, 2**31, 10**9, 0)]
+    steps, num_items = np.arange(100_000) % 101, 2**31 - 1
+    drawn = draw(np.repeat(keys[:1], 100_000), steps, steps + 1, num_items)
+    expected = [negative((seed, 1, 0, 1, step), step + 1, num_items) for step in range(101)]
+    assert drawn[:101].tolist() == expected
+
+
+def chi_square_is_likely(counts, expected) -> bool:
+    """Below the 99.9 % point of the chi-square distribution (Wilson and Hilferty's formula)."""
+    freedom = len(counts) - 1
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    limit = freedom * (1 - 2 / (9 * freedom) + 3.09 * (2 / (9 * freedom)) ** 0.5) ** 3
+    return statistic < limit
+
+
+def test_negatives_are_uniform():
+    """Over users, events and steps, for a positive item in the middle; and in pairs of steps."""
+    num_items, positive, users = 20, 7, np.arange(1, 40_001)
+    keys = row_keys(3, users, users % 50, users % 2)
+    drawn = [
+        draw(keys, np.full(len(keys), step), np.full(len(keys), positive), num_items)
+        for step in (0, 1, 100)
+    ]
+    for each in drawn:
+        counts = np.bincount(each, minlength=num_items + 1)
+        assert counts[0] == counts[positive] == 0
+        assert len(counts) == num_items + 1
+        others = np.delete(counts, [0, positive])
+        assert chi_square_is_likely(others, len(users) / (num_items - 1))
+    pairs = np.unique(drawn[0] * 100 + drawn[1], return_counts=True)[1]
+    assert len(pairs) == (num_items - 1) ** 2
+    assert chi_square_is_likely(pairs, len(users) / len(pairs))
+
+
+def test_every_part_of_a_place_matters():
+    one = np.ones(1, np.int64)
+
+    def item(seed=1, user=1, event=1, label=1, step=1):
+        keys = row_keys(seed, user * one, event * one, label * one)
+        return draw(keys, step * one, one, 2**31 - 1).item()
+
+    places = [{}, {"seed": 2}, {"user": 2}, {"event": 2}, {"label": 0}, {"step": 2}]
+    assert len({item(**place) for place in places}) == len(places)
+
+
+def test_two_items_leave_no_choice():
+    keys = row_keys(0, np.arange(50), np.arange(50), np.arange(50) % 2)
+    positives = np.arange(50) % 2 + 1
+    assert (draw(keys, np.arange(50), positives, 2) == 3 - positives).all()

@@ -1,0 +1,272 @@
+"""Logs in tables of one's own: types, features, rows that are not good."""
+
+import datetime
+import gzip
+import random
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from preproc.amazon_books.arguments import parse
+from preproc.amazon_books.prepare import prepare
+from preproc.amazon_books.tables import stage_tables
+from tests.preproc import amazon_reference as reference
+
+
+def options(tmp_path, *flags, input_format="csv"):
+    given = ["--output_path", tmp_path / "out", "--input_format", input_format, *flags]
+    return parse([*map(str, given), "--engine", "duckdb", "--threads", "2"])
+
+
+def csv_file(path, rows, delimiter=","):
+    path.write_text("".join(delimiter.join(map(str, row)) + "\n" for row in rows))
+    return path
+
+
+def staged(tmp_path, *flags, **more):
+    folder = tmp_path / "staged"
+    folder.mkdir(exist_ok=True)
+    log, bad = stage_tables(options(tmp_path, *flags, **more), folder)
+    return log, bad, [pq.read_table(path) for path in (*log.events, *log.users, *log.items)]
+
+
+def column(table, name):
+    return table[name].type, table[name].to_pylist()
+
+
+@pytest.mark.parametrize("input_format", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", ["numbers", "text"])
+def test_whole_preparation(tmp_path, kind, input_format):
+    """Integers are ordered as numbers; features of users and items from tables, with gaps."""
+    draw = random.Random(1)
+    users = [2, 10, 100, 9] if kind == "numbers" else ["u2", "u10", "Ü", "u 1"]
+    items = [7, 70, 8, 11, 101] if kind == "numbers" else ["i7", "i70", "I", "ß", "i 'q'"]
+    events = [(draw.choice(users), draw.choice(items), draw.random()) for _ in range(60)]
+    category = {item: value for item, value in zip(items, [30, 4, 30, None, 5], strict=True)}
+    brand = {item: value for item, value in zip(items[1:], ["x", None, "é", "x"], strict=True)}
+    age = {user: value for user, value in zip(users[:3], [30, 4, None], strict=True)}
+    tables = {
+        "log": [["t", "who", "more", "what"], *((t, u, "", i) for u, i, t in events)],
+        "items": [["what", "cat", "brand"], *((i, category[i], brand.get(i)) for i in brand)],
+        "users": [["age", "who"], *((age[user], user) for user in age)],
+    }
+    del category[items[0]]  # not in the table
+    for name, (header, *rows) in tables.items():
+        path = tmp_path / name
+        if input_format == "parquet":
+            columns = zip(*rows, strict=True)
+            table = pa.table(dict(zip(header, map(list, columns), strict=True)))
+            if name == "items":
+                table = table.set_column(2, "brand", table["brand"].dictionary_encode())
+            pq.write_table(table, path)
+        else:
+            csv_file(
+                path, [header, *([("" if v is None else v) for v in row] for row in rows)], ";"
+            )
+    flags = ["--interactions", tmp_path / "log", "--items", tmp_path / "items"]
+    flags += ["--users", tmp_path / "users", "--user_column", "who", "--item_column", "what"]
+    flags += ["--time_column", "t", "--user_features", "age", "--item_features", "brand,cat"]
+    flags += ["--delimiter", ";"] if input_format == "csv" else []
+    flags += ["--min_events", 12, "--max_history", 5]
+    prepare(options(tmp_path, *flags, input_format=input_format))
+    expected, _ = reference.prepare(events, [brand, category], [age], min_events=12, max_history=5)
+    found = reference.rows_of(tmp_path / "out")
+    assert found == expected
+    assert len(found["test"]) > 2
+    names = pq.read_schema(tmp_path / "out/train/part.0.parquet").names
+    assert names[:5] == ["label", "user_id", "age", "item_id_trgt", "brand_trgt"]
+    assert names[-3:] == ["item_id_neg", "brand_neg", "cat_neg"]
+
+
+def test_features_from_the_log(tmp_path):
+    rows = [("user_id", "item_id", "time", "cat"), *((1, i, i, "ab"[i % 2]) for i in range(4))]
+    log = csv_file(tmp_path / "log.csv", rows)
+    flags = ["--interactions", log, "--item_features", "cat", "--min_events", 2]
+    prepare(options(tmp_path, *flags))
+    (last, _) = reference.rows_of(tmp_path / "out")["test"]
+    assert last[:4] == (1, 1, 4, 2)
+    csv_file(log, [*rows, (1, 2, 9, "z")])
+    with pytest.raises(ValueError, match="item 2 has two values of cat: 'a' and 'z'; a feature"):
+        prepare(options(tmp_path, *flags, "--output_path", tmp_path / "other"))
+    csv_file(log, [*rows, (1, 2, 9, "")])
+    with pytest.raises(ValueError, match="item 2 has two values of cat: none and 'a'; a feature"):
+        prepare(options(tmp_path, *flags, "--output_path", tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+
+
+def test_nobody_has_enough_events(tmp_path):
+    log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (1, 2, 3), (1, 3, 3)])
+    with pytest.raises(ValueError, match="no user has --min_events 3 .* that one has is 2"):
+        prepare(options(tmp_path, "--interactions", log, "--min_events", 3))
+    csv_file(log, [("user_id", "item_id", "time")])
+    with pytest.raises(ValueError, match="no user has --min_events 20 .* that one has is 0"):
+        prepare(options(tmp_path, "--interactions", log))
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        (["1", "-20", "0"], [1, -20, 0]),
+        (["1", "007", "0"], ["1", "007", "0"]),
+        (["1", "1234567890123456789"], ["1", "1234567890123456789"]),
+        (["1", "-0"], ["1", "-0"]),
+    ],
+    ids=["integers", "leading zeros", "too long", "minus zero"],
+)
+def test_integers_or_text(tmp_path, texts, values):
+    rows = [("user_id", "item_id", "time"), *((text, "x", 1) for text in texts)]
+    log = csv_file(tmp_path / "log.csv", rows)
+    _, _, (events,) = staged(tmp_path, "--interactions", log)
+    expected = pa.int64() if isinstance(values[0], int) else pa.string()
+    assert column(events, "user") == (expected, values)
+
+
+def test_a_key_has_one_type_everywhere(tmp_path):
+    log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (5, 1, 1), (7, 2, 1)])
+    more = csv_file(tmp_path / "more.csv", [("user_id", "item_id", "time"), (6, 3, 1)])
+    items = csv_file(tmp_path / "items.csv", [("item_id", "cat"), (1, 8), ("x", 9)])
+    flags = ["--interactions", log, more, "--items", items, "--item_features", "cat"]
+    _, _, (events, features) = staged(tmp_path, *flags)
+    assert column(events, "user") == (pa.int64(), [5, 7, 6])
+    assert column(events, "item") == (pa.string(), ["1", "2", "3"])
+    assert column(features, "item") == (pa.string(), ["1", "x"])
+    assert column(features, "item_0") == (pa.int64(), [8, 9])
+
+
+def ns(*moment):
+    date = datetime.datetime(*moment, tzinfo=datetime.UTC)
+    return int(date.timestamp()) * 10**9
+
+
+@pytest.mark.parametrize(
+    ("times", "dtype", "expected"),
+    [
+        (["5", "-7", "007"], pa.int64(), [5, -7, 7]),
+        (["5", "2.5", "1e3"], pa.float64(), [5, 2.5, 1000]),
+        (["2014-07-23", "1969-12-31 23:59:59"], pa.int64(), [ns(2014, 7, 23), -(10**9)]),
+        (["2014-07-23T12:30:00Z"], pa.int64(), [ns(2014, 7, 23, 12, 30)]),
+    ],
+    ids=["integers", "decimals", "timestamps", "with a zone"],
+)
+def test_times(tmp_path, times, dtype, expected):
+    rows = [("user_id", "item_id", "time"), *((1, 2, time) for time in times)]
+    _, _, (events,) = staged(tmp_path, "--interactions", csv_file(tmp_path / "log.csv", rows))
+    assert column(events, "time") == (dtype, expected)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (pa.array([5, 6], pa.int32()), [5, 6]),
+        (pa.array([5.5, 6.0]), [5.5, 6]),
+        (pa.array([1, 2], pa.timestamp("s", "Europe/Berlin")), [10**9, 2 * 10**9]),
+        (pa.array([1, 2], pa.date32()), [ns(1970, 1, 2), ns(1970, 1, 3)]),
+        (pa.array(["1970-01-02", "1970-01-03"]), [ns(1970, 1, 2), ns(1970, 1, 3)]),
+    ],
+    ids=["integers", "floats", "timestamps", "dates", "text"],
+)
+def test_times_of_parquet(tmp_path, times, expected):
+    log = tmp_path / "log.parquet"
+    users = pa.array(["", "x"]).cast(pa.large_string())
+    pq.write_table(pa.table({"user_id": users, "item_id": [1, 2], "time": times}), log)
+    flags = ["--interactions", log, "--on_bad_line", "skip"]
+    log, bad, (events,) = staged(tmp_path, *flags, input_format="parquet")
+    assert bad == 1
+    assert events["time"].to_pylist() == expected[1:]
+    assert column(events, "user") == (pa.string(), ["x"])
+
+
+HEADER = "user_id,item_id,time,cat\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "num_good", "message"),
+    [
+        ("1,2,3,x\n,2,3,x\n", 1, "log.csv, row 2 .*: no user_id. Mend the file, or .* skip"),
+        ("1,,3,x\n", 0, "row 1 .*: no item_id"),
+        ('1,"2\n",3,x\n1,2,"",x\n', 1, "row 2 .*: no time"),
+        ("1,2,3,x\n1,2,3\n", 1, "row 2 .*: 3 fields, but the header has 4. Mend"),
+        ("1,2,3,x\n1,2,3,x,y\n", 1, "row 2 .*: 5 fields, but the header has 4"),
+    ],
+)
+def test_bad_rows(tmp_path, text, num_good, message):
+    log = tmp_path / "log.csv"
+    log.write_text(HEADER + text + "1,2,3,\n")
+    with pytest.raises(ValueError, match=message):
+        staged(tmp_path, "--interactions", log)
+    _, bad, (events,) = staged(tmp_path, "--interactions", log, "--on_bad_line", "skip")
+    assert bad == 1
+    assert len(events) == num_good + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEADER + "1,2,3,x\n1,2,soon,x\n", "row 2 .*: time is 'soon'; a time is a number or a"),
+        (HEADER + "1,2,0x1F,x\n", "row 1 .*: time is '0x1F'"),
+        (HEADER + "1,2,nan,x\n", "row 1 .*: time is 'nan'"),
+        (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "time holds times of different kinds"),
+        ("user_id,item_id,date\n1,2,3\n", "has no column time; there are user_id, item_id, date"),
+        ("user_id,item_id,time,time\n1,2,3,4\n", "has 2 columns time; there are"),
+        ("", "has no column user_id; there are none. Say with --user_column"),
+        (HEADER.encode() + b"\xff,2,3,x\n", "cannot be read as csv: .*invalid UTF8"),
+        (gzip.compress(HEADER.encode())[:-9], "the gzip data is cut off or damaged"),
+    ],
+    ids=["word", "hex", "nan", "mixed", "missing", "double", "empty", "not UTF-8", "gzip"],
+)
+def test_bad_files(tmp_path, text, message):
+    log = tmp_path / "log.csv"
+    log.write_bytes(text if isinstance(text, bytes) else text.encode())
+    for mode in ("error", "skip"):
+        with pytest.raises(ValueError, match=message):
+            staged(tmp_path, "--interactions", log, "--on_bad_line", mode)
+
+
+def test_times_of_two_kinds_in_two_files(tmp_path):
+    logs = [tmp_path / "1.csv", tmp_path / "2.csv"]
+    for log, time in zip(logs, ("5", "2014-07-23"), strict=True):
+        log.write_text(HEADER + f"1,2,{time},x\n")
+    message = re.escape("time holds times of different kinds: int64, timestamp[ns]; write all in")
+    with pytest.raises(ValueError, match=message):
+        staged(tmp_path, "--interactions", *logs)
+    logs[1].write_text(HEADER + "1,2,5.5,x\n")
+    _, _, (events,) = staged(tmp_path, "--interactions", *logs)
+    assert events["time"].to_pylist() == [5.0, 5.5]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"user_id": [1.5]}, "user_id holds double; users, items and their features are integers"),
+        ({"user_id": pa.array([2**63], pa.uint64())}, "cannot be read as parquet: Integer value"),
+        ({"cat": [True]}, "cat holds bool; users"),
+        ({"time": [float("nan")]}, "row 1 .*: time is nan; a time"),
+        ({"time": [True]}, "row 1 .*: time is True; a time"),
+    ],
+)
+def test_types_of_parquet(tmp_path, columns, message):
+    log = tmp_path / "log.parquet"
+    table = {"user_id": [1], "item_id": [1], "time": [1], "cat": ["x"]} | columns
+    pq.write_table(pa.table(table), log)
+    with pytest.raises(ValueError, match=message):
+        flags = ["--interactions", log, "--item_features", "cat"]
+        staged(tmp_path, *flags, input_format="parquet")
+    log.write_text("no Parquet")
+    with pytest.raises(ValueError, match="log.parquet cannot be read as parquet"):
+        staged(tmp_path, "--interactions", log, input_format="parquet")
+
+
+def test_gzip_and_blocks(tmp_path, monkeypatch):
+    """What is in a later block counts, too."""
+    monkeypatch.setattr("preproc.amazon_books.tables._BLOCK_BYTES", 100)
+    log = tmp_path / "log.csv.gz"
+    rows = [f"{i},2,3,x\n" for i in range(50)]
+    log.write_bytes(gzip.compress((HEADER + "".join(rows) + "y,2,3.5,x\n").encode()))
+    _, _, (events,) = staged(tmp_path, "--interactions", log)
+    assert column(events, "user") == (pa.string(), [*map(str, range(50)), "y"])
+    assert events["time"].to_pylist() == [3.0] * 50 + [3.5]
+    log.write_bytes(gzip.compress((HEADER + "".join(rows) + ",2,3,x\n").encode()))
+    with pytest.raises(ValueError, match="row 51 "):
+        staged(tmp_path, "--interactions", log)
