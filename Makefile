@@ -13,14 +13,16 @@ TENSORFLOW ?=
 HOROVOD ?= yes
 # ENGINES=no leaves Spark and NVTabular out: the Criteo preparation then has DuckDB alone.
 ENGINES ?= yes
+# How many tests run at a time: most of them keep one core busy, or wait.
+TEST_WORKERS ?= 2
 # CUDA=1 insists on the GPU kernels of the fused op, CUDA=0 leaves them out; auto: where nvcc is.
 CUDA ?= auto
 READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv/engines)
 
-.PHONY: help setup engines op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records clean
+.PHONY: help setup engines op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod and the engines (the other targets do this by themselves)
 
@@ -71,10 +73,10 @@ data/demo/feature_spec.yaml: | .venv/installed .venv/op
 
 test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
-	@$(PY) -m pytest tests --ignore=tests/ranks
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks
 
 test-ranks: .venv/op .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
-	@$(PY) -m pytest tests/ranks
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/ranks
 
 test-all: $(READY) ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long
@@ -108,6 +110,12 @@ bench-preparation: .venv/installed ## rows per second and peak memory of the Cri
 
 bench-engines: .venv/engines ## the Criteo preparation by DuckDB, Spark and NVTabular: the same files, seconds and memory
 	@$(PY) -m benchmarks.preparation_engines
+
+bench-sequence: .venv/op .venv-torch/installed ## SIM's, DIEN's and DIN's training step beside plain PyTorch, interleaved
+	@$(PY) -m benchmarks.sequence_training
+
+bench-sequence-preparation: .venv/engines ## SIM's preparation by DuckDB and NVTabular: the same files, seconds and memory
+	@$(PY) -m benchmarks.sequence_preparation
 
 .venv-torch/installed: benchmarks/requirements-torch.txt | .venv/installed
 	@echo "setup: installing PyTorch, the benchmark's peer, into .venv-torch"

@@ -19,6 +19,8 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    # The pages of test_docs.py take longest: begun last, they would leave one worker without work.
+    items.sort(key=lambda item: item.path.name != "test_docs.py")
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="a long sweep: run `make test-all`")

@@ -1,6 +1,10 @@
-"""Every command in README and docs, run on tiny data in a copy of the repository."""
+"""Every command in README and docs, run on tiny data in a copy of the repository.
+
+A block right behind a line `<!-- long: ... -->`, which no reader sees, is run with --long only.
+"""
 
 import functools
+import itertools
 import json
 import os
 import re
@@ -8,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -23,9 +28,19 @@ MPI_HERE = {
 }
 
 
-def fences(page: Path) -> list[str]:
+class Block(NamedTuple):
+    """A ```bash block; `is_long`: what it runs takes long, and other tests have it in small."""
+
+    script: str
+    is_long: bool
+
+
+def blocks(page: Path) -> list[Block]:
     """The ```bash blocks of a page."""
-    return re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    found = re.findall(
+        r"^(<!-- long: .+ -->\n)?```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+    return [Block(script, bool(mark)) for mark, script in found]
 
 
 def shown(page: Path) -> dict[str, str]:
@@ -87,13 +102,13 @@ def page(request):
     return request.param
 
 
-def test_commands_of_a_page(page, tmp_path):
+def test_commands_of_a_page(page, tmp_path, request):
     """The blocks of a page run one after the other, as a reader would run them."""
     home = copy_of_the_repository(tmp_path / "a clone")
     if page.name == "criteo.md":
         raw_rows(home / "data/criteo/train.txt")
-    for script in fences(page):
-        if not runs_here(script):
+    for script, is_long in blocks(page):
+        if not runs_here(script) or (is_long and not request.config.getoption("--long")):
             continue
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
@@ -138,6 +153,26 @@ def raw_rows(path: Path) -> None:
     )
     (day,) = (path.parent / "generated").iterdir()
     day.rename(path)
+
+
+def test_long_blocks_give_flags_that_there_are(run_script):
+    """What --long alone runs is at least no longer documented when its flags are gone."""
+    long = [block.script for page in PAGES for block in blocks(page) if block.is_long]
+    commands = [
+        command.split()
+        for script in long
+        for command in script.replace("\\\n", " ").splitlines()
+        if command.startswith("python ")
+    ]
+    assert len(commands) >= len(long) > 0
+    helps: dict[tuple[str, ...], str] = {}
+    for _, *words in commands:
+        program = tuple(itertools.takewhile(lambda word: not word.startswith("--"), words))
+        if program not in helps:
+            helps[program] = run_script(*program, "--help").stdout
+        flags = {word.split("=")[0] for word in words if word.startswith("--")}
+        known = set(re.findall(r"--\w+", helps[program]))
+        assert flags <= known, f"{' '.join(program)} has no {flags - known}"
 
 
 def test_every_block_names_its_language():

@@ -10,6 +10,8 @@ import pytest
 
 import dcnv2
 import dlrm
+import sim
+from tests import sequence_data
 
 FLAGS = [
     "--dataset_type=synthetic",
@@ -42,13 +44,39 @@ RUNS = {
 }
 
 
+SEQUENTIAL_FLAGS = [
+    *("--batch_size=32", "--embedding_dim=8", "--epochs=1", "--print_freq=1"),
+    *("--seed=12", "--affinity=disabled", "--noevaluate_training_rows", "--dropout_rate=0.2"),
+]
+SEQUENTIAL_RUNS = {
+    "sim": ["--long_seq_length=7", "--gsu_top_k=3", "--weight_decay=0.1"],
+    "din_unit": ["--model_type=din", "--din_attention=unit", "--optimizer=adagrad", "--lr=0.1"],
+}
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_losses_of_20_steps(name, tmp_path, root, request):
     recipe, flags = RUNS[name]
     assert recipe.main(["prog", *FLAGS, *flags, f"--run_dir={tmp_path}"]) == 0
-    log = [json.loads(s.removeprefix("DLLL ")) for s in (tmp_path / "log.json").open()]
-    losses = [line["data"]["loss"] for line in log if "loss" in line.get("data", {})]
-    losses.append(log[-1]["data"]["log_loss"])
+    compare(name, losses_of(tmp_path, "loss", "log_loss"), root, request)
+
+
+@pytest.mark.parametrize("name", SEQUENTIAL_RUNS)
+def test_losses_of_20_steps_over_histories(name, tmp_path, root, request):
+    sequence_data.write(tmp_path / "rows", 20 * 32)
+    flags = [f"--dataset_path={tmp_path / 'rows'}", f"--run_dir={tmp_path}", *SEQUENTIAL_FLAGS]
+    assert sim.main(["prog", *flags, *SEQUENTIAL_RUNS[name]]) == 0
+    compare(name, losses_of(tmp_path, "total_loss", "test_loss"), root, request)
+
+
+def losses_of(run_dir, training, evaluation):
+    """The losses of the steps, and that of the evaluation at the end."""
+    log = [json.loads(s.removeprefix("DLLL ")) for s in (run_dir / "log.json").open()]
+    losses = [line["data"][training] for line in log if training in line.get("data", {})]
+    return [*losses, log[-1]["data"][evaluation]]
+
+
+def compare(name, losses, root, request):
     assert len(losses) == 21
     assert losses[-1] < losses[0]
     golden = root / f"tests/golden/{name}.json"

@@ -123,7 +123,6 @@ def test_initial_values_do_not_depend_on_the_other_tables():
 @pytest.mark.parametrize(
     "initializer",
     ["zeros", "ones", "uniform", "glorot_uniform", "identity", lambda s, dtype: tf.ones(s) * 3],
-    ids=str,
 )
 def test_any_initializer(initializer):
     """Those that draw parts of a table give what the whole table would have."""

@@ -2,12 +2,15 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
 
+import dlrm
 from nn.embedding.merlin import MerlinTable, _Whole
 
+LIBRARY = "distributed_embeddings"
 FLAGS = (
     *("--dataset_type", "synthetic", "--synthetic_dataset_cardinalities", "50,9,30"),
     *("--synthetic_dataset_num_numerical_features", "4", "--synthetic_dataset_train_batches", "6"),
@@ -21,7 +24,7 @@ FLAGS = (
 def library(tmp_path_factory):
     """A package `distributed_embeddings` that hands on our classes."""
     folder = tmp_path_factory.mktemp("library")
-    layers = folder / "distributed_embeddings/python/layers"
+    layers = folder / LIBRARY / "python/layers"
     layers.mkdir(parents=True)
     for package in (layers, layers.parent, layers.parent.parent):
         (package / "__init__.py").touch()
@@ -35,7 +38,24 @@ def library(tmp_path_factory):
         "        super().__init__(embeddings, strategy=strategy, dp_input=dp_input,\n"
         "                         column_slice_threshold=column_slice_threshold, **kwargs)\n"
     )
-    return {"PYTHONPATH": str(folder)}
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """`run(*flags, library=FOLDER)`: `dlrm.py` with the library of that folder or without one;
+    returns the exit code, and what was said on stdout and stderr."""
+
+    def run_with(*flags, library=None) -> tuple[int, str, str]:
+        with monkeypatch.context() as changed:
+            if library is not None:
+                changed.syspath_prepend(library)
+            code = dlrm.main(["dlrm.py", *map(str, flags)])
+        for name in [name for name in sys.modules if name.startswith(LIBRARY)]:
+            del sys.modules[name]  # the next one's may be another
+        return code, *capsys.readouterr()
+
+    return run_with
 
 
 def losses(run_dir):
@@ -44,47 +64,45 @@ def losses(run_dir):
     return [entry["loss"] for entry in data if isinstance(entry, dict) and "loss" in entry]
 
 
-def test_it_trains_and_its_checkpoints_are_ours(library, run_script, tmp_path):
+def test_it_trains_and_its_checkpoints_are_ours(library, run, tmp_path):
     """The tables of both backends have the same initial values, losses and files."""
     model = tmp_path / "model"
-    done = run_script("dlrm.py", *FLAGS, "--run_dir", tmp_path / "native")
-    assert done.returncode == 0, done.stderr
-    done = run_script(
-        *("dlrm.py", *FLAGS, "--run_dir", tmp_path / "merlin", "--embedding_backend", "merlin"),
+    code, _, errors = run(*FLAGS, "--run_dir", tmp_path / "native")
+    assert code == 0, errors
+    code, said, errors = run(
+        *(*FLAGS, "--run_dir", tmp_path / "merlin", "--embedding_backend", "merlin"),
         *("--save_checkpoint_path", model),
-        env=library,
+        library=library,
     )
-    assert done.returncode == 0, done.stderr
-    assert "the library has the tables, strategy memory_balanced" in done.stdout
+    assert code == 0, errors
+    assert "the library has the tables, strategy memory_balanced" in said
     assert losses(tmp_path / "merlin") == pytest.approx(losses(tmp_path / "native"), rel=1e-5)
     aucs = []
     for backend in ("native", "auto"):
-        done = run_script(
-            *("dlrm.py", *FLAGS, "--mode", "eval", "--run_dir", tmp_path / backend),
+        code, said, errors = run(
+            *(*FLAGS, "--mode", "eval", "--run_dir", tmp_path / backend),
             *("--restore_checkpoint_path", model, "--embedding_backend", backend),
-            env=library,
+            library=library,
         )
-        assert done.returncode == 0, done.stderr
-        assert ("embedding_backend merlin" in done.stdout) == (backend == "auto")
-        aucs.append(done.stdout.split("summary")[1].split("best")[0])
+        assert code == 0, errors
+        assert ("embedding_backend merlin" in said) == (backend == "auto")
+        aucs.append(said.split("summary")[1].split("best")[0])
     assert aucs[0] == aucs[1]
 
 
-def test_what_cannot_be_resumed_says_so(library, run_script, tmp_path):
+def test_what_cannot_be_resumed_says_so(library, run, tmp_path):
     """The library gives weights by table, and no optimizer's state. SGD has none."""
     for optimizer, resumes in (("sgd", True), ("adagrad", False)):
         folder = tmp_path / optimizer
         flags = (*FLAGS, "--embedding_backend", "merlin", "--embedding_optimizer", optimizer)
         flags += ("--save_checkpoint_path", folder / "model", "--run_dir", folder / "run")
-        done = run_script("dlrm.py", *flags, "--max_steps", "3", env=library)
-        assert done.returncode == 0, done.stderr
+        code, said, errors = run(*flags, "--max_steps", "3", library=library)
+        assert code == 0, errors
         why = "distributed-embeddings does not give the optimizer's state of its tables"
-        assert (
-            "checkpoints of this training cannot be resumed: Merlin's" in done.stdout
-        ) != resumes
-        done = run_script("dlrm.py", *flags, "--max_steps", "6", "--resume", "auto", env=library)
-        assert done.returncode == (0 if resumes else 2), done.stderr
-        assert (why in done.stderr) != resumes
+        assert ("checkpoints of this training cannot be resumed: Merlin's" in said) != resumes
+        code, _, errors = run(*flags, "--max_steps", "6", "--resume", "auto", library=library)
+        assert code == (0 if resumes else 2), errors
+        assert (why in errors) != resumes
 
 
 @pytest.mark.parametrize(
@@ -98,34 +116,33 @@ def test_what_cannot_be_resumed_says_so(library, run_script, tmp_path):
         ),
     ],
 )
-def test_what_it_cannot_do(run_script, tmp_path, flags, message):
-    command = ("dlrm.py", *FLAGS, "--run_dir", tmp_path, "--embedding_backend", "merlin", *flags)
-    done = run_script(*command)
-    assert done.returncode == 2
-    assert message in done.stderr
+def test_what_it_cannot_do(run, tmp_path, flags, message):
+    command = (*FLAGS, "--run_dir", tmp_path, "--embedding_backend", "merlin", *flags)
+    code, _, errors = run(*command)
+    assert code == 2
+    assert message in errors
 
 
-def test_an_option_of_another_version(library, run_script, tmp_path):
+def test_an_option_of_another_version(library, run, tmp_path):
     """A library whose layer knows no column slices."""
     folder = tmp_path / "old"
-    shutil.copytree(library["PYTHONPATH"], folder)
+    shutil.copytree(library, folder)
     file = folder / "distributed_embeddings/python/layers/dist_model_parallel.py"
     file.write_text(
         "class DistributedEmbedding:\n"
         "    def __init__(self, embeddings, strategy='basic', dp_input=True, dtype=None):\n"
         "        pass\n"
     )
-    command = ("dlrm.py", *FLAGS, "--run_dir", tmp_path, "--embedding_backend", "merlin")
-    env = {"PYTHONPATH": str(folder)}
-    done = run_script(*command, "--column_slice_threshold", "100", env=env)
-    assert done.returncode == 2
-    assert "refuses an option" in done.stderr and "column_slice_threshold" in done.stderr
+    command = (*FLAGS, "--run_dir", tmp_path / "run", "--embedding_backend", "merlin")
+    code, _, errors = run(*command, "--column_slice_threshold", "100", library=folder)
+    assert code == 2
+    assert "refuses an option" in errors and "column_slice_threshold" in errors
 
 
-def test_auto_is_ours_where_the_library_is_not(run_script, tmp_path):
-    done = run_script("dlrm.py", *FLAGS, "--run_dir", tmp_path, "--embedding_backend", "auto")
-    assert done.returncode == 0, done.stderr
-    assert "embedding_backend" in done.stdout and "embedding_backend merlin" not in done.stdout
+def test_auto_is_ours_where_the_library_is_not(run, tmp_path):
+    code, said, errors = run(*FLAGS, "--run_dir", tmp_path, "--embedding_backend", "auto")
+    assert code == 0, errors
+    assert "embedding_backend" in said and "embedding_backend merlin" not in said
 
 
 def test_tables_that_were_saved_in_columns_are_read():

@@ -40,7 +40,7 @@ def mpi() -> None:
         pytest.skip("Horovod was built without MPI; install it and run `make -B setup`")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_ranks(request, tmp_path_factory):
     """Runs a script or module on several ranks, one thread each.
 

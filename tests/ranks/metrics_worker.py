@@ -1,4 +1,4 @@
-"""One rank of tests/ranks/test_metrics.py: metrics over real processes, `horovodrun -np N` of it.
+"""Metrics over real processes, part of checks_worker.py.
 
 Every rank makes all rows, updates with its own, and compares with one accumulator of all rows.
 """
@@ -12,7 +12,7 @@ from dataloading.synthetic import SyntheticDataset, synthetic_spec
 from nn.evaluator import ClickEvaluator
 from nn.metrics import BinnedMetrics, ExactMetrics, NonFiniteScores
 from nn.metrics_over_ranks import over_ranks
-from runtime.distributed import World, connect
+from runtime.distributed import World
 
 NUM_ROWS = 20_000
 
@@ -127,8 +127,8 @@ def check_evaluator(world: World) -> None:
         assert f"rank {world.size - 1}: " in str(error)
 
 
-def main() -> None:
-    world = connect()
+def check(world: World) -> str:
+    """Every check; "agree" if none raised."""
     for kind in ("plain", "ties", "constant", "weighted", "one_class"):
         for make in (ExactMetrics, lambda: BinnedMetrics(500)):
             for first_rank_has_all in (False, True):
@@ -136,9 +136,4 @@ def main() -> None:
     for make in (ExactMetrics, lambda: BinnedMetrics(500)):
         check_errors(world, make)
     check_evaluator(world)
-    world.barrier()
-    print(f"rank {world.rank} of {world.size}: metrics agree", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return "agree"

@@ -6,14 +6,17 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from tests.ranks import recipe_worker
 from tests.ranks.conftest import run_limited
 from tests.tables import arrays_of
 
 BINS = ("--auc_thresholds", "500")
+SLICES = ("--column_slice_threshold", "5000", "--row_slice_threshold", "12000")
 SMALL = (
     *("--embedding_dim", "16", "--bottom_mlp_dims", "32,16", "--top_mlp_dims", "32,1"),
     *("--batch_size", "600", "--valid_batch_size", "600", "--warmup_steps", "0"),
@@ -49,11 +52,113 @@ def summary(run_dir):
 
 @pytest.fixture(scope="module")
 def one_rank(rows, run_script, tmp_path_factory):
+    """The folder of one process: `model`, and of each mode its log (MODES) and predictions."""
     folder = tmp_path_factory.mktemp("one")
-    flags = ("--dataset_path", rows, *SMALL, "--run_dir", folder / "run")
-    done = run_script("dlrm.py", *flags, "--save_checkpoint_path", folder / "model")
-    assert done.returncode == 0, done.stderr
+    train = ("--dataset_path", rows, *SMALL, "--save_checkpoint_path", folder / "model")
+    commands = {"run": (*train, "--run_dir", folder / "run")}
+    commands |= modes(rows, folder, folder)
+    del commands["inference"]
+    file = commands_file(folder, commands)
+    env = {"RANK_RESULTS": str(folder)}
+    done = run_script("-m", recipe_worker.__name__, file, env=env)
+    found = json.loads((folder / "0.json").read_text())
+    assert [code for code, _ in found.values()] == [0] * len(commands), (found, done.stderr)
     return folder
+
+
+def commands_file(folder, commands):
+    """For recipe_worker.py."""
+    file = folder / "commands.json"
+    file.write_text(json.dumps({name: list(map(str, flags)) for name, flags in commands.items()}))
+    return file
+
+
+def modes(rows, model_folder, folder):
+    """Command lines of all modes but training; each logs to, and predicts in, folder/<its name>."""
+    unlabelled = folder / "unlabelled"
+    shutil.copytree(rows, unlabelled)
+    for file in (unlabelled / "test").glob("label*"):
+        file.unlink()
+    flags = {
+        "exact": ("--mode", "eval", "--dataset_path", rows),
+        "bins": ("--mode", "eval", "--dataset_path", rows, *BINS),
+        "predict": ("--mode", "predict", "--dataset_path", unlabelled, "--predictions_path"),
+        "inference": ("--mode", "inference", "--dataset_path", rows, "--warmup_batches", "1"),
+    }
+    flags["predict"] += (folder / "scores.csv", *SLICES)
+    flags["inference"] += ("--max_steps", "5")
+    common = ("--restore_checkpoint_path", model_folder / "model", "--valid_batch_size", "600")
+    return {
+        name: (*common, *more, "--run_dir", folder / name, "--cpu") for name, more in flags.items()
+    }
+
+
+class Runs(NamedTuple):
+    """What some ranks did with several command lines.
+
+    Attributes:
+      folder: has the log of each, and the predictions.
+      codes, said: of each by its name the exit codes, and what was said, rank by rank.
+      output: of the launcher.
+    """
+
+    folder: Path
+    codes: dict[str, list[int]]
+    said: dict[str, list[str]]
+    output: str
+
+
+# What is wrong with a command line on 2 ranks: flags, exit code, message.
+MISTAKES = {
+    "batch": (
+        ("--valid_batch_size", "601"),
+        2,
+        "batch_size 601 .* not divisible by world_size 2",
+    ),
+    "unwritable": (
+        ("--save_checkpoint_path", "/dev/null/x"),
+        2,
+        "save_checkpoint_path .* cannot be written",
+    ),
+    "no checkpoint": (
+        ("--restore_checkpoint_path", "nowhere"),
+        2,
+        "nowhere: there is no such folder",
+    ),
+    "rank": (
+        ("--profiler_start_step", "0", "--profiled_rank", "5"),
+        2,
+        "--profiled_rank 5 does not",
+    ),
+    "different flags": (
+        ("--learning_rate", "{rank}"),
+        2,
+        "--learning_rate is 0.0 on rank 0, 1.0 on rank 1",
+    ),
+    "diverged": (
+        ("--learning_rate", "1e30"),
+        3,
+        "training diverged: .* no checkpoint was saved",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(request, rows, one_rank, run_ranks, tmp_path_factory):
+    """All modes on so many ranks, which are started once; on 2 of them the mistakes, too."""
+    folder = tmp_path_factory.mktemp("many")
+    commands = modes(rows, one_rank, folder)
+    if request.param == 2:
+        train = ("--dataset_path", rows, *SMALL, "--run_dir", folder / "train")
+        commands |= {name: (*train, *flags) for name, (flags, _, _) in MISTAKES.items()}
+    file = commands_file(folder, commands)
+    run = run_ranks(request.param, recipe_worker.__name__, file, timeout=300, check=False)
+    assert None not in run.results, run.output
+    codes, said = (
+        {name: [found[name][part] for found in run.results] for name in commands}
+        for part in range(2)
+    )
+    return Runs(folder, codes, said, run.output)
 
 
 def same_losses(one, many):
@@ -69,7 +174,7 @@ def same_losses(one, many):
     [
         ("gloo", 2, ()),
         ("mpi", 2, ("--model_parallel_input",)),
-        ("gloo", 3, ("--column_slice_threshold", "5000", "--row_slice_threshold", "12000")),
+        ("gloo", 3, SLICES),
     ],
     ids=["gloo", "mpi, model-parallel input", "gloo, slices"],
 )
@@ -89,88 +194,45 @@ def test_training_equals_one_process(
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("num_ranks", "bins"),
-    [
-        pytest.param(2, BINS, id="2, bins"),
-        pytest.param(3, (), id="3, exact"),
-        pytest.param(2, (), id="2, exact", marks=pytest.mark.long),
-        pytest.param(3, BINS, id="3, bins", marks=pytest.mark.long),
-    ],
-)
-def test_evaluation_counts_every_row_once(
-    rows, one_rank, run_ranks, run_script, tmp_path, num_ranks, bins
-):
-    flags = ("--mode", "eval", "--dataset_path", rows, "--valid_batch_size", "600", *bins)
-    flags += ("--restore_checkpoint_path", one_rank / "model", "--run_dir")
-    done = run_script("dlrm.py", *flags, tmp_path / "one")
-    assert done.returncode == 0, done.stderr
-    run_ranks(num_ranks, "dlrm.py", *flags, tmp_path / "many", "--cpu")
-    one, many = summary(tmp_path / "one"), summary(tmp_path / "many")
+@pytest.mark.parametrize("runs", [2, 3], indirect=True)
+@pytest.mark.parametrize("metrics", ["exact", "bins"])
+def test_evaluation_counts_every_row_once(one_rank, runs, metrics):
+    assert set(runs.codes[metrics]) == {0}, runs.said[metrics]
+    one, many = summary(one_rank / metrics), summary(runs.folder / metrics)
     assert many["auc"] == pytest.approx(one["auc"], abs=1e-6)
     assert many["log_loss"] == pytest.approx(one["log_loss"], abs=1e-6)
-    assert (tmp_path / "many/roc.png").exists()
+    assert (runs.folder / metrics / "roc.png").exists()
 
 
-@pytest.mark.parametrize("num_ranks", [pytest.param(2, marks=pytest.mark.long), 3])
-def test_predictions_are_in_row_order(rows, one_rank, run_ranks, run_script, tmp_path, num_ranks):
+@pytest.mark.parametrize("runs", [2, 3], indirect=True)
+def test_predictions_are_in_row_order(one_rank, runs):
     """Labels are not there: 1,001 rows in batches that do not divide."""
-    unlabelled = tmp_path / "rows"
-    shutil.copytree(rows, unlabelled)
-    for file in (unlabelled / "test").glob("label*"):
-        file.unlink()
-    flags = ("--mode", "predict", "--dataset_path", unlabelled, "--valid_batch_size", "600")
-    flags += ("--restore_checkpoint_path", one_rank / "model", "--run_dir", tmp_path / "run")
-    done = run_script("dlrm.py", *flags, "--predictions_path", tmp_path / "one.npy")
-    assert done.returncode == 0, done.stderr
-    cut = ("--column_slice_threshold", "5000", "--row_slice_threshold", "12000")
-    path = tmp_path / "many.csv"
-    run_ranks(num_ranks, "dlrm.py", *flags, *cut, "--predictions_path", path)
-    many = np.loadtxt(path, delimiter=",", skiprows=1)
+    assert set(runs.codes["predict"]) == {0}, runs.said["predict"]
+    one, many = (
+        np.loadtxt(folder / "scores.csv", delimiter=",", skiprows=1)
+        for folder in (one_rank, runs.folder)
+    )
     assert many[:, 0].tolist() == list(range(1001))
-    np.testing.assert_allclose(many[:, 1], np.load(tmp_path / "one.npy"), atol=1e-6)
+    np.testing.assert_allclose(many[:, 1], one[:, 1], atol=1e-6)
 
 
-def test_inference(rows, one_rank, run_ranks, tmp_path):
-    flags = ("--mode", "inference", "--dataset_path", rows, "--valid_batch_size", "500")
-    flags += ("--restore_checkpoint_path", one_rank / "model", "--run_dir", tmp_path / "run")
-    run_ranks(2, "dlrm.py", *flags, "--max_steps", "5", "--warmup_batches", "1")
-    found = summary(tmp_path / "run")
+@pytest.mark.parametrize("runs", [2, 3], indirect=True)
+def test_inference(runs):
+    assert set(runs.codes["inference"]) == {0}, runs.said["inference"]
+    found = summary(runs.folder / "inference")
     assert found["throughput"] > 0 and found["auc"] > 0.5
 
 
-@pytest.mark.parametrize(
-    ("flags", "code", "message"),
-    [
-        (("--valid_batch_size", "601"), 2, "batch_size 601 .* not divisible by world_size 2"),
-        (("--learning_rate", "1e30"), 3, "training diverged: .* no checkpoint was saved"),
-        (("--save_checkpoint_path", "/dev/null/x"), 2, "save_checkpoint_path .* cannot be written"),
-        (("--restore_checkpoint_path", "nowhere"), 2, "nowhere: there is no such folder"),
-        (("--profiler_start_step", "0", "--profiled_rank", "5"), 2, "--profiled_rank 5 does not"),
-    ],
-    ids=["batch", "diverged", "unwritable", "no checkpoint", "rank"],
-)
-def test_an_error_is_said_once(rows, run_ranks, tmp_path, flags, code, message):
-    flags = ("--dataset_path", rows, *SMALL, "--run_dir", tmp_path / "run", *flags)
-    run = run_ranks(2, "dlrm.py", *flags, check=False)
-    assert run.returncode != 0
-    assert f"exit with status code {code}" in run.output
-    said = [line for line in run.output.splitlines() if "dlrm: " in line]
-    assert len(said) == 1, run.output
+@pytest.mark.parametrize("runs", [2], indirect=True)
+@pytest.mark.parametrize("name", MISTAKES)
+def test_an_error_is_said_once(runs, name):
+    _, code, message = MISTAKES[name]
+    assert runs.codes[name] == [code, code]
+    said = [line for text in runs.said[name] for line in text.splitlines() if "dlrm: " in line]
+    assert len(said) == 1, runs.said[name]
     assert re.search(message, said[0]), said
-
-
-def test_ranks_with_different_flags(rows, run_ranks, tmp_path):
-    """Each rank's shell adds its rank to a flag."""
-    script = tmp_path / "worker.py"
-    script.write_text(
-        "import os, sys, dlrm\n"
-        "sys.exit(dlrm.main(sys.argv + ['--learning_rate', os.environ['HOROVOD_RANK']]))\n"
-    )
-    flags = ("--dataset_path", rows, *SMALL, "--run_dir", tmp_path / "run")
-    run = run_ranks(2, str(script), *flags, check=False)
-    assert "--learning_rate is 0.0 on rank 0, 1.0 on rank 1" in run.output
-    assert run.output.count("--learning_rate is") == 1
+    if name == "diverged":  # the last one
+        assert f"exit with status code {code}" in runs.output
 
 
 def test_a_bad_row_on_one_rank_ends_all(rows, run_ranks, tmp_path):

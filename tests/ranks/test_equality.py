@@ -1,4 +1,4 @@
-"""N ranks equal one rank: outputs, losses and all weights after five steps (equality_worker.py).
+"""N ranks equal one rank: outputs, losses and all weights after three steps (equality_worker.py).
 
 One launch has each placement with each kind of input, with one optimizer each; together the
 launches have them with every optimizer (more than once).
@@ -29,9 +29,10 @@ def one_rank(tmp_path_factory, run_script):
     return folder
 
 
-def test_compiled_and_low_precision_equal_one_rank_in_eager_float32(one_rank):
+def test_one_rank_in_every_way_equals_itself_in_eager_float32(one_rank):
+    """Whatever the placement, the kind of input, compiled, in low precision."""
     report = json.loads((one_rank / "0.json").read_text())
-    assert len(report) >= 8
+    assert len(report) > 40
     assert {name: what for name, what in report.items() if what} == {}
 
 

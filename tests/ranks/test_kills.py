@@ -293,7 +293,7 @@ def kill_at_random(training: Training, draw, in_writing: bool, who: str) -> None
 @pytest.mark.parametrize(
     ("ranks", "who", "kills"),
     [
-        pytest.param(1, ["all"], 5, id="one process"),
+        pytest.param(1, ["all"], 3, id="one process"),
         pytest.param(2, ["all", "one"], 4, id="2 ranks, all and one in turn"),
         pytest.param(1, ["all"], 50, id="one process, 50 kills", marks=pytest.mark.long),
         pytest.param(2, ["all"], 25, id="2 ranks, all, 25 kills", marks=pytest.mark.long),
@@ -338,7 +338,7 @@ def stopped_at(training: Training, name: str) -> int:
 
 def test_stopped_and_resumed(rows, undisturbed, tmp_path):
     """One process, SIGTERM and then SIGINT, where an evaluation is due after every step."""
-    flags = flags_for(5, ranks=1)
+    flags = flags_for(3, ranks=1)  # as above: the undisturbed one is made once
     steps = []
     for name in ("SIGTERM", "SIGINT"):
         with Training(rows, tmp_path, *flags, "--resume", "auto") as training:
@@ -385,7 +385,7 @@ def test_stopped_while_it_evaluates(tmp_path, run_script):
         began = time.monotonic()
         training.process.send_signal(signal.SIGTERM)
         assert training.wait() == STOPPED, training.output
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 8
         assert stopped_at(training, "SIGTERM") == 2
     assert "auc" not in training.output
     (saved,) = Folder(training.checkpoints).list()

@@ -1,18 +1,8 @@
-"""`World` on several processes; each test starts them once."""
+"""`World` where a rank is missing, late, dead or alone; its collectives are in test_checks.py."""
 
 import pytest
 
 WORKER = "tests/ranks/world_worker.py"
-
-
-@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
-def test_collectives(run_ranks, launcher, num_ranks):
-    run = run_ranks(num_ranks, WORKER, "collectives", launcher=launcher)
-    for rank, found in enumerate(run.results):
-        assert found.pop("world") == [rank, num_ranks, rank, num_ranks]
-        assert found.pop("keras") == num_ranks
-        assert len(found) >= 10
-        assert set(found.values()) == {"ok"}, "\n".join(v for v in found.values() if v != "ok")
 
 
 @pytest.mark.parametrize(
@@ -24,10 +14,10 @@ def test_a_rank_that_does_not_come_is_named(run_ranks, launcher, missing, kind):
     survivor = run.results[1 - missing]
     assert run.results[missing] is None
     assert survivor["said"] == (
-        f"the 2 processes cannot go on: rank {missing} did not come to a collective within 2 "
+        f"the 2 processes cannot go on: rank {missing} did not come to a collective within 4 "
         "seconds (--rank_timeout_s)"
     )
-    assert survivor["after_s"] > 2
+    assert survivor["after_s"] > 4
 
 
 def test_a_rank_that_ends_is_named_at_once(run_ranks):

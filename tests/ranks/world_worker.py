@@ -1,7 +1,7 @@
-"""One rank: checks every collective, or fails on purpose. Run by test_world.py.
+"""One rank: checks every collective (checks_worker.py), or fails on purpose (test_world.py).
 
-Usage: world_worker.py collectives | lonely | late SECONDS | FAILURE RANK eager|graph, where FAILURE
-is what RANK does while the others wait for it: stall, end or kill.
+Usage: world_worker.py lonely | late SECONDS | FAILURE RANK eager|graph, where FAILURE is what RANK
+does while the others wait for it: stall, end or kill.
 """
 
 import json
@@ -236,7 +236,7 @@ def fail(how: str, rank: int, kind: str) -> dict:
     """What the survivors say of the one that is missing."""
     import tensorflow as tf
 
-    world = distributed.connect(timeout_s=2)
+    world = distributed.connect(timeout_s=4)
     world.agree(None)
 
     def collective():
@@ -276,18 +276,28 @@ def connect_late(seconds: float) -> dict:
 
 
 def main(command: str, *args: str) -> None:
-    if command == "collectives":
-        found = collectives()
-    elif command == "lonely":
+    if command == "lonely":
         found = connect_lonely()
     elif command == "late":
         found = connect_late(float(args[0]))
     else:
         found = fail(command, int(args[0]), args[1])
     rank = os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
-    Path(os.environ["RANK_RESULTS"], f"{rank}.json").write_text(json.dumps(found))
+    folder = Path(os.environ["RANK_RESULTS"])
+    (folder / f"{rank}.json").write_text(json.dumps(found))
     if "after_s" in found:
+        wait_for_survivors(folder, int(args[0]))
         sys.exit(2)  # as a recipe does; then the launcher ends those that are stuck
+
+
+def wait_for_survivors(folder: Path, missing: int) -> None:
+    """Until all but one rank have written; the launcher ends the others when the first one ends."""
+    survivors = set(range(distributed.current().size)) - {missing}
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if all((folder / f"{rank}.json").exists() for rank in survivors):
+            return
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":

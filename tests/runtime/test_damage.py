@@ -426,9 +426,11 @@ SMALL = (
 )
 
 
-def test_a_training_offers_the_previous_checkpoint(tmp_path, run_script):
+def test_a_training_offers_the_previous_checkpoint(tmp_path, run_script, capsys):
     """--resume auto refuses the damaged newest one; what it offers works, and what is saved then
     is newer than the damaged one."""
+    import dlrm
+
     rows, folder = tmp_path / "rows", tmp_path / "checkpoints"
     done = run_script(
         *("-m", "dataloading.synthetic", "--output", rows, "--rows", "2000"),
@@ -436,25 +438,26 @@ def test_a_training_offers_the_previous_checkpoint(tmp_path, run_script):
     )
     assert done.returncode == 0, done.stderr
 
-    def train(*flags):
+    def train(*flags) -> tuple[int, str, str]:
+        """Exit code, and what was said on stdout and stderr."""
         where = ("--save_checkpoint_path", folder, "--run_dir", tmp_path / "run")
-        return run_script("dlrm.py", "--dataset_path", rows, *SMALL, *where, *flags)
+        command = ("dlrm.py", "--dataset_path", rows, *SMALL, *where, *flags)
+        code = dlrm.main(list(map(str, command)))
+        return code, *capsys.readouterr()
 
-    done = train("--max_steps", "6", "--checkpoint_every", "3")
-    assert done.returncode == 0, done.stderr
+    code, _, errors = train("--max_steps", "6", "--checkpoint_every", "3")
+    assert code == 0, errors
     older, newer = folder / "00001-step-3", folder / "00002-step-6"
     for file in ("sparse/cat_0.npy", INDEX):
         with flipped(newer / file, -1):
-            done = train("--resume", "auto", "--max_steps", "9")
-        assert done.returncode == 2, done.stderr
-        (said,) = [line for line in done.stderr.splitlines() if "error" in line]
+            code, _, errors = train("--resume", "auto", "--max_steps", "9")
+        assert code == 2, errors
+        (said,) = [line for line in errors.splitlines() if "error" in line]
         assert str(newer / file) in said and f"--resume {older}" in said, said
     (newer / "sparse/cat_1.npy").unlink()
-    done = train("--resume", str(older), "--max_steps", "9")
-    assert done.returncode == 0, done.stderr
-    assert f"resumed {older} at step 3 of 9" in done.stdout
-    done = train("--resume", "auto", "--max_steps", "10")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"resumed \S+/checkpoints/00004-step-9 at step 9 of 10", done.stdout), (
-        done.stdout
-    )
+    code, said, errors = train("--resume", str(older), "--max_steps", "9")
+    assert code == 0, errors
+    assert f"resumed {older} at step 3 of 9" in said
+    code, said, errors = train("--resume", "auto", "--max_steps", "10")
+    assert code == 0, errors
+    assert re.search(r"resumed \S+/checkpoints/00004-step-9 at step 9 of 10", said), said

@@ -1,0 +1,37 @@
+"""One rank: the checks of several workers, because starting the ranks costs more than most of them.
+
+    horovodrun -np N python -m tests.ranks.checks_worker
+
+Each rank writes {check: what it found, or a traceback} to $RANK_RESULTS/RANK.json.
+"""
+
+import json
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runtime import distributed
+from tests.ranks import backward_worker, metrics_worker, world_worker
+
+
+def outcome(check: Callable, *args: object) -> Any:
+    """What it returns, or the traceback of what it raises."""
+    try:
+        return check(*args)
+    except Exception:
+        return traceback.format_exc()
+
+
+def main() -> None:
+    # First, for it connects, and TensorFlow must not have been initialised by then.
+    found = {"collectives": outcome(world_worker.collectives)}
+    world = distributed.current()
+    found["backward"] = outcome(backward_worker.check, world)
+    found["metrics"] = outcome(metrics_worker.check, world)
+    (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""What several ranks find in checks_worker.py: one start for each launcher and number of ranks."""
+
+import functools
+from typing import Any
+
+import pytest
+
+from tests.ranks import backward_worker, checks_worker
+
+
+@pytest.fixture(scope="module")
+def checked(run_ranks):
+    """`checked(launcher, num_ranks)`: by rank what each check came to."""
+
+    @functools.cache
+    def results(launcher: str, num_ranks: int) -> list[Any]:
+        return run_ranks(num_ranks, checks_worker.__name__, launcher=launcher, timeout=300).results
+
+    return results
+
+
+@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
+def test_collectives(checked, launcher, num_ranks):
+    for rank, results in enumerate(checked(launcher, num_ranks)):
+        found = dict(results["collectives"])
+        assert found.pop("world") == [rank, num_ranks, rank, num_ranks]
+        assert found.pop("keras") == num_ranks
+        assert len(found) >= 10
+        assert set(found.values()) == {"ok"}, "\n".join(v for v in found.values() if v != "ok")
+
+
+@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
+def test_metrics_agree_with_one_accumulator(checked, launcher, num_ranks):
+    assert [found["metrics"] for found in checked(launcher, num_ranks)] == ["agree"] * num_ranks
+
+
+@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
+def test_backward_passes_with_nothing_to_train_equal_one_rank(checked, launcher, num_ranks):
+    """Ranks without anything to train come to every exchange, too."""
+    for found in checked(launcher, num_ranks):
+        assert found["backward"] == {case: [True, True] for case in backward_worker.CASES}
