@@ -172,7 +172,9 @@ def parse(
     given = frozenset(field.name for _, field in _fields(recipe) if values[field.name].present)
     read = {section: kind(**sections[section]) for section, kind in SECTIONS.items()}
     config = Config(recipe=recipe, given=given, **read)
-    check(config, complete=not (config.checkpoint.resume and config.run.mode == "train"))
+    # A checkpoint brings flags along.
+    resumes = config.checkpoint.resume and config.run.mode == "train"
+    check(config, complete=not (resumes or config.checkpoint.restore_checkpoint_path))
     return config
 
 

@@ -58,7 +58,8 @@ class DataConfig:
     )
     num_parallel_calls: int | None = _flag(
         None,
-        "batches that are read at the same time; half the process's cores where not given",
+        "batches that are read at the same time; half the process's cores, at least 2, where not "
+        "given",
         minimum=1,
         recipes=SEQUENTIAL,
     )
@@ -193,8 +194,8 @@ class SequenceConfig:
     )
     gsu: str = _flag(
         "soft",
-        "how the long history is searched: soft by inner products, hard by the target's category "
-        "(sim)",
+        "how the long history is searched: soft by inner products, hard by the target's last "
+        "feature, its category (sim)",
         choices=("soft", "hard"),
         recipes=SEQUENTIAL,
     )

@@ -158,11 +158,24 @@ def unused(config: Any) -> list[str]:
         names.add("max_steps")
     if config.run.mode == "predict":
         names.add("auc_thresholds")
+    if config.recipe in SEQUENTIAL:
+        if "valid_batch_size" not in config.given:
+            names -= {"batch_size"}  # is that, too
+        if config.run.mode != "train":
+            names -= {"prebatch_train_size"}
+            evaluated = config.data.eval_mapping == "train"
+            names.add("prebatch_test_size" if evaluated else "prebatch_train_size")
+    if config.run.benchmark:
+        names |= {"epochs", "auc_thresholds"}
     if config.run.mode != "inference" and not config.run.benchmark:
         names.add("warmup_batches")
     if config.run.mode == "inference":
         names -= {"print_freq"}
-    if config.run.mode == "train" and not config.run.evals_per_epoch:
+    if config.run.mode == "inference" and not config.checkpoint.restore_checkpoint_path:
+        names.add("auc_thresholds")
+    if config.run.mode == "train" and config.run.benchmark:
+        names.add("evals_per_epoch")
+    if config.run.mode == "train" and (config.run.benchmark or not config.run.evals_per_epoch):
         names |= {"evaluate_training_rows", "prebatch_test_size", "prefetch_test_size"}
         names |= {"eval_mapping", "valid_batch_size", "auc_thresholds"}
     return sorted(names & config.given)
@@ -229,6 +242,13 @@ def check(config: Any, complete: bool = True) -> None:
         )
     if optimizer.decay_power == 0:
         raise ValueError("--decay_power must be above 0, got 0; --decay_steps 0 switches decay off")
+    rate = max(optimizer.learning_rate, optimizer.embedding_learning_rate or 0)
+    if rate * optimizer.weight_decay >= 1:
+        raise ValueError(
+            f"--weight_decay {optimizer.weight_decay:g} times --learning_rate (or "
+            f"--embedding_learning_rate) {rate:g} is 1 or more, so that a step would turn weights "
+            "around: give a smaller --weight_decay"
+        )
     for name in ("beta1", "beta2"):
         if getattr(optimizer, name) >= 1:
             raise ValueError(f"--{name} must be below 1, got {getattr(optimizer, name)}")

@@ -1,6 +1,7 @@
 """Set-up, data and model, then one of the modes: train (training.py), eval, predict, inference.
 
-A recipe (`dlrm.py`, `dcnv2.py`) says what to train and calls `run`. `python main.py` is `dlrm.py`.
+A recipe (`dlrm.py`, `dcnv2.py`, `sim.py`) says what to train and calls `run`. `python main.py` is
+`dlrm.py`.
 """
 
 import math

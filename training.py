@@ -219,7 +219,7 @@ def train(
 
     def end_epoch() -> None:
         """A line on the whole epoch, in logs that have them."""
-        if log.epoch_lines and epoch_ended() and not options.benchmark:
+        if log.epoch_lines and epoch_ended() and not evaluation_due() and not options.benchmark:
             report()
             metrics = at.metrics if at.evaluated_step == at.step else {}
             log.end_epoch(at.epoch, at.step, {**timer.end_epoch(), **metrics})
@@ -255,6 +255,7 @@ def train(
         try:
             if evaluation_due():  # the run before was stopped before it was evaluated
                 evaluate()
+                end_epoch()
             for epoch in range(at.epoch, max(options.epochs, -(-total_steps // rows.num_batches))):
                 if at.step >= total_steps or reached() or keeper.stopping:
                     break

@@ -31,7 +31,8 @@ class SequenceTFRecordDataset(RowDataset):
     rows (of a prebatch where that is more).
 
     Every row is checked when it is decoded: ids must lie in [0, cardinality) and labels be 0 or 1,
-    histories not be longer than the spec says. Another row ends the iteration with
+    histories not be longer than the spec says, with padding (zeros) in front only and at the same
+    steps in all histories of the row. Another row ends the iteration with
     `tf.errors.InvalidArgumentError`; `failure` then holds a sentence that names file and record.
 
     Args:
@@ -40,7 +41,9 @@ class SequenceTFRecordDataset(RowDataset):
         with_labels: False reads no labels: `Batch.labels` is None and the channel may be absent.
         with_negatives: False reads no negative histories, which are half of the ids; only an
             auxiliary loss needs them. `SequenceInputs.negative` is `()` then.
-        batch_size, rank, world_size, prefetch_batches, parallel_reads: see `RowDataset`.
+        batch_size, rank, world_size, prefetch_batches: see `RowDataset`.
+        parallel_reads: see `RowDataset`. Rows are decoded, and copied from the buffer, under one
+            lock: for one of these batches at a time.
         drop_remainder: leaves out the rows of the epoch's last batch if that would be short; with
             `shuffle` others in each epoch.
         repeat_count: passes over the data that make an epoch; 0 is 1. `num_rows` counts all.

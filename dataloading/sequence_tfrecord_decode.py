@@ -16,7 +16,7 @@ from dataloading.row_checks import check_ids, check_labels
 class Column(NamedTuple):
     """A feature, as records hold it and as it is handed on.
 
-    width: values per row.
+    width: values per row; more than one only of a history.
     cardinality: of ids; None for the label.
     dtype: of the decoded values; holds all that are allowed.
     """
@@ -49,7 +49,7 @@ def decode(
 
     Raises:
         ValueError: a record is no Example, lacks a feature, has one of another type or length, or
-            a value that is not allowed.
+            a value that is not allowed, as is a 0 behind an id of a history.
     """
     parsed = _parse(records, columns, locate)
     arrays = []
@@ -68,6 +68,7 @@ def decode(
         else:
             check_ids(values, column.cardinality, where)
         arrays.append(_right_aligned(values, lengths, num_rows, column))
+    _check_padding(arrays, columns, num_rows, locate)
     return arrays
 
 
@@ -81,6 +82,41 @@ def _right_aligned(
     rows = np.zeros(int(ends[-1]), column.dtype)
     rows[ranges(ends - lengths, lengths)] = values
     return rows.reshape(-1, column.width)
+
+
+def _check_padding(
+    arrays: Sequence[np.ndarray], columns: Sequence[Column], num_rows: np.ndarray, locate: Locate
+) -> None:
+    """Raises ValueError unless zeros stand in front, in all histories of a row equally many.
+
+    Models take the first feature for all, and the last step for the most recent one.
+    """
+
+    def place(bad):
+        row = int(np.flatnonzero(bad.any(axis=1))[0])
+        stops = np.cumsum(num_rows)
+        number = int(np.searchsorted(stops, row, side="right"))
+        return locate(number, row - int(stops[number] - num_rows[number]))
+
+    found = ((c.feature, ids == 0) for c, ids in zip(columns, arrays, strict=True) if c.width > 1)
+    feature, padding = next(found, (None, None))
+    if feature is None:
+        return
+    behind_id = padding[:, 1:] & ~padding[:, :-1]
+    if behind_id.any():
+        raise ValueError(
+            f"{place(behind_id)}: feature '{feature}' has a 0 behind an id; zeros are padding, and "
+            "stand in front of a history. Prepare the file anew"
+        )
+    for other, theirs in found:
+        if not np.array_equal(theirs, padding):
+            differ = theirs != padding
+            step = int(np.flatnonzero(differ)[0]) % padding.shape[1]
+            raise ValueError(
+                f"{place(differ)}: only one of the features '{feature}' and '{other}' has a 0 at "
+                f"step {step} (counted from 0); allowed: zeros, which are padding, at the same "
+                "steps of all histories of a row. Prepare the file anew"
+            )
 
 
 def _check_lengths(

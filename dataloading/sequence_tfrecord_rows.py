@@ -21,17 +21,23 @@ class DecodedRows:
     Args:
         columns: what is decoded; other features of the records are skipped.
         num_kept: records that the buffer has room for, 1 or more. Where that are all, each is
-            decoded once; else the one that was used longest ago makes room.
+            decoded once, and takes the memory of its rows. Else each has room for a whole prebatch
+            (of irregular files fewer are kept, so that this is not more than all rows would take),
+            and the one that was used longest ago makes room.
     """
 
     def __init__(self, files: RecordFiles, columns: Sequence[Column], num_kept: int):
         self._files, self._columns = files, columns
-        self._num_kept = min(num_kept, files.num_records)
+        self._keeps_all = num_kept >= files.num_records
+        if self._keeps_all:  # record i in slot i
+            self._num_kept, self._slot_starts = files.num_records, files.first_rows
+        else:
+            self._num_kept = min(num_kept, -(-files.num_rows // files.prebatch))
+            self._slot_starts = np.arange(self._num_kept + 1) * files.prebatch
         self._arrays = [
-            np.empty((self._num_kept * files.prebatch, column.width), column.dtype)
-            for column in columns
+            np.empty((self._slot_starts[-1], column.width), column.dtype) for column in columns
         ]
-        # Slots of the buffer, `prebatch` rows each: which one has a record, and the other way.
+        # Slots of the buffer: which one has a record, and the other way.
         self._slot_of = np.full(files.num_records, -1, np.int64)
         self._record_in = np.full(self._num_kept, -1, np.int64)
         self._last_use = np.zeros(self._num_kept, np.int64)
@@ -57,7 +63,7 @@ class DecodedRows:
             return [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
         with self._lock:
             self._load(needed)
-            place = self._slot_of[record] * self._files.prebatch
+            place = self._slot_starts[self._slot_of[record]]
             place += rows - self._files.first_rows[record]
             return [self._arrays[number].take(place, axis=0) for number in wanted]
 
@@ -67,21 +73,27 @@ class DecodedRows:
         slots = self._slot_of[needed]
         self._last_use[slots[slots >= 0]] = self._num_uses
         missing = needed[slots < 0]
-        if self._num_used + len(missing) <= self._num_kept:
+        if not len(missing):
+            return
+        if self._keeps_all:
+            free = missing
+        elif self._num_used + len(missing) <= self._num_kept:
             free = np.arange(self._num_used, self._num_used + len(missing))
         else:
             # Empty slots have the lowest use, 0, and those that are needed now the highest.
             free = np.argsort(self._last_use, kind="stable")[: len(missing)]
         self._num_used = min(self._num_used + len(missing), self._num_kept)
-        step = max(1, _ROWS_AT_A_TIME // self._files.prebatch)
-        for start in range(0, len(missing), step):
-            self._fill(missing[start : start + step], free[start : start + step])
+        rows_so_far = np.cumsum(self._num_rows(missing))
+        stops = np.flatnonzero(np.diff((rows_so_far - 1) // _ROWS_AT_A_TIME)) + 1
+        for records, slots in zip(np.split(missing, stops), np.split(free, stops), strict=True):
+            self._fill(records, slots)
+
+    def _num_rows(self, records: np.ndarray) -> np.ndarray:
+        return self._files.first_rows[records + 1] - self._files.first_rows[records]
 
     def _fill(self, records: np.ndarray, slots: np.ndarray) -> None:
         """Decodes records into slots, whose records are given up."""
-        files = self._files
-        first_rows = files.first_rows[records]
-        num_rows = files.first_rows[records + 1] - first_rows
+        files, num_rows = self._files, self._num_rows(records)
 
         def locate(number, row):
             return files.place(int(records[number]), row)
@@ -90,7 +102,7 @@ class DecodedRows:
         replaced = self._record_in[slots]
         self._slot_of[replaced[replaced >= 0]] = -1
         self._record_in[slots] = -1
-        places = ranges(slots * files.prebatch, num_rows)
+        places = ranges(self._slot_starts[slots], num_rows)
         for array, values in zip(self._arrays, decoded, strict=True):
             array[places] = values
         self._slot_of[records] = slots

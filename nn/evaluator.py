@@ -106,8 +106,9 @@ class TrainingRowsToo:
 
     @property
     def note(self) -> str:
-        """What the reader must know of the metrics over held-out rows."""
-        return self._held_out.note
+        """What the reader must know of the metrics."""
+        training = self._training.note and f"training rows: {self._training.note}"
+        return "; ".join(note for note in (self._held_out.note, training) if note)
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
         """As `ClickEvaluator.evaluate`, which comes first."""
@@ -115,4 +116,6 @@ class TrainingRowsToo:
         again = dict(self._training.evaluate(stopped)) if found else {}
         if again:
             found |= {"train_auc": again["auc"], "train_loss": again["log_loss"]}
+            if "auc_error_bound" in again:
+                found["train_auc_error_bound"] = again["auc_error_bound"]
             yield from found.items()

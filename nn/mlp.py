@@ -9,7 +9,7 @@ from nn.keras import keras
 from runtime.device import derive_seed
 
 
-def _sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
+def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
     """[batch, n] -> [n], accumulated in float32 by the matrix product.
 
     TensorFlow's BiasAddGrad accumulates bfloat16 in bfloat16 on a CPU: over a batch of 8,192 it
@@ -27,7 +27,7 @@ def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
         return (
             tf.matmul(dy, kernel, transpose_b=True),
             tf.matmul(x, dy, transpose_a=True),
-            _sum_over_batch(dy),
+            sum_over_batch(dy),
         )
 
     return tf.nn.bias_add(tf.matmul(x, kernel), bias), gradient
@@ -43,7 +43,7 @@ def _affine_relu(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
         return (
             tf.matmul(dy, kernel, transpose_b=True),
             tf.matmul(x, dy, transpose_a=True),
-            _sum_over_batch(dy),
+            sum_over_batch(dy),
         )
 
     return y, gradient

@@ -148,7 +148,9 @@ class Trainer:
         """Goes on from where `state` was taken, on any number of ranks."""
         self.step.assign(state["step"])
         self._skipped_steps.assign(state["skipped_steps"])
-        self._loss_sums.assign(state["loss_sums"])
+        # Checkpoints of earlier versions have no parts: their first report is of the loss alone.
+        sums = state.get("loss_sums", [state.get("loss_sum", 0.0)])
+        self._loss_sums.assign([*sums, *[0.0] * (self._loss_sums.shape[0] - len(sums))])
         self._seen_steps = state["seen_steps"]
 
 

@@ -70,7 +70,7 @@ def bind(mode: str, world, cpu: bool = False) -> str | None:
       cpu: use no GPU.
 
     Returns:
-      A sentence where the processes are left as they are, though that was asked for.
+      A sentence where that is not what was asked for.
     """
     if mode == DISABLED:
         return None
@@ -83,13 +83,20 @@ def bind(mode: str, world, cpu: bool = False) -> str | None:
     cores = topology(allowed)
     sockets = sockets_of_ranks(cores, [] if cpu else gpu_sockets(), world.local_size)
     if sockets is None:
-        return None
+        return f"--affinity {mode} is not used: without a GPU one process may use all sockets"
     chosen = choose(mode, cores, world.local_rank, sockets)
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), chosen)
         except ProcessLookupError:  # it has ended meanwhile
             continue
+    alone = mode not in ("socket", "socket_single")
+    if alone and any(
+        set(chosen) & set(choose(mode, cores, rank, sockets))
+        for rank in range(world.local_size)
+        if rank != world.local_rank
+    ):
+        return f"--affinity {mode}: {world.local_size} processes share {len(cores)} cores"
     return None
 
 
@@ -124,7 +131,12 @@ def topology(numbers: Sequence[int], root: Path = Path("/sys/devices/system/cpu"
             return otherwise
 
     return [
-        Core(number, read(number, "physical_package_id", 0), read(number, "core_id", number))
+        Core(
+            number,
+            read(number, "physical_package_id", 0),
+            # Core numbers may repeat on the dies of a socket.
+            (read(number, "die_id", 0) << 16) + read(number, "core_id", number),
+        )
         for number in numbers
     ]
 
@@ -132,7 +144,7 @@ def topology(numbers: Sequence[int], root: Path = Path("/sys/devices/system/cpu"
 def gpu_sockets(
     driver: Path = Path("/proc/driver/nvidia/gpus"), buses: Path = Path("/sys/bus/pci/devices")
 ) -> list[int]:
-    """The socket of each GPU in the order of their buses; none where there is no GPU.
+    """The socket of each GPU that the process sees; none where there is no GPU.
 
     A NUMA node stands for a socket; machines with several nodes a socket are seen as one of as many
     sockets as the first numbers say.
@@ -143,4 +155,7 @@ def gpu_sockets(
             found.append(max(0, int((buses / gpu.name.lower() / "numa_node").read_text())))
         except (OSError, ValueError):
             return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if all(number.isdigit() and int(number) < len(found) for number in visible):
+        return [found[int(number)] for number in visible]
     return found

@@ -1,6 +1,7 @@
 """Where the model computes: GPU or CPU, threads, XLA, precision."""
 
 import ctypes
+import functools
 import hashlib
 import os
 import random
@@ -32,6 +33,12 @@ class Device:
         return "float32" if self.compute_dtype == "float32" else f"mixed_{self.compute_dtype}"
 
 
+@functools.cache
+def available_cores() -> int:
+    """Cores that this process was started with; asked before `--affinity` binds it to some."""
+    return len(os.sched_getaffinity(0))
+
+
 def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 1) -> Device:
     """Configures TensorFlow for this process; must run before TensorFlow touches a device.
 
@@ -58,12 +65,13 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
         ).strip()
     import tensorflow as tf
 
+    available_cores()
     try:
         if run.inter_op_parallelism is not None:
             tf.config.threading.set_inter_op_parallelism_threads(run.inter_op_parallelism)
         threads = run.intra_op_parallelism
         if threads is None and local_size > 1:
-            threads = max(1, len(os.sched_getaffinity(0)) // local_size)
+            threads = max(1, available_cores() // local_size)
         if threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
         gpus = tf.config.list_physical_devices("GPU")
@@ -133,6 +141,6 @@ def describe() -> dict[str, object]:
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
         "numpy": np.__version__,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": available_cores(),
         "machine": platform.machine(),
     }

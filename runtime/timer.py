@@ -49,6 +49,7 @@ class StepTimer:
         self._paused_s = 0.0
         self._pause_start = None
         self._latencies = LatencyTimer(0, clock) if epochs else None
+        self._since_lap: list[tuple[float, int]] = []  # duration and samples of a step
         self._epoch_start = 0.0
         self._reset_counts()
 
@@ -80,13 +81,17 @@ class StepTimer:
         self._lap_samples += num_samples
         now = self._active_s()
         if self._latencies is not None:
-            self._latencies.record(now - self._last_step, num_samples)
+            self._since_lap.append((now - self._last_step, num_samples))
         self._last_step = now
 
     def lap(self) -> float:
         """Samples per second since the last lap; NaN where no step counted."""
         now = self._active_s()
         rate = _rate(self._lap_samples, now - self._lap_start)
+        waited_s = now - self._last_step  # for the device, which had these steps to do
+        for duration_s, samples in self._since_lap:
+            self._latencies.record(duration_s + waited_s / len(self._since_lap), samples)
+        self._since_lap = []
         self._lap_start, self._lap_samples = now, 0
         self._last_step = now if self._samples else self._last_step
         return rate
@@ -98,8 +103,10 @@ class StepTimer:
     def end_epoch(self) -> dict[str, float]:
         """Of the steps since the last call: `throughput` and latencies as `LatencyTimer` has them,
         without the warm-up, and `epoch_s`, the seconds of all without pauses. The latency of a step
-        is the time since the one before, where nothing waits for the device about its share of it.
+        is the time since the one before; what `lap` waited for the device is shared by the steps
+        since the lap before. Ends a lap.
         """
+        self.lap()
         now = self._active_s()
         found = {"epoch_s": now - self._epoch_start}
         if self._latencies.num_measurements:

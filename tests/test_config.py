@@ -196,6 +196,7 @@ def test_defaults_of_flags_that_do_not_exist():
         ),
         (["--dataset_type=synthetic"], "--dataset_path is only read with --dataset_type tf_raw"),
         (["--optimizer=adam", "--beta2=1"], "--beta2 must be below 1, got 1"),
+        (["--weight_decay=0.1"], "--weight_decay 0.1 times --learning_rate .* 24 is 1 or more"),
     ],
 )
 def test_bad_flags(flags, message):
@@ -227,6 +228,28 @@ def test_eval_can_be_appended_to_the_command_that_trained():
         *("batch_size", "max_steps", "optimizer", "save_checkpoint_path")
     ]
     assert configuration.unused(read(*training)) == []
+
+
+def test_what_sim_does_not_read():
+    load = ("--mode=eval", "--load_checkpoint_path=a", "--global_batch_size=8")
+    assert flag_rules.unused(read_sim(*load)) == []
+    assert flag_rules.unused(read_sim(*load, "--valid_batch_size=4")) == ["batch_size"]
+    sizes = ("--prebatch_train_size=2", "--prebatch_test_size=3")
+    assert flag_rules.unused(read_sim(*load, *sizes)) == ["prebatch_train_size"]
+    on_train = (*load, *sizes, "--eval_mapping=train")
+    assert flag_rules.unused(read_sim(*on_train)) == ["prebatch_test_size"]
+    ignored = ("--epochs=7", "--evals_per_epoch=3", "--auc_thresholds=9", "--prefetch_test_size=3")
+    assert flag_rules.unused(read_sim("--benchmark", *ignored)) == sorted(
+        flag[2:].split("=")[0] for flag in ignored
+    )
+    assert flag_rules.unused(read_sim("--mode=inference", "--auc_thresholds=9")) == [
+        "auc_thresholds"
+    ]
+
+
+def test_flags_that_a_checkpoints_model_needs_wait_for_it():
+    load = ("--mode=eval", "--load_checkpoint_path=a")
+    assert read_sim(*load, "--din_attention=unit").sequence.din_attention == "unit"
 
 
 def test_replace_checks_again():

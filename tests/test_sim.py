@@ -1,7 +1,9 @@
 """`sim.py` from TFRecords to a trained, evaluated and used model, on tiny data."""
 
 import json
+import os
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from sklearn.metrics import roc_auc_score
 
 import main as loop
 import sim
+from nn.evaluator import TrainingRowsToo
+from nn.trainer import Trainer
 from tests import sequence_data
 from tests.tables import arrays_of
 from tests.test_entry_scripts import in_process, lines
@@ -220,6 +224,65 @@ def test_a_checkpoint_of_another_model_is_refused(rows, trained, tmp_path, capsy
     load = f"--load_checkpoint_path={trained[0]}"
     run(rows, tmp_path / "b", load, "--mode=eval", "--model_type=din", code=loop.USER_ERROR)
     assert "--model_type din differs from the checkpoint's sim" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(rows, trained, tmp_path, capsys):
+    flags = ("--dataset_type=synthetic", "--mode=eval", f"--restore_checkpoint_path={trained[0]}")
+    assert in_process(tmp_path, *flags)[0] == loop.USER_ERROR
+    assert "is of the recipe sim, whose model has --aux_mlp_dims" in capsys.readouterr().err
+
+
+def test_negative_histories_are_for_the_auxiliary_loss_alone(rows, tmp_path, capsys):
+    spec = yaml.safe_load((rows / "feature_spec.yaml").read_text())
+    for mapping in ("train", "test"):
+        (tmp_path / f"{mapping}.tfrecord").symlink_to(rows / f"{mapping}.tfrecord")
+    for feature in spec["channel_spec"].pop("negative_history"):
+        del spec["feature_spec"][feature]
+        for chunks in spec["source_spec"].values():
+            chunks[0]["features"].remove(feature)
+    (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+    assert run(tmp_path, tmp_path / "run", *MODELS["din"], "--epochs=1")["steps"] == 5
+    run(tmp_path, tmp_path / "sim", *SIM, code=loop.USER_ERROR)
+    assert "needs the channel 'negative_history'" in capsys.readouterr().err
+
+
+def test_a_training_stopped_in_its_evaluation_logs_it_after_all(rows, tmp_path, monkeypatch):
+    """A signal comes while the first epoch is evaluated; the resumed training writes its line."""
+    flags = (*MODELS["din"], f"--save_checkpoint_path={tmp_path / 'model'}", "--resume=auto")
+
+    def stopping(self, stopped):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert any(stopped() for _ in range(1000))
+        return iter(())
+
+    with monkeypatch.context() as patched:
+        patched.setattr("nn.evaluator.TrainingRowsToo.evaluate", stopping)
+        run(rows, tmp_path / "run", *flags, code=loop.STOPPED)
+    run(rows, tmp_path / "run", *flags)
+    ends = [data for step, data in data_lines(tmp_path / "run") if step in ([0], [1])]
+    assert len(ends) == 2 and all("test_auc" in data for data in ends)
+
+
+def test_checkpoints_without_parts_of_the_loss_go_on(rows):
+    trainer = Trainer(None, None, [], loss_parts=["classification_loss"])
+    state = {k: v for k, v in trainer.state().items() if k != "loss_sums"}
+    trainer.set_state({**state, "loss_sum": 3.0, "step": 2})
+    assert trainer.state()["loss_sums"] == [3.0, 0.0]
+
+
+def test_notes_of_training_rows():
+    class Metrics:
+        draw = None
+
+        def __init__(self, note):
+            self.note = note
+
+        def evaluate(self, stopped):
+            return iter({"auc": 0.5, "log_loss": 1.0, "auc_error_bound": 0.1}.items())
+
+    both = TrainingRowsToo(Metrics(""), Metrics("one class"))
+    assert both.note == "training rows: one class"
+    assert dict(both.evaluate())["train_auc_error_bound"] == 0.1
 
 
 def test_the_log_file_has_the_asked_name(rows, tmp_path):

@@ -28,8 +28,21 @@ def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
       values [m, dim], indices [m], each row once, in order of first occurrence.
     """
     rows, position = tf.unique(gradient.indices)
-    values = tf.math.unsorted_segment_sum(gradient.values, position, tf.size(rows))
+    values = _sum_rows(gradient.values, position, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
+
+
+def _sum_rows(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """[n, dim] to [count, dim]: row i is added to row position[i]."""
+    if tf.config.get_visible_devices("GPU"):
+        return tf.math.unsorted_segment_sum(values, position, count)
+    # The gradient of a look-up that adds rows up: the same bits in half the time on a CPU.
+    return tf.raw_ops.SparseSegmentSumGrad(
+        grad=values,
+        indices=position,
+        segment_ids=tf.range(tf.size(position)),
+        output_dim0=count,
+    )
 
 
 def sum_over_ranks(

@@ -9,10 +9,12 @@ reset gate applied to the state before its product,
     h_t = h_(t-1) + s_t u_t (c_t - h_(t-1)),   h_0 = 0
 
 where the scale s_t of a step is 1 (GRU) or its attention (AUGRU), and 0 on a padded step, which so
-changes neither state nor gradients.
+changes neither state nor gradients. (So do Cho et al. and DIEN's authors' code; DIEN's formula
+reads as if the reset gate came after the product with U_c.)
 
-The steps are unrolled: a `tf.while_loop` costs half as much again. Their number has to be known
-when a training step is traced, and tracing both passes takes about 40 ms for each.
+Up to `MOST_UNROLLED` steps are unrolled: a `tf.while_loop` costs half as much again, but tracing
+both passes takes about 40 ms for each step. More of them, or a number that is not known when the
+graph is traced, run in a loop.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from nn.keras import keras
+from nn.mlp import sum_over_batch
 from runtime.device import derive_seed
+
+MOST_UNROLLED = 200
 
 
 class _Gate(NamedTuple):
@@ -89,14 +94,13 @@ class _Backward:
         z_reset = tf.raw_ops.SigmoidGrad(y=kept.reset, dy=d_reset_state * kept.state)
         z_update = tf.raw_ops.SigmoidGrad(y=kept.update, dy=d_gain * kept.scale)
         z = tf.concat([z_reset, z_update, z_candidate], axis=1)
-        ones = tf.ones([1, tf.shape(z)[0]], z.dtype)
         for parts, part in zip(
             self._parts,
             [
                 tf.matmul(kept.inputs, z_reset, transpose_a=True),
                 tf.matmul(kept.inputs, z_update, transpose_a=True),
                 tf.matmul(kept.reset_inputs, z_candidate, transpose_a=True),
-                tf.matmul(ones, z)[0],  # a sum over the batch that low precision survives
+                sum_over_batch(z),
             ],
             strict=True,
         ):
@@ -164,6 +168,23 @@ def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor
     return run(x, scale, *(tensor for gate in gates for tensor in gate))
 
 
+def _looped(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
+    """As `_recurrence`, for any number of steps; the gradient is TensorFlow's."""
+    by_step = tf.transpose(x, [1, 0, 2]), tf.transpose(scale)[:, :, tf.newaxis]
+    num_steps = tf.shape(x)[1]
+    start = tf.zeros([tf.shape(x)[0], gates[0].bias.shape[0]], x.dtype)
+    states = tf.TensorArray(x.dtype, num_steps if all_states else 0, element_shape=start.shape)
+
+    def step(t, state, states):
+        state, _ = _forward(by_step[0][t], by_step[1][t], state, *gates)
+        return t + 1, state, states.write(t, state) if all_states else states
+
+    _, last, states = tf.while_loop(
+        lambda t, *_: t < num_steps, step, (0, start, states), maximum_iterations=num_steps
+    )
+    return tf.transpose(states.stack(), [1, 0, 2]) if all_states else last
+
+
 class _Recurrent(keras.layers.Layer):
     """The weights of both layers.
 
@@ -196,11 +217,6 @@ class _Recurrent(keras.layers.Layer):
         super().build(input_shape)
 
     def _run(self, x, scale, mask, all_states: bool) -> tf.Tensor:
-        if x.shape[1] is None:
-            raise ValueError(
-                f"{self.name} unrolls the steps of a history and has to know their number, got "
-                f"inputs of shape {x.shape}: set it with tf.ensure_shape"
-            )
         if x.shape[1] == 0:
             shape = [tf.shape(x)[0], 0, self.units] if all_states else [tf.shape(x)[0], self.units]
             return tf.zeros(shape, x.dtype)
@@ -210,7 +226,10 @@ class _Recurrent(keras.layers.Layer):
         kernels, biases = tf.split(kernel, 3, axis=1), tf.split(bias, 3)
         gates = [_Gate(*pair) for pair in zip(kernels, biases, strict=True)]
         scale = tf.where(mask, tf.cast(scale, x.dtype), tf.zeros([], x.dtype))
-        return _recurrence(x, scale, gates, all_states)
+        run = _recurrence
+        if x.shape[1] is None or x.shape[1] > MOST_UNROLLED:
+            run = _looped
+        return run(x, scale, gates, all_states)
 
 
 class GRU(_Recurrent):
@@ -220,14 +239,11 @@ class GRU(_Recurrent):
         """The states of all steps.
 
         Args:
-          x: [batch, steps, dim], steps known when traced.
+          x: [batch, steps, dim].
           mask: [batch, steps] bool, False on padded steps.
 
         Returns:
           [batch, steps, units] in the compute dtype; zeros up to the first real step.
-
-        Raises:
-          ValueError: the number of steps is not known.
         """
         return self._run(x, tf.ones([], x.dtype), mask, all_states=True)
 
@@ -239,14 +255,11 @@ class AUGRU(_Recurrent):
         """The state after the last step.
 
         Args:
-          x: [batch, steps, dim], steps known when traced.
+          x: [batch, steps, dim].
           attention: [batch, steps], how much a step may change the state.
           mask: [batch, steps] bool, False on padded steps.
 
         Returns:
           [batch, units] in the compute dtype; zeros for a history without a real step.
-
-        Raises:
-          ValueError: the number of steps is not known.
         """
         return self._run(x, attention, mask, all_states=False)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from nn.keras import keras
-from nn.mlp import Dense, _sum_over_batch
+from nn.mlp import Dense, sum_over_batch
 from runtime.device import derive_seed
 
 INITIAL_SLOPE = 0.25  # He et al., "Delving Deep into Rectifiers", 2015
@@ -38,7 +38,7 @@ def _affine_sigmoid(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
         return (
             tf.matmul(dy, kernel, transpose_b=True),
             tf.matmul(x, dy, transpose_a=True),
-            _sum_over_batch(dy),
+            sum_over_batch(dy),
         )
 
     return y, gradient

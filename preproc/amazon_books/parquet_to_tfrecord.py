@@ -16,12 +16,15 @@ from preproc.amazon_books.prepared_rows import Cut, Layout, parquet_files, read_
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags; those of the original have its names and defaults."""
+    """The flags. Those that the original has, too, are called as there.
+
+    Its --n_proc, --train_parts, --test_parts, --train_output_dir and --test_output_dir are not
+    here: one process writes one file a split.
+    """
     flags = argparse.ArgumentParser(
         prog="python -m preproc.amazon_books.parquet_to_tfrecord",
         description=__doc__.splitlines()[0],
         allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     flags.add_argument(
         "--amazon_dataset_path",
@@ -47,32 +50,43 @@ def parser() -> argparse.ArgumentParser:
             default=0,
             metavar="ROWS",
             help=f"rows of a record of the {which} data; the rows that fill none are in a file "
-            f"remainder_{split}.tfrecord. 0: each row is a record",
+            f"remainder_{split}.tfrecord. 0, the default: each row is a record",
         )
     flags.add_argument(
-        "--number_of_user_features", type=int, default=1, metavar="N", help="columns of users"
+        "--number_of_user_features",
+        type=int,
+        default=1,
+        metavar="N",
+        help="columns of users (default 1)",
     )
     flags.add_argument(
         "--number_of_item_features",
         type=int,
-        default=2,
         metavar="N",
-        help="columns of the target item, and of each history",
+        help="columns of the target item, and of each history (default: as many as there are "
+        "cardinalities beside those of the users)",
     )
     flags.add_argument(
         "--max_seq_len",
         type=int,
-        default=100,
         metavar="N",
         help="items of a history: shorter ones get zeros in front, of longer ones the last so many "
-        "are kept",
+        "are kept (default: max_history of the metadata, else 100)",
     )
     flags.add_argument(
-        "--metadata_file", default="metadata.json", metavar="NAME", help="file with cardinalities"
+        "--metadata_file",
+        default="metadata.json",
+        metavar="NAME",
+        help="file with cardinalities (default metadata.json)",
     )
-    for split in (TRAIN, TEST, VALIDATION):
+    for split, default in ((TRAIN, TRAIN), (TEST, TEST), (VALIDATION, None)):
         flags.add_argument(
-            f"--{split}_dir", default=split, metavar="NAME", help=f"folder of the {split} rows"
+            f"--{split}_split_dir",
+            f"--{split}_dir",
+            default=default,
+            metavar="NAME",
+            help=f"folder of the {split} rows (default {split}"
+            f"{', if it is there' if default is None else ''})",
         )
     return flags
 
@@ -86,9 +100,12 @@ def convert(options: argparse.Namespace) -> None:
     """
     _check(options)
     source = options.amazon_dataset_path
-    folders = {TRAIN: source / options.train_dir, TEST: source / options.test_dir}
-    if (source / options.validation_dir).exists():
-        folders[VALIDATION] = source / options.validation_dir
+    folders = {TRAIN: source / options.train_split_dir, TEST: source / options.test_split_dir}
+    # A folder that was named must be there: sim.py would evaluate on the test rows without it.
+    if options.validation_split_dir is not None:
+        folders[VALIDATION] = source / options.validation_split_dir
+    elif (source / VALIDATION).exists():
+        folders[VALIDATION] = source / VALIDATION
     files = {mapping: parquet_files(folder) for mapping, folder in folders.items()}
     layout = read_layout(
         files[TRAIN][0],
@@ -124,7 +141,7 @@ def _check(options: argparse.Namespace) -> None:
     }
     for name, bound in least.items():
         value = getattr(options, name)
-        if value < bound:
+        if value is not None and value < bound:
             raise ValueError(f"--{name} must be {bound} or more, found {value}")
 
 

@@ -1,7 +1,8 @@
 """Rows of Parquet files as arrays, checked: prepared by us, or by others in the same columns.
 
 The columns, in this order: label, the users' features, those of the target item, then as many of
-the positive and of the negative history, which are lists of ids, the most recent one last.
+the positive and of the negative history, which are lists of ids, the most recent one last, perhaps
+with zeros in front.
 """
 
 import json
@@ -16,6 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _ROWS_AT_A_TIME = 16_384  # 25 MB of ids of two features in two histories of 100
+_HISTORY_LENGTH = 100  # where nobody says it
+_BEHIND_AN_ID = (
+    "a 0 behind an id; zeros are padding, and stand in front of a history. Number items from 1, "
+    "and let the most recent one be the last"
+)
 
 
 @dataclass(frozen=True)
@@ -75,21 +81,33 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def read_layout(
-    file: Path, metadata: Path, num_user: int, num_item: int, history_length: int
+    file: Path, metadata: Path, num_user: int, num_item: int | None, history_length: int | None
 ) -> Layout:
     """The layout of the rows of a file, whose features `metadata` gives cardinalities.
 
     Args:
         metadata: a JSON file, `{"cardinalities": [{"name": ..., "value": ...}, ...]}`: the users'
-            features, then the items'.
+            features, then the items'; with `max_history`, if the preparation was ours.
+        num_item: None: as many as there are cardinalities beside those of the users.
+        history_length: None: `max_history`, or 100 where that is not there.
 
     Raises:
         ValueError: they do not fit the numbers of features.
         OSError: a file cannot be read.
     """
     names = _open(file).schema_arrow.names
-    sizes = _cardinalities(metadata)
+    sizes, max_history = _read_metadata(metadata)
     flags = f"--number_of_user_features {num_user} and --number_of_item_features {num_item}"
+    if num_item is None:
+        num_item = len(sizes) - num_user
+        flags = f"--number_of_user_features {num_user} and the {len(sizes)} cardinalities of "
+        flags += str(metadata)
+    if num_item < 1:
+        raise ValueError(
+            f"{metadata} has the cardinalities of {len(sizes)} features ({', '.join(sizes)}); "
+            f"--number_of_user_features {num_user} leaves none for the items, which have one or "
+            "more"
+        )
     needed = 1 + num_user + 3 * num_item
     if len(names) != needed:
         raise ValueError(
@@ -113,27 +131,28 @@ def read_layout(
         dict(list(scalars.items())[num_user:]),
         tuple(histories[:num_item]),
         tuple(histories[num_item:]),
-        history_length,
+        history_length or max_history,
     )
 
 
-def _cardinalities(path: Path) -> dict[str, int]:
-    """name -> cardinality of a `metadata.json`."""
+def _read_metadata(path: Path) -> tuple[dict[str, int], int]:
+    """name -> cardinality, and the length of histories, of a `metadata.json`."""
     rule = (
         '{"cardinalities": [{"name": "uid", "value": 105925}, ...]}, each name once, with values '
-        "from 1 on"
+        'from 1 on, and beside it perhaps "max_history", a length from 1 on'
     )
     try:
-        entries = json.loads(path.read_text())["cardinalities"]
+        content = json.loads(path.read_text())
+        entries = content["cardinalities"]
         sizes = {entry["name"]: entry["value"] for entry in entries}
-        good = len(sizes) == len(entries) and all(
-            isinstance(name, str) and type(size) is int and size > 0 for name, size in sizes.items()
-        )
+        max_history = content.get("max_history", _HISTORY_LENGTH)
+        good = len(sizes) == len(entries) and all(isinstance(name, str) for name in sizes)
+        good = good and all(type(n) is int and n > 0 for n in (*sizes.values(), max_history))
     except (ValueError, KeyError, TypeError, RecursionError):
         good = False
     if not good:
         raise ValueError(f"{path} is not what it should be; allowed: {rule}")
-    return sizes
+    return sizes, max_history
 
 
 def read_rows(file: Path, layout: Layout, cut: Cut) -> Iterator[list[np.ndarray]]:
@@ -146,7 +165,8 @@ def read_rows(file: Path, layout: Layout, cut: Cut) -> Iterator[list[np.ndarray]
         cut: counts histories of which only the last part is kept.
 
     Raises:
-        ValueError: other columns than those of the layout, or a value that is not allowed.
+        ValueError: other columns than those of the layout, or a value that is not allowed, as is a
+            0 behind an id of a history.
         OSError: the file cannot be read.
     """
     opened = _open(file)
@@ -161,7 +181,7 @@ def read_rows(file: Path, layout: Layout, cut: Cut) -> Iterator[list[np.ndarray]
         _check_type(file, opened.schema_arrow.field(name), is_list, name == layout.label)
     first = 0
     for batch in _batches(opened, file):
-        arrays, lengths = [], {}
+        arrays, lengths, paddings = [], {}, {}
         for name, size, is_list in columns:
             where = _Where(file, name, first)
             column = batch.column(name)
@@ -179,11 +199,14 @@ def read_rows(file: Path, layout: Layout, cut: Cut) -> Iterator[list[np.ndarray]
                 where.check(_of_rows(bad, rows), f"{value}; {rule}")
             numbers = numbers.astype(_dtype(size))
             if is_list:
+                paddings[name] = numbers == 0
+                where.check(_of_rows(_behind_ids(paddings[name], rows), rows), _BEHIND_AN_ID)
                 cut.num_histories += int((lengths[name] > layout.history_length).sum())
                 arrays.append(_right_aligned(numbers, lengths[name], layout.history_length))
             else:
                 arrays.append(numbers[:, None])
         _check_equal_lengths(file, first, lengths)
+        _check_equal_paddings(file, first, rows, paddings)
         yield arrays
         first += len(batch)
 
@@ -264,6 +287,13 @@ def _of_rows(bad: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return found
 
 
+def _behind_ids(padding: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Which values of lists are padding, with an id before it in the same of `rows`."""
+    found = np.zeros(len(padding), bool)
+    found[1:] = padding[1:] & ~padding[:-1] & (rows[1:] == rows[:-1])
+    return found
+
+
 def _dtype(cardinality: int) -> np.dtype:
     return np.dtype(np.int32 if cardinality <= 1 << 31 else np.int64)
 
@@ -287,4 +317,19 @@ def _check_equal_lengths(file: Path, first: int, lengths: dict[str, np.ndarray])
                 f"{file}: row {first + int(bad[0])} (counted from 0): the history '{name}' has "
                 f"{lengths[name][bad[0]]} items and '{other}' has {theirs[bad[0]]}; allowed: the "
                 "histories of a row have equally many, step by step"
+            )
+
+
+def _check_equal_paddings(
+    file: Path, first: int, rows: np.ndarray, paddings: dict[str, np.ndarray]
+) -> None:
+    """Of lists of equal lengths, whose values belong to `rows`."""
+    name = next(iter(paddings))
+    for other, theirs in paddings.items():
+        bad = np.flatnonzero(theirs != paddings[name])
+        if len(bad):
+            raise ValueError(
+                f"{file}: row {first + int(rows[bad[0]])} (counted from 0): only one of the "
+                f"histories '{name}' and '{other}' has a 0 at a step; allowed: zeros, which are "
+                "padding, at the same steps of all histories of a row"
             )

@@ -36,6 +36,12 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     remembered, flags = _flags_of(description, where)
+    unknown = sorted(set(remembered) - set(config.flat()))
+    if unknown and description.get("recipe") not in (None, config.recipe):
+        raise ValueError(
+            f"{where} is of the recipe {description.get('recipe')}, whose model has "
+            f"--{unknown[0]}: start that one, not {config.recipe}"
+        )
     adopted = {}
     if config.data.dataset_type == "synthetic" == flags.get("dataset_type"):
         teacher = [name for name in flags if name.startswith("synthetic_dataset_")]
@@ -68,7 +74,7 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
         )
     dims = description["original_layout"].get("embedding_dim")
     if dims is None:
-        return config
+        return config.replace()
     dims = dims if isinstance(dims, list) else [dims]
     text = str(dims[0]) if len(set(dims)) == 1 else ",".join(map(str, dims))
     _must_agree(config, "embedding_dim", text, where)

@@ -128,6 +128,14 @@ def refused(spec: FeatureSpec, *messages: str) -> None:
         ({"label": 2}, "feature 'label': found 2; labels are 0 or 1"),
         ({"cat_pos": (1, 2, 3, 4, 5)}, "feature 'cat_pos' has {lengths}"),
         ({"cat": (1, 2)}, "feature 'cat' has {scalars}"),
+        (
+            {"item_pos": (0, 7, 0, 8), "cat_pos": (0, 7, 0, 8)},
+            "feature 'item_pos' has a 0 behind an id; zeros are padding, and stand in front",
+        ),
+        (
+            {"cat_neg": (0, 0, 0, 7)},
+            "only one of the features 'item_pos' and 'cat_neg' has a 0 at step 3 (counted from 0)",
+        ),
     ],
 )
 def test_bad_values(tmp_path, prebatch, change, message):

@@ -73,6 +73,11 @@ def read_slowly(file: bytes) -> list[list] | None:
             if len(values) != num_rows * width:
                 return None
             column += np.reshape(values, (num_rows, width)).tolist()
+    histories = [column for column in rows.values() if len(column[0]) > 1]
+    for of_row in zip(*histories, strict=True):
+        padding = [[id == 0 for id in history] for history in of_row]
+        if any(steps != sorted(padding[0], reverse=True) for steps in padding):
+            return None
     return list(rows.values())
 
 

@@ -352,8 +352,18 @@ def test_short_histories_of_single_rows(tmp_path, cache):
     assert found(loader.dataset()) == rows
 
 
-def test_irregular_files(tmp_path):
-    """The remainder first, then prebatches of 4 and 3, an empty file, and single rows."""
+def test_irregular_files(tmp_path, monkeypatch):
+    """The remainder first, then prebatches of 4 and 3, an empty file, and single rows: they take
+    the memory of their rows, not of as many whole prebatches, and are decoded some at a time."""
+    monkeypatch.setattr(sequence_tfrecord_rows, "_ROWS_AT_A_TIME", 6)
+    decoded = []
+    real = sequence_tfrecord_rows.decode
+
+    def counted(records, num_rows, *arguments):
+        decoded.append(num_rows.tolist())
+        return real(records, num_rows, *arguments)
+
+    monkeypatch.setattr(sequence_tfrecord_rows, "decode", counted)
     rows = rows_of(15)
     files = {
         "a": [(0, 2)],
@@ -367,6 +377,15 @@ def test_irregular_files(tmp_path):
     for settings in ({}, {"cache": False}, {"shuffle": True}):
         loader = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 4, **settings)
         assert sorted(found(loader.dataset()), key=lambda row: row.user) == rows
+    whole = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 15)
+    assert whole._rows.size_bytes == whole.cache_bytes == 15 * (8 + 2 * LENGTH * 5)
+    decoded.clear()
+    assert found(whole.dataset()) == rows and decoded == [[2, 4], [4, 1], [3, 1]]
+    # Of 6 records 5 are kept, in room for 15 rows at most, rounded up to prebatches of 4.
+    part = sequence_tfrecord_rows.DecodedRows(whole._rows._files, whole._rows._columns, 5)
+    assert part.size_bytes == 16 * (8 + 2 * LENGTH * 5)
+    whole._rows = part
+    assert found(whole.dataset()) == found(whole.dataset()) == rows
 
 
 def test_the_cache_decodes_each_record_once(by_prebatch, small_windows, monkeypatch):

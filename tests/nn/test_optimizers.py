@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from config import OptimizerConfig
 from nn import optimizers
+from nn.embedding.gradient import sum_duplicates
 
 LR = tf.constant(0.5)
 
@@ -129,6 +130,16 @@ def test_every_dense_name_has_a_sparse_counterpart(dense):
     assert type(of_tables.optimizer) is type(optimizers.create(options.sparse_optimizer, []))
     late = tf.constant(10_000, tf.int64)
     assert [float(g.learning_rate(late)) for g in (of_dense, of_tables)] == [3.0, 2.0]
+
+
+@pytest.mark.parametrize("devices", [[], ["a GPU"]])
+def test_duplicates_are_added_up_on_every_device(devices, monkeypatch):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: devices)
+    summed = sum_duplicates(slices(*SPARSE))
+    np.testing.assert_array_equal(summed.indices, [1, 2])
+    np.testing.assert_allclose(summed.values, DENSE[1:])
+    empty = sum_duplicates(slices(np.zeros([0, 2]), np.zeros([0], np.int32)))
+    assert empty.values.shape == (0, 2)
 
 
 def test_weight_decay_by_hand():

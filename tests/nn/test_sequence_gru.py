@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from nn.sequence import gru
 from nn.sequence.gru import AUGRU, GRU
 
 LAYERS = {"gru": GRU, "augru": AUGRU}
@@ -171,13 +172,47 @@ def test_history_without_steps():
     np.testing.assert_array_equal(augru(x, tf.zeros([3, 0]), mask), np.zeros([3, 2]))
 
 
-def test_number_of_steps_must_be_known():
-    layer = GRU(2, seed=0, name="interests")
-    call = tf.function(layer, autograph=False, input_signature=None)
-    with pytest.raises(ValueError, match=r"interests unrolls .* got inputs of shape \(None, None"):
-        call.get_concrete_function(
-            tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None], tf.bool)
-        )
+@pytest.mark.parametrize("kind", LAYERS)
+def test_many_steps_run_in_a_loop(kind, monkeypatch):
+    """The same values and gradients as unrolled ones; the graph does not grow with the steps."""
+    case = Case(kind, steps=7)
+    arguments = [tf.constant(value) for value in (case.x, case.attention, case.mask)]
+
+    def values_and_gradients():
+        @tf.function(autograph=False)
+        def run(x, attention, mask):
+            with tf.GradientTape() as tape:
+                tape.watch([x, attention])
+                scale = [attention] if kind == "augru" else []
+                states = case.layer(x, *scale, mask)
+            wanted = [x, *scale, *case.layer.trainable_variables]
+            return states, tape.gradient(states, wanted, output_gradients=tf.constant(case.pull))
+
+        graph = run.get_concrete_function(*arguments).graph
+        return tf.nest.flatten(run(*arguments)), len(graph.get_operations())
+
+    unrolled, _ = values_and_gradients()
+    monkeypatch.setattr(gru, "MOST_UNROLLED", 6)
+    looped, size = values_and_gradients()
+    for one, other in zip(unrolled, looped, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)
+    monkeypatch.setattr(gru, "MOST_UNROLLED", 0)
+    arguments = [tf.concat([value, value], axis=1) for value in arguments]
+    case.pull = np.concatenate([case.pull, case.pull], 1) if kind == "gru" else case.pull
+    assert values_and_gradients()[1] == size
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_number_of_steps_that_is_not_known_yet(kind):
+    case = Case(kind)
+    floats = tf.TensorSpec([None, None], tf.float64)
+    signature = [tf.TensorSpec([None, None, 3], tf.float64), floats]
+    signature = signature[: 1 + (kind == "augru")] + [tf.TensorSpec([None, None], tf.bool)]
+    call = tf.function(case.layer.call, input_signature=signature, autograph=False)
+    scale = [case.attention] if kind == "augru" else []
+    np.testing.assert_allclose(
+        call(case.x, *scale, case.mask), case.expected(*case.arguments), rtol=1e-9, atol=1e-12
+    )
 
 
 def test_initial_weights_follow_seed_and_name():

@@ -1,6 +1,7 @@
 """The tool as it is called: flags, exit statuses, what is left when it is killed."""
 
 import dataclasses
+import fcntl
 import os
 import signal
 import subprocess
@@ -106,10 +107,17 @@ def test_defaults_are_those_of_the_help():
 
 
 def test_engine_by_what_there_is(monkeypatch, tmp_path):
-    for gpu, cudf, expected in ((1, 0, "duckdb"), (0, 1, "duckdb"), (1, 1, "nvtabular")):
+    for gpu, modules, expected in (
+        (1, ["nvtabular"], "duckdb"),
+        (1, ["cudf"], "duckdb"),
+        (0, ["cudf", "nvtabular"], "duckdb"),
+        (1, ["cudf", "nvtabular"], "nvtabular"),
+    ):
         monkeypatch.setattr(engine, "_GPU", tmp_path if gpu else tmp_path / "none")
         monkeypatch.setattr(
-            engine.importlib.util, "find_spec", lambda name, found=cudf: found or None
+            engine.importlib.util,
+            "find_spec",
+            lambda name, found=modules: True if name in found else None,
         )
         assert engine.default_engine() == expected
         assert parse(AMAZON).engine == expected
@@ -150,14 +158,27 @@ def test_interrupted_and_full(tmp_path, monkeypatch, capsys):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_killed(log, tmp_path):
-    """Nothing has the output's name before all is there."""
+def test_two_runs_for_one_output(log, tmp_path):
+    flags = ["--output_path", str(tmp_path / "out"), "--input_format", "csv"]
+    options = parse([*flags, "--interactions", str(log), "--engine", "duckdb"])
+    with open(tmp_path / ".out.preparing", "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another run is preparing .*out .*; let it end"):
+            prepare.prepare(options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.preparing", "log.csv"]
+
+
+def test_killed(log, tmp_path, capsys):
+    """Nothing has the output's name before all is there; the next run removes what is left."""
+    small = log.read_text()
+    (tmp_path / "temp").mkdir()
     rows = ["user_id,item_id,time\n"]
     rows += [f"{u},{(u + i) % 999},{i}\n" for u in range(4000) for i in range(30)]
     log.write_text("".join(rows))
     output = tmp_path / "out"
     command = [sys.executable, "-m", "preproc.amazon_books", "--input_format", "csv"]
-    command += ["--interactions", str(log), "--output_path", str(output), "--engine", "duckdb"]
+    flags = ["--interactions", str(log), "--output_path", str(output), "--engine", "duckdb"]
+    command += [*flags, "--temp_dir", str(tmp_path / "temp")]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
         for line in run.stderr:
             if line.startswith("kept"):
@@ -168,6 +189,15 @@ def test_killed(log, tmp_path):
         run.send_signal(signal.SIGKILL)
     assert run.returncode == -signal.SIGKILL
     assert not output.exists()
+    left = [*tmp_path.glob(".out.*/"), *(tmp_path / "temp").iterdir()]
+    assert len(left) == 2
+    log.write_text(small)
+    prepare.prepare(parse(["--input_format", "csv", *flags]))
+    said = capsys.readouterr().err
+    assert all(f"removed {path}, which a killed run left\n" in said for path in left)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
+        ["log.csv", "temp", "out", "metadata.json", "train", "test", *["part.0.parquet"] * 2]
+    )
 
 
 def test_too_little_memory_for_the_users(log, tmp_path, monkeypatch):

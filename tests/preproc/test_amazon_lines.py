@@ -28,6 +28,11 @@ BAD_REVIEWS = {
     '{"reviewerID": "A", "reviewerID": "A", "asin": "B", "unixReviewTime": 5}': "is there twice",
     '{"reviewerID": "A\\ud800", "asin": "B", "unixReviewTime": 5}': "reviewerID has half a char",
     '{"reviewerID": "A", "asin": "B"': "it is not JSON .*delimiter",
+    REVIEW[:-1] + ", }": "it is not JSON",
+    REVIEW[:-1] + ', "x": [1,\t]}': "it is not JSON",
+    REVIEW[:-1] + ', "x": {"y": 1,}}': "it is not JSON",
+    REVIEW[:-1] + ', "x": -inf}': "it is not JSON",
+    REVIEW[:-1] + ', "x": [nan]}': "it is not JSON",
     "null": "it is JSON, but no object",
     "[1]": "it is JSON, but no object",
 }
@@ -172,6 +177,9 @@ def test_duckdb_reads_reviews_like_the_rule(tmp_path):
         lines = [line.encode() for line in good]
         expected = sorted(review_lines.parse(line) for line in good)
         assert staged_by(duck.stage_reviews, path, [*lines, b"", b" "], tmp_path) == expected
+        text = REVIEW[:-1] + ', "x": "a,]b, }: nan, \\"", "y": [NaN]}'  # only looks bad
+        assert review_lines.parse(text) == ("A1", "B1", 5)
+        assert staged_by(duck.stage_reviews, path, [text.encode()], tmp_path) is not None
         for line in [*(line.encode() for line in BAD_REVIEWS), *bad_bytes]:
             assert staged_by(duck.stage_reviews, path, [lines[0], line], tmp_path) is None, line
         assert staged_by(duck.stage_reviews, path, [], tmp_path) == []
@@ -183,7 +191,14 @@ def test_duckdb_reads_metadata_like_the_rule(tmp_path):
         for line, expected in METADATA.items():
             found = staged_by(duck.stage_metadata, path, [line.encode()], tmp_path)
             assert found == [expected], line
-        for line in [*LITERALS, *BAD_METADATA, '{"asin": "B", "asin": "B"}', '{"asin": 7}']:
+        trailing = '{"asin": "B", "x": 1,}'
+        for line in [
+            *LITERALS,
+            *BAD_METADATA,
+            trailing,
+            '{"asin": "B", "asin": "B"}',
+            '{"asin": 7}',
+        ]:
             assert staged_by(duck.stage_metadata, path, [line.encode()], tmp_path) is None, line
 
 
@@ -251,3 +266,7 @@ def test_finding_files(tmp_path):
     assert [path.name for path in found] == ["reviews_a.json", "reviews_b.json.gz"]
     with pytest.raises(ValueError, match="--amazon_dataset_path .* is no folder"):
         find_files(tmp_path / "reviews_a.json", "reviews_")
+    (tmp_path / "reviews_b.json").touch()
+    message = "reviews_b.json and reviews_b.json.gz, whose lines would count twice; remove one of"
+    with pytest.raises(ValueError, match=message):
+        find_files(tmp_path, "reviews_")

@@ -421,4 +421,4 @@ def test_the_command(run_script, tmp_path):
     )
     assert done.stdout.splitlines()[-1] == "0 False"
     said = [line.split()[0] for line in done.stderr.splitlines()]
-    assert said == ["staged", "kept", "train:", "test:"]
+    assert said == ["reviews_*.json", "meta_*.json", "staged", "kept", "train:", "test:"]

@@ -1,6 +1,7 @@
 """Whole preparations against a slow one, and by hand."""
 
 import gzip
+import importlib.util
 import json
 import random
 from pathlib import Path
@@ -10,9 +11,19 @@ import pytest
 
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
+from preproc.amazon_books.prepared_rows import read_layout
 from tests.preproc import amazon_reference as reference
 
 ROOT = Path(__file__).parents[2]
+ENGINES = [
+    "duckdb",
+    pytest.param(
+        "nvtabular",
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec("nvtabular") is None, reason="no NVTabular: run `make engines`"
+        ),
+    ),
+]
 
 
 def review(user, item, time, **more):
@@ -123,7 +134,9 @@ def test_metadata_or_none(tmp_path):
     events = [("a", "x", 1), ("a", "y", 2), ("a", "z", 3)]
     raw = write_raw(tmp_path / "raw", events, {"x": "c", "y": "d"})
     flags = ["--min_events", 2]
-    with pytest.raises(ValueError, match="item 'x' has two values of category: 'b' and 'c'"):
+    with pytest.raises(
+        ValueError, match="'x' has two values of category in .*meta_B.json: 'b' and"
+    ):
         other = write_raw(tmp_path / "other", [], {"x": "b"})
         both = [raw / "meta_B.json", other / "meta_B.json"]
         run(tmp_path / "out", "--amazon_dataset_path", raw, "--meta", *both, *flags)
@@ -139,6 +152,65 @@ def test_metadata_or_none(tmp_path):
     (raw / "reviews_B.json").unlink()
     with pytest.raises(ValueError, match="holds no reviews_.*; name the files with --reviews"):
         run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_line_without_categories_says_nothing(tmp_path, engine):
+    """Item x has one before and one behind the line with its category; item y has no other line."""
+    events = [("a", "x", 1), ("a", "y", 2), ("a", "z", 3)]
+    raw = write_raw(tmp_path / "raw", events, {"x": None, "y": None, "z": "d"})
+    write_raw(tmp_path / "more", [], {"x": "c"})
+    write_raw(tmp_path / "last", [], {"x": None})
+    for name in ("more", "last"):
+        (tmp_path / name / "meta_B.json").rename(raw / f"meta_{name}.json")
+    found = run(
+        tmp_path / "out", "--amazon_dataset_path", raw, "--min_events", 2, "--engine", engine
+    )
+    (last, _) = found["test"]
+    assert last[:4] == (1, 1, 3, 3)  # z, of category d, after none and c
+    assert last[5][-2:] == [2, 1]  # the categories of x and y
+
+
+def test_files_that_were_read_are_named(tmp_path, capsys):
+    raw = write_raw(tmp_path / "raw", [("a", "x", 1), ("a", "y", 2)], {"x": "c"})
+    (raw / "reviews_B_5.json").write_text("")
+    flags = ["--amazon_dataset_path", raw, "--min_events", 2]
+    run(tmp_path / "out", *flags)
+    assert f"reviews_*.json of {raw}: reviews_B.json, reviews_B_5.json\n" in capsys.readouterr().err
+    (raw / "reviews_B.json.gz").write_bytes(gzip.compress((raw / "reviews_B.json").read_bytes()))
+    message = "raw holds reviews_B.json and reviews_B.json.gz, whose lines would count twice; rem"
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path / "other", *flags)
+
+
+def test_skipped_lines_do_not_depend_on_others(tmp_path):
+    """A comma that only DuckDB allows is a bad line, alone in its file or beside another."""
+    events = [("a", "x", i) for i in range(3)] + [("a", "y", 3)]
+    raw = write_raw(tmp_path / "raw", events, {"x": "c"})
+    bad = [review("a", "x", 9)[:-1] + ",}\n", "broken\n"]
+    flags = ["--min_events", 2, "--on_bad_line", "skip", "--amazon_dataset_path", raw]
+    for i, lines in enumerate((bad[:1], bad)):
+        with open(raw / "reviews_B.json", "a") as file:
+            file.write("".join(lines))
+        found = run(tmp_path / f"{i}", *flags)
+        assert len(found["train"]) == 4
+        count = json.loads((tmp_path / f"{i}/metadata.json").read_text())["bad_lines"]
+        assert count == (1, 3)[i]
+
+
+def test_features_of_one_name(tmp_path):
+    """A feature of users and one of items, and one with a name of NVIDIA's: converted, too."""
+    log = tmp_path / "log.csv"
+    log.write_text("user_id,item_id,time,country,uid\n1,1,1,x,5\n1,2,2,x,6\n1,3,3,x,5\n")
+    flags = ["--input_format", "csv", "--interactions", log, "--min_events", 2]
+    run(tmp_path / "out", *flags, "--user_features", "country", "--item_features", "country,uid")
+    names, sizes = cardinalities(tmp_path / "out")
+    assert names == ["user_id", "country", "item_id_trgt", "country_trgt", "uid_trgt"]
+    assert sizes == [2, 2, 4, 2, 3]
+    layout = read_layout(
+        tmp_path / "out/train/part.0.parquet", tmp_path / "out/metadata.json", 2, 3, 100
+    )
+    assert layout.user == {"user_id": 2, "country": 2}
 
 
 def test_splits_without_rows(tmp_path):

@@ -1,5 +1,7 @@
 """Rows and negatives, by hand and by counting."""
 
+import tracemalloc
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from preproc.amazon_books.engine import NumberedLog
 from preproc.amazon_books.negatives import draw, row_keys
 from preproc.amazon_books.parquet_rows import Columns, block_rows, write_split
-from preproc.amazon_books.samples import Split, splits
+from preproc.amazon_books.samples import BYTES_PER_USER, Split, splits
 from tests.preproc.amazon_reference import negative, random_64
 
 
@@ -107,6 +109,21 @@ def test_a_file_that_cannot_be_written_ends_it(tmp_path):
         write_split(Split("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
 
 
+def test_memory_of_splits(tmp_path):
+    """The number that --memory_limit is compared with is not less than what users take."""
+    log = log_of(tmp_path, np.ones((100_000, 4), np.int32), num_items=2)
+    tracemalloc.start()
+    try:
+        for split in splits(log, with_validation=True, max_history=2, seed=0):
+            split.rows(0, 2)
+            del split
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The numbers of events were there before.
+    assert 0.6 < (peak + log.num_events.nbytes) / (log.num_users * BYTES_PER_USER) < 1.02
+
+
 def test_one_item(tmp_path):
     with pytest.raises(ValueError, match="one item occurs in all events"):
         Split("test", log_of(tmp_path, [[1, 1, 1]], num_items=1), False, 3, 0)
@@ -115,6 +132,11 @@ def test_one_item(tmp_path):
 def test_columns_of_one_name():
     with pytest.raises(ValueError, match="two columns .* called user_id; rename a feature"):
         Columns(("user_id", "user_id"), ("item_id",), ("uid", "user_id", "item"))
+
+
+def test_titles_of_one_name():
+    columns = Columns(("user_id", "item"), ("item_id", "cat"), ("uid", "item", "item", "cat"))
+    assert columns.titles == ("user_id", "item", "item_id_trgt", "cat_trgt")
 
 
 def test_rows_at_a_time():

@@ -88,10 +88,14 @@ def test_features_from_the_log(tmp_path):
     (last, _) = reference.rows_of(tmp_path / "out")["test"]
     assert last[:4] == (1, 1, 4, 2)
     csv_file(log, [*rows, (1, 2, 9, "z")])
-    with pytest.raises(ValueError, match="item 2 has two values of cat: 'a' and 'z'; a feature"):
+    with pytest.raises(
+        ValueError, match="item 2 has two values of cat in .*log.csv: 'a' and 'z'; .* of an item"
+    ):
         prepare(options(tmp_path, *flags, "--output_path", tmp_path / "other"))
     csv_file(log, [*rows, (1, 2, 9, "")])
-    with pytest.raises(ValueError, match="item 2 has two values of cat: none and 'a'; a feature"):
+    with pytest.raises(
+        ValueError, match="item 2 has two values of cat in .*: none and 'a'; a feat"
+    ):
         prepare(options(tmp_path, *flags, "--output_path", tmp_path / "other"))
     assert not (tmp_path / "other").exists()
 
@@ -110,10 +114,11 @@ def test_nobody_has_enough_events(tmp_path):
     [
         (["1", "-20", "0"], [1, -20, 0]),
         (["1", "007", "0"], ["1", "007", "0"]),
-        (["1", "1234567890123456789"], ["1", "1234567890123456789"]),
+        (["1", str(2**63 - 1), str(-(2**63))], [1, 2**63 - 1, -(2**63)]),
+        (["1", str(2**63)], ["1", str(2**63)]),
         (["1", "-0"], ["1", "-0"]),
     ],
-    ids=["integers", "leading zeros", "too long", "minus zero"],
+    ids=["integers", "leading zeros", "64 bits", "more than that", "minus zero"],
 )
 def test_integers_or_text(tmp_path, texts, values):
     rows = [("user_id", "item_id", "time"), *((text, "x", 1) for text in texts)]
@@ -144,11 +149,13 @@ def ns(*moment):
     ("times", "dtype", "expected"),
     [
         (["5", "-7", "007"], pa.int64(), [5, -7, 7]),
+        (["1406073600000000001", "-9"], pa.int64(), [1406073600000000001, -9]),
         (["5", "2.5", "1e3"], pa.float64(), [5, 2.5, 1000]),
+        ([str(2**53 - 1), "2.5"], pa.float64(), [2**53 - 1, 2.5]),
         (["2014-07-23", "1969-12-31 23:59:59"], pa.int64(), [ns(2014, 7, 23), -(10**9)]),
         (["2014-07-23T12:30:00Z"], pa.int64(), [ns(2014, 7, 23, 12, 30)]),
     ],
-    ids=["integers", "decimals", "timestamps", "with a zone"],
+    ids=["integers", "nanoseconds", "decimals", "exact", "timestamps", "with a zone"],
 )
 def test_times(tmp_path, times, dtype, expected):
     rows = [("user_id", "item_id", "time"), *((1, 2, time) for time in times)]
@@ -207,14 +214,30 @@ def test_bad_rows(tmp_path, text, num_good, message):
         (HEADER + "1,2,3,x\n1,2,soon,x\n", "row 2 .*: time is 'soon'; a time is a number or a"),
         (HEADER + "1,2,0x1F,x\n", "row 1 .*: time is '0x1F'"),
         (HEADER + "1,2,nan,x\n", "row 1 .*: time is 'nan'"),
+        (HEADER + "1,2,9999-12-31,x\n", "is '9999-12-31'; .* of the years 1678 to 2261"),
+        (HEADER + f"1,2,3,x\n1,2,{2**63},x\n", f"row 2 .* is {2**63}. Whole numbers must be of 64"),
+        (HEADER + f"1,2,.5,x\n1,2,-{2**53},x\n", f"row 2 .* is -{2**53}. .* of 53 where other"),
         (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "time holds times of different kinds"),
         ("user_id,item_id,date\n1,2,3\n", "has no column time; there are user_id, item_id, date"),
         ("user_id,item_id,time,time\n1,2,3,4\n", "has 2 columns time; there are"),
         ("", "has no column user_id; there are none. Say with --user_column"),
-        (HEADER.encode() + b"\xff,2,3,x\n", "cannot be read as csv: .*invalid UTF8"),
+        (HEADER.encode() + b"\xff,2,3,x\n", "read as csv: .*invalid UTF8.*does not help here"),
         (gzip.compress(HEADER.encode())[:-9], "the gzip data is cut off or damaged"),
     ],
-    ids=["word", "hex", "nan", "mixed", "missing", "double", "empty", "not UTF-8", "gzip"],
+    ids=[
+        "word",
+        "hex",
+        "nan",
+        "year",
+        "65 bits",
+        "54 bits",
+        "mixed",
+        "missing",
+        "double",
+        "empty",
+        "not UTF-8",
+        "gzip",
+    ],
 )
 def test_bad_files(tmp_path, text, message):
     log = tmp_path / "log.csv"
@@ -234,6 +257,40 @@ def test_times_of_two_kinds_in_two_files(tmp_path):
     logs[1].write_text(HEADER + "1,2,5.5,x\n")
     _, _, (events,) = staged(tmp_path, "--interactions", *logs)
     assert events["time"].to_pylist() == [5.0, 5.5]
+    logs[0].write_text(HEADER + f"1,2,3,x\n1,2,{2**53},x\n")
+    with pytest.raises(ValueError, match="1.csv, row 2 .*: time is 9007199254740992. Whole"):
+        staged(tmp_path, "--interactions", *logs)
+
+
+def test_large_times_beside_fractions_in_parquet(tmp_path):
+    logs = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    for log, time in zip(logs, (1 << 60, 0.5), strict=True):
+        pq.write_table(pa.table({"user_id": [1], "item_id": [1], "time": [time]}), log)
+    with pytest.raises(ValueError, match=f"1.parquet, row 1 .*: time is {1 << 60}. Whole numbers"):
+        staged(tmp_path, "--interactions", *logs, input_format="parquet")
+
+
+def test_rows_are_counted_with_those_that_were_skipped(tmp_path, monkeypatch):
+    """Rows 2 and 8 have too few fields; each block holds about three rows."""
+    monkeypatch.setattr("preproc.amazon_books.tables._BLOCK_BYTES", 30)
+    log = tmp_path / "log.csv"
+    rows = ["1,2,3,x\n"] * 10
+    rows[1] = rows[7] = "1,2,3\n"
+    for row, count in ((3, 3), (7, 7), (9, 9)):
+        log.write_text(HEADER + "".join([*rows[: row - 1], "1,2,soon,x\n", *rows[row:]]))
+        with pytest.raises(ValueError, match=f"row {count} .*: time is 'soon'"):
+            staged(tmp_path, "--interactions", log, "--on_bad_line", "skip")
+    log.write_text(HEADER + "".join(rows))
+    _, bad, (events,) = staged(tmp_path, "--interactions", log, "--on_bad_line", "skip")
+    assert (bad, len(events)) == (2, 8)
+
+
+def test_integers_with_a_block_of_empty_values(tmp_path, monkeypatch):
+    monkeypatch.setattr("preproc.amazon_books.tables._BLOCK_BYTES", 30)
+    log = tmp_path / "log.csv"
+    log.write_text(HEADER + "1,2,3,\n" * 20 + "1,3,3,10\n" + "1,4,3,9\n")
+    _, _, tables = staged(tmp_path, "--interactions", log, "--item_features", "cat")
+    assert column(tables[0], "item_0") == (pa.int64(), [None] * 20 + [10, 9])
 
 
 @pytest.mark.parametrize(

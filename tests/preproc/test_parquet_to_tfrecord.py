@@ -22,8 +22,10 @@ FIRST = [1, 7, 299, 4, [1, 2, 3], [1, 2, 3], [298, 200, 129], [4, 3, 2]]
 SECOND = [0, 49, 5, 1, [], [], [], []]
 
 
-def write_parquet(folder, splits: dict, *, sizes=SIZES, types=None, names=NAMES, per_file=2):
-    """Rows of each split, `per_file` to a file, and the cardinalities."""
+def write_parquet(
+    folder, splits: dict, *, sizes=SIZES, types=None, names=NAMES, per_file=2, **metadata
+):
+    """Rows of each split, `per_file` to a file, and the cardinalities beside `metadata`."""
     types = types or {}
     for split, rows in splits.items():
         (folder / split).mkdir(parents=True)
@@ -36,13 +38,15 @@ def write_parquet(folder, splits: dict, *, sizes=SIZES, types=None, names=NAMES,
             table = pa.Table.from_arrays(arrays, names)
             pq.write_table(table, folder / split / f"part.{number}.parquet")
     entries = [{"name": name, "value": value} for name, value in sizes.items()]
-    (folder / "metadata.json").write_text(json.dumps({"cardinalities": entries, "seed": 1}))
+    (folder / "metadata.json").write_text(json.dumps({"cardinalities": entries, **metadata}))
     return folder
 
 
-def convert(source, target, *flags) -> int:
+def convert(source, target, *flags, max_seq_len=4) -> int:
+    """The exit status; `max_seq_len` None does not give the flag."""
     paths = ["--amazon_dataset_path", str(source), "--tfrecord_output_dir", str(target)]
-    return parquet_to_tfrecord.main([*paths, "--max_seq_len", "4", *flags])
+    length = [] if max_seq_len is None else ["--max_seq_len", str(max_seq_len)]
+    return parquet_to_tfrecord.main([*paths, *length, *flags])
 
 
 def read_by_tensorflow(folder, files, length=4) -> list[list]:
@@ -100,7 +104,7 @@ def test_a_validation_split_and_other_names_of_folders(tmp_path):
     splits = {"a": [FIRST], "b": [SECOND], "c": [FIRST, SECOND, FIRST]}
     source = write_parquet(tmp_path / "in", splits)
     (source / "metadata.json").rename(source / "sizes.json")
-    flags = ["--train_dir", "a", "--test_dir", "b", "--validation_dir", "c"]
+    flags = ["--train_split_dir", "a", "--test_split_dir", "b", "--validation_dir", "c"]
     flags += ["--metadata_file", "sizes.json", "--prebatch_test_size", "2"]
     assert convert(source, tmp_path / "out", *flags) == 0
     spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
@@ -112,14 +116,31 @@ def test_a_validation_split_and_other_names_of_folders(tmp_path):
     assert read_by_tensorflow(tmp_path / "out", files[:1]) == rows[:2]
 
 
+@pytest.mark.parametrize(
+    ("max_history", "max_seq_len", "length"), [(5, None, 5), (5, 3, 3), (None, None, 100)]
+)
+def test_the_length_of_histories(tmp_path, max_history, max_seq_len, length):
+    """That of the preparation, which metadata.json says; a padded row stays as it is."""
+    row = changed(4, [0, 0, 7, 8, 9])
+    row[5:] = [[0, 0, 1, 2, 3], [0, 0, 4, 5, 6], [0, 0, 1, 1, 1]]
+    metadata = {} if max_history is None else {"max_history": max_history}
+    rows = [row, row]
+    source = write_parquet(tmp_path / "in", {"train": rows, "test": rows}, **metadata)
+    assert convert(source, tmp_path / "out", max_seq_len=max_seq_len) == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert spec.feature_spec["item_id_pos"]["dimensions"] == [length]
+    found = read_by_tensorflow(tmp_path / "out", ["test.tfrecord"], length)
+    assert found == [padded(row, length)] * 2
+
+
 def test_other_numbers_of_features(tmp_path):
+    """The items' features are those that are left of the cardinalities."""
     names = ["y", "item", "item_pos", "item_neg"]
     rows = [[1, 3, [2, 4], [9, 1]], [0, 2, [1], [5]]]
     source = write_parquet(
         tmp_path / "in", {"train": rows, "test": rows}, sizes={"item": 10}, names=names
     )
-    flags = ["--number_of_user_features", "0", "--number_of_item_features", "1"]
-    assert convert(source, tmp_path / "out", *flags) == 0
+    assert convert(source, tmp_path / "out", "--number_of_user_features", "0") == 0
     spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
     assert spec.channel_spec["user_features"] == () and spec.channel_spec["label"] == ("y",)
     assert spec.cardinalities("negative_history") == [10]
@@ -204,6 +225,17 @@ def changed(index: int, value, row=FIRST) -> list:
             "row 1 (counted from 0): the history 'item_id_pos' has 3 items and '",
         ),
         (FIRST, {"cat_id_neg": pa.list_(pa.float32())}, "column 'cat_id_neg' is list<"),
+        # The 0 is in the part of the list that --max_seq_len 4 leaves out.
+        (
+            changed(6, [0, 5, 0, 1, 2, 3, 4]),
+            {},
+            "column 'item_id_neg': row 1 (counted from 0): a 0 behind an id; zeros are padding",
+        ),
+        (
+            changed(5, [0, 2, 3]),
+            {},
+            "row 1 (counted from 0): only one of the histories 'item_id_pos' and 'cat_id_pos' has ",
+        ),
     ],
 )
 def test_bad_values(tmp_path, capsys, row, types, message):
@@ -232,6 +264,14 @@ def source(tmp_path):
             ["--number_of_user_features", "4", "--number_of_item_features", "1"],
             "cardinalities of 3",
         ),
+        (
+            ["--number_of_user_features", "2"],
+            "; --number_of_user_features 2 and the 3 cardinalities of ",
+        ),
+        (
+            ["--number_of_user_features", "3"],
+            "of 3 features (uid, item, cat); --number_of_user_features 3 leaves none for the items",
+        ),
         (["--prebatch_train_size", "-1"], "--prebatch_train_size must be 0 or more, found -1"),
         (["--prebatch_test_size", "-2"], "--prebatch_test_size must be 0 or more, found -2"),
         (["--number_of_user_features", "-1"], "--number_of_user_features must be 0 or more, found"),
@@ -241,6 +281,7 @@ def source(tmp_path):
         ),
         (["--max_seq_len", "0"], "--max_seq_len must be 1 or more, found 0"),
         (["--train_dir", "gone"], "gone is no folder; it must hold the rows of a split as part.0"),
+        (["--validation_dir", "gone"], "gone is no folder; it must hold the rows of a split as p"),
         (["--metadata_file", "gone.json"], "gone.json"),
     ],
 )
@@ -306,6 +347,10 @@ def metadata(text):
         (metadata('{"cardinalities": [{"name": "a", "value": 0}]}'), "is not what it should be"),
         (
             metadata('{"cardinalities": [{"name": "a", "value": 1}, {"name": "a", "value": 1}]}'),
+            "is not what it should be",
+        ),
+        (
+            metadata('{"cardinalities": [{"name": "a", "value": 1}], "max_history": 0}'),
             "is not what it should be",
         ),
     ],

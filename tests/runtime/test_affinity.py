@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from runtime import affinity
 from runtime.affinity import Core, bind, choose, gpu_sockets, sockets_of_ranks, topology
 from runtime.distributed import World
 
@@ -53,7 +54,7 @@ def test_sockets_of_processes():
     assert sockets_of_ranks(BOX, [], 1) is None  # without GPUs one process uses both
 
 
-def test_what_linux_says(tmp_path):
+def test_what_linux_says(tmp_path, monkeypatch):
     for number, socket, core in ((0, 0, 3), (5, 1, 2)):
         folder = tmp_path / f"cpu{number}" / "topology"
         folder.mkdir(parents=True)
@@ -61,6 +62,8 @@ def test_what_linux_says(tmp_path):
         (folder / "core_id").write_text(f"{core}\n")
     assert topology([0, 5], tmp_path) == [Core(0, 0, 3), Core(5, 1, 2)]
     assert topology([7], tmp_path) == [Core(7, 0, 7)]
+    (tmp_path / "cpu5/topology/die_id").write_text("1\n")
+    assert topology([5], tmp_path) == [Core(5, 1, 65536 + 2)]
     driver, buses = tmp_path / "gpus", tmp_path / "devices"
     assert gpu_sockets(driver, buses) == []
     for name, node in (("0000:65:00.0", "1"), ("0000:1A:00.0", "-1")):
@@ -68,6 +71,9 @@ def test_what_linux_says(tmp_path):
         (buses / name.lower()).mkdir(parents=True)
         (buses / name.lower() / "numa_node").write_text(node)
     assert gpu_sockets(driver, buses) == [0, 1]
+    for visible, sockets in (("1", [1]), ("1,0", [1, 0]), ("GPU-a", [0, 1]), ("2", [0, 1])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert gpu_sockets(driver, buses) == sockets
 
 
 def test_a_process_and_its_threads_are_bound():
@@ -81,6 +87,16 @@ def test_a_process_and_its_threads_are_bound():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first = topology(sorted(os.sched_getaffinity(0)))
     assert done.stdout.strip() == str(tuple(choose("socket_single", first, 0, [first[0].socket])))
+
+
+def test_who_cannot_have_cores_of_their_own_is_told(monkeypatch):
+    monkeypatch.setattr(affinity, "topology", lambda numbers: BOX)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: None)
+    mode = "socket_single_unique"
+    assert "may use all sockets" in bind(mode, World(), cpu=True)
+    many = World(size=1, local_size=9)
+    assert "9 processes share 16 cores" in bind(mode, many, cpu=True)
+    assert bind(mode, World(size=1, local_size=8), cpu=True) is None
 
 
 def test_processes_that_were_bound_already_stay_as_they_are(monkeypatch):

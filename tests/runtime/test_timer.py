@@ -160,3 +160,18 @@ def test_an_epochs_own_statistics():
     second = timer.end_epoch()
     assert second["epoch_s"] == 2 and second["latency_p99"] == pytest.approx(2000)
     assert timer.end_epoch() == {"epoch_s": 0}
+
+
+def test_a_wait_for_the_device_is_shared_by_the_steps_of_a_lap():
+    """A host that runs ahead: steps of 1 ms to start, 1 s to wait for ten of them."""
+    now = 0.0
+    timer = StepTimer(warmup_steps=0, clock=lambda: now, epochs=True)
+    for _ in range(5):
+        for _ in range(10):
+            now += 0.001
+            timer.step(100)
+        now += 1
+        timer.lap()
+    epoch = timer.end_epoch()
+    assert epoch["throughput"] == pytest.approx(100 * 50 / 5.05) == timer.mean_throughput()
+    assert epoch["latency_mean"] == pytest.approx(101) and epoch["epoch_s"] == pytest.approx(5.05)
