@@ -183,7 +183,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder with reviews_*.json and meta_*.json, plain or gzip",
     )
-    add("--output_path", required=True, metavar="DIR", help="new folder; appears when complete")
+    add(
+        "--output_path",
+        required=True,
+        metavar="DIR",
+        help="new folder; appears when complete. What a killed run leaves, the next one for the "
+        "same folder removes",
+    )
     add("--reviews", nargs="+", metavar="FILE", help="review files, instead of the folder's")
     add("--meta", nargs="+", metavar="FILE", help="metadata files, instead of the folder's")
     add(
@@ -218,7 +224,8 @@ def _parser() -> argparse.ArgumentParser:
         "--on_bad_line",
         choices=("error", "skip"),
         help="malformed lines and rows without a user, item or time: stop at the first (error, "
-        "the default), or leave them out and count them",
+        "the default), or leave them out and count them. Tables that are not UTF-8, and values "
+        "that are no time, are errors either way",
     )
     add(
         "--engine",

@@ -22,6 +22,10 @@ from preproc.amazon_books.line_files import MAX_LINE_BYTES
 _OUTSIDE_DUCKDB_BYTES = 192 << 20
 _FETCHED_ROWS = 1 << 20  # 4 MiB of item ids
 _ROW_GROUP_ROWS = 1 << 16
+# Where DuckDB may have taken what is no JSON: a comma behind the last element, any case of NaN and
+# Infinity. It also finds text that looks like these.
+_LENIENT = r",\s*[}\]]|[:,\[]\s*-?(?i:nan|inf|infinity)\s*[,}\]]"
+_FETCHED_LINES = 1 << 10
 
 
 class DuckDBEngine:
@@ -97,6 +101,7 @@ class DuckDBEngine:
                 {item} ->> '$' AS item, {time}::VARCHAR::BIGINT AS time
             FROM {_json_lines(source, {user: "JSON", item: "JSON", time: "JSON"})}
             """,
+            source,
             target,
         )
 
@@ -110,10 +115,11 @@ class DuckDBEngine:
                 nullif({categories} ->> '$[#-1][#-1]', '') AS item_0
             FROM {_json_lines(source, {item: "JSON", categories: "JSON"})}
             """,
+            source,
             target,
         )
 
-    def _stage(self, query: str, target: Path) -> bool:
+    def _stage(self, query: str, source: Path, target: Path) -> bool:
         try:
             self._connection.execute(
                 f"COPY ({query}) TO {_quoted(target)} "
@@ -121,6 +127,21 @@ class DuckDBEngine:
             )
         except (duckdb.InvalidInputException, duckdb.ConversionException):
             return False
+        return self._is_strict(source)
+
+    def _is_strict(self, source: Path) -> bool:
+        """Whether lines that DuckDB could read are JSON to stricter readers, too."""
+        suspects = self._connection.execute(
+            f"SELECT json::VARCHAR FROM read_ndjson_objects({_quoted_pattern(source)}, "
+            f"compression='none', maximum_object_size={MAX_LINE_BYTES}) "
+            f"WHERE regexp_matches(json::VARCHAR, {_quoted(_LENIENT)})"
+        )
+        while lines := suspects.fetchmany(_FETCHED_LINES):
+            for (line,) in lines:
+                try:
+                    review_lines.json_object(line, ())
+                except ValueError:
+                    return False
         return True
 
     # Numbers
@@ -153,8 +174,8 @@ class DuckDBEngine:
         return NumberedLog(
             events=events,
             num_events=num_events,
-            user_features=self._features("user", log.users, log.user_features),
-            item_features=self._features("item", log.items, log.item_features),
+            user_features=self._features("user", log.users, log.user_features, log.gaps_count),
+            item_features=self._features("item", log.items, log.item_features, log.gaps_count),
             num_items=int(num_items),
         )
 
@@ -170,7 +191,7 @@ class DuckDBEngine:
                 batch.column(0).to_numpy().tofile(file)
 
     def _features(
-        self, kind: str, tables: Sequence[Path], names: Sequence[str]
+        self, kind: str, tables: Sequence[Path], names: Sequence[str], gaps_count: bool
     ) -> tuple[np.ndarray, ...]:
         """The ids of a user's or item's features, as `NumberedLog` has them."""
         features = []
@@ -183,7 +204,7 @@ class DuckDBEngine:
                 FROM {kind}s LEFT JOIN {_parquet(tables)} USING ({kind}) GROUP BY id
                 """
             )
-            self._check_single(kind, name)
+            self._check_single(kind, name, gaps_count)
             ids = self._column(
                 "SELECT (dense_rank() OVER (ORDER BY least NULLS FIRST))::INTEGER FROM feature "
                 "ORDER BY id",
@@ -192,11 +213,11 @@ class DuckDBEngine:
             features.append(np.concatenate([np.zeros(1, np.int32), ids]))
         return tuple(features)
 
-    def _check_single(self, kind: str, name: str) -> None:
+    def _check_single(self, kind: str, name: str, gaps_count: bool) -> None:
         twofold = self._connection.sql(
-            """
+            f"""
             SELECT key, CASE WHEN known = num THEN least END, most FROM feature
-            WHERE least <> most OR (0 < known AND known < num) ORDER BY id LIMIT 1
+            WHERE least <> most OR ({gaps_count} AND 0 < known AND known < num) ORDER BY id LIMIT 1
             """
         ).fetchall()
         for key, *values in twofold:

@@ -5,6 +5,7 @@ their files are the same for every engine (`review_lines.py`, `metadata_lines.py
 `negatives.py`, `parquet_rows.py`); an engine counts, numbers, joins and sorts.
 """
 
+import functools
 import importlib.util
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,13 +30,17 @@ class StagedLog:
     users: files with the columns user, user_0, user_1, ... (as many as the log has user features;
         null where unknown). Any users, some of them perhaps repeatedly, in any order.
     items: likewise item, item_0, item_1, ...
+    user_features, item_features: what messages call user_0, user_1, ... and item_0, item_1, ...
+    gaps_count: whether a null says that there is no value, and so contradicts a row that has one.
+        If not, a row with a null says nothing; there is one feature at most then.
     """
 
     events: tuple[Path, ...]
     users: tuple[Path, ...]
     items: tuple[Path, ...]
-    user_features: tuple[str, ...]  # the names that people know of user_0, user_1, ...
+    user_features: tuple[str, ...]
     item_features: tuple[str, ...]
+    gaps_count: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,11 @@ class NumberedLog:
     def num_users(self) -> int:
         return len(self.num_events)
 
+    @functools.cached_property
+    def user_starts(self) -> np.ndarray:
+        """Where each user's events begin, and where the last one's end, int64 [num_users + 1]."""
+        return running_total(self.num_events)
+
     @property
     def cardinalities(self) -> tuple[int, ...]:
         """The largest id + 1 of users, their features, items, their features."""
@@ -70,6 +80,13 @@ class NumberedLog:
             self.num_items + 1,
             *(int(ids.max()) + 1 for ids in self.item_features),
         )
+
+
+def running_total(counts: np.ndarray) -> np.ndarray:
+    """0, then the sums of the first, of the first two, and so on, int64 [n + 1]."""
+    totals = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=totals[1:])
+    return totals
 
 
 class Engine(Protocol):
@@ -103,9 +120,10 @@ class Engine(Protocol):
 
 
 def default_engine() -> str:
-    """NVTabular where it has a GPU to work with, else DuckDB."""
-    has_gpu = _GPU.exists() and importlib.util.find_spec("cudf") is not None
-    return "nvtabular" if has_gpu else "duckdb"
+    """NVTabular where it is installed and has a GPU to work with, else DuckDB."""
+    modules = ("nvtabular", "cudf")
+    is_there = _GPU.exists() and all(map(importlib.util.find_spec, modules))
+    return "nvtabular" if is_there else "duckdb"
 
 
 def open_engine(options: "Options", scratch: Path) -> Engine:
@@ -132,10 +150,11 @@ def no_user_left(min_events: int, most: int) -> ValueError:
 def two_values(kind: str, key, feature: str, values: tuple) -> ValueError:
     """What `number` raises where a feature is not one.
 
-    kind: "user" or "item"; key: its raw value.
+    kind: "user" or "item"; key: its raw value; feature: what messages call it.
     """
+    one = {"user": "a user", "item": "an item"}[kind]
     shown = " and ".join("none" if value is None else repr(value) for value in values)
     return ValueError(
-        f"{kind} {key!r} has two values of {feature}: {shown}; a feature of a {kind} is the same "
+        f"{kind} {key!r} has two values of {feature}: {shown}; a feature of {one} is the same "
         f"wherever the {kind} occurs, so keep one of them"
     )

@@ -39,11 +39,22 @@ class Piece:
 
 
 def find_files(folder: Path, start: str) -> tuple[Path, ...]:
-    """The files <start>*.json and <start>*.json.gz of a folder, by name."""
+    """The files <start>*.json and <start>*.json.gz of a folder, by name.
+
+    Raises:
+        ValueError: there is no such folder, or it holds a file both plain and as gzip.
+    """
     if not folder.is_dir():
         raise ValueError(f"--amazon_dataset_path {folder} is no folder")
     found = [*folder.glob(f"{start}*.json"), *folder.glob(f"{start}*.json.gz")]
-    return tuple(sorted(path for path in found if path.is_file()))
+    files = sorted(path for path in found if path.is_file())
+    for path in files:
+        if (packed := path.with_name(path.name + ".gz")) in files:
+            raise ValueError(
+                f"{folder} holds {path.name} and {packed.name}, whose lines would count twice; "
+                "remove one of them, or name the files to read with --reviews and --meta"
+            )
+    return tuple(files)
 
 
 @contextlib.contextmanager

@@ -124,8 +124,8 @@ class NVTabularEngine:
             numbered = NumberedLog(
                 events=folder / "events.int32",
                 num_events=users["count"].to_numpy(),
-                user_features=self._features("user", users, log.users, log.user_features, work),
-                item_features=self._features("item", items, log.items, log.item_features, work),
+                user_features=self._features("user", users, log, work),
+                item_features=self._features("item", items, log, work),
                 num_items=len(items),
             )
             self._write_events(events, ["user", "time"] + item_ids, numbered, work)
@@ -172,7 +172,7 @@ class NVTabularEngine:
         import dask
         from merlin.core.dispatch import to_arrow
 
-        starts = np.cumsum(log.num_events) - log.num_events
+        starts = log.user_starts
         target = np.memmap(log.events, np.int32, "w+", shape=int(log.num_events.sum()))
 
         def write(users) -> None:
@@ -201,22 +201,25 @@ class NVTabularEngine:
         target.flush()
 
     def _features(
-        self, kind: str, known: pa.Table, paths: Sequence[Path], names: Sequence[str], work: Path
+        self, kind: str, known: pa.Table, log: StagedLog, work: Path
     ) -> tuple[np.ndarray, ...]:
         """The ids of each feature of the known users or items, [known + 1].
 
         Args:
             kind: "user" or "item".
             known: their raw values, in the order of their ids.
-            paths, names: of the tables of features, and of the features in messages.
+            log: with the tables of features.
         """
+        is_user = kind == "user"
+        names = log.user_features if is_user else log.item_features
         if not names:
             return ()
         from merlin.core.dispatch import get_lib, to_arrow
 
         ops = self._nvtabular.ops
         columns = [f"{kind}_{i}" for i in range(len(names))]
-        table, types = _feature_texts(paths, kind, columns)
+        paths = log.users if is_user else log.items
+        table, types = _feature_texts(paths, kind, columns, log.gaps_count)
         rows, ids = work / f"{kind}_rows.parquet", work / f"{kind}_ids.parquet"
         pq.write_table(table, rows)
         numbers = np.arange(1, len(known) + 1)
@@ -280,7 +283,7 @@ def _vocabulary(column: str, counted: pa.Table, folder: Path) -> dict[str, str]:
 
 
 def _feature_texts(
-    paths: Sequence[Path], key: str, columns: Sequence[str]
+    paths: Sequence[Path], key: str, columns: Sequence[str], gaps_count: bool
 ) -> tuple[pa.Table, list[pa.DataType]]:
     """Tables of features with the values as text, and their types.
 
@@ -288,6 +291,8 @@ def _feature_texts(
     any other has _PRESENT in front.
     """
     table = pa.concat_tables([pq.read_table(path, columns=[key, *columns]) for path in paths])
+    if not gaps_count:
+        table = table.drop_null()
     types = [table.schema.field(column).type for column in columns]
     for column in columns:
         text = pc.binary_join_element_wise(_PRESENT, table[column].cast(pa.string()), "")

@@ -29,7 +29,9 @@ class Columns:
     """What the features are called: in the data set, and in `metadata.json`.
 
     user, item: the id first. The columns of items are <name>_trgt, <name>_pos and <name>_neg.
-    titles: those of users, then those of items, in `metadata.json`.
+    titles: those of users, then those of items, in `metadata.json`. If two of these are the same
+        (a feature of users and one of items, or one called uid), all are what the columns of users
+        and target items are called, which differ.
 
     Raises:
         ValueError: two columns would have one name.
@@ -47,10 +49,17 @@ class Columns:
                     f"two columns of the data set would be called {name}; rename a feature of "
                     "--user_features or --item_features in its file"
                 )
+        if len(set(self.titles)) < len(self.titles):
+            object.__setattr__(self, "titles", (*self.user, *self.target))
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        """The columns of the target item."""
+        return tuple(f"{name}_trgt" for name in self.item)
 
     def schema(self) -> pa.Schema:
         history = pa.list_(pa.field("element", pa.int64(), nullable=False))
-        scalars = [LABEL, *self.user, *(f"{name}_trgt" for name in self.item)]
+        scalars = [LABEL, *self.user, *self.target]
         lists = [f"{name}_{kind}" for kind in ("pos", "neg") for name in self.item]
         return pa.schema(
             [pa.field(name, pa.int64(), nullable=False) for name in scalars]

@@ -1,11 +1,16 @@
 """The preparation in titled stages: raw files, staged events, ids, rows."""
 
+import contextlib
+import fcntl
+import json
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TextIO
 
 import pyarrow.parquet as pq
 
@@ -21,7 +26,7 @@ from preproc.amazon_books.parquet_rows import (
     write_metadata,
     write_split,
 )
-from preproc.amazon_books.samples import splits
+from preproc.amazon_books.samples import BYTES_PER_USER, splits
 from preproc.amazon_books.tables import stage_tables
 
 # What the process needs beside the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
@@ -43,9 +48,8 @@ def prepare(options: Options) -> dict[str, int]:
     say = _Reporter()
     with (
         appears_whole(options.output_path) as folder,
-        tempfile.TemporaryDirectory(prefix="scratch.", dir=options.temp_dir or folder) as name,
+        _scratch_folder(options, folder) as scratch,
     ):
-        scratch = Path(name)
         with open_engine(options, scratch) as engine, engine.explained_errors():
             log, bad = _stage(options, engine, scratch)
             say(f"staged {_num_rows(log.events):,} events; left out {bad:,} bad lines or rows")
@@ -78,6 +82,52 @@ class _Reporter:
         self._last = now
 
 
+@contextlib.contextmanager
+def _scratch_folder(options: Options, folder: Path) -> Iterator[Path]:
+    """A folder for what is needed on the way, in `--temp_dir` or else in `folder`.
+
+    A file `.<output>.preparing` beside the output, gone when the context ends, keeps other runs for
+    the same output away and says which folders there are. If a run was killed, the next one finds
+    the file and removes these folders first.
+
+    Args:
+        folder: what becomes the output.
+
+    Raises:
+        ValueError: another run prepares the same output.
+    """
+    output = options.output_path.resolve()
+    path = output.with_name(f".{output.name}.preparing")
+    with open(path, "a+") as record:
+        try:
+            fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another run is preparing {output} (it holds {path}); let it end"
+            ) from None
+        try:
+            _remove_what_is_left(record)
+            with tempfile.TemporaryDirectory(
+                prefix=f"{output.name}.scratch.", dir=options.temp_dir or folder
+            ) as scratch:
+                json.dump([str(folder.resolve()), str(Path(scratch).resolve())], record)
+                record.flush()
+                yield Path(scratch)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _remove_what_is_left(record: TextIO) -> None:
+    """Removes the folders that the record of a killed run names, and empties it."""
+    record.seek(0)
+    text = record.read()
+    for left in map(Path, json.loads(text) if text else ()):
+        if left.exists():
+            shutil.rmtree(left)
+            print(f"removed {left}, which a killed run left", file=sys.stderr, flush=True)
+    record.truncate(0)
+
+
 def _columns(options: Options) -> Columns:
     """The names in NVIDIA's data set, and those of one's own features."""
     if options.input_format == AMAZON:
@@ -96,7 +146,7 @@ def _stage(options: Options, engine: Engine, scratch: Path) -> tuple[StagedLog, 
     """The log as Parquet files, and how many bad lines or rows it is without."""
     if options.input_format != AMAZON:
         return stage_tables(options, scratch)
-    reviews = options.reviews or find_files(options.amazon_dataset_path, "reviews_")
+    reviews = options.reviews or _found(options, "reviews_")
     if not reviews:
         raise ValueError(
             f"--amazon_dataset_path {options.amazon_dataset_path} holds no reviews_*.json or "
@@ -104,7 +154,7 @@ def _stage(options: Options, engine: Engine, scratch: Path) -> tuple[StagedLog, 
         )
     meta = options.meta
     if not meta and not options.no_metadata:
-        meta = find_files(options.amazon_dataset_path, "meta_")
+        meta = _found(options, "meta_")
         if not meta:
             raise ValueError(
                 f"--amazon_dataset_path {options.amazon_dataset_path} holds no meta_*.json or "
@@ -120,8 +170,18 @@ def _stage(options: Options, engine: Engine, scratch: Path) -> tuple[StagedLog, 
     if not items:
         items = (scratch / "none.parquet",)
         pq.write_table(metadata_lines.SCHEMA.empty_table(), items[0])
-    log = StagedLog(events, (), items, user_features=(), item_features=("category",))
+    feature = f"category in {', '.join(map(str, meta))}"
+    log = StagedLog(events, (), items, user_features=(), item_features=(feature,), gaps_count=False)
     return log, bad_reviews + bad_items
+
+
+def _found(options: Options, start: str) -> tuple[Path, ...]:
+    """The files of the folder, and says which they are: reviews of two categories, or all reviews
+    and their 5-core, are all read where they lie side by side."""
+    files = find_files(options.amazon_dataset_path, start)
+    names = ", ".join(path.name for path in files) or "none"
+    print(f"{start}*.json of {options.amazon_dataset_path}: {names}", file=sys.stderr, flush=True)
+    return files
 
 
 def _stage_files(
@@ -161,7 +221,7 @@ def _write_rows(
     options: Options, log: NumberedLog, folder: Path, columns: Columns, say: _Reporter
 ) -> dict[str, int]:
     """Writes all splits; returns their numbers of rows."""
-    held = log.num_events.nbytes * 4 + sum(
+    held = log.num_users * BYTES_PER_USER + sum(
         ids.nbytes for ids in (*log.user_features, *log.item_features)
     )
     memory = options.memory_limit_bytes - _BASE_BYTES - held
@@ -180,6 +240,7 @@ def _write_rows(
         )
         rows[split.name] = split.num_rows
         say(f"{split.name}: {split.num_rows:,} rows")
+        del split  # before the next one is made
     return rows
 
 

@@ -1,7 +1,8 @@
 """What a review line is: a JSON object with reviewerID, asin and unixReviewTime.
 
 The first two are strings with something in them, the third is an integer of 64 bits. What else
-there is does not matter; an engine's own reader may even overlook there what is no strict JSON.
+there is does not matter, but must be JSON as well: no comma behind a last element; of what is no
+number, NaN, Infinity and -Infinity alone.
 """
 
 import json

@@ -7,13 +7,18 @@ in front. A user's last event is for the test, the one before it for validation 
 others are for training. Rows are in the order of users, events, label 1 before label 0.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from dataloading.feature_spec import TEST, TRAIN, VALIDATION
-from preproc.amazon_books.engine import NumberedLog
+from preproc.amazon_books.engine import NumberedLog, running_total
 from preproc.amazon_books.negatives import draw, row_keys
+
+# What a split takes of memory for each user, with the log's numbers of events: these, where users'
+# events and rows begin, and what is needed to find out the last.
+BYTES_PER_USER = 6 * 8
 
 
 @dataclass(frozen=True)
@@ -55,13 +60,13 @@ class Split:
             )
         self.name = name
         self._log = log
+        self._with_validation = with_validation
         self._max_history = max_history
         self._seed = seed
-        first, stop = _events(name, log.num_events, with_validation)
-        self._user_starts = np.concatenate([[0], np.cumsum(log.num_events)])  # [num_users + 1]
-        self._first_events = first
         self._items = np.memmap(log.events, np.int32, "r")
-        self._pair_starts = np.concatenate([[0], np.cumsum(np.maximum(stop - first, 0))])
+        first, stop = _events(name, log.num_events, with_validation)
+        num_pairs = stop - first
+        self._pair_starts = running_total(np.maximum(num_pairs, 0, out=num_pairs))
 
     @property
     def num_rows(self) -> int:
@@ -71,8 +76,9 @@ class Split:
         """Rows [start, stop), both even and not beyond num_rows; vectorised, no loop over rows."""
         pairs = np.arange(start // 2, stop // 2)
         users = np.searchsorted(self._pair_starts, pairs, side="right") - 1  # from 0
-        events = self._first_events[users] + pairs - self._pair_starts[users]
-        places = self._user_starts[users] + events
+        first, _ = _events(self.name, self._log.num_events[users], self._with_validation)
+        events = first + pairs - self._pair_starts[users]
+        places = self._log.user_starts[users] + events
         lengths = np.minimum(events, self._max_history)
         targets = self._items[places].astype(np.int64)
         history = self._histories(places, lengths)
@@ -127,20 +133,18 @@ class Split:
 def _events(
     name: str, num_events: np.ndarray, with_validation: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first of each user's events that are in the split, and the one behind the last of them,
-    which is no larger than the first where there is none, [num_users] each."""
+    """The first of users' events that are in the split, and the one behind the last of them, which
+    is no larger than the first where there is none; of the shape of `num_events`."""
     last = num_events - 1
     if name == TEST:
         return last, num_events
     if name == VALIDATION:
         return np.maximum(last - 1, 1), last
     assert name == TRAIN, name
-    return np.ones_like(last), last - with_validation
+    return np.broadcast_to(1, last.shape), last - with_validation
 
 
-def splits(
-    log: NumberedLog, with_validation: bool, max_history: int, seed: int
-) -> tuple[Split, ...]:
-    """All splits, the one to train on first."""
-    names = (TRAIN, VALIDATION, TEST) if with_validation else (TRAIN, TEST)
-    return tuple(Split(name, log, with_validation, max_history, seed) for name in names)
+def splits(log: NumberedLog, with_validation: bool, max_history: int, seed: int) -> Iterator[Split]:
+    """All splits, the one to train on first, each made when it is asked for."""
+    for name in (TRAIN, VALIDATION, TEST) if with_validation else (TRAIN, TEST):
+        yield Split(name, log, with_validation, max_history, seed)

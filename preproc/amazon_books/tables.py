@@ -1,10 +1,11 @@
 """Logs in tables of one's own, CSV or Parquet -> staged Parquet files.
 
 Users, items and features are integers or text. A column of CSV holds integers where all its values
-are written as one writes an integer (so 007 is text, and stays apart from 7), and so does a column
-of integers in Parquet; a column that has both kinds in different files is text. An empty value is
-a missing one. Times are numbers, or timestamps in ISO form, which are counted in nanoseconds; what
-is neither is no time in any row, and an error even where bad rows are skipped.
+are written as one writes an integer of 64 bits (so 007 is text, and stays apart from 7), and so
+does a column of integers in Parquet; a column that has both kinds in different files is text. An
+empty value is a missing one. Times are numbers, or timestamps in ISO form, which are counted in
+nanoseconds; what is neither is no time in any row, and an error even where bad rows are skipped.
+Whole numbers stay whole; only beside fractions they become float64, where that is exact.
 
 Each table is read twice: first for what its columns hold and whether all is well, then for good.
 """
@@ -26,7 +27,9 @@ from preproc.amazon_books.arguments import CSV, Options
 from preproc.amazon_books.engine import StagedLog
 from preproc.criteo.raw_lines import damaged_gzip, is_gzip
 
-_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+_INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
+_WHOLE_NUMBER = r"^-?[0-9]+$"
+_EXACT_FLOATS = 1 << 53  # below it, each whole number has a float64 of its own
 _BATCH_ROWS = 1 << 16
 _BLOCK_BYTES = 4 << 20
 _TIME_TYPES = (pa.int64(), pa.float64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
@@ -40,6 +43,8 @@ class _Table:
     columns: staged name -> name in the files. Of user, item and time, none may be missing.
     integers: the staged names of the columns that hold nothing but integers.
     times: int64, float64 or timestamps.
+    skipped: of the file that is being read, the rows without as many fields as the header, upwards;
+        these are not in its batches.
     """
 
     paths: tuple[Path, ...]
@@ -47,6 +52,13 @@ class _Table:
     integers: set[str] = field(default_factory=set)
     times: pa.DataType = _TIME_TYPES[0]
     bad_rows: int = 0
+    skipped: list[int] = field(default_factory=list)
+
+    def place(self, path: Path, row: int) -> str:
+        """Where something is, for messages. row: counted without those that were skipped."""
+        for number in self.skipped:
+            row += number <= row
+        return _place(path, row)
 
 
 def stage_tables(options: Options, folder: Path) -> tuple[StagedLog, int]:
@@ -62,7 +74,7 @@ def stage_tables(options: Options, folder: Path) -> tuple[StagedLog, int]:
         options.interactions,
         {"user": options.user_column, "item": options.item_column, "time": options.time_column},
     )
-    tables, features = {"log": log}, {}
+    tables, features, called = {"log": log}, {}, {}
     for kind, path, names in (
         ("user", options.users, options.user_features),
         ("item", options.items, options.item_features),
@@ -71,6 +83,8 @@ def stage_tables(options: Options, folder: Path) -> tuple[StagedLog, int]:
         if path is not None:
             tables[table] = _Table((path,), {kind: log.columns[kind]})
         tables[table].columns |= {f"{kind}_{i}": name for i, name in enumerate(names)}
+        files = ", ".join(map(str, tables[table].paths))
+        called[kind] = tuple(f"{name} in {files}" for name in names)
         features[kind] = (folder / f"{table}.parquet",) if names else ()
     for table in tables.values():
         _look_through(table, options)
@@ -84,8 +98,8 @@ def stage_tables(options: Options, folder: Path) -> tuple[StagedLog, int]:
         events=(folder / "log.parquet",),
         users=features["user"],
         items=features["item"],
-        user_features=options.user_features,
-        item_features=options.item_features,
+        user_features=called["user"],
+        item_features=called["item"],
     )
     return staged, sum(table.bad_rows for table in tables.values())
 
@@ -93,7 +107,7 @@ def stage_tables(options: Options, folder: Path) -> tuple[StagedLog, int]:
 def _look_through(table: _Table, options: Options) -> None:
     """Reads a table for the first time: counts its bad rows and learns what its columns hold."""
     table.integers = set(table.columns) - {"time"}
-    times = []
+    times, far = [], None
     for path in table.paths:
         first_row = 1
         for batch in _batches(table, path, options):
@@ -102,12 +116,18 @@ def _look_through(table: _Table, options: Options) -> None:
                 name for name in table.integers if not _is_integer(batch[name], options)
             }
             if "time" in table.columns:
-                times.append(_time_type(path, table.columns["time"], batch["time"], first_row))
+                times.append(_time_type(table, path, batch["time"], first_row))
+                far = far or _far_whole_number(table, path, batch["time"], first_row)
             table.bad_rows += batch.num_rows - pc.sum(good).as_py()
             first_row += batch.num_rows
     found = {each for each in times if each is not None}
     if found == {pa.int64(), pa.float64()}:
         found = {pa.float64()}
+    if found == {pa.float64()} and far is not None:
+        raise ValueError(
+            f"{far}. Whole numbers must be of 64 bits, and of 53 where other times have fractions, "
+            "as the next one would be the same time: write all in a unit without fractions"
+        )
     if len(found) > 1:
         raise ValueError(
             f"{table.columns['time']} holds times of different kinds: "
@@ -148,19 +168,49 @@ def _is_good(
         there = batch[name].is_valid()
         if batch[name].null_count and on_bad_line == "error":
             row = first_row + pc.index(there, False).as_py()
-            raise ValueError(f"{_place(path, row)}: no {table.columns[name]}. {_WAYS_OUT}")
+            raise ValueError(f"{table.place(path, row)}: no {table.columns[name]}. {_WAYS_OUT}")
         good = pc.and_(good, there)
     return good
 
 
 def _is_integer(values: pa.ChunkedArray, options: Options) -> bool:
     if options.input_format == CSV:
-        return pc.all(pc.match_substring_regex(values.drop_null(), _INTEGER)).as_py()
+        return _are_whole(values, _INTEGER)
     return pa.types.is_integer(values.type)
 
 
+def _are_whole(texts: pa.ChunkedArray, pattern: str) -> bool:
+    """Whether all texts are of a pattern of digits, and integers of 64 bits."""
+    # Arrow also takes what looks like a hexadecimal number.
+    if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
+        return False
+    try:
+        texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _far_whole_number(
+    table: _Table, path: Path, values: pa.ChunkedArray, first_row: int
+) -> str | None:
+    """Where and what the first whole number is that float64 does not tell from its neighbours."""
+    if pa.types.is_string(values.type):
+        digits = pc.match_substring_regex(values, _WHOLE_NUMBER)
+        numbers = pc.if_else(digits, values, None).cast(pa.float64())
+    elif pa.types.is_integer(values.type):
+        numbers = values.cast(pa.float64(), safe=False)
+    else:
+        return None
+    place = pc.index(pc.greater_equal(pc.abs(numbers), _EXACT_FLOATS), True).as_py()
+    if place < 0:
+        return None
+    column = table.columns["time"]
+    return f"{table.place(path, first_row + place)}: {column} is {values[place].as_py()}"
+
+
 def _time_type(
-    path: Path, column: str, values: pa.ChunkedArray, first_row: int
+    table: _Table, path: Path, values: pa.ChunkedArray, first_row: int
 ) -> pa.DataType | None:
     """The first of the types that all of these times can be read as; None if there are none.
 
@@ -172,12 +222,14 @@ def _time_type(
     for time_type in _TIME_TYPES:
         if _are_of(values, time_type):
             return time_type
+    column = table.columns["time"]
     for row, value in enumerate(values, first_row):
         single = pa.chunked_array([pa.array([value.as_py()])])
         if value.is_valid and not any(_are_of(single, each) for each in _TIME_TYPES):
             raise ValueError(
-                f"{_place(path, row)}: {column} is {value.as_py()!r}; a time is a number or a "
-                "timestamp like 2014-07-23 or 2014-07-23 12:30:00"
+                f"{table.place(path, row)}: {column} is {value.as_py()!r}; a time is a number or "
+                "a timestamp like 2014-07-23 or 2014-07-23 12:30:00, of the years 1678 to 2261, "
+                "whose nanoseconds fit into 64 bits"
             )
     raise ValueError(f"{path}: {column} holds times of different kinds; write all in one way")
 
@@ -189,8 +241,7 @@ def _are_of(values: pa.ChunkedArray, time_type: pa.DataType) -> bool:
     if is_number and pa.types.is_timestamp(time_type):
         return False
     if pa.types.is_string(values.type) and time_type == pa.int64():
-        # Arrow also takes what looks like a hexadecimal number.
-        return pc.all(pc.match_substring_regex(values.drop_null(), r"^-?[0-9]{1,18}$")).as_py()
+        return _are_whole(values, _WHOLE_NUMBER)
     if pa.types.is_temporal(values.type) and not pa.types.is_timestamp(time_type):
         return False
     try:
@@ -223,16 +274,20 @@ def _batches(
         else:
             yield from _parquet_batches(table, path)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} cannot be read as {options.input_format}: {error}") from error
+        raise ValueError(
+            f"{path} cannot be read as {options.input_format}: {error}. Mend the file; "
+            "--on_bad_line skip leaves out rows that can be read, and does not help here"
+        ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged_gzip(path, error) from error
 
 
 def _csv_batches(table: _Table, path: Path, options: Options, again: bool) -> Iterator[pa.Table]:
-    wrong = []
+    table.skipped, wrong = [], []
 
     def judge(row: pyarrow.csv.InvalidRow) -> str:
-        if not again:
+        table.skipped.append(row.number - 1)
+        if not wrong:
             wrong.append(row)
         return "skip" if again else options.on_bad_line
 
@@ -263,10 +318,11 @@ def _csv_batches(table: _Table, path: Path, options: Options, again: bool) -> It
             if not wrong or options.on_bad_line == "skip":
                 raise
             raise ValueError(
-                f"{_place(path, wrong[0].number - 1)}: {wrong[0].actual_columns} fields, but the "
+                f"{_place(path, table.skipped[0])}: {wrong[0].actual_columns} fields, but the "
                 f"header has {wrong[0].expected_columns}. {_WAYS_OUT}"
             ) from error
-    table.bad_rows += len(wrong)
+    if not again:
+        table.bad_rows += len(table.skipped)
 
 
 def _parquet_batches(table: _Table, path: Path) -> Iterator[pa.Table]:
