@@ -48,7 +48,7 @@ SPARK = tuple(
 )
 NVTABULAR = tuple(
     f"preproc/{file}.py"
-    for file in ("nvtabular_import", "criteo/nvtabular_engine", "amazon_books/nvtabular_engine")
+    for file in ("nvtabular_session", "criteo/nvtabular_engine", "amazon_books/nvtabular_engine")
 )
 # Imported in exactly one place each, because they may be absent; and in what measures them.
 HOMES = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preproc.amazon_books.engine import ENGINES, default_engine
-from preproc.criteo.arguments import MIN_MEMORY_BYTES, machine_memory_bytes, parse_size
+from preproc.machine_limits import MIN_MEMORY_BYTES, machine_memory_bytes, parse_size
 
 AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
 _DELIMITERS = {"tab": "\t", "\\t": "\t"}
@@ -211,8 +211,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--users", metavar="FILE", help="table of users, with --user_column")
     add("--items", metavar="FILE", help="table of items, with --item_column")
     add("--delimiter", metavar="C", help="of CSV files: a character, or 'tab' (default ',')")
-    add("--min_events", type=int, help="leave out users with fewer events (default 20)")
-    add("--max_history", type=int, help="length of a history (default 100)")
+    add(
+        "--min_events",
+        "--shortest_sequence_for_user",
+        type=int,
+        help="leave out users with fewer events (default 20)",
+    )
+    add(
+        "--max_history", "--max_sequence_length", type=int, help="length of a history (default 100)"
+    )
     add(
         "--validation_event",
         action="store_true",

@@ -14,7 +14,7 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from preproc.amazon_books import metadata_lines, review_lines
-from preproc.criteo.raw_lines import BYTE_ORDER_MARK
+from preproc.raw_files import BYTE_ORDER_MARK
 
 _BLOCK_BYTES = 32 << 20  # of lines that are read at a time, a row group
 _PART_BYTES = 4 << 20  # of these, what a thread parses at a time

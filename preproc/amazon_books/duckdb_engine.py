@@ -4,8 +4,6 @@ Events are staged as Parquet files, then counted, numbered, joined and sorted in
 fit into memory DuckDB keeps in the scratch folder. DuckDB compares text bytewise, as ids demand.
 """
 
-import contextlib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,10 +14,8 @@ from preproc.amazon_books import metadata_lines, review_lines
 from preproc.amazon_books.arguments import Options
 from preproc.amazon_books.engine import NumberedLog, StagedLog, no_user_left, two_values
 from preproc.amazon_books.line_files import MAX_LINE_BYTES
+from preproc.duckdb_connection import DuckDBConnection, quoted, quoted_pattern
 
-# What the process needs beside the memory that DuckDB accounts for: Python, NumPy, Arrow, code
-# (about 110 MiB), blocks of results, allocator slack.
-_OUTSIDE_DUCKDB_BYTES = 192 << 20
 _FETCHED_ROWS = 1 << 20  # 4 MiB of item ids
 _ROW_GROUP_ROWS = 1 << 16
 # Where DuckDB may have taken what is no JSON: a comma behind the last element, any case of NaN and
@@ -28,7 +24,7 @@ _LENIENT = r",\s*[}\]]|[:,\[]\s*-?(?i:nan|inf|infinity)\s*[,}\]]"
 _FETCHED_LINES = 1 << 10
 
 
-class DuckDBEngine:
+class DuckDBEngine(DuckDBConnection):
     """A context manager around one connection; see `preproc/amazon_books/engine.py`.
 
     Args:
@@ -39,53 +35,14 @@ class DuckDBEngine:
     name = "duckdb"
 
     def __init__(self, options: Options, scratch: Path):
-        self._memory_limit_bytes = options.memory_limit_bytes
-        self._threads = options.threads
-        self._scratch = scratch
-
-    def __enter__(self):
-        self._connection = duckdb.connect(
-            config={
-                "memory_limit": f"{self._memory_limit_bytes - _OUTSIDE_DUCKDB_BYTES}B",
-                "threads": self._threads,
-                "temp_directory": str(self._scratch),
-                # Rows are sorted by what is in them, never by where they were.
-                "preserve_insertion_order": False,
-                "python_enable_replacements": False,
-            }
+        super().__init__(
+            options.memory_limit_bytes,
+            options.threads,
+            scratch,
+            # Rows are sorted by what is in them, never by where they were.
+            preserve_insertion_order=False,
+            python_enable_replacements=False,
         )
-        return self
-
-    def __exit__(self, *exception):
-        self._connection.close()
-
-    @contextlib.contextmanager
-    def explained_errors(self):
-        """Turns what DuckDB says when memory or disk run out into an error that says what to do,
-        and its way to say Ctrl-C into Python's.
-
-        Raises:
-            KeyboardInterrupt: a query was interrupted.
-            ValueError: out of memory.
-            OSError: the disk is full, or another error of reading and writing.
-        """
-        try:
-            yield
-        except duckdb.OutOfMemoryException as error:
-            raise ValueError(
-                f"--memory_limit {self._memory_limit_bytes / (1 << 20):.0f} MiB is too small, or "
-                "the disk of --temp_dir too full; possible ways out: a larger --memory_limit, "
-                f"fewer --threads, another --temp_dir. DuckDB says: {error}"
-            ) from error
-        except duckdb.IOException as error:
-            raise OSError(f"reading or writing failed: {error}") from error
-        except duckdb.InterruptException as error:
-            raise KeyboardInterrupt from error
-        except RuntimeError as error:
-            # What DuckDB raises where the signal reaches it between two steps of a query.
-            if str(error) == "Query interrupted":
-                raise KeyboardInterrupt from error
-            raise
 
     # Lines
 
@@ -122,7 +79,7 @@ class DuckDBEngine:
     def _stage(self, query: str, source: Path, target: Path) -> bool:
         try:
             self._connection.execute(
-                f"COPY ({query}) TO {_quoted(target)} "
+                f"COPY ({query}) TO {quoted(target)} "
                 f"(FORMAT parquet, ROW_GROUP_SIZE {_ROW_GROUP_ROWS})"
             )
         except (duckdb.InvalidInputException, duckdb.ConversionException):
@@ -132,9 +89,9 @@ class DuckDBEngine:
     def _is_strict(self, source: Path) -> bool:
         """Whether lines that DuckDB could read are JSON to stricter readers, too."""
         suspects = self._connection.execute(
-            f"SELECT json::VARCHAR FROM read_ndjson_objects({_quoted_pattern(source)}, "
+            f"SELECT json::VARCHAR FROM read_ndjson_objects({quoted_pattern(source)}, "
             f"compression='none', maximum_object_size={MAX_LINE_BYTES}) "
-            f"WHERE regexp_matches(json::VARCHAR, {_quoted(_LENIENT)})"
+            f"WHERE regexp_matches(json::VARCHAR, {quoted(_LENIENT)})"
         )
         while lines := suspects.fetchmany(_FETCHED_LINES):
             for (line,) in lines:
@@ -233,7 +190,7 @@ def _json_lines(path: Path, columns: dict[str, str]) -> str:
     """A table of the fields of a plain file's lines; NULL where one is not there."""
     types = ", ".join(f"{name}: '{type_name}'" for name, type_name in columns.items())
     return (
-        f"read_ndjson({_quoted_pattern(path)}, auto_detect=false, records=true, "
+        f"read_ndjson({quoted_pattern(path)}, auto_detect=false, records=true, "
         f"compression='none', columns={{{types}}}, maximum_object_size={MAX_LINE_BYTES})"
     )
 
@@ -255,13 +212,4 @@ def _is_names(column: str) -> str:
 
 
 def _parquet(paths: Sequence[Path]) -> str:
-    return f"read_parquet([{', '.join(map(_quoted_pattern, paths))}])"
-
-
-def _quoted(text) -> str:
-    return "'" + str(text).replace("'", "''") + "'"
-
-
-def _quoted_pattern(path: Path) -> str:
-    """A path to read, where DuckDB would take `*`, `?` and `[` for a pattern."""
-    return _quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))
+    return f"read_parquet([{', '.join(map(quoted_pattern, paths))}])"

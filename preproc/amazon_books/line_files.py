@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preproc.criteo.raw_lines import BYTE_ORDER_MARK, damaged_gzip, is_gzip
+from preproc.raw_files import BYTE_ORDER_MARK, damaged_gzip, is_gzip
 
 MAX_LINE_BYTES = 4 << 20
 _PIECE_BYTES = 256 << 20

@@ -12,7 +12,6 @@ as Python objects on the CPU: no flag makes that less, and `--engine duckdb` is 
 """
 
 import contextlib
-import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,21 +24,16 @@ import pyarrow.parquet as pq
 from preproc.amazon_books import arrow_lines
 from preproc.amazon_books.arguments import Options
 from preproc.amazon_books.engine import NumberedLog, StagedLog, no_user_left, two_values
-from preproc.nvtabular_import import imported, quiet
+from preproc.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
-_MIN_MEMORY_BYTES = 768 << 20
-_BASE_BYTES = 384 << 20  # Python, Arrow, Dask and NVTabular
-_PARTITION_SHARE = 8  # of the rest, a partition of events takes one part in so many
+_PARTITION_SHARE = 8  # of the memory for data, a partition of events takes one part in so many
 _MAX_PARTITION_BYTES = 32 << 20  # larger ones are no faster
 _JOINED_ROWS = 1 << 20  # users or items that features are found for at a time
-# NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know (or
-# that are too rare), and from then on those of the values that it does.
-_FIRST_ID = 3
 # Of a feature, as text: a missing value, and what is in front of any other.
 _ABSENT, _PRESENT = "", "="
 
 
-class NVTabularEngine:
+class NVTabularEngine(NVTabularSession):
     """A context manager; see `preproc/amazon_books/engine.py`.
 
     Args:
@@ -53,45 +47,16 @@ class NVTabularEngine:
     name = "nvtabular"
 
     def __init__(self, options: Options, scratch: Path):
-        if options.memory_limit_bytes < _MIN_MEMORY_BYTES:
-            raise ValueError(
-                f"--engine nvtabular needs a --memory_limit of {_MIN_MEMORY_BYTES >> 20} MiB or "
-                f"more, found {options.memory_limit_bytes / (1 << 20):.0f} MiB; --engine duckdb "
-                "works with less"
-            )
-        self._memory_limit_bytes = options.memory_limit_bytes
-        rest = options.memory_limit_bytes - _BASE_BYTES
-        self._partition_bytes = min(_MAX_PARTITION_BYTES, rest // _PARTITION_SHARE)
-        self._threads = options.threads
-        self._scratch = scratch
-        self._nvtabular = imported()
-
-    def __enter__(self):
-        self._threads_before = pa.cpu_count()
-        pa.set_cpu_count(self._threads)
-        return self
-
-    def __exit__(self, *exception):
-        pa.set_cpu_count(self._threads_before)
-
-    @contextlib.contextmanager
-    def explained_errors(self):
-        """Turns a lack of memory into an error that says what to do.
-
-        Raises:
-            ValueError: out of memory.
-        """
-        try:
-            yield
-        except (MemoryError, RuntimeError) as error:
-            # NVTabular makes a RuntimeError of whatever happens while it looks up values.
-            if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
-                raise
-            raise ValueError(
-                f"out of memory, with a --memory_limit of {self._memory_limit_bytes >> 20} MiB, "
-                "which does not bound how much users, items and their features take; possible "
-                "ways out: a machine with more of it, or --engine duckdb, which needs less"
-            ) from error
+        super().__init__(
+            options.memory_limit_bytes,
+            options.threads,
+            scratch,
+            out_of_memory=(
+                ", which does not bound how much users, items and their features take; possible "
+                "ways out: a machine with more of it"
+            ),
+        )
+        self._partition_bytes = min(_MAX_PARTITION_BYTES, self._free_bytes // _PARTITION_SHARE)
 
     # Lines
 
@@ -182,9 +147,9 @@ class NVTabularEngine:
             table = to_arrow(users)
             lists = table["item_list"].combine_chunks()
             offsets, items = lists.offsets.to_numpy(), lists.flatten().to_numpy()
-            number = table["user"].to_numpy() - _FIRST_ID
+            number = table["user"].to_numpy() - FIRST_ID
             places = np.repeat(starts[number] - (offsets[:-1] - offsets[0]), np.diff(offsets))
-            target[places + np.arange(len(items))] = items - _FIRST_ID + 1
+            target[places + np.arange(len(items))] = items - FIRST_ID + 1
 
         by_user = self._nvtabular.ops.Groupby(
             groupby_cols=["user"], sort_cols=["time", "item"], aggs={"item": "list"}
@@ -242,7 +207,7 @@ class NVTabularEngine:
         features = []
         for name, column, its_values in zip(names, columns, values, strict=True):
             order, ranks = _ranks(its_values)
-            ranks = ranks[found[column].to_numpy() - _FIRST_ID]
+            ranks = ranks[found[column].to_numpy() - FIRST_ID]
             least, most = (each.reduceat(ranks, starts) for each in (np.minimum, np.maximum))
             twofold = np.flatnonzero(least != most)
             if len(twofold):
@@ -251,16 +216,6 @@ class NVTabularEngine:
                 raise two_values(kind, known["value"][i].as_py(), name, tuple(both))
             features.append(np.concatenate([np.zeros(1, np.int32), least]))
         return tuple(features)
-
-    @contextlib.contextmanager
-    def _folder(self, name: str) -> Iterator[Path]:
-        """A folder that is gone when the context ends."""
-        folder = self._scratch / name
-        folder.mkdir()
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
@@ -272,11 +227,11 @@ def _without_remarks() -> Iterator[None]:
 
 
 def _has_known_user(events):
-    return events["user"] >= _FIRST_ID
+    return events["user"] >= FIRST_ID
 
 
 def _vocabulary(column: str, counted: pa.Table, folder: Path) -> dict[str, str]:
-    """Values in the order of their ids, as `Categorify` takes them: it counts from _FIRST_ID."""
+    """Values in the order of their ids, as `Categorify` takes them: it counts from FIRST_ID."""
     path = folder / f"{column}_values.parquet"
     pq.write_table(pa.table({column: counted["value"]}), path)
     return {column: str(path)}

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from preproc.amazon_books.arguments import CSV, Options
 from preproc.amazon_books.engine import StagedLog
-from preproc.criteo.raw_lines import damaged_gzip, is_gzip
+from preproc.raw_files import damaged_gzip, is_gzip
 
 _INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
 _WHOLE_NUMBER = r"^-?[0-9]+$"

@@ -10,11 +10,9 @@ from preproc.criteo.engine import ENGINES
 from preproc.criteo.log_files import parse_days
 from preproc.criteo.output_order import ORDERINGS
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
+from preproc.machine_limits import MIN_MEMORY_BYTES, machine_memory_bytes, parse_size
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
-MIN_MEMORY_BYTES = 384 << 20
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
 @dataclass(frozen=True)
@@ -124,15 +122,6 @@ class Options:
             )
 
 
-def parse_size(text: str) -> int:
-    """ "4GB", "512 MiB" or "2000000000" -> bytes."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = match[2].upper() if match else "?"
-    if not match or (unit and unit not in _UNITS):
-        raise ValueError(f"{text!r} is no size; write it like 4GB, 512MiB or a number of bytes")
-    return int(float(match[1]) * _UNITS.get(unit, 1))
-
-
 def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     """ "15" -> (15, ()); "15,5:30" -> (15, ((5, 30),)): 30 for column cat_5, 15 for the others."""
     match = re.fullmatch(r"\s*(-?\d+)\s*((?:,\s*\d+\s*:\s*-?\d+\s*)*)", text)
@@ -152,16 +141,6 @@ def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
         if [other for other, _ in pairs].count(column) > 1:
             raise ValueError(f"--frequency_threshold {text!r} names column {column} twice")
     return int(match[1]), tuple(sorted(pairs))
-
-
-def machine_memory_bytes() -> int:
-    """The memory that this process may use: the machine's, or its control group's if smaller."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return memory
-    return min(memory, int(limit)) if limit.isdigit() else memory
 
 
 def parse(argv: list[str] | None = None) -> Options:

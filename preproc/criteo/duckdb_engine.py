@@ -7,7 +7,6 @@ their row numbers.
 """
 
 import contextlib
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,20 +19,17 @@ from preproc.criteo.arguments import Options
 from preproc.criteo.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter, sync
 from preproc.criteo.engine import DayFile
 from preproc.criteo.raw_lines import (
-    BYTE_ORDER_MARK,
     LINE_PATTERN,
     MAX_LINE_BYTES,
     NUM_CATEGORICAL,
     NUM_NUMERICAL,
     UNLABELLED_PATTERN,
-    is_gzip,
     line_end,
     write_plain_copy,
 )
+from preproc.duckdb_connection import DuckDBConnection, quoted, quoted_pattern
+from preproc.raw_files import BYTE_ORDER_MARK, is_gzip
 
-# What the process needs beside the memory that DuckDB accounts for: Python, NumPy, code (about
-# 90 MiB), one block of results and the mapped part of a file (about 40 MiB), allocator slack.
-_OUTSIDE_DUCKDB_BYTES = 192 << 20
 _NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
 _ID_ROWS = 1 << 20  # rows fetched at a time: 12 MiB
 _ROW_GROUP_ROWS = 122_880  # DuckDB's own choice
@@ -41,7 +37,7 @@ _STAGED_ROW_BYTES = 2048  # what a thread holds of a row while it writes Parquet
 _MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is no row
 
 
-class DuckDBEngine:
+class DuckDBEngine(DuckDBConnection):
     """A context manager around one connection; see `preproc/criteo/engine.py`.
 
     Args:
@@ -53,52 +49,8 @@ class DuckDBEngine:
     name = "duckdb"
 
     def __init__(self, options: Options, scratch: Path, with_labels: bool = True):
-        self._memory_limit_bytes = options.memory_limit_bytes
-        self._memory_bytes = options.memory_limit_bytes - _OUTSIDE_DUCKDB_BYTES
-        self._threads = options.threads
-        self._temp_dir = scratch
+        super().__init__(options.memory_limit_bytes, options.threads, scratch)
         self._pattern = LINE_PATTERN if with_labels else UNLABELLED_PATTERN
-
-    def __enter__(self):
-        self._connection = duckdb.connect(
-            config={
-                "memory_limit": f"{self._memory_bytes}B",
-                "threads": self._threads,
-                "temp_directory": str(self._temp_dir),
-            }
-        )
-        return self
-
-    def __exit__(self, *exception):
-        self._connection.close()
-
-    @contextlib.contextmanager
-    def explained_errors(self):
-        """Turns what DuckDB says when memory or disk run out into an error that says what to do,
-        and its way to say Ctrl-C into Python's.
-
-        Raises:
-            KeyboardInterrupt: a query was interrupted.
-            ValueError: out of memory.
-            OSError: the disk is full, or another error of reading and writing.
-        """
-        try:
-            yield
-        except duckdb.OutOfMemoryException as error:
-            raise ValueError(
-                f"--memory_limit {self._memory_limit_bytes / (1 << 20):.0f} MiB is too small, or "
-                "the disk of --temp_dir too full; possible ways out: a larger --memory_limit, "
-                f"fewer --threads, another --temp_dir. DuckDB says: {error}"
-            ) from error
-        except duckdb.IOException as error:
-            raise OSError(f"reading or writing failed: {error}") from error
-        except duckdb.InterruptException as error:
-            raise KeyboardInterrupt from error
-        except RuntimeError as error:
-            # What DuckDB raises where the signal reaches it between two steps of a query.
-            if str(error) == "Query interrupted":
-                raise KeyboardInterrupt from error
-            raise
 
     # Days
 
@@ -158,13 +110,13 @@ class DuckDBEngine:
                 ELSE coalesce(try_cast(f[1] AS UTINYINT), 0) END::UTINYINT AS label,
                 {", ".join(columns)}
             FROM (
-                SELECT line, CASE WHEN regexp_full_match(line, {_quoted(self._pattern)})
+                SELECT line, CASE WHEN regexp_full_match(line, {quoted(self._pattern)})
                     AND strlen(line) <= {MAX_LINE_BYTES} THEN string_split(line, chr(9)) END AS f
                 FROM read_csv(
-                    {_quoted_pattern(path)}, auto_detect=false, header=false,
+                    {quoted_pattern(path)}, auto_detect=false, header=false,
                     columns={{'line': 'VARCHAR'}},
                     delim='\x01', quote='', escape='', nullstr='', compression='none',
-                    new_line={_quoted(line_end.encode("unicode_escape").decode())}
+                    new_line={quoted(line_end.encode("unicode_escape").decode())}
                 )
             )
         """
@@ -173,7 +125,7 @@ class DuckDBEngine:
         per_thread = self._memory_bytes // (self._threads * _STAGED_ROW_BYTES)
         row_group_rows = max(2048, min(_ROW_GROUP_ROWS, per_thread // 2048 * 2048))
         self._connection.execute(
-            f"COPY ({query}) TO {_quoted(target)} (FORMAT parquet, ROW_GROUP_SIZE {row_group_rows})"
+            f"COPY ({query}) TO {quoted(target)} (FORMAT parquet, ROW_GROUP_SIZE {row_group_rows})"
         )
 
     def _line_counts(self, parsed: Path) -> dict[str, int]:
@@ -225,7 +177,7 @@ class DuckDBEngine:
                 SELECT value, count(*) AS count FROM ({_column_query(column, days, num_rows)})
                 WHERE value IS NOT NULL GROUP BY value HAVING count(*) >= {threshold}
                 ORDER BY count DESC, value
-            ) TO {_quoted(new)} (FORMAT parquet)
+            ) TO {quoted(new)} (FORMAT parquet)
             """
         ).fetchone()
         sync(new)
@@ -239,17 +191,17 @@ class DuckDBEngine:
             ValueError: a line is not (value, tab, count), or a value is there twice.
         """
         new = target.with_suffix(".new")
-        with _behind_a_header(source, self._temp_dir) as (text, has_header):
+        with _behind_a_header(source, self._scratch) as (text, has_header):
             try:
                 (values,) = self._connection.execute(
                     f"""
                     COPY (
                         SELECT value, count FROM read_csv(
-                            {_quoted_pattern(text)}, auto_detect=false, header={has_header},
+                            {quoted_pattern(text)}, auto_detect=false, header={has_header},
                             columns={{'value': 'VARCHAR', 'count': 'BIGINT'}},
                             delim='\t', quote='', escape='', nullstr='', new_line='\\n'
                         )
-                    ) TO {_quoted(new)} (FORMAT parquet)
+                    ) TO {quoted(new)} (FORMAT parquet)
                     """
                 ).fetchone()
             except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
@@ -272,7 +224,7 @@ class DuckDBEngine:
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
         """See `Engine`."""
         self._connection.execute(
-            f"COPY (SELECT value, count FROM {_parquet(vocabulary)}) TO {_quoted(target)} "
+            f"COPY (SELECT value, count FROM {_parquet(vocabulary)}) TO {quoted(target)} "
             "(FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '')"
         )
 
@@ -343,17 +295,8 @@ def _behind_a_header(source: Path, scratch: Path):
             copy.unlink(missing_ok=True)
 
 
-def _quoted(text) -> str:
-    return "'" + str(text).replace("'", "''") + "'"
-
-
-def _quoted_pattern(path: Path) -> str:
-    """A path to read, where DuckDB would take `*`, `?` and `[` for a pattern."""
-    return _quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))
-
-
 def _parquet(path: Path) -> str:
-    return f"read_parquet({_quoted_pattern(path)}, file_row_number=true)"
+    return f"read_parquet({quoted_pattern(path)}, file_row_number=true)"
 
 
 def _column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:

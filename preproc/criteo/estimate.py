@@ -21,11 +21,12 @@ import numpy as np
 
 from dataloading.feature_spec import smallest_id_dtype
 from preproc.criteo import data_set
-from preproc.criteo.arguments import MIN_MEMORY_BYTES, Options
+from preproc.criteo.arguments import Options
 from preproc.criteo.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
 from preproc.criteo.engine import DayFile, open_engine
 from preproc.criteo.log_files import find_log_files
-from preproc.criteo.raw_lines import BYTE_ORDER_MARK, damaged_gzip, is_gzip
+from preproc.machine_limits import MIN_MEMORY_BYTES
+from preproc.raw_files import BYTE_ORDER_MARK, damaged_gzip, is_gzip
 
 SAMPLE_BYTES = 48 << 20  # about 200,000 lines
 _PLACES = 16  # where a plain file is read

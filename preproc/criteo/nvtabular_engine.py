@@ -11,7 +11,6 @@ value, and each slice is a column of its own. What is kept of all slices, Arrow 
 """
 
 import contextlib
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,24 +26,17 @@ from preproc.criteo.column_rows import ROWS_SCHEMA, staged_blocks, write_column
 from preproc.criteo.data_set import LABEL, NUMERICALS
 from preproc.criteo.engine import DayFile
 from preproc.criteo.raw_lines import write_plain_copy
-from preproc.nvtabular_import import imported, quiet
+from preproc.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
-# What the process needs beside partitions and values: Python, Arrow, Dask and NVTabular (about 220
-# MiB), the lines that are being parsed, allocator slack.
-_BASE_BYTES = 384 << 20
-_MIN_MEMORY_BYTES = 768 << 20
 _ROW_BYTES = 400  # what a row of a partition takes while NVTabular looks it up; measured: 200
 _VALUE_BYTES = 500  # what a different value takes while NVTabular looks it up; measured: 350
 _MAX_PARTITION_ROWS = 1 << 20  # larger ones are no faster
 _NUMERICAL_ROWS = 1 << 16  # rows read at a time: 7 MiB
-# NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know, and
-# from then on those of the values that it does.
-_FIRST_ID = 3
 # A vocabulary may hold more than the 2 GiB of text that a column of pa.string() can.
 _VOCABULARY_SCHEMA = pa.schema({"value": pa.large_string(), "count": pa.int64()})
 
 
-class NVTabularEngine:
+class NVTabularEngine(NVTabularSession):
     """A context manager; see `preproc/criteo/engine.py`.
 
     Args:
@@ -59,46 +51,14 @@ class NVTabularEngine:
     name = "nvtabular"
 
     def __init__(self, options: Options, scratch: Path):
-        if options.memory_limit_bytes < _MIN_MEMORY_BYTES:
-            raise ValueError(
-                f"--engine nvtabular needs a --memory_limit of {_MIN_MEMORY_BYTES >> 20} MiB or "
-                f"more, found {options.memory_limit_bytes / (1 << 20):.0f} MiB; --engine duckdb "
-                "works with less"
-            )
-        self._memory_limit_bytes = options.memory_limit_bytes
-        rest = options.memory_limit_bytes - _BASE_BYTES
-        self._partition_rows = min(_MAX_PARTITION_ROWS, rest // 4 // _ROW_BYTES)
-        self._slice_values = rest // 2 // _VALUE_BYTES
-        self._threads = options.threads
-        self._scratch = scratch
-        self._nvtabular = imported()
-
-    def __enter__(self):
-        self._threads_before = pa.cpu_count()
-        pa.set_cpu_count(self._threads)
-        return self
-
-    def __exit__(self, *exception):
-        pa.set_cpu_count(self._threads_before)
-
-    @contextlib.contextmanager
-    def explained_errors(self):
-        """Turns a lack of memory into an error that says what to do.
-
-        Raises:
-            ValueError: out of memory.
-        """
-        try:
-            yield
-        except (MemoryError, RuntimeError) as error:
-            # NVTabular makes a RuntimeError of whatever happens while it looks up values.
-            if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
-                raise
-            raise ValueError(
-                f"out of memory, with a --memory_limit of {self._memory_limit_bytes >> 20} MiB; "
-                "possible ways out: a --memory_limit that this machine has, or --engine duckdb, "
-                "which needs less"
-            ) from error
+        super().__init__(
+            options.memory_limit_bytes,
+            options.threads,
+            scratch,
+            out_of_memory="; possible ways out: a --memory_limit that this machine has",
+        )
+        self._partition_rows = min(_MAX_PARTITION_ROWS, self._free_bytes // 4 // _ROW_BYTES)
+        self._slice_values = self._free_bytes // 2 // _VALUE_BYTES
 
     # Days
 
@@ -191,9 +151,9 @@ class NVTabularEngine:
                     continue
                 its_values = folder / "values.parquet"
                 pq.write_table(pa.table({"value": values.take(positions)}), its_values)
-                ids = np.concatenate([np.zeros(_FIRST_ID, np.int64), positions + 1])
+                ids = np.concatenate([np.zeros(FIRST_ID, np.int64), positions + 1])
                 for row_numbers, codes in self._encoded(part, num_slices, its_values):
-                    is_known = codes >= _FIRST_ID
+                    is_known = codes >= FIRST_ID
                     files.write(row_numbers[is_known], ids[codes[is_known]])
                     known += int(np.count_nonzero(is_known))
         return known
@@ -220,16 +180,6 @@ class NVTabularEngine:
         return self._nvtabular.Dataset(
             str(rows), engine="parquet", row_groups_per_part=max(1, num_slices)
         )
-
-    @contextlib.contextmanager
-    def _folder(self, name: str):
-        """A folder that is gone when the context ends."""
-        folder = self._scratch / name
-        folder.mkdir()
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder)
 
 
 def _slice_numbers(values: pa.Array, num_slices: int) -> np.ndarray:

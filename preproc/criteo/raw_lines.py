@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from preproc.raw_files import BYTE_ORDER_MARK, damaged_gzip, is_gzip
+
 NUM_NUMERICAL = 13
 NUM_CATEGORICAL = 26
 NUM_FIELDS = 1 + NUM_NUMERICAL + NUM_CATEGORICAL
@@ -34,7 +36,6 @@ _LABEL = re.compile(rb"[01]")
 _INTEGER = re.compile(rb"(?:-?[0-9]{1,18})?")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _UNREADABLE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # control characters but for the tab
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 8 << 20
 
 
@@ -83,12 +84,6 @@ def has_labels(paths: Sequence[Path]) -> bool:
     return True
 
 
-def is_gzip(path: Path) -> bool:
-    """True if the file starts as gzip data does, whatever its name is."""
-    with open(path, "rb") as file:
-        return file.read(2) == b"\x1f\x8b"
-
-
 def line_end(path: Path) -> str:
     """The line end of a plain file's first line: "\\r\\n" or "\\n"."""
     with open(path, "rb") as file:
@@ -130,13 +125,6 @@ def write_plain_copy(source: Path, target: Path) -> None:
                 out.write(_readable(rest + b"\n"))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged_gzip(source, error) from error
-
-
-def damaged_gzip(source: Path, error: Exception) -> ValueError:
-    """What to say of gzip data that cannot be unpacked."""
-    return ValueError(
-        f"{source}: the gzip data is cut off or damaged ({error}); get the file again"
-    )
 
 
 def _opened(path: Path):

@@ -18,10 +18,10 @@ from preproc.criteo.raw_lines import (
     MAX_LINE_BYTES,
     NUM_CATEGORICAL,
     NUM_NUMERICAL,
-    is_gzip,
     write_plain_copy,
 )
 from preproc.criteo.spark_blocks import BLOCK, SEQ, literal
+from preproc.raw_files import is_gzip
 
 LABEL = T.StructField("label", T.ByteType())
 NUMERICALS = [T.StructField(f"num_{i}", T.LongType()) for i in range(NUM_NUMERICAL)]

@@ -8,13 +8,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from preproc.criteo.arguments import Options, parse, parse_size
+from preproc.criteo.arguments import Options, parse
 from preproc.criteo.duckdb_engine import DuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
 from preproc.criteo.prepare import prepare
 from preproc.criteo.progress import Progress
 from preproc.criteo.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.staging import check_output
+from preproc.machine_limits import parse_size
 from tests.preproc import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4}, {0: "aa"})

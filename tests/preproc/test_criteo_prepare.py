@@ -8,11 +8,12 @@ import pytest
 
 from dataloading.feature_spec import FeatureSpec
 from preproc.criteo import duckdb_engine
-from preproc.criteo.arguments import Options, parse_size, parse_thresholds
+from preproc.criteo.arguments import Options, parse_thresholds
 from preproc.criteo.binary_files import NUM_BINS, bin_ids, encode_numericals
 from preproc.criteo.duckdb_engine import DuckDBEngine
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.prepare import prepare
+from preproc.machine_limits import parse_size
 from tests.preproc import criteo_reference as reference
 
 KAGGLE = Path(__file__).parents[2].parent / "shared" / "data" / "criteo_kaggle"

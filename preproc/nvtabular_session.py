@@ -1,0 +1,118 @@
+"""NVTabular, imported and kept quiet, and what every engine that uses it has around its work."""
+
+import contextlib
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+# NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know (or
+# that are too rare), and from then on those of the values that it does.
+FIRST_ID = 3
+_MIN_MEMORY_BYTES = 768 << 20
+# What the process needs beside partitions and values: Python, Arrow, Dask and NVTabular (about 220
+# MiB), the lines that are being parsed, allocator slack.
+_BASE_BYTES = 384 << 20
+
+
+class NVTabularSession:
+    """A context manager with `_nvtabular` in it, which an engine adds its work to.
+
+    Args:
+        memory_limit_bytes: for the whole process; `_free_bytes` of it are for the engine's data.
+        threads: Arrow's.
+        scratch: for the folders of `_folder`.
+        out_of_memory: what an error of that kind says behind the limit: what it does not bound,
+            and a way out.
+
+    Raises:
+        ValueError: NVTabular is not installed, or the memory limit is too small for it.
+    """
+
+    def __init__(self, memory_limit_bytes: int, threads: int, scratch: Path, out_of_memory: str):
+        if memory_limit_bytes < _MIN_MEMORY_BYTES:
+            raise ValueError(
+                f"--engine nvtabular needs a --memory_limit of {_MIN_MEMORY_BYTES >> 20} MiB or "
+                f"more, found {memory_limit_bytes / (1 << 20):.0f} MiB; --engine duckdb "
+                "works with less"
+            )
+        self._memory_limit_bytes = memory_limit_bytes
+        self._free_bytes = memory_limit_bytes - _BASE_BYTES
+        self._threads = threads
+        self._scratch = scratch
+        self._out_of_memory = out_of_memory
+        self._nvtabular = _imported()
+
+    def __enter__(self):
+        self._threads_before = pa.cpu_count()
+        pa.set_cpu_count(self._threads)
+        return self
+
+    def __exit__(self, *exception):
+        pa.set_cpu_count(self._threads_before)
+
+    @contextlib.contextmanager
+    def explained_errors(self):
+        """Turns a lack of memory into an error that says what to do.
+
+        Raises:
+            ValueError: out of memory.
+        """
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            # NVTabular makes a RuntimeError of whatever happens while it looks up values.
+            if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
+                raise
+            raise ValueError(
+                f"out of memory, with a --memory_limit of {self._memory_limit_bytes >> 20} MiB"
+                f"{self._out_of_memory}, or --engine duckdb, which needs less"
+            ) from error
+
+    @contextlib.contextmanager
+    def _folder(self, name: str) -> Iterator[Path]:
+        """A folder that is gone when the context ends."""
+        folder = self._scratch / name
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without NVTabular's remark, at each data set, that there is no GPU."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Initializing an NVTabular Dataset in CPU mode")
+        yield
+
+
+def _imported():
+    """NVTabular, imported without TensorFlow, which it would import for nothing if it is there:
+    3 s and 350 MiB.
+
+    Raises:
+        ValueError: it cannot be imported.
+    """
+    hidden = "tensorflow" not in sys.modules
+    if hidden:
+        sys.modules["tensorflow"] = None
+    try:
+        with warnings.catch_warnings():
+            # It tells of each optional package that is absent.
+            warnings.simplefilter("ignore")
+            import nvtabular
+            import nvtabular.ops
+    except ImportError as error:
+        raise ValueError(
+            f"--engine nvtabular needs NVTabular, which cannot be imported here ({error}); run "
+            "`make engines`, or use --engine duckdb"
+        ) from error
+    finally:
+        if hidden:
+            del sys.modules["tensorflow"]
+    return nvtabular
