@@ -37,14 +37,13 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
         seed=config.run.seed,
         dtype=device.policy,
         world=world,
-        plan=make_plan(config, spec, shape, world.size),
+        plan=make_plan(config, shape, world.size),
         exchange_dtype=None if exchange_dtype == "auto" else exchange_dtype,
         embedding_trainable=config.model.embedding_trainable,
     )
     train, again, valid, mapping = open_rows(config, spec, world)
     evaluator = None
-    measures = config.run.mode != "train" or not config.run.benchmark
-    if valid and config.run.mode != "predict" and measures:
+    if valid and config.run.mode != "predict":
         evaluator = ClickEvaluator(model, valid, config.run.auc_thresholds, world)
         if again:
             evaluator = TrainingRowsToo(
@@ -179,10 +178,10 @@ def model_config(config: Config, spec: fs.FeatureSpec, channels: SequenceChannel
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
     shape = model_config(config, spec, channels_of(config, spec))
-    return make_plan(config, spec, shape, config.distribution.plan_world_size).report()
+    return make_plan(config, shape, config.distribution.plan_world_size).report()
 
 
-def make_plan(config: Config, spec: fs.FeatureSpec, shape, world_size: int):
+def make_plan(config: Config, shape, world_size: int):
     """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints."""
     from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
 
