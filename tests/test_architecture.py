@@ -23,6 +23,7 @@ ALLOWED = {
     "nn/embedding": {"runtime", "nn.keras"},
     "dataloading": set(),
     "preproc": {
+        "dataloading.failed_writes",
         "dataloading.feature_spec",
         "dataloading.output_folder",
         "dataloading.sequence_tfrecord_writer",

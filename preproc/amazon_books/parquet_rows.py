@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dataloading.failed_writes import names_file
 from preproc.amazon_books.samples import Rows, Split
 
 METADATA_FILE = "metadata.json"
@@ -78,6 +79,9 @@ def write_split(
 
     Returns:
         the files; one without rows where the split has none.
+
+    Raises:
+        OSError: a file could not be written; the message names it.
     """
     folder.mkdir()
     schema = columns.schema()
@@ -88,14 +92,17 @@ def write_split(
         stop = min(start + rows_per_file, split.num_rows)
         # Plain values: Zstandard finds that a history is the one before it but for an element, and
         # is faster at it than a dictionary. Nobody looks for rows by the range of their ids.
-        with pq.ParquetWriter(
-            path,
-            schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=False,
-            write_statistics=False,
-        ) as writer:
+        with (
+            names_file(path),
+            pq.ParquetWriter(
+                path,
+                schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=False,
+                write_statistics=False,
+            ) as writer,
+        ):
             for first in range(start, stop, block_rows):
                 rows = split.rows(first, min(first + block_rows, stop))
                 writer.write_table(_table(rows, schema))

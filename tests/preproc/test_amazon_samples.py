@@ -109,6 +109,17 @@ def test_a_file_that_cannot_be_written_ends_it(tmp_path):
         write_split(Split("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
 
 
+def test_a_full_disk_is_said_with_the_files_name(tmp_path, monkeypatch):
+    def full(self, table):
+        raise OSError("[Errno 28] Error writing bytes to file")  # as Arrow says it
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6]])
+    columns = Columns(("user_id",), ("item_id",), ("uid", "item"))
+    with pytest.raises(OSError, match=r"train/part\.\d\.parquet could not be written: .*full"):
+        write_split(Split("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
+
+
 def test_memory_of_splits(tmp_path):
     """The number that --memory_limit is compared with is not less than what users take."""
     log = log_of(tmp_path, np.ones((100_000, 4), np.int32), num_items=2)
