@@ -1,7 +1,5 @@
 """What DLRM and DCNv2 share: rows of numericals and ids, the ranking model over them, its plan."""
 
-import math
-
 from config import Config, meaning, parse_embedding_dims
 from dataloading import feature_spec as fs
 from main import Recipe
@@ -23,7 +21,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
     from nn.interaction import choose_dot
     from nn.losses import binary_cross_entropy
     from nn.model import RankingConfig, RankingModel
-    from nn.optimizers import create_groups
 
     spec = spec_of_rows(config, spec)
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
@@ -72,12 +69,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
         train=train,
         valid=valid,
         loss=loss,
-        groups=create_groups(
-            config.optimizer,
-            model.dense_variables,
-            model.table_variables,
-            model.embedding.row_means(),
-        ),
+        groups=model.optimizer_groups(config.optimizer),
         evaluator=evaluator,
         model_flags={name: meaning(name, getattr(config.model, name)) for name in SHAPE_FLAGS},
         facts={
@@ -86,7 +78,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
             "tables": len(features),
             "interaction": interaction,
             **({"embedding_backend": "merlin"} if use_merlin else {}),
-            "parameters": sum(math.prod(weight.shape) for weight in model.weights_to_save()),
+            "parameters": model.num_parameters,
         },
         notes=(note,) if note else (),
         best_auc=best_auc,

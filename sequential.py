@@ -1,6 +1,5 @@
 """What the sequential recipe composes: histories from TFRecords, SIM, DIEN or DIN over them."""
 
-import math
 import os
 
 from config import Config
@@ -24,7 +23,6 @@ SHAPE_FLAGS = (
 def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
     """The sequential model, its rows, losses, optimizers and evaluator."""
     from nn.evaluator import ClickEvaluator, TrainingRowsToo
-    from nn.optimizers import create_groups
     from nn.sequence.config import embedding_tables
     from nn.sequence.loss import sequence_loss
     from nn.sequence.model import SequenceModel
@@ -55,12 +53,7 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
         train=train,
         valid=valid,
         loss=sequence_loss,
-        groups=create_groups(
-            config.optimizer,
-            model.dense_variables,
-            model.table_variables,
-            model.embedding.row_means(),
-        ),
+        groups=model.optimizer_groups(config.optimizer),
         evaluator=evaluator,
         model_flags={"embedding_dim": config.model.embedding_dim, **of_model},
         facts={
@@ -69,7 +62,7 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
             **({"evaluation_rows": valid.num_rows} if valid else {}),
             "tables": len(embedding_tables(shape)),
             "history": shape.history_length,
-            "parameters": sum(math.prod(weight.shape) for weight in model.weights_to_save()),
+            "parameters": model.num_parameters,
         },
         notes=memory_notes(config, shape, train, valid, world),
         loss_parts=loss_parts(shape),

@@ -1,4 +1,4 @@
-"""How every tool `python -m dataloading.<tool>` ends: with a result, or with one sentence."""
+"""How every tool of dataloading and preproc ends: with a result, or with one sentence."""
 
 import sys
 from collections.abc import Callable

@@ -1,12 +1,13 @@
 """What trainers and checkpoints ask of a model whose tables are spread over ranks."""
 
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from nn.embedding.merlin import MerlinEmbedding
 from nn.keras import keras
-from nn.optimizers import OptimizerGroup
+from nn.optimizers import OptimizerGroup, create_groups
 from runtime.checkpoint import VariableWeight, Weight
 
 
@@ -32,6 +33,20 @@ class TabledModel(keras.Model):
         """Every weight by name: whole tables under `sparse/`, all others under `dense/`."""
         dense = [VariableWeight(f"dense/{self.name_of(v)}", v) for v in self.dense_variables]
         return dense + [t.named(f"sparse/{t.name}") for t in self.embedding.table_weights()]
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers in all weights, of whole tables."""
+        return sum(math.prod(weight.shape) for weight in self.weights_to_save())
+
+    def optimizer_groups(self, options) -> list[OptimizerGroup]:
+        """Optimizers of `dense_variables` and of `table_variables`.
+
+        Args:
+          options: `config.OptimizerConfig`.
+        """
+        row_means = self.embedding.row_means()
+        return create_groups(options, self.dense_variables, self.table_variables, row_means)
 
     def name_of(self, variable: tf.Variable) -> str:
         """Name of a dense variable within the model, as checkpoints have it."""

@@ -23,6 +23,7 @@ ALLOWED = {
     "nn/embedding": {"runtime", "nn.keras"},
     "dataloading": set(),
     "preproc": {
+        "dataloading.command_line",
         "dataloading.failed_writes",
         "dataloading.feature_spec",
         "dataloading.output_folder",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from nn.keras import keras
-from nn.mlp import Dense, sum_over_batch
+from nn.mlp import Dense, fused_affine
 from runtime.device import derive_seed
 
 INITIAL_SLOPE = 0.25  # He et al., "Delving Deep into Rectifiers", 2015
@@ -28,20 +28,8 @@ def _prelu(x: tf.Tensor, slope: tf.Tensor):
     return tf.where(x > 0, x, x * tf.cast(slope, x.dtype)), gradient
 
 
-@tf.custom_gradient
-def _affine_sigmoid(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
-    """sigmoid(x W + b), fused into one operation: alone the sigmoid takes longer than x W."""
-    y = tf.sigmoid(tf.nn.bias_add(tf.matmul(x, kernel), bias))
-
-    def gradient(dy):
-        dy = tf.raw_ops.SigmoidGrad(y=y, dy=dy)
-        return (
-            tf.matmul(dy, kernel, transpose_b=True),
-            tf.matmul(x, dy, transpose_a=True),
-            sum_over_batch(dy),
-        )
-
-    return y, gradient
+# Fused, because alone the sigmoid takes longer than x W.
+_affine_sigmoid = fused_affine(tf.sigmoid, lambda y, dy: tf.raw_ops.SigmoidGrad(y=y, dy=dy))
 
 
 class SigmoidDense(Dense):

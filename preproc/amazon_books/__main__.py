@@ -5,7 +5,7 @@ python -m preproc.amazon_books --amazon_dataset_path raw --output_path parquet
 
 import sys
 
-from preproc.amazon_books import INTERRUPTED, USER_ERROR
+from dataloading.command_line import exit_status
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
 
@@ -13,18 +13,14 @@ from preproc.amazon_books.prepare import prepare
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
     otherwise."""
-    try:
+
+    def work() -> None:
         options = parse(argv)
         rows = prepare(options)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USER_ERROR
-    except KeyboardInterrupt:
-        print("interrupted; nothing was made", file=sys.stderr)
-        return INTERRUPTED
-    counts = ", ".join(f"{name} {count:,} rows" for name, count in rows.items())
-    print(f"{options.output_path}: {counts}")
-    return 0
+        counts = ", ".join(f"{name} {count:,} rows" for name, count in rows.items())
+        print(f"{options.output_path}: {counts}")
+
+    return exit_status(work, "interrupted; nothing was made")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.amazon_books import INTERRUPTED, USER_ERROR
+from dataloading.command_line import exit_status
 from preproc.amazon_books.generated_lines import (
     FIRST_DAY,
     LAST_DAY,
@@ -172,22 +172,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--gzip", action="store_true", help="write .json.gz")
     flags = parser.parse_args(argv)
     folder = Path(flags.output)
-    try:
+
+    def work() -> None:
         if flags.seed < 0:
             raise ValueError(f"--seed must be 0 or more, found {flags.seed}")
         sizes = _sizes(flags)
         generate(folder, sizes, flags.seed, flags.literal_metadata, flags.gzip)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USER_ERROR
-    except KeyboardInterrupt:
-        print("interrupted; a file that is not whole is called .partial", file=sys.stderr)
-        return INTERRUPTED
-    print(
-        f"{sizes.reviews:,} reviews by {sizes.users:,} users of {sizes.items:,} items in "
-        f"{sizes.categories:,} categories in {folder}"
-    )
-    return 0
+        print(
+            f"{sizes.reviews:,} reviews by {sizes.users:,} users of {sizes.items:,} items in "
+            f"{sizes.categories:,} categories in {folder}"
+        )
+
+    return exit_status(work, "interrupted; a file that is not whole is called .partial")
 
 
 def _sizes(flags: argparse.Namespace) -> Sizes:

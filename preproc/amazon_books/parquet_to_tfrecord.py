@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+from dataloading.command_line import exit_status
 from dataloading.feature_spec import TEST, TRAIN, VALIDATION
 from dataloading.sequence_tfrecord_writer import MappingWriter, sequence_spec, writes_data_set
-from preproc.amazon_books import INTERRUPTED, USER_ERROR
 from preproc.amazon_books.prepared_rows import Cut, Layout, parquet_files, read_layout, read_rows
 
 
@@ -166,15 +166,7 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
     otherwise."""
     options = parser().parse_args(argv)
-    try:
-        convert(options)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USER_ERROR
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return INTERRUPTED
-    return 0
+    return exit_status(lambda: convert(options), "interrupted; nothing was written")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ python -m preproc.criteo --input raw --output data --frequency_threshold 15 --da
 
 import sys
 
-from preproc.criteo import INTERRUPTED, USER_ERROR
+from dataloading.command_line import exit_status
 from preproc.criteo.arguments import parse
 from preproc.criteo.estimate import estimate
 from preproc.criteo.prepare import prepare
@@ -14,19 +14,15 @@ from preproc.criteo.prepare import prepare
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the data set (or estimate) is there, 2 (130 for Ctrl-C) with
     a message otherwise."""
-    try:
+
+    def work() -> None:
         options = parse(argv)
         if options.estimate:
             print(estimate(options).report())
         else:
             prepare(options)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USER_ERROR
-    except KeyboardInterrupt:
-        print("interrupted; run it again to go on", file=sys.stderr)
-        return INTERRUPTED
-    return 0
+
+    return exit_status(work, "interrupted; run it again to go on")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.criteo import INTERRUPTED, USER_ERROR
+from dataloading.command_line import exit_status
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 
 # Numbers of different values, of the order of the Criteo Kaggle log's.
@@ -121,19 +121,18 @@ def main(argv: list[str] | None = None) -> int:
     if flags.seed < 0:
         parser.error(f"--seed must be 0 or more, found {flags.seed}")
     folder = Path(flags.output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for day in range(flags.days):
-            name = f"day_{day}.gz" if flags.gzip else f"day_{day}"
-            generate_day(folder / name, flags.rows_per_day, [flags.seed, day])
-    except OSError as error:
-        print(f"error: --output {folder}: {error}", file=sys.stderr)
-        return USER_ERROR
-    except KeyboardInterrupt:
-        print("interrupted; the last day file is cut off", file=sys.stderr)
-        return INTERRUPTED
-    print(f"{flags.days} x {flags.rows_per_day:,} rows in {folder}")
-    return 0
+
+    def work() -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for day in range(flags.days):
+                name = f"day_{day}.gz" if flags.gzip else f"day_{day}"
+                generate_day(folder / name, flags.rows_per_day, [flags.seed, day])
+        except OSError as error:
+            raise OSError(f"--output {folder}: {error}") from None
+        print(f"{flags.days} x {flags.rows_per_day:,} rows in {folder}")
+
+    return exit_status(work, "interrupted; the last day file is cut off")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from preproc.amazon_books import USER_ERROR, __main__, arguments, engine, prepare
+from dataloading.command_line import USER_ERROR
+from preproc.amazon_books import __main__, arguments, engine, prepare
 from preproc.amazon_books.arguments import Options, parse
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preproc.criteo import USER_ERROR, __main__, arguments, generate_logs
+from dataloading.command_line import USER_ERROR
+from preproc.criteo import __main__, arguments, generate_logs
 from preproc.criteo.arguments import Options
 from tests.preproc import criteo_reference as reference
 
