@@ -18,8 +18,10 @@ from typing import Any
 from absl import flags
 
 from flag_definitions import (
+    COLLABORATIVE,
     SECTIONS,
     CheckpointConfig,
+    CollaborativeConfig,
     DataConfig,
     DistributionConfig,
     ModelConfig,
@@ -60,6 +62,7 @@ class Config:
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     sequence: SequenceConfig = dataclasses.field(default_factory=SequenceConfig)
+    collaborative: CollaborativeConfig = dataclasses.field(default_factory=CollaborativeConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
@@ -76,7 +79,7 @@ class Config:
         """A copy in which the named flags have other values; checked again."""
         sections: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
-            sections.setdefault(homes()[name], {})[name] = value
+            sections.setdefault(homes(self.recipe)[name], {})[name] = value
         changed = {
             section: dataclasses.replace(getattr(self, section), **new)
             for section, new in sections.items()
@@ -140,7 +143,8 @@ def parse(
       argv: the command line, program name first.
       recipe: name of the recipe that runs.
       defaults: flags whose default differs in this recipe.
-      aliases: other names of flags, and which they mean.
+      aliases: other names of flags, and which they mean; with an equals sign in both, another
+        word for a value ("mode=test": "mode=eval").
 
     Raises:
       ValueError: an unknown flag, a value of the wrong kind or out of range, a left-over
@@ -148,7 +152,7 @@ def parse(
     """
     values = define_flags(recipe, defaults)
     try:
-        rest = values(_without_aliases(argv, aliases or {}))
+        rest = values(_joined(_without_aliases(argv, aliases or {}), recipe))
     except flags.Error as error:
         raise ValueError(f"{error} (see --help)") from None
     if len(rest) > 1:
@@ -170,6 +174,8 @@ def parse(
     if run["seed"] == -1:
         run["seed"] = None
     given = frozenset(field.name for _, field in _fields(recipe) if values[field.name].present)
+    if recipe in COLLABORATIVE:
+        _stand_for_others(sections, given)
     read = {section: kind(**sections[section]) for section, kind in SECTIONS.items()}
     config = Config(recipe=recipe, given=given, **read)
     # A checkpoint brings flags along.
@@ -178,17 +184,65 @@ def parse(
     return config
 
 
+def _stand_for_others(sections: dict[str, dict[str, Any]], given: frozenset[str]) -> None:
+    """Sets what `--checkpoint_dir` and `--opt_level` mean.
+
+    Raises:
+      ValueError: the flag that they mean is given, too.
+    """
+    run, saved, own = sections["run"], sections["checkpoint"], sections["collaborative"]
+    if own["opt_level"] is not None:
+        if "amp" in given:
+            raise ValueError("--opt_level and --amp are one flag: give one of them")
+        run["amp"] = own["opt_level"] == "O2"
+    folder = own["checkpoint_dir"]
+    if not folder:
+        return
+    name = "save_checkpoint_path" if run["mode"] == "train" else "restore_checkpoint_path"
+    if name in given and "checkpoint_dir" not in given:
+        return
+    if name in given:
+        raise ValueError(f"--checkpoint_dir and --{name} are one flag here: give one of them")
+    if run["mode"] == "train":
+        saved.update(save_checkpoint_path=folder, keep_best=run["evals_per_epoch"] > 0)
+    else:
+        best = os.path.join(folder, "best")
+        saved[name] = best if os.path.isdir(best) else folder
+
+
 def _without_aliases(argv: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
     """The command line with every flag under the name by which it is defined."""
     found, called = [], {}
     for argument in argv:
-        flag = re.fullmatch(r"--?(\w+)(=.*)?", argument, re.DOTALL)
+        value_of = f"{found[-1].lstrip('-')}=" if found else ""
+        if value_of + argument in aliases:
+            found.append(aliases[value_of + argument].removeprefix(value_of))
+            continue
+        flag = re.fullmatch(r"--?([\w-]+)(=.*)?", argument, re.DOTALL)
         if flag:
             name = aliases.get(flag[1], flag[1])
             if called.setdefault(name, flag[1]) != flag[1]:
                 raise ValueError(f"--{called[name]} and --{flag[1]} are one flag: give one of them")
             argument = f"--{name}{flag[2] or ''}" if flag[1] in aliases else argument
+            same = aliases.get(argument.lstrip("-"))
+            argument = f"--{same}" if same else argument
         found.append(argument)
+    return found
+
+
+def _joined(argv: Sequence[str], recipe: str) -> list[str]:
+    """The command line with lists of flags that may be written apart written together."""
+    spaced = {f"--{field.name}" for _, field in _fields(recipe) if field.metadata["spaced"]}
+    found, items = [], None
+    for argument in argv:
+        if items is not None and not argument.startswith("-"):
+            items.append(argument)
+            found[-1] = ",".join(items)
+            continue
+        found.append(argument)
+        items = [] if argument in spaced else None
+        if items is not None:
+            found.append("")
     return found
 
 
@@ -207,7 +261,16 @@ def usage(
         default = values[field.name].default
         shown = ",".join(default) if isinstance(default, list) else default
         choices = "|".join(field.metadata["choices"])
-        others = [f"--{alias}" for alias, name in (aliases or {}).items() if name == field.name]
+        others = [
+            f"{'-' * min(2, len(alias))}{alias}"
+            for alias, name in (aliases or {}).items()
+            if name == field.name
+        ]
+        others += [
+            f"{alias.partition('=')[2]} for {meant.partition('=')[2]}"
+            for alias, meant in (aliases or {}).items()
+            if alias.startswith(f"{field.name}=")
+        ]
         also = f" (also {', '.join(others)})" if others else ""
         lines.append(
             f"  --{field.name}{f' {choices}' if choices else ''}{also}\n"

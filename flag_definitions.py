@@ -10,6 +10,7 @@ from typing import Any
 # Recipes whose model is of the kind that a flag is for.
 RANKING = ("dlrm", "dcnv2")
 SEQUENTIAL = ("sim",)
+COLLABORATIVE = ("ncf",)
 
 
 def _flag(
@@ -18,10 +19,17 @@ def _flag(
     choices: Sequence[str] = (),
     minimum: float | None = None,
     recipes: Sequence[str] = (),
+    spaced: bool = False,
 ):
-    """A flag; `recipes` names those that have it, none: all."""
+    """A flag.
+
+    Args:
+      recipes: names those that have it; none: all.
+      spaced: a list's items may also be written apart: `--layers 64 32`.
+    """
     metadata = {"help": help_text, "choices": tuple(choices), "minimum": minimum}
-    return dataclasses.field(default=default, metadata={**metadata, "recipes": tuple(recipes)})
+    metadata |= {"recipes": tuple(recipes), "spaced": spaced}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -45,14 +53,20 @@ class DataConfig:
         "validation) in the other modes",
         choices=("auto", "train", "validation", "test"),
     )
-    shuffle: bool = _flag(False, "read the training rows in a new seeded order each epoch")
+    shuffle: bool = _flag(
+        False,
+        "read the training rows in a new seeded order each epoch",
+        recipes=RANKING + SEQUENTIAL,
+    )
     shuffle_window_rows: int = _flag(
         524_288,
         "rows among which --shuffle mixes freely, a multiple of 8192",
         minimum=1,
         recipes=RANKING,
     )
-    prefetch_batches: int = _flag(2, "batches read ahead of the training step", minimum=0)
+    prefetch_batches: int = _flag(
+        2, "batches read ahead of the training step", minimum=0, recipes=RANKING + SEQUENTIAL
+    )
     prefetch_test_size: int = _flag(
         2, "batches read ahead of the evaluation", minimum=0, recipes=SEQUENTIAL
     )
@@ -135,6 +149,7 @@ class ModelConfig:
         "128",
         "columns of the embedding tables: one integer, a list 16,32,... with one a table "
         "(with cross layers), or a JSON file with such a list",
+        recipes=RANKING + SEQUENTIAL,
     )
     bottom_mlp_dims: tuple[int, ...] = _flag(
         (512, 256, 128),
@@ -216,6 +231,100 @@ class SequenceConfig:
 
 
 @dataclass(frozen=True)
+class CollaborativeConfig:
+    """What is trained on interactions of users with items, and how it is judged."""
+
+    model_type: str = _flag(
+        "neumf",
+        "neumf (both branches), gmf (the product of user and item vectors) or mlp (layers over "
+        "them)",
+        choices=("neumf", "gmf", "mlp"),
+        recipes=COLLABORATIVE,
+    )
+    factors: int = _flag(
+        64, "numbers in a user's and an item's vector of GMF", minimum=1, recipes=COLLABORATIVE
+    )
+    layers: tuple[int, ...] = _flag(
+        (256, 256, 128, 64),
+        "widths of the MLP: that of its input, a user's and an item's vector side by side, then of "
+        "its layers",
+        minimum=1,
+        recipes=COLLABORATIVE,
+        spaced=True,
+    )
+    dropout: float = _flag(
+        0.5,
+        "share of each layer's units that a training step drops; 0 drops none",
+        minimum=0,
+        recipes=COLLABORATIVE,
+    )
+    negative_samples: int = _flag(
+        4,
+        "items drawn for each interaction as examples of what did not happen, anew in each epoch",
+        minimum=1,
+        recipes=COLLABORATIVE,
+    )
+    valid_negative: int = _flag(
+        100,
+        "items among which a held-out one must be found: so many are drawn where the data set "
+        "stores none; of stored ones all are used, or where this is given the first so many",
+        minimum=1,
+        recipes=COLLABORATIVE,
+    )
+    topk: int = _flag(
+        10,
+        "places of a ranking that count: held-out items there are hits",
+        minimum=1,
+        recipes=COLLABORATIVE,
+    )
+    threshold: float = _flag(
+        1.0,
+        "stop training at this hit rate and report the time it took (time_to_target)",
+        minimum=0,
+        recipes=COLLABORATIVE,
+    )
+    grads_accumulated: int = _flag(
+        1,
+        "batches whose gradients are averaged before weights move; memory is that of one",
+        minimum=1,
+        recipes=COLLABORATIVE,
+    )
+    pretrained_gmf: str | None = _flag(
+        None,
+        "trained GMF to start NeuMF from: its checkpoint, or the folder",
+        recipes=COLLABORATIVE,
+    )
+    pretrained_mlp: str | None = _flag(
+        None, "trained MLP to start NeuMF from, likewise", recipes=COLLABORATIVE
+    )
+    alpha: float = _flag(
+        0.5,
+        "weight of GMF's output at such a start; 1 - alpha is the MLP's",
+        minimum=0,
+        recipes=COLLABORATIVE,
+    )
+    checkpoint_dir: str | None = _flag(
+        None,
+        "folder of checkpoints: training saves there and keeps its best (--keep_best), other modes "
+        "read the best",
+        recipes=COLLABORATIVE,
+    )
+    opt_level: str | None = _flag(
+        None,
+        "O2 is --amp, O0 is --noamp; O2 on a GPU and O0 on a CPU where neither is given",
+        choices=("O0", "O2"),
+        recipes=COLLABORATIVE,
+    )
+    local_rank: int | None = _flag(
+        None,
+        "number of this process on its machine; must be what the launcher (horovodrun, mpirun, "
+        "srun) made it",
+        minimum=0,
+        recipes=COLLABORATIVE,
+    )
+
+
+@dataclass(frozen=True)
 class OptimizerConfig:
     """How weights move."""
 
@@ -274,10 +383,16 @@ class RunConfig:
     max_steps: int = _flag(-1, "stop after this many steps; -1 is no limit", minimum=-1)
     evals_per_epoch: int = _flag(1, "evaluations in an epoch, evenly spaced; 0 is none", minimum=0)
     auc_threshold: float | None = _flag(
-        None, "stop training at this AUC and report the time it took", minimum=0
+        None,
+        "stop training at this AUC and report the time it took",
+        minimum=0,
+        recipes=RANKING + SEQUENTIAL,
     )
     auc_thresholds: int | None = _flag(
-        None, "AUC from this many bins in constant memory instead of the exact one", minimum=2
+        None,
+        "AUC from this many bins in constant memory instead of the exact one",
+        minimum=2,
+        recipes=RANKING + SEQUENTIAL,
     )
     print_freq: int = _flag(1000, "steps between log lines", minimum=1)
     evaluate_training_rows: bool = _flag(
@@ -305,8 +420,10 @@ class RunConfig:
     )
     run_eagerly: bool = _flag(False, "run without tf.function, to debug")
     tfdata_debug: bool = _flag(False, "run tf.data eagerly, to debug")
-    amp: bool = _flag(
-        False, "mixed precision: float16 with loss scaling on a GPU, bfloat16 on a CPU"
+    amp: bool | None = _flag(
+        False,
+        "mixed precision: float16 with loss scaling on a GPU, bfloat16 on a CPU; None: on a GPU "
+        "alone",
     )
     loss_scale: float = _flag(65536.0, "static loss scale of float16 training (--amp)", minimum=1)
     xla: bool = _flag(False, "let XLA compile the operations that it can fuse")
@@ -358,6 +475,11 @@ class CheckpointConfig:
     checkpoint_every: int | None = _flag(None, "save every so many steps", minimum=1)
     checkpoint_every_minutes: float | None = _flag(None, "save every so many minutes", minimum=0)
     keep_checkpoints: int = _flag(2, "newest checkpoints to keep", minimum=1)
+    keep_best: bool = _flag(
+        False,
+        "save after each evaluation that is the best so far, and keep that checkpoint, too: the "
+        "link `best` in --save_checkpoint_path",
+    )
     on_checkpoint_error: str = _flag(
         "continue",
         "what to do when a checkpoint cannot be written (disk full): continue, or stop training",
@@ -429,6 +551,7 @@ SECTIONS: dict[str, type] = {
     "data": DataConfig,
     "model": ModelConfig,
     "sequence": SequenceConfig,
+    "collaborative": CollaborativeConfig,
     "optimizer": OptimizerConfig,
     "run": RunConfig,
     "checkpoint": CheckpointConfig,
@@ -436,18 +559,22 @@ SECTIONS: dict[str, type] = {
 }
 
 
-def homes() -> dict[str, str]:
-    """The section of each flag."""
-    return {
-        field.name: section
-        for section, kind in SECTIONS.items()
-        for field in dataclasses.fields(kind)
-    }
+def homes(recipe: str) -> dict[str, str]:
+    """The section of each flag that a recipe has, and of the others.
+
+    Two sections may have a flag of one name, for different recipes.
+    """
+    found: dict[str, str] = {}
+    for section, kind in SECTIONS.items():
+        for field in dataclasses.fields(kind):
+            if has_flag(recipe, field) or field.name not in found:
+                found[field.name] = section
+    return found
 
 
-def kinds_of(name: str) -> tuple[type, ...]:
-    """The Python types that a flag's value may have."""
-    hint = typing.get_type_hints(SECTIONS[homes()[name]])[name]
+def kinds_of(recipe: str, name: str) -> tuple[type, ...]:
+    """The Python types that the value of a recipe's flag may have."""
+    hint = typing.get_type_hints(SECTIONS[homes(recipe)[name]])[name]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kinds = tuple(typing.get_origin(kind) or kind for kind in kinds)
     return (*kinds, int) if float in kinds else kinds

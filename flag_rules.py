@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from flag_definitions import RANKING, SEQUENTIAL, OptimizerConfig
+from flag_definitions import COLLABORATIVE, RANKING, SEQUENTIAL, OptimizerConfig
 
 
 def meaning(name: str, value: Any) -> Any:
@@ -36,7 +36,7 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
         "--interaction cross",
         lambda c: c.model.interaction == "cross",
     ),
-    (("loss_scale",), "--amp", lambda c: c.run.amp),
+    (("loss_scale",), "--amp", lambda c: c.run.amp is not False),
     (
         ("profiler_steps", "profiled_rank"),
         "--profiler_start_step",
@@ -106,7 +106,7 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     (
         (
             *("checkpoint_every", "checkpoint_every_minutes", "keep_checkpoints"),
-            *("on_checkpoint_error", "checkpoint_memory_mb"),
+            *("on_checkpoint_error", "checkpoint_memory_mb", "keep_best"),
         ),
         "--save_checkpoint_path or --resume",
         lambda c: c.checkpoint.save_checkpoint_path or c.checkpoint.resume,
@@ -128,6 +128,26 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
         lambda c: c.sequence.model_type in ("sim", "dien"),
     ),
     (("din_attention",), "--model_type din", lambda c: c.sequence.model_type == "din"),
+    (
+        ("factors",),
+        "--model_type neumf or gmf",
+        lambda c: c.collaborative.model_type in ("neumf", "gmf"),
+    ),
+    (
+        ("layers", "dropout"),
+        "--model_type neumf or mlp",
+        lambda c: c.collaborative.model_type in ("neumf", "mlp"),
+    ),
+    (
+        ("pretrained_gmf", "pretrained_mlp"),
+        "--model_type neumf",
+        lambda c: c.collaborative.model_type == "neumf",
+    ),
+    (
+        ("alpha",),
+        "--pretrained_gmf and --pretrained_mlp",
+        lambda c: c.collaborative.pretrained_gmf and c.collaborative.pretrained_mlp,
+    ),
     (("predictions_path",), "--mode predict", lambda c: c.run.mode == "predict"),
     (("xla",), "compiled functions, not with --run_eagerly", lambda c: not c.run.run_eagerly),
 )
@@ -144,6 +164,8 @@ _TRAINING_ONLY = frozenset(
         *("shuffle", "shuffle_window_rows", "synthetic_dataset_train_batches"),
         *("drop_remainder", "repeat_count", "prebatch_train_size", "dropout_rate"),
         *("aux_mlp_dims", "evaluate_training_rows"),
+        *("dropout", "negative_samples", "threshold", "grads_accumulated"),
+        *("pretrained_gmf", "pretrained_mlp", "alpha", "keep_best"),
         *("embedding_trainable", "embedding_zeros_initializer"),
     }
 )
@@ -157,7 +179,7 @@ def unused(config: Any) -> list[str]:
     if config.run.mode in ("eval", "predict"):
         names.add("max_steps")
     if config.run.mode == "predict":
-        names.add("auc_thresholds")
+        names |= {"auc_thresholds", "topk", "valid_negative"}
     if config.recipe in SEQUENTIAL:
         if "valid_batch_size" not in config.given:
             names -= {"batch_size"}  # is that, too
@@ -215,6 +237,10 @@ def check(config: Any, complete: bool = True) -> None:
             )
     if saved.checkpoint_every_minutes == 0:
         raise ValueError("--checkpoint_every_minutes must be above 0, got 0; or leave it out")
+    if saved.keep_best and not run.evals_per_epoch and run.mode == "train":
+        raise ValueError(
+            "--keep_best keeps what evaluated best: with it, set --evals_per_epoch to at least 1"
+        )
     if run.mode == "predict" and not run.predictions_path:
         raise ValueError(
             "--mode predict needs a file for the scores: give --predictions_path with a name that "
@@ -224,6 +250,8 @@ def check(config: Any, complete: bool = True) -> None:
         raise ValueError("--max_steps must be -1 (no limit) or at least 1, got 0")
     if config.recipe in SEQUENTIAL:
         _check_sequences(config)
+    if config.recipe in COLLABORATIVE:
+        _check_collaborative(config)
     if not model.top_mlp_dims or model.top_mlp_dims[-1] != 1:
         raise ValueError(
             "--top_mlp_dims must end with 1, the click logit, got "
@@ -271,6 +299,37 @@ def _check_sequences(config: Any) -> None:
     for name in ("max_steps", "auc_threshold"):
         if run.benchmark and name in config.given:
             raise ValueError(f"--benchmark has --benchmark_steps steps: leave --{name} out")
+
+
+def _check_collaborative(config: Any) -> None:
+    """Raises ValueError for flags of collaborative models that contradict each other."""
+    own, saved = config.collaborative, config.checkpoint
+    if not own.layers or own.layers[0] % 2:
+        raise ValueError(
+            "--layers starts with the width of a user's and an item's vector side by side, an even "
+            f"number, got {','.join(map(str, own.layers)) or 'nothing'}"
+        )
+    if own.dropout >= 1:
+        raise ValueError(f"--dropout is a share in [0, 1), got {own.dropout}")
+    if not 0 < own.threshold <= 1:
+        raise ValueError(f"--threshold is a hit rate in (0, 1], got {own.threshold}")
+    if "threshold" in config.given and config.run.evals_per_epoch == 0:
+        raise ValueError(
+            "--threshold is only looked at when the model is evaluated: with it, set "
+            "--evals_per_epoch to at least 1"
+        )
+    if own.alpha > 1:
+        raise ValueError(f"--alpha is a share in [0, 1], got {own.alpha}")
+    if bool(own.pretrained_gmf) != bool(own.pretrained_mlp):
+        missing = "pretrained_mlp" if own.pretrained_gmf else "pretrained_gmf"
+        raise ValueError(
+            f"NeuMF starts from a trained GMF and a trained MLP: --{missing} is missing"
+        )
+    for name in ("restore_checkpoint_path", "resume"):
+        if own.pretrained_gmf and config.run.mode == "train" and getattr(saved, name):
+            raise ValueError(
+                f"--pretrained_gmf and --{name} both say what to start from: give one of them"
+            )
 
 
 def _check_needs(config: Any) -> None:

@@ -21,6 +21,7 @@ from runtime.checkpoint.start import Start, find, set_up_flags
 from runtime.distributed import agreed
 from runtime.logging import LogNames
 from training import (
+    Goal,
     Position,
     Stopped,
     TrainingDiverged,
@@ -51,7 +52,7 @@ class Recipe(NamedTuple):
       valid: rows to evaluate on, likewise; None with --evals_per_epoch 0.
       loss: `loss(model, batch) -> (scalar, {name: value})`.
       groups: optimizers with their learning rates, `nn.optimizers.OptimizerGroup`.
-      evaluator: `evaluate()` yields (name, value), "auc" and "log_loss" among them; `note` says
+      evaluator: `evaluate()` yields (name, value), the goal and "log_loss" among them; `note` says
         what the reader must know of them; `draw(folder, metrics)`. None without rows to evaluate.
       model_flags: the flags that a checkpoint must remember to build this model again.
       facts: what is worth knowing of model and data, for the log.
@@ -60,6 +61,10 @@ class Recipe(NamedTuple):
       loss_parts: of the values that `loss` names, those to report.
       log_names: what the log calls values.
       more_metrics: what `evaluator` yields beside the AUC and the log loss.
+      goal: what tells a good model from a bad one.
+      rows, accumulate: see `nn.trainer.Trainer`.
+      starts_from: the checkpoints that weights come from where no flag of all recipes names one; a
+        sentence on them is what it returns.
     """
 
     model: Any
@@ -75,6 +80,10 @@ class Recipe(NamedTuple):
     loss_parts: Sequence[str] = ()
     log_names: LogNames = LogNames()
     more_metrics: Sequence[str] = ()
+    goal: Goal = Goal()
+    rows: Callable | None = None
+    accumulate: int = 1
+    starts_from: Callable[[], str] | None = None
 
 
 def run(
@@ -202,6 +211,9 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
     world.check_agreement({**recipe.model_flags, **recipe.facts})
     if start.path is not None:
         agreed(world, lambda: restore(start, recipe, world))
+    begins = None
+    if recipe.starts_from is not None and config.run.mode == "train":
+        begins = agreed(world, recipe.starts_from)
     position = Position(**saved.state) if start.resumes else Position()
 
     # 3. The log: parameters first, summary last.
@@ -227,6 +239,8 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
         note_flags(config, place, log)
         for note in (*([unbound] if unbound else []), *recipe.notes):
             log.message(f"note: {note}")
+        if begins:
+            log.message(begins)
         if start.path is not None:
             log.message(describe_start(config, start.path, position, total_steps, changed))
             note_versions(saved, log)
@@ -273,7 +287,7 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
         if best is not None:
             summary["best_reachable_auc"] = best
         try:
-            if config.run.mode == "train" and "auc" in summary and world.is_chief:
+            if config.run.mode == "train" and recipe.goal.metric in summary and world.is_chief:
                 draw(log, lambda: recipe.evaluator.draw(run_dir, dict(summary)))
         finally:
             log.summary(summary)
@@ -409,14 +423,14 @@ def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]
     if measured == -1:
         measured = max(100, recipe.valid.num_batches - warmup)
     # A short last batch has another latency: it is left out where there are full ones.
-    full = max(1, recipe.valid.num_rows // config.run.valid_batch_size)
+    full = max(1, recipe.valid.num_rows // recipe.valid.batch_size)
     timer, laps = LatencyTimer(warmup_steps=warmup), StepTimer(warmup_steps=warmup)
     scorer = Scorer(recipe.model)
     for number in range(warmup + measured):
         if number % full == 0:
             batches = iter(recipe.valid.dataset())
         batch = next(batches)
-        rows = rows_of_batch(recipe.valid, number % full, config.run.valid_batch_size)
+        rows = rows_of_batch(recipe.valid, number % full)
         with timer.measure(rows):
             scorer.score(batch.inputs).numpy()
         laps.step(rows)

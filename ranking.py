@@ -2,7 +2,7 @@
 
 from config import Config, meaning, parse_embedding_dims
 from dataloading import feature_spec as fs
-from main import Recipe
+from main import Goal, Recipe
 from recipe_parts import evaluation_mapping, plan_of_tables
 
 # Generated rows over which the best reachable AUC is computed; its standard error is below 3e-4.
@@ -82,6 +82,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
         },
         notes=(note,) if note else (),
         best_auc=best_auc,
+        goal=Goal(threshold=config.run.auc_threshold),
     )
 
 

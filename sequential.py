@@ -5,7 +5,7 @@ import os
 from config import Config
 from dataloading import feature_spec as fs
 from dataloading.sequence_tfrecord_channels import SequenceChannels, sequence_channels
-from main import Recipe
+from main import Goal, Recipe
 from recipe_parts import evaluation_mapping, plan_of_tables
 from runtime.logging import LogNames
 
@@ -68,6 +68,7 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
         loss_parts=loss_parts(shape),
         log_names=log_names(config.run.mode, mapping),
         more_metrics=("train_auc", "train_loss"),
+        goal=Goal(threshold=config.run.auc_threshold),
     )
 
 

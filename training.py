@@ -2,10 +2,11 @@
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from config import Config
 from runtime import checkpoint, device, plots
@@ -33,7 +34,7 @@ class Position:
       evaluated_step: step after which the model was evaluated last.
       elapsed_s: seconds of training so far, in all runs.
       trainer: `Trainer.state()`.
-      metrics, best: of the last evaluation; the best AUC, and when.
+      metrics, best: of the last evaluation; the best value of the goal, and when.
       history: the learning curve.
     """
 
@@ -46,8 +47,22 @@ class Position:
     metrics: dict[str, float] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
     history: dict[str, list] = field(
-        default_factory=lambda: {"train_loss": [], "validation_loss": [], "validation_auc": []}
+        default_factory=lambda: {"train_loss": [], "validation_loss": []}
     )
+
+
+class Goal(NamedTuple):
+    """What tells a good model from a bad one while it is trained; more is better.
+
+    Attributes:
+      metric: its name among those that the evaluator yields.
+      threshold: at which training stops; None: never.
+      flag: name of the flag that says so.
+    """
+
+    metric: str = "auc"
+    threshold: float | None = None
+    flag: str = "auc_threshold"
 
 
 def count_steps(config: Config, num_batches: int) -> int:
@@ -65,9 +80,9 @@ def evaluation_batches(num_batches: int, evals_per_epoch: int) -> set[int]:
     return {-(-num_batches * k // evals) for k in range(1, evals + 1)}
 
 
-def rows_of_batch(dataset, batch: int, batch_size: int) -> int:
+def rows_of_batch(dataset, batch: int) -> int:
     """Rows of batch number `batch` (from 0); the last one of an epoch may be short."""
-    return min(batch_size, dataset.num_rows - batch * batch_size)
+    return min(dataset.batch_size, dataset.num_rows - batch * dataset.batch_size)
 
 
 def training_weights(recipe) -> list:
@@ -133,24 +148,33 @@ def train(
     from nn.metrics import NonFiniteScores
     from nn.trainer import Trainer, non_finite_variable
     from runtime.profiler import Profiler
-    from runtime.timer import StepTimer
+    from runtime.timer import Speeds, StepTimer
 
     options, rows = config.run, recipe.train
     trainer = Trainer(
-        recipe.model, recipe.loss, recipe.groups, place.loss_scale, world, recipe.loss_parts
+        recipe.model,
+        recipe.loss,
+        recipe.groups,
+        place.loss_scale,
+        world,
+        recipe.loss_parts,
+        recipe.rows,
+        recipe.accumulate,
     )
     at, begun, elapsed_before_s = position, position.step, position.elapsed_s
     if at.trainer:
         trainer.set_state(at.trainer)
     weights = training_weights(recipe)
     evaluates = recipe.evaluator is not None
+    goal, threshold, goal_flag = recipe.goal
+    best_name, reached_name = f"best_{goal}", f"time_to_{goal_flag}_s"
     evaluate_after = evaluation_batches(rows.num_batches, options.evals_per_epoch)
     note_schedule(config, log, total_steps)
     warmup_steps = min(10, max(0, total_steps - begun) // 2)
     if options.benchmark:
         warmup_steps = options.warmup_batches
     timer = StepTimer(warmup_steps, epochs=log.epoch_lines or options.benchmark)
-    profiler = Profiler(options, run_dir, world)
+    profiler, speeds = Profiler(options, run_dir, world), Speeds()
     good_step = at.trainer.get("seen_steps", begun)  # what came after was not reported yet
 
     def diverged(text: str) -> TrainingDiverged:
@@ -187,7 +211,9 @@ def train(
         try:
             keeper.change_of_pace()
             with timer.paused():
+                began = time.perf_counter()
                 metrics = dict(recipe.evaluator.evaluate(keeper.tick))
+                speeds.evaluated(recipe.valid.num_rows, time.perf_counter() - began)
             keeper.change_of_pace()
         except NonFiniteScores as error:
             keeper.settle()
@@ -203,16 +229,21 @@ def train(
             log.message(recipe.evaluator.note)
         at.evaluated_step, at.metrics = at.step, metrics
         at.history["validation_loss"].append((at.step, metrics["log_loss"]))
-        at.history["validation_auc"].append((at.step, metrics["auc"]))
-        if not metrics["auc"] <= at.best.get("best_auc", -1.0):  # NaN: one class only
-            at.best |= {"best_auc": metrics["auc"], "best_auc_step": at.step}
-        if options.auc_threshold is not None and metrics["auc"] >= options.auc_threshold:
-            at.best["time_to_auc_threshold_s"] = elapsed_s
+        at.history.setdefault(f"validation_{goal}", []).append((at.step, metrics[goal]))
+        if not metrics[goal] <= at.best.get(best_name, -1.0):  # NaN: one class only
+            at.best |= {best_name: metrics[goal], f"{best_name}_step": at.step}
+            if log.speeds:
+                at.best |= {"best_epoch": at.epoch, "time_to_best_s": elapsed_s}
+        if threshold is not None and metrics[goal] >= threshold:
+            at.best[reached_name] = elapsed_s
 
     def reached() -> bool:
         """Whether the training is as good as it was asked to be."""
-        best = at.best.get("best_auc", -1.0)
-        return options.auc_threshold is not None and best >= options.auc_threshold
+        return threshold is not None and at.best.get(best_name, -1.0) >= threshold
+
+    def is_best() -> bool:
+        """Whether this step is the best so far, and to be kept for it."""
+        return config.checkpoint.keep_best and at.best.get(f"{best_name}_step") == at.step
 
     def epoch_ended() -> bool:
         return at.row == rows.num_rows
@@ -222,12 +253,17 @@ def train(
         if log.epoch_lines and epoch_ended() and not evaluation_due() and not options.benchmark:
             report()
             metrics = at.metrics if at.evaluated_step == at.step else {}
-            log.end_epoch(at.epoch, at.step, {**timer.end_epoch(), **metrics})
+            rate, found = timer.epoch_throughput(), timer.end_epoch()
+            if log.speeds:
+                losses = at.history["train_loss"]
+                found = speeds.of_epoch(rate, found["epoch_s"], evaluated=bool(metrics))
+                found |= {"loss": losses[-1][1]} if losses else {}
+            log.end_epoch(at.epoch, at.step, {**found, **metrics})
 
     def evaluation_due() -> bool:
         if not evaluates or at.evaluated_step == at.step or not at.step:
             return False
-        batch = -(-at.row // options.batch_size)
+        batch = -(-at.row // rows.batch_size)
         return batch in evaluate_after or at.step == total_steps
 
     def save() -> None:
@@ -235,14 +271,14 @@ def train(
             at.trainer = trainer.state()
             check_losses(at.trainer["first_bad_step"], at.step)
             at.elapsed_s = elapsed_before_s + timer.elapsed_s
-            keeper.save(at.step, weights, described, asdict(at))
+            keeper.save(at.step, weights, described, asdict(at), is_best())
 
     def after_step() -> None:
         """What is due between steps."""
         if evaluation_due() and not keeper.stopping:
             evaluate()
         end_epoch()
-        if keeper.due(at.step, at.step == total_steps or reached()):
+        if keeper.due(at.step, at.step == total_steps or reached() or is_best()):
             save()
 
     with contextlib.ExitStack() as entered:
@@ -251,6 +287,8 @@ def train(
             entered.enter_context(signals)
         unchanged = saved_here and not evaluation_due()
         saved_step = at.step if unchanged else None
+        if unchanged and is_best() and world.is_chief:  # it was killed before it said so
+            folder.mark_best(folder.newest().path)
         keeper = Keeper(config.checkpoint, folder, world, log, signals, saved_step)
         try:
             if evaluation_due():  # the run before was stopped before it was evaluated
@@ -264,13 +302,13 @@ def train(
                 if at.row >= rows.num_rows:
                     continue
                 iterator = iter(rows.dataset(epoch, at.row))
-                for batch in range(at.row // options.batch_size, rows.num_batches):
+                for batch in range(at.row // rows.batch_size, rows.num_batches):
                     # One step.
                     profiler.before(at.step)
                     trainer.train_step(iterator)
                     at.step += 1
-                    at.row = min((batch + 1) * options.batch_size, rows.num_rows)
-                    timer.step(rows_of_batch(rows, batch, options.batch_size))
+                    at.row = min((batch + 1) * rows.batch_size, rows.num_rows)
+                    timer.step(rows_of_batch(rows, batch))
                     profiler.after(at.step)
                     log.progress(at.step)
                     # Every --print_freq steps: look at the loss.
@@ -300,8 +338,8 @@ def train(
                 f"stopped by {keeper.stopping} at step {at.step} of {total_steps}; "
                 f"{keeper.last_saved}. Go on with --resume {again}"
             )
-    if options.auc_threshold is not None and not reached():
-        log.message(f"--auc_threshold {options.auc_threshold} was not reached")
+    if goal_flag in config.given and not reached():
+        log.message(f"--{goal_flag} {threshold} was not reached")
     if world.is_chief:
         path = run_dir / "learning_curve.png"
         draw(log, lambda: plots.draw("learning_curve", path, history=at.history))
@@ -310,6 +348,7 @@ def train(
         **at.best,
         "steps": at.step,
         **(timer.end_epoch() if options.benchmark else {}),
+        **(speeds.summary() if log.speeds else {}),
         "throughput": timer.mean_throughput(),
         "elapsed_s": elapsed_before_s + timer.elapsed_s,
     }

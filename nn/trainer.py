@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from nn.accumulation import accumulated
 from nn.embedding.gradient import sum_over_ranks
 from nn.optimizers import OptimizerGroup
 from runtime.distributed import World
@@ -45,6 +46,10 @@ class Trainer:
         non-finite one is skipped and counted.
       world: the ranks; all call every method together.
       loss_parts: names of the parts to report.
+      rows: what makes a batch of rows of an iterator's element, in the graph; None: it is one.
+      accumulate: parts of a batch (runs of rows, as equal as can be) that go through the model one
+        after the other before weights move by the gradient of them all: the activations of one
+        part are in memory. Batches are then tensors of equal first dimension.
     """
 
     def __init__(
@@ -55,6 +60,8 @@ class Trainer:
         loss_scale: float = 1.0,
         world: World = World(),
         loss_parts: Sequence[str] = (),
+        rows: Callable | None = None,
+        accumulate: int = 1,
     ):
         self.world = world
         self.model = model
@@ -64,6 +71,7 @@ class Trainer:
         self._variables = [v for g in self.groups for v in g.optimizer.variables_to_move]
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._part_names = tuple(loss_parts)
+        self._rows, self._accumulate = rows, accumulate
         # Of the loss, and of its parts.
         sums = [0.0] * (1 + len(self._part_names))
         self._loss_sums = tf.Variable(sums, dtype=tf.float64, trainable=False)
@@ -75,15 +83,11 @@ class Trainer:
     def train_step(self, iterator) -> None:
         """Trains on the iterator's next batch."""
         batch = iterator.get_next()
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self._variables)
-            loss, parts = self.loss(self.model, batch)
-            # The sum of the ranks' gradients is then that of the mean of their losses.
-            factor = self.loss_scale / self.world.size
-            scaled = loss * factor if factor != 1.0 else loss
-        gradients = tape.gradient(scaled, self._variables)
+        if self._rows is not None:
+            batch = self._rows(batch)
+        losses, gradients = accumulated(self._differentiate, batch, self._accumulate)
         gradients = sum_over_ranks(self.world, gradients, self._variables, "gradients")
-        self._record(loss, [parts[name] for name in self._part_names])
+        self._record(*losses)
         if self.loss_scale == 1.0:
             self._apply(gradients)
         else:
@@ -96,7 +100,20 @@ class Trainer:
             tf.cond(finite, lambda: self._apply(gradients), lambda: None)
         self.step.assign_add(1)
 
-    def _record(self, loss: tf.Tensor, parts: Sequence[tf.Tensor]) -> None:
+    def _differentiate(self, batch, share: tf.Tensor | None):
+        """((loss, its parts), gradients) of a batch; with a share all of them times it."""
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self._variables)
+            loss, parts = self.loss(self.model, batch)
+            losses = [loss, *(parts[name] for name in self._part_names)]
+            if share is not None:
+                losses = [value * tf.cast(share, value.dtype) for value in losses]
+            # The sum of the ranks' gradients is then that of the mean of their losses.
+            factor = self.loss_scale / self.world.size
+            scaled = losses[0] * factor if factor != 1.0 else losses[0]
+        return losses, tape.gradient(scaled, self._variables)
+
+    def _record(self, loss: tf.Tensor, *parts: tf.Tensor) -> None:
         bad = tf.logical_not(tf.math.is_finite(loss))
         first = tf.logical_and(bad, tf.equal(self._first_bad_step, 0))
         self._first_bad_step.assign(tf.where(first, self.step + 1, self._first_bad_step))

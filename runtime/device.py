@@ -93,7 +93,7 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
     if run.tfdata_debug:
         tf.data.experimental.enable_debug_mode()
     kind = "GPU" if chosen else "CPU"
-    if not run.amp:
+    if not (kind == "GPU" if run.amp is None else run.amp):
         return Device(kind, "float32", 1.0)
     if kind == "GPU":
         return Device(kind, "float16", run.loss_scale)

@@ -22,12 +22,15 @@ class LogNames(NamedTuple):
             of the run.
         epoch_lines: whether the end of an epoch has a line of its own, whose step is the epoch
             alone.
+        speeds: whether these lines say how fast training and evaluation were, and the summary
+            the best and the mean of it.
     """
 
     step: Mapping[str, str] = {}
     epoch: Mapping[str, str] = {}
     summary: Mapping[str, str] = {}
     epoch_lines: bool = False
+    speeds: bool = False
 
     def of(self, metric: str) -> list[str]:
         """All names of a metric."""
@@ -138,6 +141,11 @@ class RunLogger:
     def epoch_lines(self) -> bool:
         """Whether this recipe's log has lines at the end of an epoch."""
         return self._names.epoch_lines
+
+    @property
+    def speeds(self) -> bool:
+        """Whether this recipe's log says how fast each epoch was."""
+        return self._names.speeds
 
     def end_epoch(self, epoch: int, step: int, data: Mapping[str, Any]):
         """Writes values that belong to a whole epoch; `step` is where it ended."""

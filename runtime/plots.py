@@ -41,29 +41,32 @@ def draw(kind: str, path: str | Path, **content) -> None:
 
 
 def learning_curve(path: str | Path, history: Mapping[str, Sequence[tuple[float, float]]]):
-    """Writes the loss, and the validation AUC where there is one, against the training step.
+    """Writes the loss, and the quality on held-out rows where there is one, against the step.
 
     Args:
         path: the PNG; its folder is made, and the file appears under its name only when it is
             whole.
-        history: (step, value) pairs under "train_loss", "validation_loss" and "validation_auc"; any
-            may be missing, and values that are not finite are left out.
+        history: (step, value) pairs under "train_loss", "validation_loss" and a metric of which
+            more is better, such as "validation_auc"; any may be missing, and values that are not
+            finite are left out.
 
     Raises:
         ValueError: a name that is not one of these.
     """
-    unknown = sorted(set(history) - {"train_loss", "validation_loss", "validation_auc"})
-    if unknown:
+    losses = ("train_loss", "validation_loss")
+    others = sorted(set(history) - set(losses))
+    if len(others) > 1 or not all(name.startswith("validation_") for name in others):
         raise ValueError(
-            f"learning_curve: the history holds {unknown}; "
-            'allowed are "train_loss", "validation_loss" and "validation_auc"'
+            f"learning_curve: the history holds {others}; "
+            'allowed are "train_loss", "validation_loss" and one metric like "validation_auc"'
         )
-    train, validation, auc = (
+    metric = others[0] if others else "validation_auc"
+    train, validation, quality = (
         [(step, value) for step, value in history.get(name, ()) if math.isfinite(value)]
-        for name in ("train_loss", "validation_loss", "validation_auc")
+        for name in (*losses, metric)
     )
-    figure = _figure(10 if auc else 5.5, 4)
-    axes = figure.subplots(1, 2 if auc else 1, squeeze=False)[0]
+    figure = _figure(10 if quality else 5.5, 4)
+    axes = figure.subplots(1, 2 if quality else 1, squeeze=False)[0]
     if train:
         axes[0].plot(*zip(*train, strict=True), color=_TRAIN, linewidth=1.2, label="training")
     if validation:
@@ -76,12 +79,13 @@ def learning_curve(path: str | Path, history: Mapping[str, Sequence[tuple[float,
         )
         _mark_best(axes[0], *min(validation, key=lambda point: point[1]))
     _label(axes[0], "Loss", "training step", "log loss [nats]")
-    if auc:
+    if quality:
         axes[1].plot(
-            *zip(*auc, strict=True), "o-", color=_VALIDATION, markersize=3, label="validation"
+            *zip(*quality, strict=True), "o-", color=_VALIDATION, markersize=3, label="validation"
         )
-        _mark_best(axes[1], *max(auc, key=lambda point: point[1]))
-        _label(axes[1], "Quality", "training step", "ROC AUC")
+        _mark_best(axes[1], *max(quality, key=lambda point: point[1]))
+        name = metric.removeprefix("validation_")
+        _label(axes[1], "Quality", "training step", "ROC AUC" if name == "auc" else name)
     _write(figure, Path(path))
 
 

@@ -45,7 +45,7 @@ def open_log(
 
     Args:
       names: what the recipe calls values.
-      metrics: losses and AUCs that only this recipe has.
+      metrics: losses and metrics that only this recipe has.
     """
     log = RunLogger(
         config.run.log_path or run_dir / config.run.log_filename,
@@ -68,6 +68,11 @@ def open_log(
         log.metadata(name, format=".5f")
     for name in ("mean", "p50", "p90", "p95", "p99"):
         log.metadata(f"latency_{name}", unit="ms")
-    for name in ("elapsed_s", "epoch_s", "time_to_auc_threshold_s"):
+    times = ("elapsed_s", "epoch_s", "evaluation_s", "time_to_auc_threshold_s", "time_to_best_s")
+    for name in times if names.speeds else (*times[:2], times[3]):
         log.metadata(name, unit="s")
+    if names.speeds:
+        for name in ("train_throughput", "eval_throughput"):
+            for of in (name, f"best_{name}", f"mean_{name}"):
+                log.metadata(of, unit="samples/s")
     return log

@@ -50,7 +50,7 @@ class StepTimer:
         self._pause_start = None
         self._latencies = LatencyTimer(0, clock) if epochs else None
         self._since_lap: list[tuple[float, int]] = []  # duration and samples of a step
-        self._epoch_start = 0.0
+        self._epoch_start, self._epoch_samples = 0.0, 0
         self._reset_counts()
 
     def _reset_counts(self):
@@ -74,6 +74,7 @@ class StepTimer:
     def step(self, num_samples: int):
         """Counts a step of so many samples (of all ranks, for a global throughput)."""
         self._steps += 1
+        self._epoch_samples += num_samples
         if self._steps <= self._warmup_steps:
             self._reset_counts()
             return
@@ -100,6 +101,10 @@ class StepTimer:
         """Samples per second from the end of the warm-up to the last step or lap; NaN for none."""
         return _rate(self._samples, self._last_step - self._mean_start)
 
+    def epoch_throughput(self) -> float:
+        """Samples per second since `end_epoch` was called last, the warm-up included."""
+        return _rate(self._epoch_samples, self._active_s() - self._epoch_start)
+
     def end_epoch(self) -> dict[str, float]:
         """Of the steps since the last call: `throughput` and latencies as `LatencyTimer` has them,
         without the warm-up, and `epoch_s`, the seconds of all without pauses. The latency of a step
@@ -112,7 +117,8 @@ class StepTimer:
         if self._latencies.num_measurements:
             found |= self._latencies.statistics()
             del found["num_measurements"]
-        self._epoch_start, self._latencies = now, LatencyTimer(0, self._clock)
+        self._epoch_start, self._epoch_samples = now, 0
+        self._latencies = LatencyTimer(0, self._clock)
         return found
 
     @contextmanager
@@ -204,3 +210,35 @@ class LatencyTimer:
 
 def _rate(samples, seconds):
     return samples / seconds if samples and seconds > 0 else float("nan")
+
+
+class Speeds:
+    """Samples per second of each epoch and each evaluation of a training."""
+
+    def __init__(self):
+        self._train: list[float] = []
+        self._eval: list[float] = []
+        self._evaluation_s = 0.0
+
+    def evaluated(self, num_samples: int, elapsed_s: float):
+        """Notes an evaluation."""
+        self._eval.append(_rate(num_samples, elapsed_s))
+        self._evaluation_s = elapsed_s
+
+    def of_epoch(self, throughput: float, epoch_s: float, evaluated: bool) -> dict[str, float]:
+        """Notes an epoch; returns what its line says: `train_throughput` and `epoch_s`, and after
+        an evaluation `eval_throughput` and `evaluation_s`."""
+        self._train.append(throughput)
+        found = {"train_throughput": throughput, "epoch_s": epoch_s}
+        if evaluated:
+            found |= {"eval_throughput": self._eval[-1], "evaluation_s": self._evaluation_s}
+        return found
+
+    def summary(self) -> dict[str, float]:
+        """`best_` and `mean_` of `train_throughput` and `eval_throughput`, where there are any."""
+        found = {}
+        for name, rates in (("train_throughput", self._train), ("eval_throughput", self._eval)):
+            if rates:
+                found[f"best_{name}"] = max(rates)
+                found[f"mean_{name}"] = sum(rates) / len(rates)
+        return found

@@ -10,8 +10,10 @@ ALLOWED = {
     "dlrm.py": {"main", "ranking"},
     "dcnv2.py": {"main", "ranking"},
     "sim.py": {"main", "sequential"},
+    "ncf.py": {"main", "collaborative"},
     "ranking.py": {"main", "recipe_parts", "config", "nn", "dataloading", "runtime"},
     "sequential.py": {"main", "recipe_parts", "config", "nn", "dataloading", "runtime"},
+    "collaborative.py": {"main", "recipe_parts", "config", "nn", "dataloading", "runtime"},
     "recipe_parts.py": {"config", "nn", "dataloading"},
     "main.py": {"training", "config", "nn", "dataloading", "runtime"},
     "training.py": {"config", "nn", "runtime"},
@@ -28,6 +30,7 @@ ALLOWED = {
         "dataloading.feature_spec",
         "dataloading.output_folder",
         "dataloading.sequence_tfrecord_writer",
+        "dataloading.unseen_items",
     },
     "tensorflow-dot-based-interact": set(),
     "benchmarks": {
@@ -40,8 +43,10 @@ ALLOWED = {
         "preproc",
         "ranking",
         "sequential",
+        "collaborative",
         "recipe_parts",
         "sim",
+        "ncf",
     },
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", "deployment"}

@@ -10,6 +10,8 @@ import flag_definitions
 import flag_rules
 from config import Config, parse, parse_embedding_dims, usage
 from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
+from ncf import ALIASES as NCF_ALIASES
+from ncf import DEFAULTS as NCF_DEFAULTS
 from sim import ALIASES as SIM_ALIASES
 from sim import DEFAULTS as SIM_DEFAULTS
 
@@ -22,6 +24,10 @@ def read(*flags, **kwargs):
 
 def read_sim(*flags):
     return parse(["sim.py", PATH, *flags], "sim", SIM_DEFAULTS, SIM_ALIASES)
+
+
+def read_ncf(*flags):
+    return parse(["ncf.py", PATH, *flags], "ncf", NCF_DEFAULTS, NCF_ALIASES)
 
 
 def test_defaults_are_those_of_the_published_recipe():
@@ -213,7 +219,8 @@ def test_synthetic_rows_need_no_path_unless_they_imitate_a_data_set():
 def test_flags_that_need_others_exist():
     flags = {
         *read().flat(),
-        *parse(["sim.py", PATH], "sim", SIM_DEFAULTS, SIM_ALIASES).flat(),
+        *read_sim().flat(),
+        *read_ncf().flat(),
     }
     for names, needed, _ in flag_rules._NEEDS:
         assert set(names) <= flags
@@ -228,6 +235,107 @@ def test_eval_can_be_appended_to_the_command_that_trained():
         *("batch_size", "max_steps", "optimizer", "save_checkpoint_path")
     ]
     assert configuration.unused(read(*training)) == []
+
+
+def test_ncf_has_the_flags_of_the_original_with_names_short_names_and_defaults():
+    flat = read_ncf().flat()
+    published = {
+        ("data", None): ("dataset_path", "data"),
+        ("epochs", "e"): ("epochs", 30),
+        ("batch_size", "b"): ("batch_size", 2**20),
+        ("valid_batch_size", None): ("valid_batch_size", 2**20),
+        ("factors", "f"): ("factors", 64),
+        ("layers", None): ("layers", (256, 256, 128, 64)),
+        ("negative_samples", "n"): ("negative_samples", 4),
+        ("learning_rate", "l"): ("learning_rate", 0.0045),
+        ("topk", "k"): ("topk", 10),
+        ("seed", "s"): ("seed", None),
+        ("threshold", "t"): ("threshold", 1.0),
+        ("valid_negative", None): ("valid_negative", 100),
+        ("beta1", "b1"): ("beta1", 0.25),
+        ("beta2", "b2"): ("beta2", 0.5),
+        ("eps", None): ("epsilon", 1e-8),
+        ("dropout", None): ("dropout", 0.5),
+        ("checkpoint_dir", None): ("checkpoint_dir", None),
+        ("mode", None): ("mode", "train"),
+        ("grads_accumulated", None): ("grads_accumulated", 1),
+        ("opt_level", None): ("opt_level", None),
+        ("local_rank", None): ("local_rank", None),
+    }
+    help_text = usage("ncf", NCF_DEFAULTS, NCF_ALIASES)
+    for (name, short), (ours, default) in published.items():
+        assert flat[ours] == default
+        assert f"--{name}" in help_text
+        if short is not None:
+            assert re.search(rf"--{ours} .*\(also .*-{short}\b", help_text)
+
+
+def test_short_names_spaced_lists_and_words_of_the_original():
+    config = read_ncf(
+        *("-e", "3", "-b", "64", "-f=8", "--layers", "16", "8", "4", "-n", "2", "-l", "0.1"),
+        *("-k", "5", "-s", "7", "-t", "0.5", "-b1", "0.8", "-b2", "0.9", "--eps=1e-3"),
+        *("--mode", "test", "--checkpoint-path", "x", "--opt_level=O2"),
+    )
+    flat = config.flat()
+    expected = {"epochs": 3, "batch_size": 64, "factors": 8, "layers": (16, 8, 4)}
+    expected |= {"negative_samples": 2, "learning_rate": 0.1, "topk": 5, "seed": 7}
+    expected |= {"threshold": 0.5, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-3, "mode": "eval"}
+    expected |= {"restore_checkpoint_path": "x", "amp": True}
+    assert {name: flat[name] for name in expected} == expected
+    assert read_ncf("--mode=test", "--load_checkpoint_path=x").run.mode == "eval"
+    assert read_ncf("--layers=8,4").collaborative.layers == (8, 4)
+    assert "--mode train|eval|predict|inference (also test for eval)" in usage(
+        "ncf", NCF_DEFAULTS, NCF_ALIASES
+    )
+
+
+def test_checkpoint_dir_is_what_the_mode_needs(tmp_path):
+    config = read_ncf(f"--checkpoint_dir={tmp_path}")
+    assert config.checkpoint.save_checkpoint_path == str(tmp_path) and config.checkpoint.keep_best
+    config = read_ncf(f"--checkpoint_dir={tmp_path}", "--mode=test")
+    assert config.checkpoint.restore_checkpoint_path == str(tmp_path)
+    (tmp_path / "00001-step-5").mkdir()
+    (tmp_path / "best").symlink_to("00001-step-5")
+    config = read_ncf(f"--checkpoint_dir={tmp_path}", "--mode=test")
+    assert config.checkpoint.restore_checkpoint_path == str(tmp_path / "best")
+    with_default = {**NCF_DEFAULTS, "checkpoint_dir": str(tmp_path)}
+    own = parse(["x", PATH, "--save_checkpoint_path=own"], "ncf", with_default, NCF_ALIASES)
+    assert own.checkpoint.save_checkpoint_path == "own"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--layers", "7", "8"], "--layers starts with the width .* even number, got 7,8"),
+        (["--layers"], "--layers starts with .* got nothing"),
+        (["--dropout=1"], "--dropout is a share in .0, 1., got 1"),
+        (["-t", "0"], "--threshold is a hit rate in .0, 1., got 0"),
+        (["-t=0.5", "--evals_per_epoch=0"], "--threshold is only looked at"),
+        (["--pretrained_gmf=a", "--pretrained_mlp=b", "--alpha=2"], "--alpha is a share"),
+        (["--pretrained_gmf=a"], "--pretrained_mlp is missing"),
+        (["--pretrained_mlp=a"], "--pretrained_gmf is missing"),
+        (
+            ["--pretrained_gmf=a", "--pretrained_mlp=b", "--load_checkpoint_path=c"],
+            "--pretrained_gmf and --restore_checkpoint_path both say",
+        ),
+        (["--alpha=0.3"], "--alpha is only read with --pretrained_gmf and --pretrained_mlp"),
+        (["--model_type=mlp", "-f", "8"], "--factors is only read with --model_type neumf or gmf"),
+        (["--model_type=gmf", "--dropout=0"], "--dropout is only read with --model_type neumf or"),
+        (["--model_type=sim"], "model_type"),
+        (["--opt_level=O2", "--amp"], "--opt_level and --amp are one flag"),
+        (["--checkpoint_dir=a", "--save_checkpoint_path=b"], "--checkpoint_dir and --save_check"),
+        (["-b=8", "--batch_size=8"], "--b and --batch_size are one flag"),
+        (["--keep_best"], "--keep_best is only read with --save_checkpoint_path"),
+        (
+            ["--keep_best", "--save_checkpoint_path=a", "--evals_per_epoch=0"],
+            "--keep_best keeps what evaluated best: with it, set --evals_per_epoch",
+        ),
+        (["--shuffle"], "shuffle"),
+    ],
+)
+def test_bad_flags_of_ncf(flags, message):
+    with pytest.raises(ValueError, match=message):
+        read_ncf(*flags)
 
 
 def test_what_sim_does_not_read():
@@ -272,6 +380,7 @@ def test_every_flag_is_read_by_something(root):
     property is computed from it."""
     names = {name: name for name in ("data", "run", "sequence")}
     names |= {"wanted": "distribution", "options": None}  # None: any
+    names |= {"own": "collaborative"}
     read_flags = set()
     for path in [*root.glob("*.py"), *root.glob("runtime/**/*.py"), *root.glob("nn/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -294,7 +403,8 @@ def test_every_flag_is_read_by_something(root):
         for name, section in flag_definitions.SECTIONS.items()
         for field in dataclasses.fields(section)
     }
-    assert flags - read_flags == set()
+    # Two stand for other flags, see test_checkpoint_dir_is_what_the_mode_needs and the one before.
+    assert flags - read_flags == {("collaborative", n) for n in ("checkpoint_dir", "opt_level")}
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,13 @@ is on the disk.
 """
 
 from runtime.checkpoint.files import Damaged, Index
-from runtime.checkpoint.folder import Folder, offering_the_previous, resolve
+from runtime.checkpoint.folder import BEST, Folder, offering_the_previous, resolve
 from runtime.checkpoint.reader import describe, is_original, restore, restore_original, verify
 from runtime.checkpoint.saver import Outcome, Saver, save
 from runtime.checkpoint.weight import Box, NonFiniteWeight, VariableWeight, Weight, matrix_of
 
 __all__ = [
+    "BEST",
     "Box",
     "Damaged",
     "Folder",

@@ -11,7 +11,7 @@ _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
 # What a resumed training must have in common with the one that it continues.
 _SAME_TRAINING = {
     *("dataset_type", "shuffle", "shuffle_window_rows", "batch_size", "seed"),
-    *("drop_remainder", "repeat_count"),
+    *("drop_remainder", "repeat_count", "negative_samples", "grads_accumulated"),
     *("optimizer", "embedding_optimizer", "embedding_trainable"),
 }
 
@@ -23,7 +23,8 @@ _OWN = {
     *("intra_op_parallelism", "prefetch_batches", "warmup_batches", "rank_timeout_s"),
     *("plan_only", "plan_world_size", "affinity", "log_filename", "benchmark", "benchmark_steps"),
     *("num_parallel_calls", "prefetch_test_size", "disable_cache"),
-    *("prebatch_train_size", "prebatch_test_size"),
+    *("prebatch_train_size", "prebatch_test_size", "checkpoint_dir", "local_rank", "opt_level"),
+    *("pretrained_gmf", "pretrained_mlp", "alpha"),
 }
 
 
@@ -137,7 +138,7 @@ def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str
     checked = {}
     for name, value in adopted.items():
         checked[name] = value = tuple(value) if isinstance(value, list) else value
-        kinds = kinds_of(name)
+        kinds = kinds_of(config.recipe, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise ValueError(f"{where} is damaged: --{name} is {value!r}")
     return checked

@@ -15,6 +15,9 @@ from runtime.checkpoint.files import INDEX, Damaged, read_index, sync_folder
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
 _UNFINISHED, _DELETED, _LOCK = ".writing-", ".deleting-", ".lock"
 
+# The link to the checkpoint that evaluated best.
+BEST = "best"
+
 # A training that was killed may need some seconds until its last process has ended.
 LOCK_WAIT_S = 60.0
 
@@ -28,7 +31,8 @@ class Saved(NamedTuple):
 
 
 class Folder:
-    """Checkpoints `NUMBER-step-STEP` in one folder; whatever else is in it is left alone.
+    """Checkpoints `NUMBER-step-STEP` in one folder, and perhaps a link `best` to one of them;
+    whatever else is in it is left alone.
 
     One becomes visible under its name by a rename, when all of it is on the disk, and it is hidden
     by a rename before any of it is deleted: what has such a name is whole, as far as it was not
@@ -110,6 +114,8 @@ class Folder:
         for name in os.listdir(self.root):
             left_over = name.startswith((_UNFINISHED, _DELETED))
             if left_over and (lock is not None or _is_old(self.root / name)):
+                if (self.root / name).is_symlink():
+                    (self.root / name).unlink(missing_ok=True)
                 shutil.rmtree(self.root / name, ignore_errors=True)
 
     def release(self) -> None:
@@ -128,8 +134,8 @@ class Folder:
         staging.mkdir(parents=True)
         return staging
 
-    def publish(self, staging: Path) -> Path:
-        """Gives a whole checkpoint its name."""
+    def publish(self, staging: Path, best: bool = False) -> Path:
+        """Gives a whole checkpoint its name; it may be the best one from now on."""
         final = self.root / staging.name.removeprefix(_UNFINISHED).partition(".")[0]
         os.rename(staging, final)
         try:
@@ -137,7 +143,15 @@ class Folder:
         except OSError:
             os.rename(final, staging)
             raise
+        if best:
+            self.mark_best(final)
         return final
+
+    def mark_best(self, path: Path) -> None:
+        """Makes the link `best` one to this checkpoint."""
+        link = self.root / f"{_UNFINISHED}{BEST}.{secrets.token_hex(4)}"
+        os.symlink(path.name, link)
+        os.replace(link, self.root / BEST)
 
     def go_back_to(self, path: Path) -> None:
         """Says that a training goes on from an older checkpoint: newer ones, perhaps damaged, are
@@ -146,9 +160,12 @@ class Folder:
         self._abandoned = {p for p, n in numbers.items() if n > numbers.get(path, n)}
 
     def keep_newest(self, count: int) -> None:
-        """Deletes all checkpoints but the newest ones."""
+        """Deletes all checkpoints but the newest ones and the best one."""
+        best = Path(os.path.realpath(self.root / BEST))
         in_order = sorted(self.list(), key=lambda saved: saved.path not in self._abandoned)
         for saved in in_order[:-count]:
+            if saved.path == best:
+                continue
             hidden = self.root / f"{_DELETED}{saved.path.name}"
             os.rename(saved.path, hidden)
             shutil.rmtree(hidden, ignore_errors=True)

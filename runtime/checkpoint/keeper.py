@@ -112,14 +112,15 @@ class Keeper:
         weights: Sequence[Weight],
         description: Mapping[str, Any],
         state: Mapping[str, Any],
+        best: bool = False,
     ) -> None:
-        """Begins a checkpoint; raises what `tick` raises."""
+        """Begins a checkpoint, perhaps the best so far; raises what `tick` raises."""
         self._saver.wait()
         self._look(self._options.on_checkpoint_error == "stop")
         self._last_time = time.monotonic()
         self._minutes_due = False
         self._begun_step = step
-        self._saver.save(step, weights, description, state)
+        self._saver.save(step, weights, description, state, best)
         self._look(self._options.on_checkpoint_error == "stop")
 
     def settle(self) -> None:

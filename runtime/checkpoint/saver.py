@@ -57,6 +57,7 @@ class _Begun(NamedTuple):
     index: Index  # of weights without pieces
     started: float
     copied: float
+    best: bool
 
 
 class Saver:
@@ -114,6 +115,7 @@ class Saver:
         weights: Sequence[Weight],
         description: Mapping[str, Any],
         state: Mapping[str, Any],
+        best: bool = False,
     ) -> None:
         """Begins a checkpoint, when an earlier one is done; returns when weights may change.
 
@@ -122,6 +124,7 @@ class Saver:
           weights: what to save, the same names on every rank.
           description: JSON-able, what the model is.
           state: JSON-able, where the training is.
+          best: it is the best one so far: kept, whatever is saved later, until there is a better.
         """
         self.wait()
         started = time.monotonic()
@@ -137,7 +140,7 @@ class Saver:
             dict(state),
             {w.name: WeightEntry(tuple(w.shape), w.dtype, ()) for w in weights},
         )
-        self._begun = _Begun(step, Path(staging or "."), index, started, started)
+        self._begun = _Begun(step, Path(staging or "."), index, started, started, best)
         if fault is not None:
             self._end(("error", fault), None)
             return
@@ -200,7 +203,12 @@ class Saver:
         elif self._world.is_chief:
             begun = self._begun
             self._publisher = _Publisher(
-                self._folder, begun.staging, begun.index, [m for _, m in parts], self._keep
+                self._folder,
+                begun.staging,
+                begun.index,
+                [m for _, m in parts],
+                self._keep,
+                begun.best,
             )
             self._publisher.start()
 
@@ -235,12 +243,20 @@ class _Publisher(threading.Thread):
       fault, path: as in `Outcome`.
     """
 
-    def __init__(self, folder: Folder, staging: Path, index: Index, parts: Sequence, keep: int):
+    def __init__(
+        self,
+        folder: Folder,
+        staging: Path,
+        index: Index,
+        parts: Sequence,
+        keep: int,
+        best: bool,
+    ):
         super().__init__(name="checkpoint-publisher", daemon=True)
         self.fault: tuple[str, str] | None = None
         self.path: str | None = None
         self._folder, self._staging, self._index = folder, staging, index
-        self._parts, self._keep = parts, keep
+        self._parts, self._keep, self._best = parts, keep, best
 
     def run(self):
         """Once."""
@@ -250,7 +266,7 @@ class _Publisher(threading.Thread):
             for folder in {self._staging / Path(name).parts[0] for name in index.weights}:
                 files.sync_folder(folder)
             files.sync_folder(self._staging)
-            self.path = str(self._folder.publish(self._staging))
+            self.path = str(self._folder.publish(self._staging, self._best))
         except OSError as error:
             self.fault = ("error", not_saved(self._folder, error))
         except Exception:

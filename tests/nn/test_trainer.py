@@ -178,3 +178,45 @@ def test_sizes_that_do_not_fit(change, message):
     }
     with pytest.raises(ValueError, match=message):
         RankingConfig(**{**sizes, **change})
+
+
+@pytest.mark.parametrize("num_rows", [12, 7, 2])
+@pytest.mark.parametrize("loss_scale", [1.0, 8.0])
+def test_parts_of_a_batch_add_up_to_the_step_of_the_whole(num_rows, loss_scale):
+    rng = np.random.default_rng(0)
+    ids = tf.constant(rng.integers(0, 5, num_rows))
+    x, y = (tf.constant(rng.normal(size=[num_rows, 3]), tf.float32) for _ in range(2))
+    rows_seen = []
+
+    def step(accumulate):
+        dense, table = tf.Variable(tf.ones([3, 3])), tf.Variable(tf.ones([5, 3]))
+        idle = tf.Variable(1.0)
+        groups = [
+            optimizers.OptimizerGroup(
+                optimizers.create("adagrad", variables), WarmupPolynomialDecay(0.5)
+            )
+            for variables in ([dense, idle], [table])
+        ]
+
+        def loss(model, batch):
+            ids, x, y = batch
+            rows_seen.append(x.shape[0])
+            error = (tf.matmul(x, dense) * tf.gather(table, ids) - y) ** 2
+            return tf.reduce_mean(error), {"part": tf.reduce_mean(tf.cast(ids, tf.float32))}
+
+        trainer = Trainer(
+            *(None, loss, groups, loss_scale),
+            loss_parts=["part"],
+            rows=lambda ticket: tuple(t[:num_rows] for t in ticket),
+            accumulate=accumulate,
+        )
+        padded = [tf.concat([t, t], axis=0) for t in (ids, x, y)]
+        trainer.train_step(iter(tf.data.Dataset.from_tensors(tuple(padded))))
+        progress = trainer.progress()
+        return dense.numpy(), table.numpy(), progress.loss, progress.parts["part"]
+
+    whole = step(1)
+    assert not np.allclose(whole[1], 1.0)
+    for got, expected in zip(step(3), whole, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-6)
+    assert None in rows_seen  # of parts, whose length is not known beforehand

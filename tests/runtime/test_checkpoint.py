@@ -490,3 +490,30 @@ def test_beats_are_agreed_on_and_follow_the_pace():
     assert (abs(gaps - 20) <= 1).all(), "every two seconds of steps of 0.1 s"
     assert next(fact for step, fact in first if step >= 250)
     assert not any(fact for step, fact in first if step < 250)
+
+
+def test_the_best_one_is_kept_and_linked(tmp_path):
+    taken = Folder(tmp_path)
+    taken.take()
+    saver = Saver(taken, keep=2)
+    for step, best in ((1, True), (2, True), (3, False), (4, False), (5, False)):
+        saver.save(step, some_weights(float(step)), {}, {}, best)
+        saver.wait()
+    assert [saved.step for saved in taken.list()] == [2, 4, 5]
+    assert os.readlink(tmp_path / "best") == "00002-step-2"
+    assert checkpoint.resolve(tmp_path / "best") == tmp_path / "best"
+    assert checkpoint.resolve(tmp_path).name == "00005-step-5"
+    found = some_weights(0.0)
+    checkpoint.restore(tmp_path / "best", found)
+    assert found[1].variable.numpy() == 2.0
+    saver.save(6, some_weights(6.0), {}, {}, best=True)
+    saver.wait()
+    assert [saved.step for saved in taken.list()] == [5, 6], "the old best is like the others"
+    # Killed between the link and its name: the next training clears up.
+    taken.release()
+    os.symlink("00005-step-5", tmp_path / ".writing-best.0123")
+    again = Folder(tmp_path)
+    again.take()
+    assert sorted(p.name for p in tmp_path.iterdir() if "best" in p.name) == ["best"]
+    assert [saved.step for saved in again.list()] == [5, 6]
+    again.release()

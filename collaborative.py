@@ -1,0 +1,193 @@
+"""What the collaborative recipe composes: interactions and drawn negatives, NeuMF, GMF or MLP."""
+
+from pathlib import Path
+
+from config import Config
+from dataloading import feature_spec as fs
+from main import Goal, Recipe
+from recipe_parts import evaluation_mapping, plan_of_tables
+from runtime import checkpoint
+from runtime.logging import LogNames
+
+# What a checkpoint must remember to build the model again.
+SHAPE_FLAGS = ("model_type", "factors", "layers")
+
+
+def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
+    """The model, its rows, loss, optimizers and evaluator."""
+    from nn.ncf.evaluator import RankingEvaluator
+
+    from nn.ncf.loss import ncf_loss
+    from nn.ncf.model import NCFModel
+
+    own = config.collaborative
+    check_local_rank(own.local_rank, world)
+    shape = model_config(config, spec)
+    exchange_dtype = config.distribution.exchange_dtype
+    model = NCFModel(
+        shape,
+        seed=config.run.seed,
+        dtype=device.policy,
+        world=world,
+        plan=make_plan(config, shape, world.size),
+        exchange_dtype=None if exchange_dtype == "auto" else exchange_dtype,
+        embedding_trainable=config.model.embedding_trainable,
+    )
+    train, valid = open_rows(config, spec, world)
+    evaluator, names = None, [f"{metric}@{own.topk}" for metric in ("hr", "ndcg")]
+    if valid and config.run.mode != "predict":
+        evaluator = RankingEvaluator(model, valid, own.topk, world)
+    return Recipe(
+        model=model,
+        train=train,
+        valid=valid,
+        loss=ncf_loss,
+        groups=model.optimizer_groups(config.optimizer),
+        evaluator=evaluator,
+        model_flags={name: getattr(own, name) for name in SHAPE_FLAGS},
+        facts={
+            "model": own.model_type,
+            "users": shape.num_users,
+            "items": shape.num_items,
+            **({"training_rows": train.num_rows} if train else {}),
+            **({"evaluation_rows": valid.num_rows} if valid else {}),
+            "parameters": model.num_parameters,
+        },
+        log_names=log_names(names[0]),
+        more_metrics=(*names, f"best_{names[0]}"),
+        goal=Goal(names[0], own.threshold, "threshold"),
+        rows=train.rows if train else None,
+        accumulate=own.grads_accumulated,
+        starts_from=pretrained(config, model, world),
+    )
+
+
+def check_local_rank(given: int | None, world) -> None:
+    """Raises ValueError where a launcher's word for this process is not ours."""
+    if given not in (None, world.local_rank):
+        raise ValueError(
+            f"--local_rank {given}, but this is process {world.local_rank} of "
+            f"{world.local_size} on its machine: processes are started by horovodrun, mpirun or "
+            "srun, which need no --local_rank, and not by torch.distributed.launch"
+        )
+
+
+def log_names(goal: str) -> LogNames:
+    """The original's names of what this project logs."""
+    return LogNames(
+        step={"log_loss": "validation_loss"},
+        epoch={
+            "loss": "train_loss",
+            "log_loss": "validation_loss",
+            "epoch_s": "train_epoch_time",
+            "evaluation_s": "validation_epoch_time",
+        },
+        summary={
+            "log_loss": "validation_loss",
+            f"best_{goal}": "best_accuracy",
+            "time_to_best_s": "time_to_best_model",
+            "time_to_threshold_s": "time_to_target",
+        },
+        epoch_lines=True,
+        speeds=True,
+    )
+
+
+def pretrained(config: Config, model, world):
+    """What sets the weights of a NeuMF from its trained branches; None where it starts anew."""
+    own = config.collaborative
+    if not own.pretrained_gmf or config.run.mode != "train" or config.checkpoint.resume:
+        return None
+
+    def start() -> str:
+        from nn.ncf.pretrained import start_from
+
+        paths = [
+            checkpoint.resolve(best_of(path), flag)
+            for path, flag in (
+                (own.pretrained_gmf, "--pretrained_gmf"),
+                (own.pretrained_mlp, "--pretrained_mlp"),
+            )
+        ]
+        start_from(model, *paths, own.alpha, world)
+        return f"weights of {paths[0]} times {own.alpha:g} and {paths[1]} times {1 - own.alpha:g}"
+
+    return start
+
+
+def best_of(path: str) -> Path:
+    """The best checkpoint of a folder that keeps it, else the path as it is."""
+    best = Path(path) / checkpoint.BEST
+    return best if best.is_dir() else Path(path)
+
+
+def model_config(config: Config, spec: fs.FeatureSpec):
+    """The model's sizes, `nn.ncf.config.NCFConfig`, from the flags and the data set."""
+    from nn.ncf.config import NCFConfig
+
+    own = config.collaborative
+    (users,), (items,) = (
+        spec.cardinalities(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL)
+    )
+    return NCFConfig(
+        model_type=own.model_type,
+        num_users=users,
+        num_items=items,
+        factors=own.factors,
+        layers=own.layers,
+        dropout=own.dropout,
+    )
+
+
+def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
+    """Who would hold which slice of which table on `--plan_world_size` processes."""
+    return make_plan(
+        config, model_config(config, spec), config.distribution.plan_world_size
+    ).report()
+
+
+def make_plan(config: Config, shape, world_size: int):
+    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints."""
+    from nn.ncf.config import embedding_tables, feature_table_map, hotnesses
+
+    features = feature_table_map(shape)
+    return plan_of_tables(
+        config,
+        embedding_tables(shape),
+        world_size,
+        hotness=hotnesses(shape),
+        wide_ids=max(shape.num_users, shape.num_items) > 2**31,
+        input_table_map=features,
+        combined=[False] * len(features),
+    )
+
+
+def open_rows(config: Config, spec: fs.FeatureSpec, world):
+    """(training rows, held-out rows), or None each."""
+    from dataloading.series import SeriesDataset
+
+    from dataloading.sampled_interactions import SampledInteractions
+
+    own, run = config.collaborative, config.run
+    share = {"seed": run.seed, "rank": world.rank, "world_size": world.size}
+    train = None
+    if run.mode == "train":
+        train = SampledInteractions(
+            spec,
+            fs.TRAIN,
+            run.batch_size * own.grads_accumulated,
+            negative_samples=own.negative_samples,
+            **share,
+        )
+        if not run.evals_per_epoch:
+            return train, None
+    mapping = evaluation_mapping(config.data.eval_mapping, run.mode, spec)
+    valid = SeriesDataset(
+        spec,
+        mapping,
+        run.valid_batch_size,
+        valid_negative=own.valid_negative,
+        with_labels=run.mode != "predict",
+        **share,
+    )
+    return train, valid

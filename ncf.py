@@ -1,0 +1,68 @@
+"""Neural collaborative filtering (He et al., 2017): NeuMF, GMF and MLP.
+
+python ncf.py --data DIR --checkpoint_dir CHECKPOINTS
+python ncf.py --data DIR --checkpoint_dir CHECKPOINTS --mode test
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import collaborative
+import main as loop
+
+# The original's, where they differ from DLRM's.
+DEFAULTS = {
+    "optimizer": "adam",
+    "learning_rate": 0.0045,
+    "beta1": 0.25,
+    "beta2": 0.5,
+    "epsilon": 1e-8,
+    "warmup_steps": 0,
+    "decay_steps": 0,
+    "epochs": 30,
+    "batch_size": 2**20,
+    "valid_batch_size": 2**20,
+    "amp": None,
+}
+# Flags that the original calls otherwise, its short names among them.
+ALIASES = {
+    "data": "dataset_path",
+    "feature_spec_file": "feature_spec",
+    "e": "epochs",
+    "b": "batch_size",
+    "f": "factors",
+    "n": "negative_samples",
+    "l": "learning_rate",
+    "k": "topk",
+    "s": "seed",
+    "t": "threshold",
+    "b1": "beta1",
+    "b2": "beta2",
+    "eps": "epsilon",
+    "load_checkpoint_path": "restore_checkpoint_path",
+    "checkpoint-path": "restore_checkpoint_path",
+    "mode=test": "mode=eval",
+}
+# The original's folder for all data, in its container: checkpoints go there where it is.
+CONTAINER_DATA = "/data"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the recipe; returns the exit code."""
+    defaults = dict(DEFAULTS)
+    if os.access(CONTAINER_DATA, os.W_OK):
+        defaults["checkpoint_dir"] = os.path.join(CONTAINER_DATA, "checkpoints")
+    return loop.run(
+        "ncf",
+        collaborative.build,
+        __doc__,
+        defaults,
+        argv,
+        aliases=ALIASES,
+        report_plan=collaborative.report_plan,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
