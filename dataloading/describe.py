@@ -12,6 +12,11 @@ from pathlib import Path
 from dataloading.command_line import exit_status
 from dataloading.describe_columns import NumberFacts, chunk_facts
 from dataloading.describe_ids import IdFacts
+from dataloading.describe_series import (
+    has_interactions,
+    interactions_of,
+    rare_items_note,
+)
 from dataloading.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
 from dataloading.output_folder import SPEC_FILE
 from dataloading.split_tfrecords import length_faults
@@ -45,7 +50,7 @@ def describe(path: Path) -> int:
 
 def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list[str]:
     """A mapping in lines for people; what is wrong with it is added to `faults`."""
-    bodies, rows, opened, click_rate, size_bytes = [], {}, {}, "", 0
+    bodies, rows, opened, kind, size_bytes = [], {}, {}, "", 0
     for index, chunk in enumerate(spec.source_spec[mapping]):
         sizes, problems = _file_sizes(spec, mapping, chunk)
         faults += problems
@@ -66,8 +71,9 @@ def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list
             for facts in chunk_facts(spec, chunk, records):
                 faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
                 bodies.append("    " + _feature_line(spec, facts, records))
+                bodies += rare_items_note(spec, mapping, facts)
                 if facts.feature in spec.channel_spec.get(LABEL_CHANNEL, ()) and rows[index]:
-                    click_rate = f", click rate {facts.mean:.4f}"
+                    kind = f", click rate {facts.mean:.4f}"
         except ValueError as error:  # a damaged record; it says where
             faults.append(str(error))
     try:
@@ -80,8 +86,10 @@ def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list
         faults.append(f"mapping '{mapping}': the chunks have not equally many rows: {listed}")
     if 0 in rows.values():
         faults.append(f"mapping '{mapping}' has no rows")
+    elif has_interactions(spec):
+        kind = interactions_of(spec, mapping, rows, faults)
     count = f"{next(iter(rows.values())):,} rows" if rows else "rows unknown"
-    return [f"{mapping}: {count}{click_rate}, {size_bytes:,} bytes", *bodies]
+    return [f"{mapping}: {count}{kind}, {size_bytes:,} bytes", *bodies]
 
 
 def _conclusion(types: set[str]) -> str:

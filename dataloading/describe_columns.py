@@ -101,7 +101,7 @@ def chunk_facts(
     first_pass, waiting = True, ids
     while first_pass or waiting:
         counted = _counted_together(waiting)
-        for columns in _blocks(spec, chunk, records):
+        for columns in column_blocks(spec, chunk, records):
             for name, count in counted.items():
                 count.add(columns[name].ravel())
             for name, facts in numbers.items() if first_pass else ():
@@ -140,8 +140,8 @@ def _num_values(spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None) ->
     return size_bytes // spec.dtype(chunk.features[0]).itemsize
 
 
-def _blocks(
-    spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None
+def column_blocks(
+    spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None = None
 ) -> Iterator[dict[str, np.ndarray]]:
     """The rows of a chunk: feature -> [rows, hotness]; [ids, 1] of one whose rows differ in
     length."""

@@ -21,10 +21,12 @@ from dataloading.spec_rules import Chunk
 
 __all__ = [
     "CATEGORICAL_CHANNEL",
+    "ITEM_CHANNEL",
     "LABEL_CHANNEL",
     "NUMERICAL_CHANNEL",
     "TEST",
     "TRAIN",
+    "USER_CHANNEL",
     "VALIDATION",
     "Chunk",
     "FeatureSpec",
@@ -34,6 +36,8 @@ __all__ = [
 NUMERICAL_CHANNEL = "numerical"
 CATEGORICAL_CHANNEL = "categorical"
 LABEL_CHANNEL = "label"
+USER_CHANNEL = "user"
+ITEM_CHANNEL = "item"
 TRAIN = "train"
 VALIDATION = "validation"
 TEST = "test"

@@ -1,4 +1,4 @@
-"""Your own CSV or Parquet files -> a data set of split binaries that `dlrm.py` trains on.
+"""Your own CSV or Parquet files -> a data set of split binaries to train on.
 
     python -m dataloading.transcode --input raw --output data/mine --categorify all
 
@@ -12,13 +12,15 @@ from pathlib import Path
 
 from dataloading import spec_rules
 from dataloading.command_line import exit_status
-from dataloading.feature_spec import CATEGORICAL_CHANNEL, TRAIN, FeatureSpec
+from dataloading.feature_spec import TRAIN, FeatureSpec
 from dataloading.output_folder import (
     SPEC_FILE,
     VOCABULARY_FOLDER,
     check_apart,
     check_replaceable,
 )
+from dataloading.series_rules import samples_per_series
+from dataloading.transcode_channels import CLICKS, INTERACTIONS
 from dataloading.transcode_rows import METADATA, Encoding, transcode
 from dataloading.transcode_spec import RawSpec
 from dataloading.vocabulary import MIN_MEMORY_BYTES
@@ -48,7 +50,7 @@ def run(flags: argparse.Namespace) -> str:
     if flags.chunk_size < 1:
         raise ValueError(f"--chunk_size is {flags.chunk_size}; allowed: 1 or more")
     output = Path(flags.output)
-    spec = RawSpec.from_yaml(Path(flags.input) / flags.feature_spec_in)
+    spec = RawSpec.from_yaml(Path(flags.input) / flags.feature_spec_in, (CLICKS, INTERACTIONS))
     if spec_file in (*spec.sources, VOCABULARY_FOLDER):
         raise ValueError(
             f"--feature_spec_out is '{spec_file}', the name of a folder of the data set; choose "
@@ -84,14 +86,13 @@ def new_encoding(spec: RawSpec, flags: argparse.Namespace) -> Encoding:
     buckets = parse_buckets(flags.hash_buckets)
     names = [] if flags.categorify is None else flags.categorify.split(",")
     if names == [ALL]:
-        names = [name for name in spec.channels[CATEGORICAL_CHANNEL] if name not in buckets]
+        names = [name for name in spec.ids if name not in buckets]
     for flag, features in (("categorify", names), ("hash_buckets", buckets)):
         for name in features:
-            if name not in spec.channels[CATEGORICAL_CHANNEL]:
+            if name not in spec.ids:
                 raise ValueError(
-                    f"--{flag} names '{name}'; the categorical features of {spec.origin} are "
-                    f"{spec_rules.listing(spec.channels[CATEGORICAL_CHANNEL])}"
-                    + spec_rules.suggestion(name, spec.channels[CATEGORICAL_CHANNEL])
+                    f"--{flag} names '{name}'; the features of {spec.origin} that are ids are "
+                    f"{spec_rules.listing(spec.ids)}" + spec_rules.suggestion(name, spec.ids)
                 )
     for name in names:
         if names.count(name) > 1:
@@ -187,12 +188,8 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
     own = written.metadata[METADATA]
     lines = []
     for mapping, rows in own["rows"].items():
-        rate = own["click_rate"].get(mapping)
-        lines.append(
-            f"{mapping}: {rows:,} rows, "
-            + ("no label" if rate is None else f"click rate {rate:.4f}")
-        )
-    for name in written.channel(CATEGORICAL_CHANNEL):
+        lines.append(f"{mapping}: {rows:,} rows, {_what_rows_are(written, mapping)}")
+    for name in spec.ids:
         cardinality = written.cardinality(name)
         how = f"vocabulary; {_unknown(own, name)}" if name in own["vocabulary"] else ""
         how = "hashed" if name in own["hash_buckets"] else how
@@ -206,6 +203,18 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
     if spec.unused:
         lines.append(f"left out, in no channel: {spec_rules.listing(spec.unused)}")
     return "\n".join([*lines, f"written: {output}"])
+
+
+def _what_rows_are(written: FeatureSpec, mapping: str) -> str:
+    """What the rows of a mapping tell, for people."""
+    own = written.metadata[METADATA]
+    if "click_rate" in own:
+        rate = own["click_rate"].get(mapping)
+        return "no label" if rate is None else f"click rate {rate:.4f}"
+    length = samples_per_series(written.metadata, mapping, written.origin)
+    if length is None:
+        return "each an interaction"
+    return f"{own['rows'][mapping] // length:,} series of {length:,}"
 
 
 def _unknown(own: dict, feature: str) -> str:
@@ -246,7 +255,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--categorify",
         metavar="FEATURES",
-        help=f"features, comma-separated, or '{ALL}' categorical ones: texts or any whole numbers "
+        help=f"features, comma-separated, or '{ALL}' that are ids: texts or any whole numbers "
         "become ids by falling count in the training rows; 0 is for missing and unknown values",
     )
     add(

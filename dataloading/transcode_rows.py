@@ -19,28 +19,27 @@ import pyarrow.parquet as pq
 
 from dataloading import transcode_binary, transcode_values, vocabulary, vocabulary_hash
 from dataloading.feature_spec import (
-    CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
     TRAIN,
     Chunk,
     FeatureSpec,
-    smallest_id_dtype,
 )
+from dataloading.interactions import check_channels
 from dataloading.output_folder import appears_whole
-from dataloading.synthetic_rows import stored_spec
 from dataloading.transcode_files import Block, mapping_blocks
+from dataloading.transcode_layout import UNKNOWN_CARDINALITY, stored_layout
+from dataloading.transcode_series import SeriesCheck
 from dataloading.transcode_spec import RawSpec
 from dataloading.transcode_values import BadValue
 from dataloading.vocabulary import Vocabularies
 
 METADATA = "transcode"  # the key of what a transcoded data set says of itself
-_UNKNOWN_CARDINALITY = 1 << 63
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """Which categorical features are not ids yet, and how they become some.
+    """Which features of ids are not ids yet, and how they become some.
 
     categorify: features whose values get ids by falling count in the mapping `train`.
     frequency_threshold: values that occur there less often become `vocabulary.UNKNOWN`.
@@ -74,9 +73,9 @@ def transcode(
         memory_limit_bytes: for counting and looking up texts.
 
     Returns:
-        The spec as written. Its metadata is that of `spec` and, under `transcode`, the rows and
-        click rate of each mapping, the share of the values of each feature of `categorify` that
-        have the id `vocabulary.UNKNOWN`, and the encoding.
+        The spec as written. Its metadata is that of `spec` and, under `transcode`, the rows and, of
+        clicks, the click rate of each mapping, the share of the values of each feature of
+        `categorify` that have the id `vocabulary.UNKNOWN`, and the encoding.
 
     Raises:
         ValueError: a rule of the raw data is broken; the message names file and row.
@@ -90,6 +89,8 @@ def transcode(
             for mapping in spec.sources:
                 written.read(mapping)
             final = written.finish(memory_limit_bytes)
+        for mapping in spec.sources if spec.is_interactions else ():
+            check_channels(final, mapping)
         final.validate_files()
         final.to_yaml(folder / spec_file)
     return FeatureSpec.from_yaml(output / spec_file)
@@ -109,49 +110,23 @@ class _Transcoding:
         self._unknown: dict[str, dict[str, int]] = {mapping: {} for mapping in spec.sources}
         self._largest = {
             name: -1
-            for name in spec.channels[CATEGORICAL_CHANNEL]
+            for name in spec.ids
             if name not in (*encoding.categorify, *encoding.hash_buckets)
             and "cardinality" not in spec.features[name]
         }
         # The layout is final; ids of unknown cardinality are int64 in it.
         unknown = (*self._largest, *encoding.categorify)
-        self._layout = self._stored(dict.fromkeys(unknown, _UNKNOWN_CARDINALITY))
+        self._layout = self._stored(dict.fromkeys(unknown, UNKNOWN_CARDINALITY))
         self._convert = {name: self._conversion(name) for name in spec.features}
 
     def _stored(self, cardinalities: dict[str, int], metadata: dict | None = None) -> FeatureSpec:
         """The data set's spec: the raw one's features with these cardinalities."""
-        features = {}
-        for name, keys in self._spec.features.items():
-            keys = dict(keys)
-            cardinality = self._encoding.hash_buckets.get(name, cardinalities.get(name))
-            if cardinality is not None:
-                keys["cardinality"] = cardinality
-            if cardinality == _UNKNOWN_CARDINALITY:
-                keys["dtype"] = "int64"
-            elif name in self._spec.channels[CATEGORICAL_CHANNEL]:
-                keys.setdefault("dtype", smallest_id_dtype(keys["cardinality"]).name)
-            features[name] = keys
-        laid_out = stored_spec(features, self._spec.channels, self._spec.sources, self._spec.origin)
-        sources = {
-            mapping: [
-                chunk
-                for chunk in chunks
-                if all(self._spec.has(mapping, feature) for feature in chunk.features)
-            ]
-            for mapping, chunks in laid_out.source_spec.items()
-        }
-        return FeatureSpec(
-            laid_out.feature_spec,
-            sources,
-            laid_out.channel_spec,
-            metadata or {},
-            self._folder,
-            self._spec.origin,
-        )
+        cardinalities = {**cardinalities, **self._encoding.hash_buckets}
+        return stored_layout(self._spec, cardinalities, self._folder, metadata or {})
 
     def _conversion(self, feature: str) -> Callable[[pa.Array], np.ndarray | pa.Array]:
         """How the values of a feature, one behind the other, become what is written."""
-        if feature in self._spec.channels[NUMERICAL_CHANNEL]:
+        if feature in self._spec.channels.get(NUMERICAL_CHANNEL, ()):
             dtype = self._layout.dtype(feature)
             return functools.partial(transcode_values.numericals, dtype=dtype)
         if feature in self._spec.channels[LABEL_CHANNEL]:
@@ -170,18 +145,26 @@ class _Transcoding:
         """Reads the raw rows of a mapping and writes what is known by now."""
         chunks = self._layout.source_spec[mapping]
         labels = self._spec.channels[LABEL_CHANNEL]
+        check = SeriesCheck(self._spec, mapping) if self._spec.is_interactions else None
         self._rows[mapping] = self._clicks[mapping] = 0
         (self._folder / mapping).mkdir()
         with contextlib.ExitStack() as stack:
             write = {chunk.features: self._appender(stack, mapping, chunk) for chunk in chunks}
             for blocks in mapping_blocks(self._spec, mapping, self._chunk_size):
                 block_of = {name: block for block in blocks for name in block.columns}
+                values = {}
                 for names, append in write.items():
                     columns = [self._values(name, block_of[name]) for name in names]
                     append(columns)
                     if names == labels:
                         self._clicks[mapping] += int(np.count_nonzero(columns[0]))
+                    if check:
+                        values.update(zip(names, columns, strict=True))
+                if check:
+                    check.add(values, block_of)
                 self._rows[mapping] += blocks[0].num_rows
+        if check:
+            check.end()
 
     def _appender(self, stack, mapping: str, chunk: Chunk) -> Callable:
         """A function that appends values of a chunk's features; its files close with `stack`."""
@@ -208,7 +191,7 @@ class _Transcoding:
 
     def _text_path(self, mapping: str, feature: str) -> Path:
         """Where the texts of a feature wait to be looked up."""
-        number = self._spec.channels[CATEGORICAL_CHANNEL].index(feature)
+        number = self._spec.ids.index(feature)
         return self._scratch / f"{mapping}_{number}.parquet"
 
     def _values(self, feature: str, block: Block) -> np.ndarray | pa.Array:
@@ -294,9 +277,10 @@ class _Transcoding:
             mapping for mapping in self._rows if labels and self._spec.has(mapping, labels[0])
         ]
         files = {name: vocabulary.text_file(name) for name in self._encoding.categorify}
+        rates = {name: self._clicks[name] / self._rows[name] for name in labelled}
         own = {
             "rows": self._rows,
-            "click_rate": {name: self._clicks[name] / self._rows[name] for name in labelled},
+            **({} if self._spec.is_interactions else {"click_rate": rates}),
             "unknown_share": {
                 mapping: {
                     name: count / (self._rows[mapping] * self._layout.hotness(name))

@@ -8,23 +8,19 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from dataloading import spec_rules, spec_yaml
-from dataloading.feature_spec import (
-    CATEGORICAL_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    FeatureSpec,
+from dataloading.feature_spec import LABEL_CHANNEL, USER_CHANNEL, FeatureSpec
+from dataloading.transcode_channels import (
+    CLICKS,
+    ID_CHANNELS,
+    channels_of_one_kind,
+    completed_feature,
 )
 
-CHANNELS = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
 CSV = "csv"
 PARQUET = "parquet"
 AUTO = "auto"
 _OPTIONS = ("header", "delimiter", "quoting")  # keys of a CSV chunk beside those of every chunk
-_DEFAULT_DTYPES = {NUMERICAL_CHANNEL: "float16", LABEL_CHANNEL: "bool"}
-_ALLOWED_KINDS = {NUMERICAL_CHANNEL: "f", CATEGORICAL_CHANNEL: "biu", LABEL_CHANNEL: "biuf"}
 
 
 @dataclass(frozen=True)
@@ -52,11 +48,12 @@ class RawChunk:
 class RawSpec:
     """A simplified feature spec in normal form.
 
-    features: the features of the three channels -> keys of a feature spec; `dtype` and
+    features: the features of the channels -> keys of a feature spec; `dtype` and
         `cardinality` are absent where they follow from the data.
     unused: features that are stored and in no channel.
     sources: mapping name -> chunks.
-    channels: the three of `CHANNELS`, each perhaps empty; a label is one feature of one value.
+    channels: all of one kind, `CLICKS` or `INTERACTIONS`; of clicks each perhaps empty; of
+        interactions `user` and `item` have one feature. A label is one feature of one value.
     """
 
     features: dict[str, dict]
@@ -68,8 +65,11 @@ class RawSpec:
     origin: str
 
     @classmethod
-    def from_yaml(cls, path) -> "RawSpec":
+    def from_yaml(cls, path, kinds: tuple[tuple[str, ...], ...] = (CLICKS,)) -> "RawSpec":
         """Reads and checks a YAML file.
+
+        Args:
+            kinds: which raw data the caller takes, of `CLICKS` and `INTERACTIONS`.
 
         Raises:
             ValueError: a rule is broken; the message names file, section, feature and way out.
@@ -88,13 +88,13 @@ class RawSpec:
         for name in features:
             if "dtype" not in raw[name]:
                 del features[name]["dtype"]
-        channels = _channels(content["channel_spec"], features, origin)
+        channels = channels_of_one_kind(content["channel_spec"], features, kinds, origin)
         sources = _sources(content["source_spec"], complete, channels[LABEL_CHANNEL], origin)
         used = [name for names in channels.values() for name in names]
         for channel, names in channels.items():
             for name in names:
                 where = f"{origin}: feature_spec: feature '{name}'"
-                features[name] = _completed(features[name], channel, where)
+                features[name] = completed_feature(features[name], channel, where)
         metadata = content.get("metadata") or {}
         if not isinstance(metadata, dict):
             raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; allowed: a mapping")
@@ -107,6 +107,16 @@ class RawSpec:
             base_directory=path.parent,
             origin=origin,
         )
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The features that are ids, in order."""
+        return tuple(name for channel in ID_CHANNELS for name in self.channels.get(channel, ()))
+
+    @property
+    def is_interactions(self) -> bool:
+        """Whether rows are users and items, rather than clicks."""
+        return USER_CHANNEL in self.channels
 
     def hotness(self, feature: str) -> int:
         """Values per row."""
@@ -124,10 +134,12 @@ class RawSpec:
             ValueError: a feature is missing or not in the data set, or is another one there.
         """
         features, channels = {}, {}
-        for channel in CHANNELS:
+        for channel in self.channels:
             names = known.channel_spec.get(channel, ())
             if channel == LABEL_CHANNEL and not self.channels[channel]:
                 names = ()
+            elif channel == LABEL_CHANNEL and self.is_interactions and not names:
+                names = self.channels[channel]  # the known rows were all interactions
             if set(names) != set(self.channels[channel]):
                 raise ValueError(
                     f"{self.origin}: channel_spec: channel '{channel}' has "
@@ -136,6 +148,9 @@ class RawSpec:
                 )
             channels[channel] = names
             for name in names:
+                if name not in known.feature_spec:  # such a label
+                    features[name] = self.features[name]
+                    continue
                 if self.hotness(name) != known.hotness(name):
                     raise ValueError(
                         f"{self.origin}: feature_spec: feature '{name}': hotness is "
@@ -169,55 +184,6 @@ def _without_auto(raw, origin: str) -> dict:
         if isinstance(keys, dict) and keys.get("cardinality") == AUTO:
             features[name] = {key: keys[key] for key in keys if key != "cardinality"}
     return features
-
-
-def _channels(raw, features: dict, origin: str) -> dict[str, tuple[str, ...]]:
-    given = spec_rules.channels_section(raw, features, origin)
-    for channel in given:
-        if channel not in CHANNELS:
-            raise ValueError(
-                f"{origin}: channel_spec: unknown channel '{channel}'; raw data has the channels "
-                f"{', '.join(CHANNELS)}" + spec_rules.suggestion(channel, CHANNELS)
-            )
-    channels = {channel: given.get(channel, ()) for channel in CHANNELS}
-    names = [name for channel in CHANNELS for name in channels[channel]]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(
-                f"{origin}: channel_spec: feature '{name}' is in two channels; allowed: one"
-            )
-    if not channels[NUMERICAL_CHANNEL] and not channels[CATEGORICAL_CHANNEL]:
-        raise ValueError(
-            f"{origin}: channel_spec: neither numerical nor categorical features; a model needs "
-            "one of either at least"
-        )
-    if len(channels[LABEL_CHANNEL]) > 1:
-        raise ValueError(
-            f"{origin}: channel_spec: channel '{LABEL_CHANNEL}': "
-            f"{spec_rules.listing(channels[LABEL_CHANNEL])}; allowed: one feature"
-        )
-    return channels
-
-
-def _completed(keys: dict, channel: str, where: str) -> dict:
-    """The keys of a feature with the dtype that its channel has where none is given."""
-    if channel != CATEGORICAL_CHANNEL:
-        if "cardinality" in keys:
-            raise ValueError(
-                f"{where}: has a cardinality and is in the channel '{channel}'; only the features "
-                f"of '{CATEGORICAL_CHANNEL}' are ids"
-            )
-        keys = {"dtype": _DEFAULT_DTYPES[channel], **keys}
-    hotness = keys.get("hotness", math.prod(keys.get("dimensions", ())))
-    if channel == LABEL_CHANNEL and hotness != 1:
-        raise ValueError(f"{where}: hotness is {hotness}; a label is one value")
-    if "dtype" in keys and np.dtype(keys["dtype"]).kind not in _ALLOWED_KINDS[channel]:
-        allowed = [d for d in spec_rules.DTYPES if np.dtype(d).kind in _ALLOWED_KINDS[channel]]
-        raise ValueError(
-            f"{where}: dtype {keys['dtype']} in the channel '{channel}'; allowed: "
-            f"{', '.join(allowed)}"
-        )
-    return keys
 
 
 def _sources(raw, features: dict, labels: tuple[str, ...], origin: str) -> dict:

@@ -1,0 +1,253 @@
+"""Stored users and items, read whole and checked: interactions, and series to be ranked.
+
+An interaction is a user and an item that belong together, a positive. A series is what one user is
+asked in an evaluation: one positive and its negatives, in neighbouring rows.
+"""
+
+import bisect
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dataloading.chunk_dataset import columns_of
+from dataloading.feature_spec import LABEL_CHANNEL, FeatureSpec
+from dataloading.row_checks import check_ids, check_labels
+
+USER_CHANNEL = "user"
+ITEM_CHANNEL = "item"
+_READER = "a model of users and items"
+_MOST_IDS = 1 << 31  # of users and of items: ids are int32
+
+
+class Interactions(NamedTuple):
+    """Row i: user and item of the i-th interaction, both int32 `[n]`."""
+
+    users: np.ndarray
+    items: np.ndarray
+
+
+class Series(NamedTuple):
+    """What each of n users is asked.
+
+    users: int32 `[n]`; a user may have several series.
+    items: int32 `[n, length]`.
+    labels: bool `[n, length]`, exactly one True in a row; None where no labels were read.
+    """
+
+    users: np.ndarray
+    items: np.ndarray
+    labels: np.ndarray | None
+
+
+def check_channels(spec: FeatureSpec, mapping: str) -> None:
+    """Raises ValueError unless the mapping stores one user and one item a row, as split binaries,
+    and, where there are labels, one label."""
+    channels = (USER_CHANNEL, ITEM_CHANNEL)
+    spec.require(
+        _READER,
+        channels=channels,
+        mappings=(mapping,),
+        chunk_types=("split_binary",),
+        id_channels=channels,
+    )
+    for channel in channels:
+        features = spec.channel(channel)
+        if len(features) != 1 or spec.hotness(features[0]) != 1:
+            raise ValueError(
+                f"{spec.origin}: channel_spec: channel '{channel}': {len(features)} features "
+                f"({', '.join(features)}) of {[spec.hotness(name) for name in features]} values "
+                f"per row; {_READER} needs one feature of one value"
+            )
+        if spec.cardinality(features[0]) > _MOST_IDS:
+            raise ValueError(
+                f"{spec.origin}: feature_spec: feature '{features[0]}': cardinality is "
+                f"{spec.cardinality(features[0])}; {_READER} allows at most {_MOST_IDS}"
+            )
+    if LABEL_CHANNEL in spec.channel_spec:
+        spec.require(_READER, channels=(*channels, LABEL_CHANNEL))
+
+
+def num_users_and_items(spec: FeatureSpec) -> tuple[int, int]:
+    """Cardinalities of the two channels."""
+    return spec.cardinalities(USER_CHANNEL)[0], spec.cardinalities(ITEM_CHANNEL)[0]
+
+
+def series_key(mapping: str) -> str:
+    """The key in the metadata that says how many rows a series of a mapping has."""
+    return f"{mapping}_samples_per_series"
+
+
+def stores_labels(spec: FeatureSpec, mapping: str) -> bool:
+    """Whether the mapping has a label a row; without, every row is an interaction."""
+    stored = {name for chunk in spec.source_spec[mapping] for name in chunk.features}
+    return bool(stored.intersection(spec.channel_spec.get(LABEL_CHANNEL, ())))
+
+
+def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
+    """The rows of a mapping of positives only, e.g. `train`; labels may be there and must be 1.
+
+    Raises:
+        ValueError: the spec lacks something, a file is missing or not whole, there are no rows, an
+            id is out of range, or a label is not 1; the message has file and row.
+    """
+    check_channels(spec, mapping)
+    users, items = _read_ids(spec, mapping)
+    if stores_labels(spec, mapping):
+        label = _read_labels(spec, mapping)
+        if not label.values.all():
+            raise ValueError(
+                label.where(label.values == 0) + "; every row of this mapping is an interaction, "
+                "and negatives are drawn: leave out the rows of label 0, and the label"
+            )
+    return Interactions(users, items)
+
+
+def read_series(spec: FeatureSpec, mapping: str) -> Series:
+    """The series of a mapping with labels.
+
+    Raises:
+        ValueError: as `read_interactions`, or the metadata do not say how long a series is, or the
+            rows are no such series.
+    """
+    check_channels(spec, mapping)
+    length = _series_length(spec, mapping)
+    user, item, label = (_read(spec, mapping, f) for f in _features(spec, with_label=True))
+    _check_ids(spec, user, item)
+    check_labels(label.values, label.where)
+    num_rows = len(label.values)
+    if num_rows % length:
+        raise ValueError(
+            f"{spec.origin}: mapping '{mapping}' has {num_rows} rows, not a multiple of the "
+            f"{length} of a series (metadata: {series_key(mapping)}). Is a file cut off?"
+        )
+    users = user.values.reshape(-1, length)
+    others = users != users[:, :1]
+    if others.any():
+        raise ValueError(
+            user.where(others.ravel()) + f", and {users[others.any(axis=1)][0, 0]} in the row that "
+            f"begins its series; the {length} rows of a series ({series_key(mapping)}) have one "
+            "user"
+        )
+    labels = label.values.reshape(-1, length).astype(bool)
+    positives = np.count_nonzero(labels, axis=1)
+    if (positives != 1).any():
+        bad = int(np.argmax(positives != 1))
+        row, file, row_in_file = label.locate(bad * length)
+        raise ValueError(
+            f"{spec.origin}: mapping '{mapping}': the series of {length} rows that begins in row "
+            f"{row} (row {row_in_file} of file '{file}', both counted from 0) has "
+            f"{positives[bad]} labels of 1; a series has exactly one ({series_key(mapping)})"
+        )
+    items = item.values.astype(np.int32).reshape(-1, length)
+    return Series(users[:, 0].astype(np.int32), items, labels)
+
+
+def read_pairs(spec: FeatureSpec, mapping: str) -> Series:
+    """The rows of any mapping as series of one row, without labels: to predict.
+
+    Raises:
+        ValueError: as `read_interactions`; labels are not looked at.
+    """
+    check_channels(spec, mapping)
+    users, items = _read_ids(spec, mapping)
+    return Series(users, items[:, None], None)
+
+
+def touched_keys(spec: FeatureSpec) -> np.ndarray:
+    """user * num_items + item of the interactions of all mappings, int64 `[m]`, ascending.
+
+    Raises:
+        ValueError: as `read_interactions` and `read_series`.
+    """
+    num_items = num_users_and_items(spec)[1]
+    keys = []
+    for mapping in spec.source_spec:
+        if stores_labels(spec, mapping) and series_key(mapping) in spec.metadata:
+            users, items, labels = read_series(spec, mapping)
+            items = items[labels]
+        else:
+            users, items = read_interactions(spec, mapping)
+        keys.append(users.astype(np.int64) * num_items + items)
+    return np.unique(np.concatenate(keys))
+
+
+def _series_length(spec: FeatureSpec, mapping: str) -> int:
+    key = series_key(mapping)
+    if key not in spec.metadata:
+        raise ValueError(
+            f"{spec.origin}: metadata: {key} is missing; mapping '{mapping}' has labels, so say "
+            "how many rows a series has: one positive and its negatives, all of one user"
+        )
+    length = spec.metadata[key]
+    if isinstance(length, bool) or not isinstance(length, int) or length < 2:
+        raise ValueError(f"{spec.origin}: metadata: {key} is {length!r}; allowed: 2 or more")
+    return length
+
+
+def _features(spec: FeatureSpec, with_label: bool) -> tuple[str, ...]:
+    channels = (USER_CHANNEL, ITEM_CHANNEL, *((LABEL_CHANNEL,) if with_label else ()))
+    return tuple(spec.channel(channel)[0] for channel in channels)
+
+
+def _read_ids(spec: FeatureSpec, mapping: str) -> tuple[np.ndarray, np.ndarray]:
+    user, item = (_read(spec, mapping, f) for f in _features(spec, with_label=False))
+    _check_ids(spec, user, item)
+    return user.values.astype(np.int32), item.values.astype(np.int32)
+
+
+def _check_ids(spec: FeatureSpec, user: "_Column", item: "_Column") -> None:
+    for column, cardinality in zip((user, item), num_users_and_items(spec), strict=True):
+        check_ids(column.values, cardinality, column.where)
+
+
+def _read_labels(spec: FeatureSpec, mapping: str) -> "_Column":
+    label = _read(spec, mapping, spec.channel(LABEL_CHANNEL)[0])
+    check_labels(label.values, label.where)
+    return label
+
+
+class _Column:
+    """All values of a feature, as they are stored, and where each comes from.
+
+    Args:
+        name: of data set, mapping and feature, for messages.
+        parts: the values of each file, `[rows]`.
+        files: as many names.
+    """
+
+    def __init__(self, name: str, parts: Sequence[np.ndarray], files: Sequence[str]):
+        self.values = np.concatenate(parts)
+        self._name = name
+        self._files = files
+        self._first_rows = np.cumsum([0, *map(len, parts)]).tolist()
+
+    def locate(self, row: int) -> tuple[int, str, int]:
+        """(row, the file that holds it, the row's number in it)."""
+        part = bisect.bisect_right(self._first_rows, row) - 1
+        return row, self._files[part], row - self._first_rows[part]
+
+    def where(self, bad: np.ndarray) -> str:
+        """What the first bad value is, and where."""
+        row, file, row_in_file = self.locate(int(np.argmax(bad)))
+        return (
+            f"{self._name}: found {self.values[row]} in row {row} (row {row_in_file} of file "
+            f"'{file}', both counted from 0)"
+        )
+
+
+def _read(spec: FeatureSpec, mapping: str, feature: str) -> _Column:
+    chunks = spec.source_spec[mapping]
+    index = next(number for number, chunk in enumerate(chunks) if feature in chunk.features)
+    spec.validate_files(mapping)
+    columns = columns_of(spec, chunks[index], index)
+    column = next(column for column in columns if column.feature == feature)
+    parts = []
+    for file in chunks[index].files:
+        rows = np.fromfile(spec.base_directory / file, column.dtype)
+        parts.append(rows.reshape(-1, columns[-1].end)[:, column.begin])
+    if not sum(map(len, parts)):
+        raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
+    return _Column(
+        f"{spec.origin}: mapping '{mapping}': feature '{feature}'", parts, chunks[index].files
+    )

@@ -1,0 +1,59 @@
+"""The feature spec of what `transcode` writes: which features each file stores, and as what."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dataloading.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
+from dataloading.synthetic_rows import stored_spec
+from dataloading.transcode_spec import RawSpec
+
+UNKNOWN_CARDINALITY = 1 << 63  # stands for one that only the data will say
+
+
+def stored_layout(
+    spec: RawSpec, cardinalities: dict[str, int], folder: Path, metadata: dict
+) -> FeatureSpec:
+    """The spec of the raw features as split binaries.
+
+    Args:
+        cardinalities: of features of ids, beside those that the raw spec gives; a dtype that
+            nobody gave is the smallest that holds the ids, int64 for `UNKNOWN_CARDINALITY`.
+        folder: what the file names are relative to.
+    """
+    features = {}
+    for name, keys in spec.features.items():
+        keys = dict(keys)
+        cardinality = cardinalities.get(name)
+        if cardinality is not None:
+            keys["cardinality"] = cardinality
+        if cardinality == UNKNOWN_CARDINALITY:
+            keys["dtype"] = "int64"
+        elif name in spec.ids:
+            keys.setdefault("dtype", smallest_id_dtype(keys["cardinality"]).name)
+        features[name] = keys
+    sources = {
+        mapping: [
+            chunk
+            for chunk in chunks
+            if all(spec.has(mapping, feature) for feature in chunk.features)
+        ]
+        for mapping, chunks in _chunks(spec, features).items()
+    }
+    channels = spec.channels
+    if spec.is_interactions:  # a label that nobody has is not mentioned
+        channels = {channel: names for channel, names in channels.items() if names}
+    return FeatureSpec(features, sources, channels, metadata, folder, spec.origin)
+
+
+def _chunks(spec: RawSpec, features: dict) -> dict[str, Sequence[Chunk]]:
+    """Mapping -> the chunks of all features, also of a label that the mapping does not store."""
+    if not spec.is_interactions:
+        return stored_spec(features, spec.channels, spec.sources, spec.origin).source_spec
+    return {
+        mapping: [
+            Chunk("split_binary", names, (f"{mapping}/{channel}.bin",))
+            for channel, names in spec.channels.items()
+            if names
+        ]
+        for mapping in spec.sources
+    }

@@ -1,0 +1,180 @@
+"""`python -m dataloading.describe` on users and items: facts by hand, and every broken rule."""
+
+import copy
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+from dataloading import describe, describe_columns, describe_series
+
+# Five interactions; then three series of two rows.
+CONTENT = {
+    "feature_spec": {
+        "user": {"dtype": "int16", "cardinality": 4},
+        "item": {"dtype": "int32", "cardinality": 6},
+        "label": {"dtype": "bool"},
+    },
+    "source_spec": {
+        mapping: [
+            {"type": "split_binary", "features": [name], "files": [f"{mapping}_{name}"]}
+            for name in names
+        ]
+        for mapping, names in (
+            ("train", ("user", "item")),
+            ("test", ("user", "item", "label")),
+        )
+    },
+    "channel_spec": {"user": ["user"], "item": ["item"], "label": ["label"]},
+    "metadata": {"test_samples_per_series": 2},
+}
+FILES = {
+    "train_user": np.array([0, 1, 2, 3, 0], "<i2"),
+    "train_item": np.array([0, 1, 1, 2, 1], "<i4"),
+    "test_user": np.array([0, 0, 1, 1, 0, 0], "<i2"),
+    "test_item": np.array([5, 1, 2, 2, 5, 3], "<i4"),
+    "test_label": np.array([1, 0, 0, 1, 1, 0], "u1"),
+}
+
+
+def described(folder, capsys, content=CONTENT, **files) -> tuple[int, str]:
+    for name, array in {**FILES, **files}.items():
+        array.tofile(folder / name)
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    code = describe.main([str(folder)])
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def changed(**sections) -> dict:
+    """CONTENT with other keys in its sections."""
+    return {**CONTENT, **{name: {**CONTENT[name], **keys} for name, keys in sections.items()}}
+
+
+def test_facts_by_hand(tmp_path, capsys):
+    code, said = described(tmp_path, capsys)
+    assert code == 0
+    assert said.splitlines() == [
+        "train: 5 rows, each an interaction, 30 bytes",
+        "  train_user: 10 bytes",
+        "    user (user, int16): cardinality 4, 4 ids in use; most frequent: 0 40.0%, 1 20.0%, "
+        "2 20.0%, 3 20.0%",
+        "  train_item: 20 bytes",
+        "    item (item, int32): cardinality 6, 3 ids in use; most frequent: 1 60.0%, 0 20.0%, "
+        "2 20.0%",
+        "test: 6 rows, 3 series of 2, 42 bytes",
+        "  test_user: 12 bytes",
+        "    user (user, int16): cardinality 4, 2 ids in use; most frequent: 0 66.7%, 1 33.3%",
+        "  test_item: 24 bytes",
+        "    item (item, int32): cardinality 6, 4 ids in use; most frequent: 2 33.3%, 5 33.3%, "
+        "1 16.7%, 3 16.7%",
+        "  test_label: 6 bytes",
+        "    label (label, bool): min 0, mean 0.5, max 1, NaN 0, infinite 0",
+        "whole: every file is there, has all its rows, and no value is out of range",
+    ]
+
+
+def test_items_that_are_mostly_in_no_row(tmp_path, capsys):
+    features = {"item": {"dtype": "int32", "cardinality": 1000}}
+    code, said = described(tmp_path, capsys, changed(feature_spec=features))
+    assert code == 0
+    assert said.count("    note: ") == 1  # test has no such line
+    assert "note: negatives are drawn from all 1,000 items, and 'train' has 3 of them; " in said
+
+
+def test_positives_alone(tmp_path, capsys):
+    content = changed(source_spec={"test": CONTENT["source_spec"]["test"][:2]})
+    del content["metadata"]
+    code, said = described(tmp_path, capsys, content)
+    assert code == 0 and "test: 6 rows, each an interaction, 36 bytes" in said
+    content = changed(source_spec={"train": CONTENT["source_spec"]["test"]})
+    del content["source_spec"]["test"]
+    code, said = described(tmp_path, capsys, content, test_label=np.ones(6, "u1"))
+    assert code == 0 and "train: 6 rows, each an interaction, 42 bytes" in said
+
+
+BROKEN = {
+    "two users": (
+        {"test_user": np.array([0, 0, 1, 2, 0, 1], "<i2")},
+        "'test': feature 'user': 2 series of more than one user, the first in rows 2 to 3 ",
+    ),
+    "no positive": (
+        {"test_label": np.array([1, 0, 0, 1, 0, 0], "u1")},
+        "feature 'label': 1 series without exactly one label of 1, the first in rows 4 to 5 ",
+    ),
+    "two positives": (
+        {"test_label": np.array([1, 1, 1, 1, 1, 0], "u1")},
+        "feature 'label': 2 series without exactly one label of 1, the first in rows 0 to 1 ",
+    ),
+    "cut off": (
+        {name: array[:5] for name, array in FILES.items() if name.startswith("test")},
+        r"'test': 5 rows, not whole series of 2 \('test_samples_per_series' in the metadata\)",
+    ),
+    "shorter than a series": (
+        {name: array[:1] for name, array in FILES.items() if name.startswith("test")},
+        "'test': 1 rows, not whole series of 2 ",
+    ),
+}
+
+
+@pytest.mark.parametrize("at_a_time", [1, 4, 1 << 20])
+@pytest.mark.parametrize("fault", BROKEN)
+def test_broken_series(fault, at_a_time, tmp_path, capsys, monkeypatch):
+    """Whatever is read and looked at together, 12 bytes of a file and 1, 4 or all rows."""
+    monkeypatch.setattr(describe_series, "_ROWS", at_a_time)
+    monkeypatch.setattr(describe_columns, "_BLOCK_BYTES", 12 if at_a_time == 4 else 3)
+    files, message = BROKEN[fault]
+    code, said = described(tmp_path, capsys, **files)
+    assert code == 1 and "broken: 1 faults" in said
+    assert re.search(message, said), said
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({**CONTENT, "metadata": {}}, "'test': 'test_samples_per_series' is missing in the metad"),
+        (
+            changed(metadata={"test_samples_per_series": -1}),
+            "metadata: 'test_samples_per_series' is -1; allowed: the rows of a series",
+        ),
+        (
+            changed(metadata={"train_samples_per_series": 5}),
+            "metadata: 'train_samples_per_series': rows of 'train' come in no series",
+        ),
+        (
+            changed(source_spec={"test": CONTENT["source_spec"]["test"][:2]}),
+            "'test': 'test_samples_per_series' in the metadata is 2, and there is no label",
+        ),
+        (
+            changed(source_spec={"train": CONTENT["source_spec"]["test"]}, metadata={}),
+            "'train': feature 'label': 3 labels of 0; the rows there are interactions",
+        ),
+        (
+            changed(channel_spec={"user": ["user", "item"], "item": []}),
+            "1 faults.*channel 'user': 2 features .*needs one feature of one value",
+        ),
+        (
+            changed(feature_spec={"user": {"dtype": "int16"}}),
+            "feature 'user': cardinality is missing; the features of channel 'user' are ids",
+        ),
+        (
+            changed(channel_spec={"label": ["label", "item"]}),
+            "feature 'item' is in the channels 'item' and 'label'",
+        ),
+    ],
+)
+def test_broken_specs(content, message, tmp_path, capsys):
+    code, said = described(tmp_path, capsys, copy.deepcopy(content))
+    assert code == 1
+    assert re.search("broken: .*" + message, said, re.DOTALL), said
+
+
+def test_what_else_is_wrong_is_said_once(tmp_path, capsys):
+    """Series are not looked at where rows cannot be paired, or are of another type."""
+    code, said = described(tmp_path, capsys, test_label=FILES["test_label"][:4])
+    assert code == 1 and "broken: 1 faults" in said and "not equally many rows" in said
+    content = copy.deepcopy(CONTENT)
+    content["source_spec"]["test"][1]["type"] = "csv"
+    code, said = described(tmp_path, capsys, content, test_label=np.zeros(6, "u1"))
+    assert code == 0 and "those of type csv were not looked at" in said

@@ -1,0 +1,285 @@
+"""Raw interactions to the data set that models of users and items read: by hand, every refusal."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dataloading import describe, transcode
+from dataloading.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
+from dataloading.interactions import read_interactions, read_series
+from dataloading.series_rules import broken_series
+from dataloading.transcode_spec import RawSpec
+
+# Four interactions, and two series of three rows.
+TRAIN_ROWS = "ann,tea\nbob,tea\nann,milk\ncy,tea\n"
+TEST_ROWS = "ann,soap,1\nann,tea,0\nann,milk,0\nbob,tea,0\nbob,milk,1\nbob,milk,0\n"
+SPEC = {
+    "feature_spec": {"label": {}, "user": {"cardinality": "auto"}, "item": {}},
+    "source_spec": {
+        "train": [{"type": "csv", "features": ["user", "item"], "files": ["train.csv"]}],
+        "test": [{"type": "csv", "features": ["user", "item", "label"], "files": ["test.csv"]}],
+    },
+    "channel_spec": {"user": ["user"], "item": ["item"], "label": ["label"]},
+    "metadata": {"test_samples_per_series": 3, "from": "a shop"},
+}
+NUMBERS = {"ann": 0, "bob": 1, "cy": 4, "tea": 0, "milk": 5, "soap": 2}
+LABELLED = {"train": [{"type": "csv", "features": ["user", "item", "label"], "files": ["t"]}]}
+
+
+def numbered(text: str) -> str:
+    """The rows with NUMBERS in place of names."""
+    return re.sub("[a-z]+", lambda found: str(NUMBERS[found[0]]), text)
+
+
+def changed(**sections) -> dict:
+    """SPEC with other sections; a section that is a mapping replaces some of its keys."""
+    return {**SPEC, **{name: {**SPEC[name], **content} for name, content in sections.items()}}
+
+
+def raw(folder: Path, spec: dict = SPEC, train=TRAIN_ROWS, test=TEST_ROWS, **files) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    for name, text in {"train.csv": train, "test.csv": test, **files}.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def run(folder: Path, *flags) -> int:
+    return transcode.main([f"--input={folder}", f"--output={folder / 'out'}", *flags])
+
+
+def refused(capsys, message: str, folder: Path, *flags) -> None:
+    """Status 2, one `error:` line that matches, and nothing under the output."""
+    capsys.readouterr()
+    assert run(folder, *flags) == 2
+    said = capsys.readouterr().err
+    assert re.search(message, said), said
+    assert said.startswith("error: ") and said.count("\n") == 1
+    assert list(folder.glob("out*")) == list(folder.glob(".out*")) == []
+
+
+def stored(folder: Path, mapping: str) -> dict[str, list]:
+    """The values of each feature that a mapping stores."""
+    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+    return {
+        chunk.features[0]: np.fromfile(folder / chunk.files[0], spec.dtype(chunk.features[0]))
+        .astype(int)
+        .tolist()
+        for chunk in spec.source_spec[mapping]
+    }
+
+
+def test_numbers_by_hand(tmp_path, capsys):
+    """Ids as they are; series stay together, in order, with their duplicates; metadata stay."""
+    folder = raw(tmp_path, train=numbered(TRAIN_ROWS), test=numbered(TEST_ROWS))
+    assert run(folder, "--chunk_size=2") == 0
+    said = capsys.readouterr().out
+    assert "train: 4 rows, each an interaction\ntest: 6 rows, 2 series of 3\n" in said
+    assert "user: cardinality 5\nitem: cardinality 6\n" in said
+    out = tmp_path / "out"
+    assert stored(out, "train") == {"user": [0, 1, 0, 4], "item": [0, 0, 5, 0]}
+    assert stored(out, "test") == {
+        "user": [0, 0, 0, 1, 1, 1],
+        "item": [2, 0, 5, 0, 5, 5],
+        "label": [1, 0, 0, 0, 1, 0],
+    }
+    spec = FeatureSpec.from_yaml(out / "feature_spec.yaml")
+    assert spec.feature_spec == {
+        "label": {"dtype": "bool"},
+        "user": {"dtype": "int8", "cardinality": 5},
+        "item": {"dtype": "int8", "cardinality": 6},
+    }
+    assert spec.channel_spec == {"user": ("user",), "item": ("item",), "label": ("label",)}
+    assert (USER_CHANNEL, ITEM_CHANNEL) == ("user", "item")
+    own = {"rows": {"train": 4, "test": 6}, "unknown_share": {"train": {}, "test": {}}}
+    own |= {"vocabulary": {}, "hash_buckets": {}}
+    assert spec.metadata == {"test_samples_per_series": 3, "from": "a shop", "transcode": own}
+    assert describe.main([str(out)]) == 0
+    # And as it is read.
+    assert [ids.tolist() for ids in read_interactions(spec, "train")] == [
+        [0, 1, 0, 4],
+        [0, 0, 5, 0],
+    ]
+    series = read_series(spec, "test")
+    assert (series.users.tolist(), series.items.tolist()) == ([0, 1], [[2, 0, 5], [0, 5, 5]])
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4, 100])
+def test_texts_by_hand(chunk_size, tmp_path, capsys):
+    """Names get ids by falling count in train; a series is one of raw users, known or not."""
+    unknown = "dan,tea,1\ndan,soap,0\ndan,milk,0\n,tea,1\n,tea,0\n,tea,0\n"
+    folder = raw(tmp_path, test=TEST_ROWS + unknown)
+    assert run(folder, "--categorify=all", f"--chunk_size={chunk_size}") == 0
+    assert "test: 12 rows, 4 series of 3\n" in capsys.readouterr().out
+    out = tmp_path / "out"
+    assert (out / "vocabulary/user.tsv").read_text() == "ann\t2\nbob\t1\ncy\t1\n"
+    assert (out / "vocabulary/item.tsv").read_text() == "tea\t3\nmilk\t1\n"
+    assert stored(out, "train") == {"user": [1, 2, 1, 3], "item": [1, 1, 2, 1]}
+    assert stored(out, "test")["user"] == [1] * 3 + [2] * 3 + [0] * 6
+    assert stored(out, "test")["item"] == [0, 1, 2, 1, 2, 2, 1, 0, 2, 1, 1, 1]
+    # One that joins two unknown users would pass once they are ids.
+    folder = raw(tmp_path / "joined", test=TEST_ROWS + unknown.replace("dan,milk", "eve,milk"))
+    message = "file 'test.csv': feature 'user': the series of 3 rows that ends in row 9 "
+    refused(capsys, message, folder, "--categorify=all", f"--chunk_size={chunk_size}")
+
+
+def test_positives_alone(tmp_path, capsys):
+    """No label anywhere, Parquet, a validation mapping, hashed users."""
+    spec = changed(metadata={})
+    del spec["feature_spec"], spec["metadata"]
+    spec["feature_spec"] = {"user": {}, "item": {"dtype": "int64"}}
+    spec["channel_spec"] = {"item": ["item"], "user": ["user"]}
+    names = ("train", "validation")
+    spec["source_spec"] = {
+        name: [{"type": "parquet", "features": ["item", "user"], "files": [name]}] for name in names
+    }
+    folder = raw(tmp_path, spec)
+    for name in names:
+        pq.write_table(pa.table({"user": ["x", "x", "z"], "item": [7, 2, 2]}), folder / name)
+    assert run(folder, "--hash_buckets=user=50") == 0
+    assert "validation: 3 rows, each an interaction\n" in capsys.readouterr().out
+    users = stored(tmp_path / "out", "validation").pop("user")
+    assert users[0] == users[1] != users[2]
+    assert stored(tmp_path / "out", "train") == {"user": users, "item": [7, 2, 2]}
+    made = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert made.channel_spec == {"user": ("user",), "item": ("item",)}
+    assert made.feature_spec["item"] == {"dtype": "int64", "cardinality": 8}
+
+
+def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
+    """Series, with labels, beside a data set whose rows had none; and a feature that it lacks."""
+    spec = changed()
+    spec["source_spec"] = {"train": SPEC["source_spec"]["train"]}
+    spec["feature_spec"] = {"user": {}, "item": {}}
+    spec["channel_spec"] = {"user": ["user"], "item": ["item"]}
+    known = raw(tmp_path / "known", spec)
+    assert run(known, "--categorify=all") == 0
+    later = changed()
+    later["source_spec"] = {"test": SPEC["source_spec"]["test"]}
+    folder = raw(tmp_path / "later", later)
+    assert run(folder, f"--vocabulary={known / 'out'}") == 0
+    assert stored(folder / "out", "test") == {
+        "user": [1, 1, 1, 2, 2, 2],
+        "item": [0, 1, 2, 1, 2, 2],
+        "label": [1, 0, 0, 0, 1, 0],
+    }
+    later["channel_spec"] = {"user": ["item"], "item": ["user"], "label": ["label"]}
+    capsys.readouterr()
+    message = "channel 'user' has item; .* has user; allowed: the same features"
+    refused(capsys, message, raw(tmp_path / "other", later), f"--vocabulary={known / 'out'}")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            changed(channel_spec={"categorical": ["item"]}),
+            "channels of two kinds of data: user, item, label, categorical; allowed: those of one, "
+            "numerical, categorical, label or user, item, label",
+        ),
+        (changed(channel_spec={"item": []}), "channel 'item': none; allowed: one feature"),
+        (
+            changed(channel_spec={"user": ["user", "item"], "item": ["label"], "label": []}),
+            "channel 'user': user, item; allowed: one feature",
+        ),
+        (changed(channel_spec={"usr": ["user"]}), "unknown channel 'usr'.*did you mean 'user'"),
+        (
+            changed(feature_spec={"item": {"hotness": 2}}),
+            "'item': hotness is 2; a row has one item",
+        ),
+        (changed(feature_spec={"user": {"dtype": "bool"}}), "'user': dtype bool in the channel"),
+        (
+            changed(metadata={"test_samples_per_series": "3"}),
+            "metadata: 'test_samples_per_series' is '3'; allowed: the rows of a series",
+        ),
+        (changed(metadata={"test_samples_per_series": 1}), "_per_series' is 1; allowed: the rows"),
+        (changed(metadata={"test_samples_per_series": True}), "_per_series' is True; allowed"),
+        (
+            changed(metadata={"train_samples_per_series": 3}),
+            "'train_samples_per_series': rows of 'train' come in no series",
+        ),
+        (
+            changed(
+                source_spec={"test": [{**SPEC["source_spec"]["train"][0], "files": ["train.csv"]}]}
+            ),
+            "'test_samples_per_series' is 3, and the mapping has no label",
+        ),
+        (
+            {**SPEC, "metadata": {}},
+            "mapping 'test': metadata: 'test_samples_per_series' is missing, and .* label 'label'",
+        ),
+        (changed(metadata={"test_samples_per_series": 4}), "series of 4 rows that ends in row 4 "),
+    ],
+)
+def test_bad_specs_are_refused(spec, message, tmp_path, capsys):
+    folder = raw(tmp_path, spec, train=numbered(TRAIN_ROWS), test=numbered(TEST_ROWS))
+    refused(capsys, message, folder)
+
+
+@pytest.mark.parametrize("chunk_size", ["2", "100"])
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"t": "0,0,1\n0,0,1\n0,5,0\n"},
+            "file 't': feature 'label': found 0 in row 3 .*'train' are",
+        ),
+        (
+            {"test": "0,0,1\n0,1,0\n1,2,0\n"},
+            "feature 'user': the series of 3 rows that ends in row 3",
+        ),
+        ({"test": "0,0,0\n0,1,0\n0,2,0\n"}, "'label': the series of 3 .* row 3 .*one label of 1"),
+        (
+            {
+                "test": "0,0,1\n0,1,0\n0,2,0\n" * 2,
+                "more": "0,1,0\n0,1,0\n0,1,1\n1,1,1\n1,1,1\n1,1,0",
+            },
+            "file 'more': feature 'label': the series of 3 rows that ends in row 6 ",
+        ),
+        (
+            {"test": "0,0,1\n0,1,0\n0,2,0\n0,1,1\n", "more": "0,1,0\n2,1,0\n"},
+            "file 'more': feature 'user': the series of 3 rows that ends in row 2 ",
+        ),
+        (
+            {"test": "0,0,1\n0,1,0\n0,2,0\n", "more": "0,1,1\n0,1,0\n"},
+            "'test': its last series has 2 rows, and 'test_samples_per_series' in the metadata is",
+        ),
+    ],
+    ids=["a negative in train", "users", "no positive", "two positives", "across files", "cut off"],
+)
+def test_broken_rows_are_refused(files, message, chunk_size, tmp_path, capsys):
+    files = {"t": "0,0,1\n", "more": "", **files}
+    test = [{**SPEC["source_spec"]["test"][0], "files": ["test.csv", "more"]}]
+    folder = raw(tmp_path, changed(source_spec={**LABELLED, "test": test}), **files)
+    refused(capsys, message, folder, f"--chunk_size={chunk_size}")
+
+
+def test_ids_that_no_table_has_rows_for(tmp_path, capsys):
+    folder = raw(tmp_path, train="0,12345678901\n", test=numbered(TEST_ROWS))
+    refused(capsys, "'item': cardinality is 12345678902; .* allows at most", folder)
+
+
+def test_a_label_of_interactions_is_kept(tmp_path):
+    rows = numbered(TRAIN_ROWS).replace("\n", ",1\n")
+    folder = raw(tmp_path, changed(source_spec=LABELLED), t=rows, test=numbered(TEST_ROWS))
+    assert run(folder) == 0
+    assert stored(tmp_path / "out", "train")["label"] == [1, 1, 1, 1]
+
+
+def test_other_tools_take_clicks_alone(tmp_path):
+    """`gen_csv` draws no interactions, and reads the spec without saying that it may."""
+    with pytest.raises(ValueError, match="unknown channel 'user'; allowed here: numerical, cat"):
+        RawSpec.from_yaml(raw(tmp_path) / "feature_spec.yaml")
+
+
+def test_broken_series_by_hand():
+    users = np.array([[1, 1], [1, 2], [3, 3], [3, 3]])
+    labels = np.array([[0, 1], [1, 0], [1, 1], [0, 0]], bool)
+    mixed, wrong = broken_series(users, labels)
+    assert mixed.tolist() == [False, True, False, False]
+    assert wrong.tolist() == [False, False, True, True]
