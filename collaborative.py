@@ -16,7 +16,6 @@ SHAPE_FLAGS = ("model_type", "factors", "layers")
 def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
     """The model, its rows, loss, optimizers and evaluator."""
     from nn.ncf.evaluator import RankingEvaluator
-
     from nn.ncf.loss import ncf_loss
     from nn.ncf.model import NCFModel
 
@@ -164,9 +163,8 @@ def make_plan(config: Config, shape, world_size: int):
 
 def open_rows(config: Config, spec: fs.FeatureSpec, world):
     """(training rows, held-out rows), or None each."""
-    from dataloading.series import SeriesDataset
-
     from dataloading.sampled_interactions import SampledInteractions
+    from dataloading.series import SeriesDataset
 
     own, run = config.collaborative, config.run
     share = {"seed": run.seed, "rank": world.rank, "world_size": world.size}
@@ -186,8 +184,19 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world):
         spec,
         mapping,
         run.valid_batch_size,
-        valid_negative=own.valid_negative,
+        valid_negative=negatives_of_series(config, spec, mapping),
         with_labels=run.mode != "predict",
         **share,
     )
     return train, valid
+
+
+def negatives_of_series(config: Config, spec: fs.FeatureSpec, mapping: str) -> int | None:
+    """How many negatives to use of those that are stored, None: all; or how many to draw."""
+    from dataloading.interactions import stores_labels
+
+    asked = config.collaborative.valid_negative
+    # A resumed training has the flag from its checkpoint.
+    given = "valid_negative" in config.given or asked != type(config.collaborative)().valid_negative
+    stored = mapping in spec.source_spec and stores_labels(spec, mapping)
+    return asked if given or not stored else None

@@ -378,10 +378,14 @@ def measure(recipe: Recipe, log) -> dict[str, float]:
 
 def evaluate(recipe: Recipe, world, log, run_dir: Path) -> dict[str, float]:
     """Metrics of the restored model over every row."""
+    from runtime.timer import Speeds
+
+    started, speeds = time.perf_counter(), Speeds()
     metrics = measure(recipe, log)
+    speeds.evaluated(recipe.valid.num_rows, time.perf_counter() - started)
     if world.is_chief:
         draw(log, lambda: recipe.evaluator.draw(run_dir, metrics))
-    return metrics
+    return {**metrics, **(speeds.summary() if log.speeds else {})}
 
 
 def predict(config: Config, recipe: Recipe, world, log) -> dict[str, float]:

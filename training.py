@@ -253,10 +253,10 @@ def train(
         if log.epoch_lines and epoch_ended() and not evaluation_due() and not options.benchmark:
             report()
             metrics = at.metrics if at.evaluated_step == at.step else {}
-            rate, found = timer.epoch_throughput(), timer.end_epoch()
+            num_samples, found = timer.epoch_samples, timer.end_epoch()
             if log.speeds:
                 losses = at.history["train_loss"]
-                found = speeds.of_epoch(rate, found["epoch_s"], evaluated=bool(metrics))
+                found = speeds.of_epoch(num_samples, found["epoch_s"], evaluated=bool(metrics))
                 found |= {"loss": losses[-1][1]} if losses else {}
             log.end_epoch(at.epoch, at.step, {**found, **metrics})
 

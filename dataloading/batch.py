@@ -53,10 +53,21 @@ class SequenceInputs(NamedTuple):
     negative: tuple
 
 
+class InteractionInputs(NamedTuple):
+    """Inputs of a model of users and items, `batch` rows: is this item one for this user?
+
+    user, item: ids, int32 `[batch]`.
+    """
+
+    user: Any
+    item: Any
+
+
 class Batch(NamedTuple):
     """Rows of one step; `batch` is the same on all ranks.
 
-    inputs: `SequenceInputs` from a loader of histories.
+    inputs: `SequenceInputs` from a loader of histories, `InteractionInputs` from one of users and
+        items.
     labels: float32 `[batch, 1]`; None from a loader without labels (rows to predict).
     weights: float32 `[batch, 1]`; 0.0 for padding that evens out the ranks, and for a real row
         `batch * world_size / real rows of the global batch`: 1.0 where nothing is padded. So the
@@ -65,6 +76,6 @@ class Batch(NamedTuple):
         `weights > 0`.
     """
 
-    inputs: Inputs | SequenceInputs
+    inputs: Inputs | SequenceInputs | InteractionInputs
     labels: Any
     weights: Any

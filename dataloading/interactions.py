@@ -13,6 +13,7 @@ import numpy as np
 from dataloading.chunk_dataset import columns_of
 from dataloading.feature_spec import LABEL_CHANNEL, FeatureSpec
 from dataloading.row_checks import check_ids, check_labels
+from dataloading.series_rules import broken_series, samples_per_series, series_key
 
 USER_CHANNEL = "user"
 ITEM_CHANNEL = "item"
@@ -73,11 +74,6 @@ def num_users_and_items(spec: FeatureSpec) -> tuple[int, int]:
     return spec.cardinalities(USER_CHANNEL)[0], spec.cardinalities(ITEM_CHANNEL)[0]
 
 
-def series_key(mapping: str) -> str:
-    """The key in the metadata that says how many rows a series of a mapping has."""
-    return f"{mapping}_samples_per_series"
-
-
 def stores_labels(spec: FeatureSpec, mapping: str) -> bool:
     """Whether the mapping has a label a row; without, every row is an interaction."""
     stored = {name for chunk in spec.source_spec[mapping] for name in chunk.features}
@@ -92,15 +88,14 @@ def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
             id is out of range, or a label is not 1; the message has file and row.
     """
     check_channels(spec, mapping)
-    users, items = _read_ids(spec, mapping)
-    if stores_labels(spec, mapping):
-        label = _read_labels(spec, mapping)
+    user, item, *labels = _read(spec, mapping, with_labels=stores_labels(spec, mapping))
+    for label in labels:
         if not label.values.all():
             raise ValueError(
                 label.where(label.values == 0) + "; every row of this mapping is an interaction, "
                 "and negatives are drawn: leave out the rows of label 0, and the label"
             )
-    return Interactions(users, items)
+    return Interactions(user.values.astype(np.int32), item.values.astype(np.int32))
 
 
 def read_series(spec: FeatureSpec, mapping: str) -> Series:
@@ -112,9 +107,7 @@ def read_series(spec: FeatureSpec, mapping: str) -> Series:
     """
     check_channels(spec, mapping)
     length = _series_length(spec, mapping)
-    user, item, label = (_read(spec, mapping, f) for f in _features(spec, with_label=True))
-    _check_ids(spec, user, item)
-    check_labels(label.values, label.where)
+    user, item, label = _read(spec, mapping, with_labels=True)
     num_rows = len(label.values)
     if num_rows % length:
         raise ValueError(
@@ -122,22 +115,23 @@ def read_series(spec: FeatureSpec, mapping: str) -> Series:
             f"{length} of a series (metadata: {series_key(mapping)}). Is a file cut off?"
         )
     users = user.values.reshape(-1, length)
-    others = users != users[:, :1]
-    if others.any():
+    labels = label.values.reshape(-1, length).astype(bool)
+    of_several, not_one = broken_series(users, labels)
+    if of_several.any():
+        others = users != users[:, :1]
         raise ValueError(
-            user.where(others.ravel()) + f", and {users[others.any(axis=1)][0, 0]} in the row that "
+            user.where(others.ravel()) + f", and {users[np.argmax(of_several), 0]} in the row that "
             f"begins its series; the {length} rows of a series ({series_key(mapping)}) have one "
             "user"
         )
-    labels = label.values.reshape(-1, length).astype(bool)
-    positives = np.count_nonzero(labels, axis=1)
-    if (positives != 1).any():
-        bad = int(np.argmax(positives != 1))
+    if not_one.any():
+        bad = int(np.argmax(not_one))
         row, file, row_in_file = label.locate(bad * length)
         raise ValueError(
             f"{spec.origin}: mapping '{mapping}': the series of {length} rows that begins in row "
             f"{row} (row {row_in_file} of file '{file}', both counted from 0) has "
-            f"{positives[bad]} labels of 1; a series has exactly one ({series_key(mapping)})"
+            f"{np.count_nonzero(labels[bad])} labels of 1; a series has exactly one "
+            f"({series_key(mapping)})"
         )
     items = item.values.astype(np.int32).reshape(-1, length)
     return Series(users[:, 0].astype(np.int32), items, labels)
@@ -147,11 +141,11 @@ def read_pairs(spec: FeatureSpec, mapping: str) -> Series:
     """The rows of any mapping as series of one row, without labels: to predict.
 
     Raises:
-        ValueError: as `read_interactions`; labels are not looked at.
+        ValueError: as `read_interactions`; labels are not looked at, and their files may be absent.
     """
     check_channels(spec, mapping)
-    users, items = _read_ids(spec, mapping)
-    return Series(users, items[:, None], None)
+    user, item = _read(spec, mapping, with_labels=False)
+    return Series(user.values.astype(np.int32), item.values.astype(np.int32)[:, None], None)
 
 
 def touched_keys(spec: FeatureSpec) -> np.ndarray:
@@ -173,38 +167,14 @@ def touched_keys(spec: FeatureSpec) -> np.ndarray:
 
 
 def _series_length(spec: FeatureSpec, mapping: str) -> int:
-    key = series_key(mapping)
-    if key not in spec.metadata:
+    length = samples_per_series(spec.metadata, mapping, spec.origin)
+    if length is None:
         raise ValueError(
-            f"{spec.origin}: metadata: {key} is missing; mapping '{mapping}' has labels, so say "
-            "how many rows a series has: one positive and its negatives, all of one user"
+            f"{spec.origin}: metadata: {series_key(mapping)} is missing; mapping '{mapping}' has "
+            "labels, so say how many rows a series has: one positive and its negatives, all of one "
+            "user"
         )
-    length = spec.metadata[key]
-    if isinstance(length, bool) or not isinstance(length, int) or length < 2:
-        raise ValueError(f"{spec.origin}: metadata: {key} is {length!r}; allowed: 2 or more")
     return length
-
-
-def _features(spec: FeatureSpec, with_label: bool) -> tuple[str, ...]:
-    channels = (USER_CHANNEL, ITEM_CHANNEL, *((LABEL_CHANNEL,) if with_label else ()))
-    return tuple(spec.channel(channel)[0] for channel in channels)
-
-
-def _read_ids(spec: FeatureSpec, mapping: str) -> tuple[np.ndarray, np.ndarray]:
-    user, item = (_read(spec, mapping, f) for f in _features(spec, with_label=False))
-    _check_ids(spec, user, item)
-    return user.values.astype(np.int32), item.values.astype(np.int32)
-
-
-def _check_ids(spec: FeatureSpec, user: "_Column", item: "_Column") -> None:
-    for column, cardinality in zip((user, item), num_users_and_items(spec), strict=True):
-        check_ids(column.values, cardinality, column.where)
-
-
-def _read_labels(spec: FeatureSpec, mapping: str) -> "_Column":
-    label = _read(spec, mapping, spec.channel(LABEL_CHANNEL)[0])
-    check_labels(label.values, label.where)
-    return label
 
 
 class _Column:
@@ -236,18 +206,33 @@ class _Column:
         )
 
 
-def _read(spec: FeatureSpec, mapping: str, feature: str) -> _Column:
-    chunks = spec.source_spec[mapping]
-    index = next(number for number, chunk in enumerate(chunks) if feature in chunk.features)
-    spec.validate_files(mapping)
-    columns = columns_of(spec, chunks[index], index)
-    column = next(column for column in columns if column.feature == feature)
+def _read(spec: FeatureSpec, mapping: str, with_labels: bool) -> list[_Column]:
+    """Users, items and, where they are asked for, labels of a mapping, each of them checked."""
+    channels = (USER_CHANNEL, ITEM_CHANNEL, *((LABEL_CHANNEL,) if with_labels else ()))
+    features = [spec.channel(channel)[0] for channel in channels]
+    of_feature = {
+        feature: number
+        for number, chunk in enumerate(spec.source_spec[mapping])
+        for feature in chunk.features
+    }
+    spec.validate_files(mapping, sorted({of_feature[feature] for feature in features}))
+    columns = [_read_column(spec, mapping, feature, of_feature[feature]) for feature in features]
+    user, item, *labels = columns
+    for column, cardinality in zip((user, item), num_users_and_items(spec), strict=True):
+        check_ids(column.values, cardinality, column.where)
+    for label in labels:
+        check_labels(label.values, label.where)
+    return columns
+
+
+def _read_column(spec: FeatureSpec, mapping: str, feature: str, chunk: int) -> _Column:
+    files = spec.source_spec[mapping][chunk].files
+    stored = columns_of(spec, spec.source_spec[mapping][chunk], chunk)
+    column = next(column for column in stored if column.feature == feature)
     parts = []
-    for file in chunks[index].files:
+    for file in files:
         rows = np.fromfile(spec.base_directory / file, column.dtype)
-        parts.append(rows.reshape(-1, columns[-1].end)[:, column.begin])
+        parts.append(rows.reshape(-1, stored[-1].end)[:, column.begin])
     if not sum(map(len, parts)):
         raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
-    return _Column(
-        f"{spec.origin}: mapping '{mapping}': feature '{feature}'", parts, chunks[index].files
-    )
+    return _Column(f"{spec.origin}: mapping '{mapping}': feature '{feature}'", parts, files)

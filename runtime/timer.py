@@ -101,9 +101,10 @@ class StepTimer:
         """Samples per second from the end of the warm-up to the last step or lap; NaN for none."""
         return _rate(self._samples, self._last_step - self._mean_start)
 
-    def epoch_throughput(self) -> float:
-        """Samples per second since `end_epoch` was called last, the warm-up included."""
-        return _rate(self._epoch_samples, self._active_s() - self._epoch_start)
+    @property
+    def epoch_samples(self) -> int:
+        """Samples since `end_epoch` was called last, the warm-up's too."""
+        return self._epoch_samples
 
     def end_epoch(self) -> dict[str, float]:
         """Of the steps since the last call: `throughput` and latencies as `LatencyTimer` has them,
@@ -225,11 +226,11 @@ class Speeds:
         self._eval.append(_rate(num_samples, elapsed_s))
         self._evaluation_s = elapsed_s
 
-    def of_epoch(self, throughput: float, epoch_s: float, evaluated: bool) -> dict[str, float]:
+    def of_epoch(self, num_samples: int, epoch_s: float, evaluated: bool) -> dict[str, float]:
         """Notes an epoch; returns what its line says: `train_throughput` and `epoch_s`, and after
         an evaluation `eval_throughput` and `evaluation_s`."""
-        self._train.append(throughput)
-        found = {"train_throughput": throughput, "epoch_s": epoch_s}
+        self._train.append(_rate(num_samples, epoch_s))
+        found = {"train_throughput": self._train[-1], "epoch_s": epoch_s}
         if evaluated:
             found |= {"eval_throughput": self._eval[-1], "evaluation_s": self._evaluation_s}
         return found

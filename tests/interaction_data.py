@@ -1,59 +1,49 @@
-"""Small data sets of interactions: a user likes the items of one group, and some more at random."""
+"""Small data sets of users and items on disk."""
+
+from pathlib import Path
 
 import numpy as np
-import yaml
 
-USERS, ITEMS, GROUPS, NEGATIVES = 60, 40, 4, 12
+from dataloading.feature_spec import FeatureSpec
 
-
-def write(folder, interactions=8, mappings=("train", "test"), seed=0, users=USERS):
-    """Writes `interactions` training rows of each user, and a series of each other mapping."""
-    rng = np.random.default_rng(seed)
-    liked = np.arange(ITEMS).reshape(-1, GROUPS).T  # items of each group
-    own = rng.permuted(liked[np.arange(users) % GROUPS], axis=1)
-    user = np.arange(users)
-    columns = {}
-    for number, mapping in enumerate(mappings):
-        if mapping == "train":
-            items = own[:, -interactions:]
-            columns[mapping] = {"user": np.repeat(user, items.shape[1]), "item": items.ravel()}
-            continue
-        # What a user does not like is everything else.
-        other = (user[:, None] + rng.integers(1, GROUPS, [users, NEGATIVES])) % GROUPS
-        negatives = other + GROUPS * rng.integers(0, ITEMS // GROUPS, other.shape)
-        items = np.concatenate([own[:, [number - 1]], negatives], axis=1)
-        columns[mapping] = {
-            "user": np.repeat(user, items.shape[1]),
-            "item": items.ravel(),
-            "label": np.tile(np.arange(items.shape[1]) == 0, users),
-        }
-    store(folder, columns, users)
+CHANNELS = {"user": ["user"], "item": ["item"], "label": ["label"]}
 
 
-def store(folder, columns, users=USERS, items=ITEMS, series=1 + NEGATIVES):
-    """Writes columns of each mapping as a data set."""
-    folder.mkdir(parents=True, exist_ok=True)
-    source = {}
-    for mapping, of in columns.items():
-        for name, values in of.items():
-            dtype = bool if name == "label" else np.int32
-            np.asarray(values).astype(dtype).tofile(folder / f"{mapping}_{name}.bin")
-        source[mapping] = [
-            {"type": "split_binary", "features": [name], "files": [f"{mapping}_{name}.bin"]}
-            for name in of
-        ]
-    spec = {
+def write_interactions(
+    folder: Path,
+    num_users: int,
+    num_items: int,
+    mappings: dict[str, dict[str, list]],
+    metadata: dict | None = None,
+    dtype: str = "int32",
+) -> FeatureSpec:
+    """A data set whose spec calls itself `f.yaml`.
+
+    Args:
+        mappings: name -> feature (`user`, `item`, perhaps `label`) -> values. A list of lists is
+            one file for each.
+        dtype: of the ids.
+    """
+    dtypes = {"user": np.dtype(dtype), "item": np.dtype(dtype), "label": np.dtype("u1")}
+    sources = {}
+    for mapping, columns in mappings.items():
+        sources[mapping] = []
+        for feature, values in columns.items():
+            parts = values if len(values) and isinstance(values[0], list) else [values]
+            files = [f"{mapping}/{feature}_{number}.bin" for number in range(len(parts))]
+            (folder / mapping).mkdir(parents=True, exist_ok=True)
+            for file, part in zip(files, parts, strict=True):
+                np.asarray(part, dtypes[feature]).tofile(folder / file)
+            chunk = {"type": "split_binary", "features": [feature], "files": files}
+            sources[mapping].append(chunk)
+    content = {
         "feature_spec": {
-            "user": {"dtype": "int32", "cardinality": users},
-            "item": {"dtype": "int32", "cardinality": items},
+            "user": {"dtype": dtype, "cardinality": num_users},
+            "item": {"dtype": dtype, "cardinality": num_items},
             "label": {"dtype": "bool"},
         },
-        "source_spec": source,
-        "channel_spec": {"user": ["user"], "item": ["item"], "label": ["label"]},
-        "metadata": {
-            f"{mapping}_samples_per_series": series
-            for mapping in columns
-            if "label" in columns[mapping]
-        },
+        "source_spec": sources,
+        "channel_spec": CHANNELS,
+        "metadata": metadata or {},
     }
-    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+    return FeatureSpec.from_dict(content, folder, origin="f.yaml")

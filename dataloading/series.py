@@ -1,0 +1,197 @@
+"""Series of one positive and its negatives as batches, to be ranked: no series is ever split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dataloading.batch import Batch, InteractionInputs
+from dataloading.feature_spec import FeatureSpec
+from dataloading.interactions import (
+    Series,
+    check_channels,
+    num_users_and_items,
+    read_interactions,
+    read_pairs,
+    read_series,
+    stores_labels,
+    touched_keys,
+)
+from dataloading.row_dataset import Columns, RowDataset
+from dataloading.series_rules import series_key
+from dataloading.unseen_items import draw_unseen
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class SeriesDataset:
+    """The series of one mapping, in file order, as batches of whole series.
+
+    A mapping with labels holds series, each `metadata: <mapping>_samples_per_series` rows. A
+    mapping without holds positives only, and the negatives of each are drawn here: different items
+    that its user has in no interaction of any mapping.
+
+    Memory: 5 bytes a row.
+
+    Args:
+        spec: with the channels `user`, `item` and, where there are labels, `label`.
+        mapping: e.g. `test`.
+        batch_size: rows of a global batch, at most: see the attribute.
+        valid_negative: negatives of a series: the first ones that are stored, or as many as are
+            drawn. None: all that are stored.
+        seed: of negatives that are drawn.
+        rank, world_size: this rank gets one contiguous part of the series of each global batch. All
+            ranks get equally many batches of equal length; see `RowDataset`, a row of which is a
+            series here.
+        with_labels: False reads no labels, to predict: `Batch.labels` is None, and each stored row
+            is a series of its own.
+
+    Attributes:
+        series_length: rows of a series.
+        num_series: series of the mapping.
+        num_rows: their rows.
+        batch_size: rows of a global batch: the most whole series for each rank that `batch_size`
+            allows, and one for each rank where it allows none.
+        num_batches: global batches; the last one may be shorter.
+        failure: None: bad rows are found here, not later.
+
+    Raises:
+        ValueError: see `read_series` and `read_interactions`; fewer negatives are stored than asked
+            for, none are and nothing is asked for, a user has not as many unseen items; or an
+            argument is out of range.
+    """
+
+    failure: str | None = None
+
+    def __init__(
+        self,
+        spec: FeatureSpec,
+        mapping: str,
+        batch_size: int,
+        *,
+        valid_negative: int | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        with_labels: bool = True,
+    ):
+        for name, value in (("batch_size", batch_size), ("world_size", world_size)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}; allowed: 1 or more")
+        if valid_negative is not None and valid_negative < 1:
+            raise ValueError(f"valid_negative is {valid_negative}; allowed: 1 or more")
+        if not with_labels:
+            series = read_pairs(spec, mapping)
+        elif _holds_series(spec, mapping):
+            series = _with_fewer(read_series(spec, mapping), valid_negative, spec, mapping)
+        else:
+            series = _with_drawn(spec, mapping, valid_negative, seed)
+        self.num_series, self.series_length = series.items.shape
+        self.num_rows = series.items.size
+        of_rank = max(1, batch_size // (self.series_length * world_size))
+        self.batch_size = of_rank * world_size * self.series_length
+        self._series = _SeriesRows(series, of_rank * world_size, rank, world_size)
+        self.num_batches = self._series.num_batches
+        self.rank = rank
+        self.world_size = world_size
+
+    def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
+        """The batches; the same ones in every epoch.
+
+        Args:
+            epoch: any.
+            start_row: global rows to leave out, whole series.
+
+        Returns:
+            A dataset of `Batch` of `InteractionInputs`. The rows of a series are neighbours.
+        """
+        if start_row % self.series_length:
+            raise ValueError(
+                f"start_row is {start_row}; allowed: multiples of the {self.series_length} rows of "
+                "a series"
+            )
+        return self._series.dataset(epoch, start_row // self.series_length)
+
+
+class _SeriesRows(RowDataset):
+    """Batches of series, each of which is a row until the batch is there."""
+
+    def __init__(self, series: Series, batch_size: int, rank: int, world_size: int):
+        length = series.items.shape[1]
+        self._stored = [series.users[:, None], series.items]
+        if series.labels is not None:
+            self._stored.append(series.labels)
+        columns = tuple((part.dtype, part.shape[1]) for part in self._stored)
+        super().__init__(
+            len(series.users),
+            batch_size,
+            Columns(numerical=(), categorical=columns, label=None),
+            rank=rank,
+            world_size=world_size,
+        )
+        self._length = length
+
+    def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:
+        return [self._stored[number][start:stop] for number in wanted]
+
+    def _to_batch(self, arrays: dict, weights) -> Batch:
+        import tensorflow as tf
+
+        users, items, *labels = (arrays[number] for number in range(len(self._stored)))
+        return Batch(
+            InteractionInputs(
+                tf.repeat(tf.reshape(users, [-1]), self._length), tf.reshape(items, [-1])
+            ),
+            tf.cast(tf.reshape(labels[0], [-1, 1]), tf.float32) if labels else None,
+            tf.repeat(weights, self._length, axis=0),
+        )
+
+
+def _holds_series(spec: FeatureSpec, mapping: str) -> bool:
+    """Whether the mapping stores series, and not positives only."""
+    check_channels(spec, mapping)
+    labels, key = stores_labels(spec, mapping), series_key(mapping)
+    if not labels and key in spec.metadata:
+        raise ValueError(
+            f"{spec.origin}: metadata: {key} is {spec.metadata[key]!r}, and mapping '{mapping}' "
+            "stores no label; say which row of a series is the positive (channel 'label'), or "
+            "leave the key out where all rows are positives"
+        )
+    return labels
+
+
+def _with_fewer(
+    series: Series, valid_negative: int | None, spec: FeatureSpec, mapping: str
+) -> Series:
+    """The series with their first `valid_negative` negatives."""
+    stored = series.items.shape[1] - 1
+    if valid_negative is None or valid_negative == stored:
+        return series
+    if valid_negative > stored:
+        raise ValueError(
+            f"{spec.origin}: mapping '{mapping}' stores {stored} negatives a series, fewer than "
+            f"--valid_negative {valid_negative}; ask for at most {stored}, or prepare the data anew"
+        )
+    kept = series.labels | (np.cumsum(~series.labels, axis=1) <= valid_negative)
+    shape = len(series.users), 1 + valid_negative
+    return Series(
+        series.users, series.items[kept].reshape(shape), series.labels[kept].reshape(shape)
+    )
+
+
+def _with_drawn(spec: FeatureSpec, mapping: str, valid_negative: int | None, seed: int) -> Series:
+    """A series for each stored positive, which is the first of its rows."""
+    if valid_negative is None:
+        raise ValueError(
+            f"{spec.origin}: mapping '{mapping}' stores no label, so all its rows are positives; "
+            "say how many negatives to draw for each (--valid_negative)"
+        )
+    users, items = read_interactions(spec, mapping)
+    num_items = num_users_and_items(spec)[1]
+    negatives = draw_unseen(users, num_items, touched_keys(spec), valid_negative, seed)
+    labels = np.zeros((len(users), 1 + valid_negative), bool)
+    labels[:, 0] = True
+    return Series(users, np.concatenate([items[:, None], negatives], axis=1), labels)

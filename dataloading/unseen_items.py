@@ -1,0 +1,106 @@
+"""Items that a user never touched, drawn at random: the negatives that a ranking is asked about.
+
+No item is tried and thrown away: the items that a user did not touch are numbered from 0, numbers
+are drawn, and each is turned into the item that has it. So a user who touched nearly everything
+costs no more than others, and what is drawn is exactly uniform.
+"""
+
+import numpy as np
+
+_BLOCK_NUMBERS = 1 << 20  # drawn at a time: 8 MiB, and a few times that on the way
+_BLOCK_ROWS = 1 << 13  # at a time, whose touched items are in memory
+_DENSE = 2  # from 1 / _DENSE of all unseen items on, shuffling them beats drawing anew
+
+
+def draw_unseen(
+    users: np.ndarray, num_items: int, touched_keys: np.ndarray, count: int, seed
+) -> np.ndarray:
+    """Different items for each row that its user did not touch, all equally likely.
+
+    The same arguments give the same items; rows are independent, also those of one user. Memory
+    beside the arguments and the result: about 100 MiB.
+
+    Args:
+        users: a user for each row, integers [n], in any order; may be repeated.
+        num_items: items are 0 to num_items - 1; 2^31 - 1 at most.
+        touched_keys: user * num_items + item of everything that was touched, int64 [m], ascending
+            and each once; other users' do not matter.
+        count: items for each row.
+        seed: an integer, 0 or more, or several.
+
+    Returns:
+        int32 [n, count], in no order: the first k of a row are as good as any others.
+
+    Raises:
+        ValueError: `count` is below 1, `touched_keys` are not ascending, or a user has fewer than
+            `count` unseen items.
+    """
+    if count < 1:
+        raise ValueError(f"{count} unseen items a row; allowed: 1 or more")
+    if np.any(touched_keys[1:] <= touched_keys[:-1]):
+        raise ValueError("touched keys must be ascending, each once; sort them (np.unique)")
+    bounds = users.astype(np.int64) * num_items
+    starts = np.searchsorted(touched_keys, bounds)
+    num_touched = np.searchsorted(touched_keys, bounds + num_items) - starts
+    _check_enough(users, num_items, num_touched, count)
+    random = np.random.default_rng(seed)
+    drawn = np.empty((len(users), count), np.int32)
+    rows = max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // count))
+    for start in range(0, len(users), rows):
+        block = slice(start, start + rows)
+        numbers = _different_numbers(random, num_items - num_touched[block], count)
+        # Of the block, row after row: which touched item of its row each is.
+        lengths = num_touched[block]
+        row = np.repeat(np.arange(len(lengths)), lengths)
+        nth = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        items = touched_keys[starts[block][row] + nth] - bounds[block][row]
+        drawn[block] = _items(numbers, row * num_items + items - nth, num_items)
+    return drawn
+
+
+def _check_enough(users, num_items: int, num_touched: np.ndarray, count: int) -> None:
+    if not len(users) or num_items - num_touched.max() >= count:
+        return
+    worst = int(num_touched.argmax())
+    unseen = num_items - int(num_touched[worst])
+    way_out = f"--valid_negative {unseen} or less" if unseen else "more items"
+    raise ValueError(
+        f"user {users[worst]} (as numbered in the data set) touched {num_touched[worst]:,} of "
+        f"{num_items:,} items, so {unseen:,} are unseen, fewer than the {count:,} negatives asked "
+        f"for; possible ways out: {way_out}, or leave that user out"
+    )
+
+
+def _different_numbers(random: np.random.Generator, bounds: np.ndarray, count: int) -> np.ndarray:
+    """Different numbers for each row, int64 [n, count], below its bound (count or more)."""
+    numbers = np.empty((len(bounds), count), np.int64)
+    dense = bounds < _DENSE * count
+    if dense.any():
+        most = bounds[dense].max()
+        places = random.random((np.count_nonzero(dense), most))
+        places[np.arange(most) >= bounds[dense][:, None]] = 2  # behind all others
+        numbers[dense] = np.argsort(places, axis=1)[:, :count]
+    rows = np.flatnonzero(~dense)
+    numbers[rows] = random.integers(0, bounds[rows, None], (len(rows), count))
+    while len(rows):
+        # What a row holds twice is drawn anew. All numbers are treated alike, so that the rows
+        # that come out are equally likely.
+        order = np.argsort(numbers[rows], axis=1, kind="stable")
+        ascending = np.take_along_axis(numbers[rows], order, axis=1)
+        again, column = np.nonzero(ascending[:, 1:] == ascending[:, :-1])
+        numbers[rows[again], order[again, column + 1]] = random.integers(0, bounds[rows[again]])
+        rows = rows[np.unique(again)]
+    return numbers
+
+
+def _items(numbers: np.ndarray, passed_keys: np.ndarray, num_items: int) -> np.ndarray:
+    """The items that have these numbers among a row's unseen ones, [n, count].
+
+    Number u belongs to item u + t, where t touched items have u or fewer unseen ones before them.
+
+    passed_keys: row * num_items + the unseen items before a touched one, of all touched ones of
+        all rows, ascending.
+    """
+    first = np.arange(len(numbers))[:, None] * num_items
+    passed = np.searchsorted(passed_keys, (numbers + first).ravel(), side="right")
+    return numbers + passed.reshape(numbers.shape) - np.searchsorted(passed_keys, first)

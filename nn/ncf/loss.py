@@ -1,0 +1,21 @@
+"""The loss of neural collaborative filtering."""
+
+import tensorflow as tf
+
+from nn.losses import binary_cross_entropy
+
+
+def ncf_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Mean log loss of the interactions and the negatives of a batch.
+
+    Args:
+      model: an `NCFModel`.
+      batch: inputs, labels [batch, 1] and weights [batch, 1] float32.
+      training: drop units out, as a training step does.
+
+    Returns:
+      (float32 scalar, {}): the loss has no parts.
+    """
+    logits = model.forward(batch.inputs, training=training)
+    labels, weights = (tf.cast(x, logits.dtype) for x in (batch.labels, batch.weights))
+    return binary_cross_entropy(labels, logits, weights), {}

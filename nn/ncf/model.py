@@ -1,0 +1,237 @@
+"""Neural collaborative filtering: NeuMF, GMF and MLP."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from nn.embedding.embedding import Embedding
+from nn.embedding.layer import DistributedEmbedding
+from nn.embedding.plan import Plan
+from nn.keras import keras
+from nn.ncf.config import NCFConfig, embedding_tables, feature_table_map
+from nn.ncf.tower import Tower, spread, uniform
+from nn.optimizers import OptimizerGroup
+from nn.tabled_model import TabledModel
+from runtime.checkpoint import VariableWeight, Weight
+from runtime.device import derive_seed
+from runtime.distributed import World
+
+TABLE_STDDEV = 0.01
+
+
+class Distinct(NamedTuple):
+    """What a batch's ids stand for.
+
+    Attributes:
+      vectors: of the distinct users or items, [n, columns] of each table in the compute dtype.
+      user_of_row, item_of_row: int32 [batch], which of them a row has.
+    """
+
+    vectors: list[tf.Tensor]
+    user_of_row: tf.Tensor
+    item_of_row: tf.Tensor
+
+
+class Output(keras.layers.Layer):
+    """The logit of what the branches gave: [gmf, mlp] w + b.
+
+    Each branch has a kernel of its own. They start uniform in +-sqrt(3 / width of both), the bias
+    in +-sqrt(1 / width of both).
+
+    Args:
+      widths: of each branch, by its name.
+      seed: of the initial weights.
+      dtype: Keras dtype policy.
+    """
+
+    def __init__(self, widths: dict[str, int], *, seed: int, name: str, dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.widths, self.seed = dict(widths), derive_seed(seed, name)
+
+    def build(self, input_shape):
+        fan_in = sum(self.widths.values())
+        self.kernels = {
+            branch: self.add_weight(
+                name=f"{branch}_kernel",
+                shape=[width, 1],
+                initializer=uniform(math.sqrt(3 / fan_in), self.seed, branch, "kernel"),
+                experimental_autocast=False,
+            )
+            for branch, width in self.widths.items()
+        }
+        self.bias = self.add_weight(
+            name="bias",
+            shape=[1],
+            initializer=uniform(math.sqrt(1 / fan_in), self.seed, "bias"),
+            experimental_autocast=False,
+        )
+        super().build(input_shape)
+
+    def call(self, branches: dict[str, tf.Tensor]) -> tf.Tensor:
+        """[batch, width] of each branch -> [batch, 1] in the dtype of the weights.
+
+        Products are in that dtype, too: a bfloat16 logit has 256 values between 1 and 2, and items
+        that are ranked by it would be tied.
+        """
+        products = [
+            tf.matmul(tf.cast(x, self.bias.dtype), self.kernels[branch])
+            for branch, x in branches.items()
+        ]
+        return tf.add_n(products) + self.bias
+
+
+class NCFModel(TabledModel):
+    """A user and an item to the logit of an interaction.
+
+        gmf:    (user_mf * item_mf) w + b
+        mlp:    MLP(user_mlp, item_mlp) w + b
+        neumf:  [user_mf * item_mf, MLP(user_mlp, item_mlp)] w + b
+
+    He et al., "Neural Collaborative Filtering", 2017, with dropout behind the MLP's hidden layers.
+    Tables start N(0, 0.01).
+
+    Args:
+      config: sizes.
+      seed: of the initial weights and of dropout.
+      dtype: Keras dtype policy: "float32", "mixed_bfloat16", "mixed_float16"; "float64" is for
+        tests of gradients, and its logits are float64, too.
+      world: the ranks among which tables are spread.
+      plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
+        combined); None: the default one of nn/embedding/plan.py.
+      exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
+      embedding_trainable: whether tables get gradients.
+    """
+
+    def __init__(
+        self,
+        config: NCFConfig,
+        *,
+        seed: int = 0,
+        dtype: str = "float32",
+        world: World = World(),
+        plan: Plan | None = None,
+        exchange_dtype: str | None = None,
+        embedding_trainable: bool = True,
+    ):
+        super().__init__(name="ncf_model", dtype=dtype)
+        self.config = config
+        self.embedding = DistributedEmbedding(
+            [
+                Embedding(
+                    rows,
+                    dim,
+                    embeddings_initializer=keras.initializers.RandomNormal(
+                        stddev=TABLE_STDDEV, seed=derive_seed(seed, name)
+                    ),
+                    name=name,
+                    dtype=dtype,
+                )
+                for name, rows, dim in embedding_tables(config)
+            ],
+            strategy="auto",
+            input_table_map=feature_table_map(config),
+            plan=plan,
+            exchange_dtype=exchange_dtype,
+            check_ids=False,  # the loader does
+            world=world,
+            trainable=embedding_trainable,
+            dtype=dtype,
+            name="embedding",
+        )
+        widths = {"gmf": config.factors} if config.has_gmf else {}
+        if config.has_mlp:
+            widths["mlp"] = config.layers[-1]
+            # A rank's samples are its own, and so are the units that they leave out.
+            self.tower = Tower(
+                config.layers,
+                seed=seed,
+                dropout=config.dropout,
+                dropout_seed=derive_seed(seed, "dropout", world.rank),
+                name="mlp",
+                dtype=dtype,
+            )
+        self.output_layer = Output(widths, seed=seed, name="output", dtype=dtype)
+        # Steps with dropout so far: each leaves other units out, also after a restart.
+        self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
+        self._make_weights()
+
+    def _make_weights(self) -> None:
+        """Runs one row, so that every weight exists before the first step.
+
+        Without the look-up, which would be collective.
+        """
+        self.embedding.build(None)
+        vectors = [
+            tf.zeros([1, dim], self.compute_dtype) for _, _, dim in embedding_tables(self.config)
+        ]
+        row = tf.zeros([1], tf.int32)
+        self._score(Distinct(vectors, row, row), step=None)
+
+    def call(self, inputs, training: bool = False) -> tf.Tensor:
+        """Scores rows; collective where the tables are spread over ranks.
+
+        Args:
+          inputs: `user` and `item`, an integer tensor [batch] each.
+          training: drop units out.
+
+        Returns:
+          Logits of an interaction, [batch, 1] float32.
+        """
+        return self.forward(inputs, training)
+
+    def forward(self, inputs, training: bool) -> tf.Tensor:
+        """Logits as `call` gives them; where units are dropped, other ones at each call."""
+        distinct = self.look_up(inputs)
+        step = None
+        if training and self.config.has_mlp and self.config.dropout:
+            step = self.steps_seen.assign_add(1)
+        return self._score(distinct, step)
+
+    def look_up(self, inputs) -> Distinct:
+        """Vectors of a batch; collective where the tables are spread over ranks.
+
+        A table is asked once for each of its rows that the batch has: between ranks no vector
+        travels twice, and gradients come without duplicates.
+
+        Raises:
+          ValueError: ids that are not one of each a row.
+        """
+        shapes = inputs.user.shape, inputs.item.shape
+        if shapes[0].rank != 1 or not shapes[0].is_compatible_with(shapes[1]):
+            raise ValueError(
+                "user and item must be ids [batch], one of each a row; got "
+                f"{shapes[0]} and {shapes[1]}"
+            )
+        users, user_of_row = tf.unique(inputs.user)
+        items, item_of_row = tf.unique(inputs.item)
+        # One sample of as many ids as there are: users and items differ in number.
+        of_users, of_items = (
+            tf.RaggedTensor.from_row_lengths(ids, [tf.size(ids)], validate=False)
+            for ids in (users, items)
+        )
+        num_branches = len(embedding_tables(self.config)) // 2
+        vectors = self.embedding([of_users, of_items] * num_branches)
+        return Distinct([ragged.values for ragged in vectors], user_of_row, item_of_row)
+
+    def _score(self, distinct: Distinct, step: tf.Tensor | None) -> tf.Tensor:
+        """Logits; `step` of the training for dropout, None where nothing is dropped."""
+        vectors, user_of_row, item_of_row = distinct
+        branches = {}
+        if self.config.has_gmf:
+            users, items = vectors[:2]
+            branches["gmf"] = spread(users, user_of_row) * spread(items, item_of_row)
+        if self.config.has_mlp:
+            users, items = vectors[-2:]
+            branches["mlp"] = self.tower(users, items, user_of_row, item_of_row, step)
+        return self.output_layer(branches)
+
+    def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
+        """The state of a training beside the model's weights, by name.
+
+        Args:
+          groups: optimizers of `dense_variables` and of `table_variables`.
+        """
+        steps = VariableWeight("dropout/steps_seen", self.steps_seen)
+        return [*super().optimizer_weights(groups), steps]

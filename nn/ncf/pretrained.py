@@ -1,0 +1,53 @@
+"""NeuMF started from a trained GMF and a trained MLP."""
+
+from pathlib import Path
+
+from nn.ncf.config import GMF, MLP, NEUMF
+from nn.ncf.model import NCFModel
+from runtime import checkpoint
+from runtime.distributed import World
+
+
+def start_from(
+    model: NCFModel, gmf: Path, mlp: Path, alpha: float = 0.5, world: World = World()
+) -> None:
+    """Sets the weights of a NeuMF to those of its two branches, trained alone.
+
+    Tables and layers are taken as they are; of the last layer GMF's kernel and bias count alpha,
+    the MLP's 1 - alpha (He et al., 2017, section 3.4.1): so the first logits are
+    alpha * logit of GMF + (1 - alpha) * logit of the MLP.
+
+    All ranks call it together and wait for each other; one that raises has to tell the others.
+
+    Args:
+      model: the NeuMF.
+      gmf, mlp: checkpoints of the other two, of the same sizes, trained on any number of ranks.
+      alpha: in [0, 1].
+      world: the ranks.
+
+    Raises:
+      ValueError: a checkpoint is damaged, of another kind of model, or of other sizes.
+    """
+    if model.config.model_type != NEUMF:
+        raise ValueError(f"only {NEUMF} has two branches to set, this is {model.config.model_type}")
+    bias, biases = model.output_layer.bias, []
+    for path, kind, branch, share in ((gmf, GMF, "gmf", alpha), (mlp, MLP, "mlp", 1 - alpha)):
+        found = checkpoint.describe(path).description.get("model_flags", {}).get("model_type")
+        if found != kind:
+            raise ValueError(
+                f"--pretrained_{kind} {path} is a checkpoint of the model {found}: give one that "
+                f"was trained with --model_type {kind}"
+            )
+        weights = [w for w in model.weights_to_save() if _branch_of(w.name) in (branch, "both")]
+        checkpoint.restore(path, weights, world)
+        kernel = model.output_layer.kernels[branch]
+        kernel.assign(share * kernel)
+        biases.append(share * bias)
+    bias.assign(sum(biases))
+
+
+def _branch_of(name: str) -> str:
+    """Which branch has the weight of this name."""
+    if name == "dense/output.bias":
+        return "both"
+    return "gmf" if name.startswith(("sparse/mf_", "dense/output.gmf_")) else "mlp"

@@ -1,0 +1,46 @@
+"""Where a positive stands among the other items of its series. NumPy only."""
+
+import math
+
+import numpy as np
+
+
+def ranks_of_positives(items: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """How many other items score at least as much as the positive: its rank, from 0.
+
+    Items count once, however often a series has them: the positive's item is not another one, and
+    a repeated negative is one item. A tie is against the positive.
+
+    Args:
+        items: integers [series, length], 0 or more.
+        labels: [series, length], 1 at the positive, 0 elsewhere.
+        scores: floats [series, length].
+
+    Returns:
+        int64 [series], 0 to length - 1.
+    """
+    positive = np.argmax(labels, axis=1)[:, None]
+    above = scores >= np.take_along_axis(scores, positive, axis=1)
+    above &= items != np.take_along_axis(items, positive, axis=1)
+    # Items above, equal ones side by side, behind -1 for each of the rest: the positive at least.
+    ascending = np.sort(np.where(above, items, -1), axis=1)
+    return np.count_nonzero(ascending[:, 1:] != ascending[:, :-1], axis=1)
+
+
+def hit_rate(counts: np.ndarray, k: int) -> float:
+    """HR@k: the part of the positives that are among the first k items.
+
+    Args:
+        counts: positives at each rank, integers.
+    """
+    return int(counts[:k].sum()) / int(counts.sum())
+
+
+def ndcg(counts: np.ndarray, k: int) -> float:
+    """NDCG@k: the mean of ln 2 / ln(rank + 2) where the rank is below k, and of 0 elsewhere.
+
+    Args:
+        counts: positives at each rank, integers.
+    """
+    gains = (int(n) * math.log(2) / math.log(rank + 2) for rank, n in enumerate(counts[:k]))
+    return math.fsum(gains) / int(counts.sum())

@@ -1,0 +1,151 @@
+"""The MLP of neural collaborative filtering, whose first layer works on distinct vectors."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import tensorflow as tf
+
+from nn.embedding.gradient import _sum_rows as sum_rows
+from nn.keras import keras
+from nn.mlp import sum_over_batch
+from nn.ncf.dropout import ReluDropout
+from runtime.device import derive_seed
+
+# Rows whose share of a kernel's gradient is one matrix product. oneDNN takes up to twice as long
+# for one product over 131,072 rows as for 16 of 8,192.
+_BLOCK_ROWS = 8192
+
+
+def spread(rows: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
+    """rows[position], whose gradient is a dense sum: the rows are a batch's, not a table's."""
+
+    @tf.custom_gradient
+    def spread(rows):
+        def gradient(upstream):
+            return sum_rows(upstream, position, tf.shape(rows)[0])
+
+        return tf.gather(rows, position), gradient
+
+    return spread(rows)
+
+
+def product_over_batch(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """x^T y of [batch, m] and [batch, n], by blocks of rows.
+
+    Sums of blocks are added in float32 where x is of lower precision.
+    """
+    num_blocks = tf.shape(x)[0] // _BLOCK_ROWS
+    whole = num_blocks * _BLOCK_ROWS
+    of_blocks = tf.matmul(
+        *(tf.reshape(z[:whole], [num_blocks, _BLOCK_ROWS, z.shape[1]]) for z in (x, y)),
+        transpose_a=True,
+    )
+    rest = tf.matmul(x[whole:], y[whole:], transpose_a=True)
+    dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
+    total = tf.reduce_sum(tf.cast(of_blocks, dtype), axis=0) + tf.cast(rest, dtype)
+    return tf.cast(total, x.dtype)
+
+
+@tf.custom_gradient
+def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
+    """x W + b."""
+
+    def gradient(dy):
+        return (
+            tf.matmul(dy, kernel, transpose_b=True),
+            product_over_batch(x, dy),
+            sum_over_batch(dy),
+        )
+
+    return tf.nn.bias_add(tf.matmul(x, kernel), bias), gradient
+
+
+def uniform(limit: float, seed: int, *names: str) -> keras.initializers.Initializer:
+    """U(-limit, limit), of the weight of these names."""
+    return keras.initializers.RandomUniform(-limit, limit, derive_seed(seed, *names))
+
+
+class Tower(keras.layers.Layer):
+    """Affine, ReLU and dropout for each hidden layer, on a user's and an item's vector.
+
+        x_0 = [user, item];  x_i = dropout(relu(x_{i-1} W_i + b_i))
+
+    The first layer is linear in the two vectors: user W_u + item W_i + b_1, where W_u and W_i are
+    the upper and the lower half of W_1. A batch has fewer distinct users and items than rows, so
+    that each one's product is computed once and rows only add two of them.
+
+    Kernels start Glorot uniform, biases uniform in +-sqrt(1 / width of the input).
+
+    Args:
+      widths: of the input and of the hidden layers, at least one.
+      seed: of the initial weights.
+      dropout: share of hidden units that a training step leaves out, in [0, 1).
+      dropout_seed: of the dropout.
+      dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        *,
+        seed: int,
+        name: str,
+        dropout: float = 0.0,
+        dropout_seed: int = 0,
+        dtype: str = "float32",
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.widths = tuple(widths)
+        self.seed = derive_seed(seed, name)
+        self.dropouts = None
+        if dropout:
+            self.dropouts = [
+                ReluDropout(dropout, seed=derive_seed(dropout_seed, name), name=f"dense_{i}")
+                for i in range(len(self.widths) - 1)
+            ]
+
+    def build(self, input_shape):
+        self.kernels, self.biases = [], []
+        for i, (fan_in, fan_out) in enumerate(pairwise(self.widths)):
+            name = f"dense_{i}"
+            glorot, of_bias = math.sqrt(6 / (fan_in + fan_out)), math.sqrt(1 / fan_in)
+            self.kernels.append(
+                self.add_weight(
+                    name=f"{name}/kernel",
+                    shape=[fan_in, fan_out],
+                    initializer=uniform(glorot, self.seed, name, "kernel"),
+                )
+            )
+            self.biases.append(
+                self.add_weight(
+                    name=f"{name}/bias",
+                    shape=[fan_out],
+                    initializer=uniform(of_bias, self.seed, name, "bias"),
+                )
+            )
+        super().build(input_shape)
+
+    def call(self, users, items, user_of_row, item_of_row, step=None) -> tf.Tensor:
+        """Hidden units of the last layer, [batch, widths[-1]] in the compute dtype.
+
+        Args:
+          users: vectors of distinct users, [m, widths[0] / 2].
+          items: vectors of distinct items, [n, widths[0] / 2].
+          user_of_row, item_of_row: int32 [batch], which of them a row has.
+          step: of the training, for dropout; None where nothing is dropped.
+        """
+        kernels = [tf.convert_to_tensor(kernel) for kernel in self.kernels]
+        biases = [tf.convert_to_tensor(bias) for bias in self.biases]
+        of_users, of_items = tf.split(kernels[0], 2)
+        users = spread(_affine(users, of_users, biases[0]), user_of_row)
+        items = spread(tf.matmul(items, of_items), item_of_row)
+        x = self._activate([users, items], 0, step)
+        for i in range(1, len(kernels)):
+            x = self._activate([_affine(x, kernels[i], biases[i])], i, step)
+        return x
+
+    def _activate(self, terms: list[tf.Tensor], layer: int, step) -> tf.Tensor:
+        if step is None or self.dropouts is None:
+            return tf.nn.relu(tf.add_n(terms))
+        return self.dropouts[layer](terms, step)

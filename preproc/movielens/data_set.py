@@ -1,0 +1,155 @@
+"""The files of a prepared data set: interactions to train on, questions in series, vocabularies."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from dataloading.failed_writes import names_file
+from dataloading.feature_spec import (
+    ITEM_CHANNEL,
+    LABEL_CHANNEL,
+    TRAIN,
+    USER_CHANNEL,
+    FeatureSpec,
+)
+from dataloading.output_folder import SPEC_FILE, VOCABULARY_FOLDER
+
+ID_DTYPE, LABEL_DTYPE = np.dtype("<i4"), np.dtype("?")
+_USER, _ITEM, _LABEL = "user", "item", "label"
+_SERIES = 1 << 13  # written at a time
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What users are asked at evaluation: for each the item that counts, among others.
+
+    users, items: [n].
+    negatives: [n, k].
+    """
+
+    users: np.ndarray
+    items: np.ndarray
+    negatives: np.ndarray
+
+    @property
+    def samples_per_series(self) -> int:
+        return 1 + self.negatives.shape[1]
+
+
+def write_train(folder: Path, interactions: Iterable[tuple[np.ndarray, np.ndarray]]) -> int:
+    """Writes users and items, [n] each, some at a time; returns their number."""
+    paths = _files(folder, TRAIN, (_USER, _ITEM))
+    num_rows = 0
+    with open(paths[0], "wb") as user_file, open(paths[1], "wb") as item_file:
+        for users, items in interactions:
+            _put(user_file, users, ID_DTYPE)
+            _put(item_file, items, ID_DTYPE)
+            num_rows += len(users)
+    return num_rows
+
+
+def touched_keys(
+    folder: Path, num_items: int, held_out: Iterable[tuple[np.ndarray, np.ndarray]]
+) -> np.ndarray:
+    """user * num_items + item of all training rows that were written, and of what was held out,
+    int64, ascending and each once. Up to 16 bytes a row.
+
+    held_out: users and items, [n] each.
+    """
+    user_file, item_file = _files(folder, TRAIN, (_USER, _ITEM))
+    keys = np.fromfile(user_file, ID_DTYPE).astype(np.int64)
+    keys *= num_items
+    keys += np.fromfile(item_file, ID_DTYPE)
+    others = [users.astype(np.int64) * num_items + items for users, items in held_out]
+    keys = np.concatenate([keys, *others])
+    keys.sort()
+    if np.any(keys[1:] == keys[:-1]):
+        keys = np.unique(keys)
+    return keys
+
+
+def write_questions(folder: Path, mapping: str, questions: Questions) -> None:
+    """Writes a series of rows for each question: the item that counts, with label 1, and the
+    negatives in their order."""
+    user_path, item_path, label_path = _files(folder, mapping, (_USER, _ITEM, _LABEL))
+    length = questions.samples_per_series
+    with (
+        open(user_path, "wb") as user_file,
+        open(item_path, "wb") as item_file,
+        open(label_path, "wb") as label_file,
+    ):
+        for start in range(0, len(questions.users), _SERIES):
+            block = slice(start, start + _SERIES)
+            users, items = questions.users[block], questions.items[block]
+            labels = np.zeros((len(users), length), LABEL_DTYPE)
+            labels[:, 0] = True
+            _put(user_file, np.repeat(users, length), ID_DTYPE)
+            _put(item_file, np.column_stack([items, questions.negatives[block]]), ID_DTYPE)
+            _put(label_file, labels, LABEL_DTYPE)
+
+
+def write_vocabulary(folder: Path, kind: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Writes vocabulary/<kind>.csv: a header, then `id,value` for each id, upwards.
+
+    kind: "user" or "item".
+    batches: their columns are id and value.
+    """
+    path = folder / VOCABULARY_FOLDER / f"{kind}.csv"
+    path.parent.mkdir(exist_ok=True)
+    options = pa_csv.WriteOptions(include_header=False)
+    with names_file(path), open(path, "wb") as file:
+        file.write(b"id,value\n")
+        for batch in batches:
+            pa_csv.write_csv(batch, file, options)
+
+
+def write_spec(
+    folder: Path, cardinalities: tuple[int, int], series: Iterable[str], metadata: dict
+) -> FeatureSpec:
+    """Writes and returns the data set's feature spec.
+
+    cardinalities: of users and items.
+    series: the mappings beside `train`.
+    """
+    num_users, num_items = cardinalities
+    content = {
+        "feature_spec": {
+            _USER: {"dtype": ID_DTYPE.name, "cardinality": num_users},
+            _ITEM: {"dtype": ID_DTYPE.name, "cardinality": num_items},
+            _LABEL: {"dtype": LABEL_DTYPE.name},
+        },
+        "source_spec": {
+            TRAIN: _chunks(TRAIN, (_USER, _ITEM)),
+            **{mapping: _chunks(mapping, (_USER, _ITEM, _LABEL)) for mapping in series},
+        },
+        "channel_spec": {
+            USER_CHANNEL: [_USER],
+            ITEM_CHANNEL: [_ITEM],
+            LABEL_CHANNEL: [_LABEL],
+        },
+        "metadata": metadata,
+    }
+    spec = FeatureSpec.from_dict(content, folder, origin=str(folder / SPEC_FILE))
+    spec.to_yaml(folder / SPEC_FILE)
+    return spec
+
+
+def _chunks(mapping: str, features: tuple[str, ...]) -> list[dict]:
+    return [
+        {"type": "split_binary", "features": [name], "files": [f"{mapping}/{name}.bin"]}
+        for name in features
+    ]
+
+
+def _files(folder: Path, mapping: str, features: tuple[str, ...]) -> list[Path]:
+    (folder / mapping).mkdir(exist_ok=True)
+    return [folder / mapping / f"{name}.bin" for name in features]
+
+
+def _put(file, values: np.ndarray, dtype: np.dtype) -> None:
+    with names_file(Path(file.name)):
+        values.astype(dtype, copy=False).tofile(file)

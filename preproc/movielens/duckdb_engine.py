@@ -1,0 +1,200 @@
+"""DuckDB: raw ratings to numbered interactions in order, out of core under a memory limit.
+
+Ratings are read twice: first for what users, items and times are, and whether all is well, then
+for good. What does not fit into memory DuckDB keeps in the scratch folder.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from preproc.duckdb_connection import DuckDBConnection
+from preproc.movielens.rating_lines import (
+    ISO,
+    NO_TIME,
+    TIME_TYPES,
+    RatingFile,
+    check_lines,
+    is_integer,
+    table,
+    time_kind,
+)
+
+_FETCHED_ROWS = 1 << 20  # 8 MiB of ids
+_INTEGER, _TEXT = "BIGINT", "VARCHAR"
+_BLANK = "trim(coalesce({0}, '')) = ''"
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a log holds: its number of rows, and the SQL types that fit its columns."""
+
+    num_rows: int
+    user_type: str
+    item_type: str
+    time_type: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is kept and what is not.
+
+    interactions: kept, each user and item once.
+    dropped_duplicates: rows with a user and an item that another row has at an earlier time.
+    users_left_out: for having too few.
+    interactions_left_out: theirs.
+    """
+
+    users: int
+    items: int
+    interactions: int
+    dropped_duplicates: int
+    users_left_out: int
+    interactions_left_out: int
+
+
+class RatingsEngine(DuckDBConnection):
+    """A context manager around one connection.
+
+    Args:
+        memory_limit_bytes, threads, scratch: as `DuckDBConnection` has them.
+    """
+
+    def __init__(self, memory_limit_bytes: int, threads: int, scratch: Path):
+        super().__init__(
+            memory_limit_bytes,
+            threads,
+            scratch,
+            # Rows are sorted by what is in them, never by where they were.
+            preserve_insertion_order=False,
+            python_enable_replacements=False,
+        )
+
+    def number(self, files: Sequence[RatingFile], min_ratings: int) -> Counts:
+        """Reads a log, leaves out what does not count, and numbers users and items in ascending
+        order from 0: integers by value, text by its UTF-8 bytes.
+
+        Raises:
+            ValueError: a line is bad, or no user has `min_ratings` items.
+        """
+        sql = self._connection.execute
+        sql(f"CREATE VIEW ratings AS {' UNION ALL '.join(map(table, files))}")
+        content = self._content(files)
+        with _explained(files):
+            sql(
+                f"""
+                CREATE TABLE pairs AS
+                SELECT user::{content.user_type} AS user, item::{content.item_type} AS item,
+                    min(time::{content.time_type}) AS time
+                FROM ratings GROUP BY ALL
+                """
+            )
+        sql(
+            f"""
+            CREATE TABLE users AS
+            SELECT user AS value, count(*) AS num,
+                (row_number() OVER (ORDER BY user) - 1)::INTEGER AS id
+            FROM pairs GROUP BY user HAVING num >= {min_ratings}
+            """
+        )
+        sql(
+            """
+            CREATE TABLE items AS
+            SELECT item AS value, (row_number() OVER (ORDER BY item) - 1)::INTEGER AS id
+            FROM (SELECT DISTINCT item FROM pairs SEMI JOIN users ON user = value)
+            """
+        )
+        num_pairs, all_users, most = self._row(
+            "SELECT sum(num)::BIGINT, count(*), max(num) FROM "
+            "(SELECT count(*) AS num FROM pairs GROUP BY user)"
+        )
+        users, kept = self._row("SELECT count(*), coalesce(sum(num), 0)::BIGINT FROM users")
+        (items,) = self._row("SELECT count(*) FROM items")
+        if not users:
+            raise ValueError(
+                f"no user has --min_ratings {min_ratings} items or more; the most that one has is "
+                f"{most or 0:,}"
+            )
+        return Counts(
+            users=users,
+            items=items,
+            interactions=kept,
+            dropped_duplicates=content.num_rows - num_pairs,
+            users_left_out=all_users - users,
+            interactions_left_out=num_pairs - kept,
+        )
+
+    def num_of_users(self) -> np.ndarray:
+        """The number of interactions of each user, int64 [users]."""
+        rows = self._connection.sql("SELECT num FROM users ORDER BY id").to_arrow_table()
+        return rows["num"].to_numpy()
+
+    def interactions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Users and items, int32 [n] each, some at a time: by user, by time, by item."""
+        reader = self._connection.sql(
+            """
+            SELECT users.id AS user, items.id AS item
+            FROM pairs JOIN users ON user = users.value JOIN items ON item = items.value
+            ORDER BY users.id, time, items.id
+            """
+        ).to_arrow_reader(_FETCHED_ROWS)
+        for batch in reader:
+            yield batch["user"].to_numpy(), batch["item"].to_numpy()
+
+    def vocabulary(self, kind: str) -> Iterator[pa.RecordBatch]:
+        """The columns id and value of all users or items, by id, some rows at a time.
+
+        kind: "user" or "item".
+        """
+        yield from self._connection.sql(
+            f"SELECT id, value FROM {kind}s ORDER BY id"
+        ).to_arrow_reader(_FETCHED_ROWS)
+
+    def _content(self, files: Sequence[RatingFile]) -> _Content:
+        with _explained(files):
+            num_rows, blanks, user, item, least, most = self._row(
+                f"""
+                SELECT count(*), count_if({_BLANK.format("user")} OR {_BLANK.format("item")}),
+                    bool_and({is_integer("user")}), bool_and({is_integer("item")}), min(kind),
+                    max(kind)
+                FROM (SELECT user, item, {time_kind("time")} AS kind FROM ratings)
+                """
+            )
+        if not num_rows:
+            raise ValueError(f"{', '.join(str(file.path) for file in files)}: no ratings")
+        if blanks or most == NO_TIME or (least < ISO <= most):
+            raise _unreadable(files, "a user, an item or a time is missing or of no known kind")
+        return _Content(
+            num_rows,
+            _INTEGER if user else _TEXT,
+            _INTEGER if item else _TEXT,
+            TIME_TYPES[most],
+        )
+
+    def _row(self, query: str) -> tuple:
+        (row,) = self._connection.execute(query).fetchall()
+        return row
+
+
+@contextlib.contextmanager
+def _explained(files: Sequence[RatingFile]) -> Iterator[None]:
+    """A block in which DuckDB reads these files: what it says of a bad line, in our words."""
+    try:
+        yield
+    except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
+        raise _unreadable(files, str(error)) from error
+
+
+def _unreadable(files: Sequence[RatingFile], said: str) -> ValueError:
+    """The log's first bad line or, where each line by itself is well, what DuckDB says of it all.
+
+    Raises:
+        ValueError: the bad line.
+    """
+    check_lines(files)
+    return ValueError(f"{', '.join(str(file.path) for file in files)}: DuckDB says: {said}")

@@ -1,0 +1,38 @@
+"""The last interactions of each user, taken out of a stream of all of them."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+
+class LastOfUsers:
+    """Takes each user's last `count` interactions out of those that pass through `others`.
+
+    Args:
+        num_of_users: each user's number of interactions, [users], `count` or more.
+        count: how many to hold out.
+
+    Attributes:
+        items: int32 [users, count], what was held out: the last first. Complete at the stream's
+            end.
+    """
+
+    def __init__(self, num_of_users: np.ndarray, count: int):
+        self.items = np.zeros((len(num_of_users), count), np.int32)
+        self._ends = np.cumsum(num_of_users)
+        self._count = count
+
+    def others(
+        self, interactions: Iterable[tuple[np.ndarray, np.ndarray]]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """What is not held out.
+
+        interactions: users and items, [n] each, some at a time: by user, in the order of time.
+        """
+        begin = 0
+        for users, items in interactions:
+            from_end = self._ends[users] - 1 - np.arange(begin, begin + len(users))
+            held = from_end < self._count
+            self.items[users[held], from_end[held]] = items[held]
+            yield users[~held], items[~held]
+            begin += len(users)

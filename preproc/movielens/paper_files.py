@@ -1,0 +1,153 @@
+"""The files of the NCF paper, as they are: ids from 0, a question a user with stored negatives.
+
+    x.train.rating    user <tab> item [<tab> rating or count [<tab> time]]
+    x.test.rating     the same; the item is what the user is asked about
+    x.test.negative   (user,item) <tab> negative <tab> negative ..., line by line as x.test.rating
+
+He, Liao, Zhang, Nie, Hu, Chua: Neural Collaborative Filtering, WWW 2017,
+https://github.com/hexiangnan/neural_collaborative_filtering
+"""
+
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+_MOST_ID = (1 << 31) - 2
+_PAIR = re.compile(rb"([0-9]{1,10})\t([0-9]{1,10})((?:\t[^\t]*){0,2})")
+_NEGATIVES = re.compile(rb"\(([0-9]{1,10}),([0-9]{1,10})\)((?:\t[0-9]{1,10})+)\t?")
+
+
+@dataclass(frozen=True)
+class PaperFile:
+    """A file: as the user knows it, and the same unpacked."""
+
+    path: Path
+    plain: Path
+
+
+@dataclass(frozen=True)
+class PaperData:
+    """Interactions [n] and questions [m], int64, in the files' order.
+
+    train_users, train_items: each (user, item) once, where it is first.
+    test_negatives: [m, k], which may hold the positive or repeat a negative.
+    """
+
+    train_users: np.ndarray
+    train_items: np.ndarray
+    test_users: np.ndarray
+    test_items: np.ndarray
+    test_negatives: np.ndarray
+    num_users: int
+    num_items: int
+    dropped_duplicates: int
+
+
+def read_paper(train: PaperFile, test: PaperFile, negative: PaperFile) -> PaperData:
+    """Reads the three files; about 40 bytes an interaction.
+
+    Raises:
+        ValueError: a line is bad, or test and negatives are of different questions.
+    """
+    pairs, questions = _pairs(train), _pairs(test)
+    negatives = _negatives(negative, questions, test)
+    num_users, num_items = (
+        1 + int(max(pairs[:, column].max(), questions[:, column].max())) for column in (0, 1)
+    )
+    num_items = max(num_items, 1 + int(negatives.max()))
+    _, first = np.unique(pairs[:, 0] * num_items + pairs[:, 1], return_index=True)
+    kept = pairs[np.sort(first)]
+    return PaperData(
+        *(kept[:, 0], kept[:, 1], questions[:, 0], questions[:, 1], negatives),
+        num_users=num_users,
+        num_items=num_items,
+        dropped_duplicates=len(pairs) - len(kept),
+    )
+
+
+def hold_out(data: PaperData, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """One interaction of each user with two or more, all of them equally likely.
+
+    Returns:
+        these users, ascending, and the places [users] in `data.train_items`.
+    """
+    by_user = np.argsort(data.train_users, kind="stable")
+    users, starts, counts = np.unique(
+        data.train_users[by_user], return_index=True, return_counts=True
+    )
+    enough = counts > 1
+    drawn = np.random.default_rng(seed).integers(0, counts[enough])
+    return users[enough], by_user[starts[enough] + drawn]
+
+
+def _pairs(file: PaperFile) -> np.ndarray:
+    """Users and items of a file, [n, 2]."""
+    found, tabs = array("q"), None
+    for number, line in _lines(file):
+        match = _PAIR.fullmatch(line)
+        if not match:
+            raise _bad(
+                file, number, line, "a line is user, item and up to two more fields, tabs between"
+            )
+        if tabs not in (None, line.count(b"\t")):
+            raise _bad(file, number, line, f"lines before it have {tabs + 1} fields")
+        tabs = line.count(b"\t")
+        found.extend((int(match[1]), int(match[2])))
+        _check_ids(file, number, found[-2:])
+    if not found:
+        raise ValueError(f"{file.path} has no lines")
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def _negatives(file: PaperFile, questions: np.ndarray, test: PaperFile) -> np.ndarray:
+    """The negatives of these questions, [m, k]."""
+    rows = []
+    for number, line in _lines(file):
+        match = _NEGATIVES.fullmatch(line)
+        if not match:
+            raise _bad(file, number, line, "a line is (user,item) and items, tabs between")
+        row = array("q", map(int, match[3].split()))
+        _check_ids(file, number, row)
+        asked = [int(match[1]), int(match[2])]
+        if len(rows) == len(questions) or asked != questions[len(rows)].tolist():
+            raise ValueError(
+                f"{file.path}, line {number}: it is of user {asked[0]} and item {asked[1]}, and "
+                f"question {len(rows) + 1} of {test.path} is another; they must be of one data set"
+            )
+        if rows and len(row) != len(rows[0]):
+            raise ValueError(
+                f"{file.path}, line {number}: {len(row)} negatives, and {len(rows[0])} in the "
+                "lines before; a data set has equally many for each question"
+            )
+        rows.append(row)
+    if len(rows) < len(questions):
+        raise ValueError(
+            f"{file.path} has {len(rows)} lines, and {test.path} {len(questions)} questions; is it "
+            "cut off?"
+        )
+    return np.array(rows, np.int64)
+
+
+def _lines(file: PaperFile) -> Iterator[tuple[int, bytes]]:
+    """The numbers, from 1, and the bytes of all lines that are not empty."""
+    with open(file.plain, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line := line.rstrip(b"\r\n"):
+                yield number, line
+
+
+def _check_ids(file: PaperFile, number: int, ids: array) -> None:
+    if max(ids) > _MOST_ID:
+        raise ValueError(
+            f"{file.path}, line {number}: id {max(ids)}; the largest possible is {_MOST_ID}. "
+            "Number users and items from 0 without gaps"
+        )
+
+
+def _bad(file: PaperFile, number: int, line: bytes, rule: str) -> ValueError:
+    shown = line[:60].decode("latin-1") + ("..." if len(line) > 60 else "")
+    return ValueError(f"{file.path}, line {number}: {shown!r}: {rule}")

@@ -1,0 +1,216 @@
+"""The preparation in titled stages: raw files, interactions, what is held out, negatives."""
+
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dataloading.feature_spec import TEST, VALIDATION
+from dataloading.output_folder import appears_whole
+from dataloading.unseen_items import draw_unseen
+from preproc.movielens.arguments import Options
+from preproc.movielens.data_set import (
+    Questions,
+    touched_keys,
+    write_questions,
+    write_spec,
+    write_train,
+    write_vocabulary,
+)
+from preproc.movielens.duckdb_engine import RatingsEngine
+from preproc.movielens.held_out import LastOfUsers
+from preproc.movielens.paper_files import PaperFile, hold_out, read_paper
+from preproc.movielens.rating_lines import DAT_LAYOUT, RatingFile, csv_file
+from preproc.movielens.source_files import CSV, NCF, unpacked
+
+# What the process needs to draw negatives beside what grows: Python, NumPy, Arrow, DuckDB's code
+# and one block of draws; measured.
+_BASE_BYTES = 320 << 20
+_BYTES_PER_INTERACTION = 16
+# Streams of random numbers, apart from each other.
+_STREAMS = {TEST: 0, VALIDATION: 1}
+_HOLD_OUT_STREAM = 2
+
+
+@dataclass(frozen=True)
+class _Interactions:
+    """What was read: training rows are written, all else is here.
+
+    held_out: mapping -> users and items, [n] each, that are asked about in it.
+    stored: mapping -> the negatives that came with it, [n, k].
+    metadata: what this form of files alone has to say.
+    """
+
+    num_users: int
+    num_items: int
+    num_train: int
+    held_out: dict[str, tuple[np.ndarray, np.ndarray]]
+    stored: dict[str, np.ndarray]
+    valid_negative: int
+    metadata: dict
+    counts: dict[str, int]
+
+
+def prepare(options: Options) -> str:
+    """Makes the data set `options.output`, under that name only when it is whole.
+
+    Returns:
+        a few lines on what was made, for people.
+
+    Raises:
+        ValueError: options or input are wrong, or the memory limit is too small.
+        OSError: no space left, among others.
+    """
+    started = time.perf_counter()
+    with appears_whole(options.output, options.overwrite) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix=f"{options.output.name}.scratch.", dir=options.temp_dir or folder
+        ) as scratch:
+            read = _read_paper if options.source.form == NCF else _read_log
+            found = read(options, folder, Path(scratch))
+        _say(
+            f"kept {found.counts['interactions']:,} interactions of {found.num_users:,} users and "
+            f"{found.num_items:,} items"
+        )
+        questions = _questions(options, found, folder)
+        for mapping, asked in questions.items():
+            write_questions(folder, mapping, asked)
+        metadata = _metadata(options, found, questions)
+        write_spec(folder, (found.num_users, found.num_items), questions, metadata)
+    elapsed_s = time.perf_counter() - started
+    lines = [f"{options.output} is ready, {elapsed_s:.1f} s"]
+    lines += [f"  {name.replace('_', ' ')}: {value:,}" for name, value in found.counts.items()]
+    lines += [f"  train: {found.num_train:,} rows, an interaction each"]
+    lines += [
+        f"  {mapping}: {len(asked.users):,} series of {asked.samples_per_series} rows"
+        for mapping, asked in questions.items()
+    ]
+    return "\n".join(lines)
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+# Raw files -> training rows, and what is held out
+
+
+def _read_log(options: Options, folder: Path, scratch: Path) -> _Interactions:
+    """Ratings, by DuckDB."""
+    files = [_rating_file(options, path, scratch) for path in options.source.files]
+    spilled = scratch / "duckdb"
+    with (
+        RatingsEngine(options.memory_limit_bytes, options.threads, spilled) as engine,
+        engine.explained_errors(),
+    ):
+        counts = engine.number(files, options.min_ratings)
+        mappings = (TEST, VALIDATION) if options.validation else (TEST,)
+        _check_memory(options, counts.interactions, counts.users * len(mappings))
+        last = LastOfUsers(engine.num_of_users(), len(mappings))
+        num_train = write_train(folder, last.others(engine.interactions()))
+        for kind in ("user", "item"):
+            write_vocabulary(folder, kind, engine.vocabulary(kind))
+    users = np.arange(counts.users, dtype=np.int32)
+    return _Interactions(
+        num_users=counts.users,
+        num_items=counts.items,
+        num_train=num_train,
+        held_out={name: (users, last.items[:, i]) for i, name in enumerate(mappings)},
+        stored={},
+        valid_negative=options.valid_negative,
+        metadata={"min_ratings": options.min_ratings},
+        counts=asdict(counts),
+    )
+
+
+def _rating_file(options: Options, path: Path, scratch: Path) -> RatingFile:
+    plain = unpacked(path, scratch)
+    if options.source.form != CSV:
+        return RatingFile(path, plain, DAT_LAYOUT)
+    columns = (options.user_column, options.item_column, options.timestamp_column)
+    return csv_file(path, plain, options.delimiter, columns)
+
+
+def _check_memory(options: Options, num_interactions: int, num_questions: int) -> None:
+    """Of the negatives, which are drawn in memory."""
+    drawn_bytes = num_questions * options.valid_negative * np.dtype(np.int32).itemsize
+    least = _BASE_BYTES + num_interactions * _BYTES_PER_INTERACTION + drawn_bytes
+    if options.memory_limit_bytes < least:
+        raise ValueError(
+            f"{num_interactions:,} interactions and {options.valid_negative} negatives for each of "
+            f"{num_questions:,} questions need a --memory_limit of {-(-least >> 20)} MiB or more, "
+            f"found {options.memory_limit_bytes >> 20} MiB; a smaller --valid_negative needs less"
+        )
+
+
+def _read_paper(options: Options, folder: Path, scratch: Path) -> _Interactions:
+    """The NCF paper's files."""
+    data = read_paper(*(PaperFile(path, unpacked(path, scratch)) for path in options.source.files))
+    stored = data.test_negatives.shape[1]
+    train = np.ones(len(data.train_users), bool)
+    held_out = {TEST: (data.test_users, data.test_items)}
+    metadata = {}
+    if options.validation:
+        users, rows = hold_out(data, [options.seed, _HOLD_OUT_STREAM])
+        if not len(users):
+            raise ValueError(
+                f"--validation: no user of {options.source.files[0]} has two interactions, one to "
+                "hold out and one to train on; leave it out"
+            )
+        held_out[VALIDATION] = (users, data.train_items[rows])
+        train[rows] = False
+        metadata["validation"] = "any training interaction of each user that has two or more"
+    num_train = write_train(folder, [(data.train_users[train], data.train_items[train])])
+    return _Interactions(
+        num_users=data.num_users,
+        num_items=data.num_items,
+        num_train=num_train,
+        held_out=held_out,
+        stored={TEST: data.test_negatives},
+        valid_negative=stored if options.valid_negative is None else options.valid_negative,
+        metadata=metadata,
+        counts={
+            "users": data.num_users,
+            "items": data.num_items,
+            "interactions": len(data.train_users) + len(data.test_users),
+            "dropped_duplicates": data.dropped_duplicates,
+        },
+    )
+
+
+# Negatives
+
+
+def _questions(options: Options, found: _Interactions, folder: Path) -> dict[str, Questions]:
+    """The questions of each mapping, with the negatives that it came with, or drawn ones."""
+    questions, keys = {}, None
+    for mapping, (users, items) in found.held_out.items():
+        negatives = found.stored.get(mapping)
+        if negatives is None:
+            if keys is None:
+                keys = touched_keys(folder, found.num_items, found.held_out.values())
+            seed = [options.seed, _STREAMS[mapping]]
+            negatives = draw_unseen(users, found.num_items, keys, found.valid_negative, seed)
+            _say(f"drew {negatives.size:,} negatives for {mapping}")
+        questions[mapping] = Questions(users, items, negatives)
+    return questions
+
+
+def _metadata(options: Options, found: _Interactions, questions: dict[str, Questions]) -> dict:
+    """What the data set was made from; nothing of machines or times."""
+    return {
+        "made_by": "preproc.movielens",
+        "source_form": options.source.form,
+        "seed": options.seed,
+        "valid_negative": found.valid_negative,
+        "stored_negatives": list(found.stored),
+        **found.metadata,
+        **{
+            f"{mapping}_samples_per_series": asked.samples_per_series
+            for mapping, asked in questions.items()
+        },
+        "counts": found.counts,
+    }

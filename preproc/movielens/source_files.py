@@ -1,0 +1,108 @@
+"""Which files `--input` means, and of which form they are, by their names."""
+
+import gzip
+import shutil
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from preproc.raw_files import damaged_gzip, is_gzip
+
+CSV, DAT, NCF = "csv", "dat", "ncf"
+_TRAIN_ENDINGS = (".train.rating", ".train.pairs.tsv")
+_TEST_ENDING, _NEGATIVE_ENDING = ".test.rating", ".test.negative"
+_RATINGS = ("ratings.csv", "ratings.dat")
+_GZIP = ".gz"
+_COPIED_BYTES = 4 << 20  # at a time
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is read.
+
+    form: CSV (a header, columns with a delimiter), DAT (user::item::rating::time, no header), or
+        NCF (the files of the NCF paper).
+    files: of CSV and DAT, the parts of one log; of NCF, training, test and negatives.
+    """
+
+    form: str
+    files: tuple[Path, ...]
+
+
+def find_source(inputs: tuple[Path, ...]) -> Source:
+    """The files that are named, or those of the one folder that is.
+
+    Raises:
+        ValueError: files are missing, of several forms, or more than one log lies in the folder.
+    """
+    if len(inputs) == 1 and inputs[0].is_dir():
+        inputs = (_only_log(inputs[0]),)
+    for path in inputs:
+        if not path.is_file():
+            raise ValueError(
+                f"--input {path} is no file" + (" (one folder, or files)" * (len(inputs) > 1))
+            )
+    if len(set(inputs)) < len(inputs):
+        raise ValueError("--input names a file twice, whose rows would count twice")
+    forms = {_form(path) for path in inputs}
+    if len(forms) > 1 or (forms == {NCF} and len(inputs) > 1):
+        raise ValueError(
+            f"--input {' '.join(map(str, inputs))}: files of one form, or one *.train.rating (or "
+            "*.train.pairs.tsv), whose *.test.rating and *.test.negative lie beside it"
+        )
+    if forms == {NCF}:
+        return Source(NCF, _with_tests(inputs[0]))
+    return Source(forms.pop(), inputs)
+
+
+def _only_log(folder: Path) -> Path:
+    names = {name + packed for name in _RATINGS for packed in ("", _GZIP)}
+    found = sorted(path for path in folder.iterdir() if path.name in names or _form(path) == NCF)
+    if len(found) != 1:
+        what = ", ".join(path.name for path in found) or "none of them"
+        raise ValueError(
+            f"--input {folder}: a folder must hold one of ratings.csv, ratings.dat, *.train.rating "
+            f"and *.train.pairs.tsv (or one of these as .gz); found {what}. Name the file itself"
+        )
+    return found[0]
+
+
+def _form(path: Path) -> str:
+    name = path.name.removesuffix(_GZIP)
+    if name.endswith(_TRAIN_ENDINGS):
+        return NCF
+    return DAT if name.endswith(".dat") else CSV
+
+
+def _with_tests(train: Path) -> tuple[Path, Path, Path]:
+    name = train.name.removesuffix(_GZIP)
+    (stem,) = (name.removesuffix(end) for end in _TRAIN_ENDINGS if name.endswith(end))
+    files = [train]
+    for ending in (_TEST_ENDING, _NEGATIVE_ENDING):
+        plain = train.with_name(stem + ending)
+        beside = [path for path in (plain, plain.with_name(plain.name + _GZIP)) if path.is_file()]
+        if len(beside) != 1:
+            found = "both of them" if beside else "neither"
+            raise ValueError(
+                f"--input {train}: {plain.name} or {plain.name}{_GZIP} must lie beside it, found "
+                f"{found}"
+            )
+        files += beside
+    return tuple(files)
+
+
+def unpacked(path: Path, scratch: Path) -> Path:
+    """The file itself, or what it holds as gzip data, in a new file of the folder `scratch`.
+
+    Raises:
+        ValueError: the gzip data is cut off or damaged.
+    """
+    if not is_gzip(path):
+        return path
+    plain = scratch / f"unpacked.{len(list(scratch.iterdir()))}"
+    try:
+        with gzip.open(path) as source, open(plain, "wb") as target:
+            shutil.copyfileobj(source, target, _COPIED_BYTES)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise damaged_gzip(path, error) from error
+    return plain

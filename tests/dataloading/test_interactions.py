@@ -1,0 +1,167 @@
+"""Interactions and series read whole: what they are, and what is wrong with those that are not."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from dataloading.feature_spec import FeatureSpec
+from dataloading.interactions import (
+    read_interactions,
+    read_pairs,
+    read_series,
+    touched_keys,
+)
+from tests.interaction_data import write_interactions
+
+TRAIN = {"user": [0, 2, 1, 2], "item": [4, 0, 3, 1]}
+TEST = {
+    "user": [0, 0, 0, 2, 2, 2],
+    "item": [1, 2, 1, 4, 3, 2],
+    "label": [1, 0, 0, 0, 0, 1],
+}
+SERIES_OF_3 = {"test_samples_per_series": 3}
+
+
+def data_set(folder, train=TRAIN, test=TEST, metadata=SERIES_OF_3, **settings):
+    mappings = {"train": train, "test": test}
+    return write_interactions(folder, 3, 5, mappings, metadata, **settings)
+
+
+def with_keys(spec: FeatureSpec, feature: str, **keys) -> FeatureSpec:
+    content = spec.to_dict()
+    content["feature_spec"][feature] |= keys
+    return FeatureSpec.from_dict(content, spec.base_directory, origin="f.yaml")
+
+
+def with_channels(spec: FeatureSpec, **channels) -> FeatureSpec:
+    content = spec.to_dict()
+    content["channel_spec"] |= channels
+    return FeatureSpec.from_dict(content, spec.base_directory, origin="f.yaml")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+def test_interactions_are_the_rows(tmp_path, dtype):
+    users, items = read_interactions(data_set(tmp_path, dtype=dtype), "train")
+    assert users.tolist() == TRAIN["user"] and items.tolist() == TRAIN["item"]
+    assert users.dtype == items.dtype == np.int32
+
+
+def test_rows_of_several_files_follow_each_other(tmp_path):
+    train = {"user": [[0], [], [2, 1, 2]], "item": [[4, 0, 3], [1]]}
+    users, items = read_interactions(data_set(tmp_path, train), "train")
+    assert users.tolist() == TRAIN["user"] and items.tolist() == TRAIN["item"]
+
+
+def test_features_side_by_side_in_a_file(tmp_path):
+    content = data_set(tmp_path).to_dict()
+    np.array([TRAIN["user"], TRAIN["item"]], np.int32).T.tofile(tmp_path / "both.bin")
+    chunk = {"type": "split_binary", "features": ["user", "item"], "files": ["both.bin"]}
+    content["source_spec"]["train"] = [chunk]
+    users, items = read_interactions(FeatureSpec.from_dict(content, tmp_path), "train")
+    assert users.tolist() == TRAIN["user"] and items.tolist() == TRAIN["item"]
+
+
+def test_labels_of_interactions_may_be_stored_as_1(tmp_path):
+    assert (
+        len(read_interactions(data_set(tmp_path, TRAIN | {"label": [1] * 4}), "train").users) == 4
+    )
+
+
+def test_series(tmp_path):
+    users, items, labels = read_series(data_set(tmp_path), "test")
+    assert users.tolist() == [0, 2] and users.dtype == np.int32
+    assert items.tolist() == [[1, 2, 1], [4, 3, 2]] and items.dtype == np.int32
+    assert labels.tolist() == [[True, False, False], [False, False, True]]
+
+
+def test_pairs_need_no_labels(tmp_path):
+    spec = data_set(tmp_path)
+    (tmp_path / "test/label_0.bin").unlink()
+    users, items, labels = read_pairs(spec, "test")
+    assert users.tolist() == TEST["user"] and labels is None
+    assert items.tolist() == [[item] for item in TEST["item"]]
+
+
+def test_touched_are_the_positives_of_all_mappings_once(tmp_path):
+    train = {"user": [0, 2, 1, 2, 0], "item": [4, 0, 3, 1, 1]}
+    # Users 0, 0, 1, 2, 2, 2; the test positive (0, 1) is in train, too.
+    assert touched_keys(data_set(tmp_path, train)).tolist() == [1, 4, 8, 10, 11, 12]
+
+
+HERE = r"f\.yaml: mapping 'test': feature"
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ({"item": [[1, 2], [1, 4, 5, 2]]}, HERE + r" 'item': found 5 in row 4 \(row 2 of file "
+         r"'test/item_1.bin', both counted from 0\); ids lie in \[0, 5\)"),
+        ({"user": [0, 0, 0, 2, -1, 2]}, HERE + r" 'user': found -1 in row 4 .*\[0, 3\)"),
+        ({"label": [1, 0, 0, 0, 0, 2]}, HERE + " 'label': found 2 in row 5 .*labels are 0 or 1"),
+        ({"user": [0, 0, 0, 2, 1, 2]}, HERE + r" 'user': found 1 in row 4 \(row 4 of file "
+         r"'test/user_0.bin', .*, and 2 in the row that begins its series; the 3 rows"),
+        ({"label": [1, 0, 0, 1, 0, 1]}, r"begins in row 3 \(row 3 of file 'test/label_0.bin', "
+         r"both counted from 0\) has 2 labels of 1; a series has exactly one"),
+        ({"label": [[0], [0, 0, 0, 0, 1]]}, r"begins in row 0 \(row 0 of .* has 0 labels of 1"),
+    ],
+    ids=["item", "user", "label", "two_users", "two_positives", "no_positive"],
+)  # fmt: skip
+def test_bad_series(tmp_path, column, message):
+    with pytest.raises(ValueError, match=message):
+        read_series(data_set(tmp_path, test=TEST | column), "test")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({}, "metadata: test_samples_per_series is missing; mapping 'test' has labels"),
+        (
+            {"test_samples_per_series": 1},
+            "test_samples_per_series' is 1; allowed: the rows of a series",
+        ),
+        ({"test_samples_per_series": True}, "test_samples_per_series' is True; allowed: the rows"),
+        ({"test_samples_per_series": "3"}, "test_samples_per_series' is '3'; allowed: the rows"),
+        ({"test_samples_per_series": 4}, "mapping 'test' has 6 rows, not a multiple of the 4"),
+    ],
+)
+def test_bad_length_of_series(tmp_path, metadata, message):
+    with pytest.raises(ValueError, match=message):
+        read_series(data_set(tmp_path, metadata=metadata), "test")
+
+
+def test_bad_interactions(tmp_path):
+    with pytest.raises(ValueError, match=r"'label': found 0 in row 2 \(row 2 of file .*negatives"):
+        read_interactions(data_set(tmp_path, TRAIN | {"label": [1, 1, 0, 1]}), "train")
+    with pytest.raises(ValueError, match="'item': found 9 in row 1 "):
+        read_interactions(data_set(tmp_path, TRAIN | {"item": [4, 9, 3, 1]}), "train")
+    with pytest.raises(ValueError, match="found 9 in row 1 .*labels are 0 or 1"):
+        read_interactions(data_set(tmp_path, TRAIN | {"label": [1, 9, 1, 1]}), "train")
+    with pytest.raises(ValueError, match="mapping 'train' has no rows"):
+        read_interactions(data_set(tmp_path, {"user": [], "item": []}), "train")
+    with pytest.raises(ValueError, match="mapping 'test' has no rows"):
+        read_series(data_set(tmp_path, test={name: [] for name in TEST}), "test")
+    with pytest.raises(ValueError, match="has 4 rows and chunk 1 .* has 3"):
+        read_interactions(data_set(tmp_path, TRAIN | {"item": [1, 2, 3]}), "train")
+    spec = data_set(tmp_path)
+    (tmp_path / "train/item_0.bin").unlink()
+    with pytest.raises(ValueError, match="file 'train/item_0.bin' is not there"):
+        read_interactions(spec, "train")
+
+
+def test_bad_specs(tmp_path):
+    spec = data_set(tmp_path)
+    with pytest.raises(ValueError, match="users and items needs the mapping 'tset'"):
+        read_interactions(spec, "tset")
+    with pytest.raises(ValueError, match="feature 'item': cardinality is 2147483649; .* at most"):
+        read_interactions(with_keys(spec, "item", dtype="int64", cardinality=2**31 + 1), "train")
+    with pytest.raises(ValueError, match=r"channel 'item': 1 features \(item\) of \[2\] values"):
+        read_interactions(with_keys(spec, "item", hotness=2), "train")
+    with pytest.raises(ValueError, match=r"channel 'user': 2 features \(user, item\)"):
+        read_interactions(with_channels(spec, user=["user", "item"], item=[]), "train")
+    with pytest.raises(ValueError, match=r"channel 'label': 1 features \(label\) of \[2\]"):
+        read_pairs(with_keys(spec, "label", hotness=2), "train")
+    records = dataclasses.replace(spec, source_spec={"train": ({
+        "type": "tfrecord", "features": ["user", "item"], "files": ["a"]},)})  # fmt: skip
+    with pytest.raises(ValueError, match="type 'tfrecord'; a model of users and items reads split"):
+        read_interactions(records, "train")

@@ -1,0 +1,298 @@
+"""Training rows that are computed: what an epoch holds, in which order, on which rank."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading import keyed_order
+from dataloading.keyed_order import (
+    NUM_DRAW_KEYS,
+    NUM_ORDER_KEYS,
+    KeyedOrder,
+    drawn_below,
+    key_words,
+    keys_of_epoch,
+)
+from dataloading.row_order import share_of_rank
+from dataloading.sampled_interactions import SampledInteractions
+from tests.interaction_data import write_interactions
+
+NUM_USERS, NUM_ITEMS = 50, 23
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """`stored(n)`: a data set of n interactions; user and item of each, and its number in both."""
+    made = {}
+
+    def data_set(num_interactions):
+        if num_interactions not in made:
+            rng = np.random.default_rng(num_interactions)
+            users = rng.integers(0, NUM_USERS, num_interactions).tolist()
+            items = rng.integers(0, NUM_ITEMS, num_interactions).tolist()
+            folder = tmp_path_factory.mktemp("interactions")
+            train = {"train": {"user": users, "item": items}}
+            spec = write_interactions(folder, NUM_USERS, NUM_ITEMS, train)
+            made[num_interactions] = SimpleNamespace(spec=spec, users=users, items=items)
+        return made[num_interactions]
+
+    return data_set
+
+
+def batches(loader, epoch=0, start_row=0):
+    """The rows of each batch: arrays (users, items, labels, weights), each [batch]."""
+    return [
+        tuple(np.ravel(column) for column in (*rows.inputs, rows.labels, rows.weights))
+        for rows in map(loader.rows, loader.dataset(epoch, start_row))
+    ]
+
+
+def rows_of(loader, epoch=0, start_row=0):
+    """The real rows of an epoch side by side: int64 [rows, 3] of user, item and label."""
+    columns = [
+        np.concatenate(column) for column in zip(*batches(loader, epoch, start_row), strict=True)
+    ]
+    assert columns[3].min() > 0
+    return np.stack(columns[:3], axis=1).astype(np.int64)
+
+
+def sorted_pairs(users, items):
+    return sorted(zip(users, items, strict=True))
+
+
+def excess(counts, expected):
+    """How many standard deviations a chi-square of counts lies from what chance gives."""
+    freedom = counts.size - 1
+    chi_square = (np.square(counts - expected) / expected).sum()
+    return (chi_square - freedom) / math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize(
+    ("num_interactions", "negative_samples"), [(1, 4), (2, 1), (97, 4), (512, 3)]
+)
+def test_an_epoch_has_each_interaction_once_and_its_negatives(
+    stored, num_interactions, negative_samples
+):
+    data = stored(num_interactions)
+    loader = SampledInteractions(data.spec, "train", 64, negative_samples=negative_samples)
+    assert loader.num_rows == (1 + negative_samples) * num_interactions
+    assert loader.num_batches == len(batches(loader)) == -(-loader.num_rows // 64)
+    assert loader.failure is None
+    for epoch in (0, 1):
+        users, items, labels = rows_of(loader, epoch).T
+        assert sorted_pairs(users[labels == 1], items[labels == 1]) == sorted_pairs(
+            data.users, data.items
+        )
+        assert sorted(users[labels == 0]) == sorted(data.users * negative_samples)
+        assert items.min() >= 0 and items.max() < NUM_ITEMS
+
+
+def test_types_and_shapes(stored):
+    loader = SampledInteractions(stored(97).spec, "train", 64)
+    ticket = next(iter(loader.dataset(3)))
+    in_a_step = tf.function(lambda iterator: loader.rows(iterator.get_next()), autograph=False)
+    (users, items), labels, weights = in_a_step(iter(loader.dataset(3)))
+    assert ticket.labels is None and ticket.weights is None
+    assert [int(number) for number in ticket.inputs[:4]] == [3, 0, 64, 64]
+    for column, expected in zip((users, items), loader.rows(ticket).inputs, strict=True):
+        assert np.array_equal(column, expected)
+    assert users.dtype == items.dtype == tf.int32 and users.shape == items.shape == [64]
+    assert labels.dtype == weights.dtype == tf.float32
+    assert labels.shape == weights.shape == [64, 1] and set(np.ravel(weights)) == {1}
+
+
+def test_epochs_and_seeds_differ_and_repeat(stored):
+    def epochs(seed, *numbers):
+        loader = SampledInteractions(stored(512).spec, "train", 2560, seed=seed)
+        return [rows_of(loader, number) for number in numbers]
+
+    found = [*epochs(0, 0, 1), *epochs(1, 0), *epochs(10**20, 0)]
+    for first in range(4):
+        for second in range(first):
+            # Rows that agree by chance: the same user and item at the same position.
+            same = (found[first] == found[second]).all(axis=1).mean()
+            assert same < 4 / (NUM_USERS * NUM_ITEMS)
+    assert np.array_equal([found[1]], epochs(0, 1))
+
+
+def test_batches_and_restarts_change_nothing(stored):
+    spec = stored(97).spec
+    whole = rows_of(SampledInteractions(spec, "train", 485, seed=4), 2)
+    for batch_size, start_rows in ((1, [482]), (64, [0, 77, 484]), (999, [13])):
+        loader = SampledInteractions(spec, "train", batch_size, seed=4)
+        for start_row in start_rows:
+            assert np.array_equal(rows_of(loader, 2, start_row), whole[start_row:])
+        assert batches(loader, 2, 485) == []
+
+
+@pytest.mark.parametrize(("num_interactions", "world_size"), [(97, 2), (1, 3)])
+def test_ranks_together_get_what_one_gets(stored, world_size, num_interactions):
+    spec, batch_size = stored(num_interactions).spec, 240
+
+    def loader(rank, size):
+        return SampledInteractions(spec, "train", batch_size, rank=rank, world_size=size, seed=1)
+
+    whole = batches(loader(0, 1), 1, 3)
+    of_rank = [batches(loader(rank, world_size), 1, 3) for rank in range(world_size)]
+    assert {len(found) for found in of_rank} == {len(whole)}
+    for number, rows in enumerate(whole):
+        size = len(rows[0])
+        for rank, found in enumerate(of_rank):
+            begin, end, length = share_of_rank(size, rank, world_size)
+            *columns, weights = found[number]
+            real = end - begin
+            assert {len(column) for column in columns} == {length}
+            expected = np.float32(length * world_size / size)
+            assert weights.tolist() == [expected] * real + [0.0] * (length - real)
+            for column, of_one in zip(columns, rows[:3], strict=True):
+                assert np.array_equal(column[:real], of_one[begin:end])
+            for padding in zip(*(column[real:] for column in columns), strict=True):
+                assert padding in set(zip(*rows[:3], strict=True))
+
+
+def test_negatives_are_uniform(stored):
+    """Chi-squares within 4 standard deviations of chance, below and above."""
+    loader = SampledInteractions(stored(20_000).spec, "train", 100_000, seed=2)
+    found = np.concatenate([rows_of(loader, epoch) for epoch in range(3)])
+    users, items, _ = found[found[:, 2] == 0].T
+    counts = np.bincount(items, minlength=NUM_ITEMS)
+    assert abs(excess(counts, len(items) / NUM_ITEMS)) < 4
+    of_user = np.bincount(users * NUM_ITEMS + items, minlength=NUM_USERS * NUM_ITEMS)
+    expected = np.repeat(np.bincount(users, minlength=NUM_USERS) / NUM_ITEMS, NUM_ITEMS)
+    assert abs(excess(of_user, expected)) < 4
+
+
+def keys(seed=0, epoch=0):
+    found = keys_of_epoch(
+        key_words(seed, NUM_ORDER_KEYS + NUM_DRAW_KEYS), tf.constant(epoch, tf.int64)
+    )
+    return found[:NUM_ORDER_KEYS], found[NUM_ORDER_KEYS:]
+
+
+def drawn(limit, numbers, largest, epoch=0):
+    return drawn_below(limit, tf.constant(numbers), largest, keys(0, epoch)[1]).numpy()
+
+
+@pytest.mark.parametrize("first", [0, 2**40], ids=["small", "large"])
+def test_draws_of_neighbours_and_epochs_are_independent(first):
+    """The negatives of an interaction, of the next ones, and of the same row in the next epoch."""
+    numbers = first + np.arange(200_000)
+    largest = 2**62 if first else 200_000
+    draws = drawn(20, numbers, largest)
+    others = [np.roll(draws, shift) for shift in (1, 2, 3, 4, 5, 4096)]
+    others.append(drawn(20, numbers, largest, epoch=1))
+    if first:  # other rows with the same low bits
+        others.append(drawn(20, numbers + 2**32, largest))
+    for other in others:
+        counts = np.bincount(draws * 20 + other, minlength=400)
+        assert abs(excess(counts, len(numbers) / 400)) < 4
+
+
+def test_draws_reach_every_item_of_a_huge_catalogue_alike():
+    """Of 3 * 2^29 items, 32 bits alone would make some half as likely again as others."""
+    limit = 3 << 29
+    draws = np.concatenate([drawn(limit, np.arange(100_000), 100_000, e) for e in range(4)])
+    assert draws.min() >= 0 and draws.max() < limit
+    assert abs(excess(np.bincount(draws % 3, minlength=3), len(draws) / 3)) < 4
+    assert abs(excess(np.bincount(draws * 64 // limit, minlength=64), len(draws) / 64)) < 4
+
+
+@pytest.mark.parametrize(
+    "size", [*range(1, 40), 97, 128, 1000, 4096, 65_537, 99_991, 1 << 17, 1_000_003]
+)
+def test_orders_are_permutations(size):
+    numbers = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(size)[0]).numpy()
+    assert np.array_equal(np.bincount(numbers, minlength=size), np.ones(size, int))
+
+
+@pytest.mark.parametrize("size", [1, 10, 63, 64])
+def test_orders_are_permutations_however_many_pairs_are_surplus(size, monkeypatch):
+    monkeypatch.setattr(keyed_order, "_widths", lambda size: (8, 8))
+    for epoch in range(20):
+        found = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(0, epoch)[0])
+        assert sorted(found.numpy()) == list(range(size))
+
+
+@pytest.mark.parametrize("size", [(1 << 32) + 15, 10**12 + 39, (1 << 61) - 1, 1 << 62])
+def test_huge_orders_are_permutations_of_what_is_looked_at(size):
+    rng = np.random.default_rng(0)
+    begins = [0, size - 20_000, *rng.integers(0, size - 20_000, 4)]
+    asked = np.unique(np.concatenate([np.arange(begin, begin + 20_000) for begin in begins]))
+    found = KeyedOrder(size).permuted(tf.constant(asked), keys()[0]).numpy()
+    assert found.min() >= 0 and found.max() < size
+    assert len(np.unique(found)) == len(asked)
+    buckets = np.bincount((found / size * 100).astype(int), minlength=100)
+    assert abs(excess(buckets, len(asked) / 100)) < 4
+
+
+@pytest.mark.parametrize("size", [4, 5, 6, 7])
+def test_small_orders_put_every_row_everywhere(size):
+    epochs = 400
+    counts = np.zeros((size, size))
+    order = KeyedOrder(size)
+    permuted = tf.function(lambda epoch: order.permuted(
+        tf.range(size, dtype=tf.int64), keys_of_epoch(key_words(0, NUM_ORDER_KEYS), epoch)
+    ))  # fmt: skip
+    for epoch in range(epochs):
+        counts[np.arange(size), permuted(tf.constant(epoch, tf.int64)).numpy()] += 1
+    assert abs(excess(counts, epochs / size)) < 4
+
+
+@pytest.mark.parametrize("size", [500_000, 524_288, 499_979])
+def test_orders_mix_the_whole_epoch(size):
+    """Where neighbours go, also neighbours a whole width apart, is spread and independent."""
+    order = KeyedOrder(size)
+    found = order.permuted(tf.range(size, dtype=tf.int64), keys(3)[0]).numpy()
+    assert np.mean(found == np.arange(size)) < 20 / size
+    buckets = found * 16 // size
+    part_of = np.arange(size) * 16 // size
+    counts = np.bincount(part_of * 16 + buckets, minlength=256)
+    assert excess(counts, size / 256) < 4
+    for lag in (1, 2, 5, *order._widths, 2 * order._widths[1], size // 2):
+        later = np.roll(found, -lag)
+        correlation = np.corrcoef(found, later)[0, 1]
+        assert abs(correlation) * math.sqrt(size) < 4, lag
+        pairs = np.bincount(buckets * 16 + later * 16 // size, minlength=256)
+        assert abs(excess(pairs, size / 256)) < 4, lag
+        # Also the distance of two, which a network of few rounds would often repeat.
+        steps = np.bincount((later - found) % size * 256 // size, minlength=256)
+        assert abs(excess(steps, size / 256)) < 4, lag
+
+
+def test_what_is_drawn_stays_what_it_was():
+    """A resumed training, perhaps by a later version, goes on in the same order."""
+    order, draw = keys(seed=7, epoch=3)
+    numbers = tf.range(6, dtype=tf.int64)
+    assert KeyedOrder(1009).permuted(numbers, order).numpy().tolist() == [
+        407, 826, 6, 709, 739, 199
+    ]  # fmt: skip
+    small, large = (drawn_below(1000, numbers, largest, draw) for largest in (1009, 2**40))
+    assert small.numpy().tolist() == [387, 202, 298, 463, 168, 181]
+    assert large.numpy().tolist() == [800, 450, 347, 4, 650, 693]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0; allowed: 1 or more"),
+        ({"negative_samples": 0}, "negative_samples is 0; allowed: 1 or more"),
+        ({"seed": -1}, "seed is -1; allowed: 0 or more"),
+        ({"world_size": 0}, "world_size is 0; allowed: 1 or more"),
+        ({"world_size": 3}, "batch_size 64 .* not divisible by world_size 3.* e.g. 66"),
+        ({"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
+    ],
+)
+def test_bad_arguments(stored, settings, message):
+    with pytest.raises(ValueError, match=message):
+        SampledInteractions(stored(97).spec, "train", **{"batch_size": 64} | settings)
+
+
+def test_bad_places_in_an_epoch(stored):
+    loader = SampledInteractions(stored(97).spec, "train", 64)
+    with pytest.raises(ValueError, match="epoch is -1; allowed: 0 or more"):
+        loader.dataset(-1)
+    with pytest.raises(ValueError, match="start_row is 486; allowed: 0 to the .* rows, 485"):
+        loader.dataset(0, 486)

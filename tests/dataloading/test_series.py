@@ -1,0 +1,182 @@
+"""Batches of whole series: on which rank, with which negatives."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.series import SeriesDataset
+from tests.interaction_data import write_interactions
+
+NUM_USERS, NUM_ITEMS, LENGTH = 12, 40, 5
+NUM_SERIES = 11
+
+
+def stored_series():
+    """Users, items [11, 5] and the place of each positive."""
+    rng = np.random.default_rng(0)
+    items = rng.integers(0, NUM_ITEMS, (NUM_SERIES, LENGTH))
+    return rng.permutation(NUM_USERS)[:NUM_SERIES], items, rng.integers(0, LENGTH, NUM_SERIES)
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """Series of 5 in `test`; 11 positives in `validation`; one interaction to train on."""
+    users, items, positives = stored_series()
+    return write_interactions(
+        tmp_path,
+        NUM_USERS,
+        NUM_ITEMS,
+        {
+            "train": {"user": [3, 3], "item": [1, 2]},
+            "validation": {"user": users.tolist(), "item": items[:, 0].tolist()},
+            "test": {
+                "user": np.repeat(users, LENGTH).tolist(),
+                "item": items.ravel().tolist(),
+                "label": np.eye(LENGTH, dtype=int)[positives].ravel().tolist(),
+            },
+        },
+        {"test_samples_per_series": LENGTH},
+    )
+
+
+def batches(loader, *place):
+    """Arrays (users, items, labels or None, weights) of each batch, each [batch]."""
+    return [
+        tuple(
+            None if column is None else np.ravel(column)
+            for column in (*batch.inputs, batch.labels, batch.weights)
+        )
+        for batch in loader.dataset(*place)
+    ]
+
+
+def side_by_side(found):
+    return [np.concatenate(column) for column in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "of_batch", "num_batches"), [(1, 5, 11), (14, 10, 6), (1000, 1000, 1)]
+)
+def test_batches_are_whole_series_in_file_order(spec, batch_size, of_batch, num_batches):
+    loader = SeriesDataset(spec, "test", batch_size)
+    assert (loader.batch_size, loader.num_batches) == (of_batch, num_batches)
+    assert (loader.series_length, loader.num_series, loader.num_rows) == (5, 11, 55)
+    assert loader.failure is None
+    found = batches(loader)
+    assert {len(rows[0]) for rows in found[:-1]} <= {of_batch}
+    users, items, labels, weights = side_by_side(found)
+    expected_users, expected_items, positives = stored_series()
+    assert users.tolist() == np.repeat(expected_users, LENGTH).tolist()
+    assert items.tolist() == expected_items.ravel().tolist()
+    assert np.flatnonzero(labels).tolist() == (np.arange(NUM_SERIES) * LENGTH + positives).tolist()
+    assert set(weights) == {1}
+    later = side_by_side(batches(loader, 3, 10))
+    assert all(map(np.array_equal, later, [users[10:], items[10:], labels[10:], weights[10:]]))
+
+
+def test_types_and_shapes(spec):
+    (users, items), labels, weights = next(iter(SeriesDataset(spec, "test", 10).dataset()))
+    assert users.dtype == items.dtype == tf.int32 and users.shape == items.shape == [10]
+    assert labels.dtype == weights.dtype == tf.float32 and labels.shape == weights.shape == [10, 1]
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 5])
+def test_ranks_share_series(spec, world_size):
+    """As one rank with the same global batches; padding is whole series of weight 0."""
+    batch_size = 20 * world_size
+    one = batches(SeriesDataset(spec, "test", batch_size))
+    of_rank = []
+    for rank in range(world_size):
+        loader = SeriesDataset(spec, "test", batch_size, rank=rank, world_size=world_size)
+        assert loader.batch_size == batch_size and loader.num_series == NUM_SERIES
+        of_rank.append(batches(loader))
+    for number, whole in enumerate(one):
+        parts = [found[number] for found in of_rank]
+        lengths = {len(part[0]) for part in parts}
+        assert len(lengths) == 1 and lengths.pop() % LENGTH == 0
+        for column in range(3):
+            real = [part[column][part[3] > 0] for part in parts]
+            assert np.concatenate(real).tolist() == whole[column].tolist()
+        weights = np.concatenate([part[3] for part in parts])
+        assert (weights.reshape(-1, LENGTH) == weights.reshape(-1, LENGTH)[:, :1]).all()
+        assert weights.mean() == pytest.approx(1)
+
+
+def test_a_batch_has_a_series_for_each_rank_at_least(spec):
+    assert SeriesDataset(spec, "test", 7, rank=1, world_size=3).batch_size == 15
+    assert SeriesDataset(spec, "test", 29, rank=1, world_size=3).batch_size == 15
+    assert SeriesDataset(spec, "test", 30, rank=1, world_size=3).batch_size == 30
+
+
+def test_the_first_stored_negatives(spec):
+    _, items, positives = stored_series()
+    loader = SeriesDataset(spec, "test", 1000, valid_negative=2)
+    ((users, found, labels, _),) = batches(loader)
+    assert loader.series_length == 3 and len(users) == 33
+    for number, (row, place) in enumerate(zip(items, positives, strict=True)):
+        # The positive stays where it is among the two negatives that come first.
+        places = sorted([place, *[p for p in range(LENGTH) if p != place][:2]])
+        assert found[3 * number : 3 * number + 3].tolist() == row[places].tolist()
+        assert labels[3 * number : 3 * number + 3].tolist() == [p == place for p in places]
+
+
+def test_negatives_are_drawn_where_only_positives_are_stored(spec):
+    def drawn(seed):
+        loader = SeriesDataset(spec, "validation", 1000, valid_negative=30, seed=seed)
+        ((users, items, labels, _),) = batches(loader)
+        assert loader.series_length == 31
+        return [column.reshape(NUM_SERIES, 31) for column in (users, items, labels)]
+
+    expected_users, expected_items, positives = stored_series()
+    touched = {(3, 1), (3, 2)}
+    for user, row, place in zip(expected_users, expected_items, positives, strict=True):
+        touched |= {(user, row[0]), (user, row[place])}
+    users, items, labels = drawn(1)
+    assert (users == expected_users[:, None]).all()
+    assert (items[:, 0] == expected_items[:, 0]).all()
+    assert (labels == (np.arange(31) == 0)).all()
+    for user, negatives in zip(expected_users, items[:, 1:], strict=True):
+        assert len(set(negatives)) == 30
+        assert touched.isdisjoint({(user, item) for item in negatives})
+    assert (drawn(1)[1] == items).all()
+    assert (drawn(2)[1] != items).any()
+
+
+def test_rows_to_predict_need_no_labels(spec):
+    (spec.base_directory / "test/label_0.bin").write_bytes(bytes(55))
+    loader = SeriesDataset(spec, "test", 8, with_labels=False)
+    assert (loader.num_rows, loader.num_batches, loader.series_length) == (55, 7, 1)
+    found = batches(loader)
+    assert all(rows[2] is None for rows in found)
+    items = np.concatenate([rows[1] for rows in found])
+    assert items.tolist() == stored_series()[1].ravel().tolist()
+
+
+@pytest.mark.parametrize(
+    ("mapping", "settings", "message"),
+    [
+        ("test", {"batch_size": 0}, "batch_size is 0; allowed: 1 or more"),
+        ("test", {"world_size": 0}, "world_size is 0; allowed: 1 or more"),
+        ("test", {"valid_negative": 0}, "valid_negative is 0; allowed: 1 or more"),
+        ("test", {"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
+        ("test", {"valid_negative": 5}, "stores 4 negatives a series, fewer than .* at most 4"),
+        (
+            "validation",
+            {},
+            "'validation' stores no label.* how many negatives to draw .*--valid_negative",
+        ),
+        ("validation", {"valid_negative": 40}, "fewer than the 40 negatives asked for"),
+        ("tset", {}, "needs the mapping 'tset'"),
+    ],
+)
+def test_bad_arguments(spec, mapping, settings, message):
+    with pytest.raises(ValueError, match=message):
+        SeriesDataset(spec, mapping, **{"batch_size": 10} | settings)
+
+
+def test_bad_places_and_metadata(spec):
+    with pytest.raises(ValueError, match="start_row is 3; allowed: multiples of the 5 rows"):
+        SeriesDataset(spec, "test", 10).dataset(0, 3)
+    spec.metadata["validation_samples_per_series"] = 4
+    with pytest.raises(ValueError, match="is 4, and mapping 'validation' stores no label; say"):
+        SeriesDataset(spec, "validation", 10)

@@ -1,0 +1,110 @@
+"""Negatives that a user never touched: by hand, uniform, to the last item, and what is refused."""
+
+import numpy as np
+import pytest
+
+from dataloading import unseen_items
+from dataloading.unseen_items import draw_unseen
+
+
+def keys_of(touched, num_items):
+    """Sorted keys of {user: items}."""
+    pairs = [user * num_items + item for user, items in touched.items() for item in items]
+    return np.sort(np.array(pairs, np.int64))
+
+
+def test_all_that_is_left():
+    """As many as there are: each row is what its user did not touch, in some order."""
+    touched = {0: [1, 2], 1: [0, 4], 3: [2, 3]}
+    drawn = draw_unseen(np.array([0, 1, 3, 0]), 5, keys_of(touched, 5), 3, 0)
+    assert drawn.dtype == np.int32
+    assert np.sort(drawn, axis=1).tolist() == [[0, 3, 4], [1, 2, 3], [0, 1, 4], [0, 3, 4]]
+
+
+def test_a_user_without_anything_and_no_rows():
+    nothing = np.empty(0, np.int64)
+    assert np.sort(draw_unseen(np.array([7]), 3, nothing, 3, 0)).tolist() == [[0, 1, 2]]
+    assert draw_unseen(np.empty(0, np.int64), 3, nothing, 3, 0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("count", [1, 3, 40, 90])
+def test_never_touched_never_twice(count):
+    """Against sets, sparse and dense rows side by side, users in any order and repeated."""
+    random, num_items = np.random.default_rng(count), 200
+    touched = {
+        user: random.choice(num_items, random.integers(0, 111), replace=False) for user in range(50)
+    }
+    users = random.integers(0, 50, 300)
+    drawn = draw_unseen(users, num_items, keys_of(touched, num_items), count, 1)
+    assert drawn.shape == (300, count)
+    for user, row in zip(users, drawn, strict=True):
+        assert len(set(row)) == count
+        assert set(row) <= set(range(num_items)) - set(touched[user])
+
+
+@pytest.mark.parametrize(("num_items", "count"), [(12, 7), (60, 9)], ids=["dense", "sparse"])
+def test_uniform(num_items, count):
+    """Each unseen item as often as any other, in each place of a row and in pairs (chi-square)."""
+    touched, rows = [0, 3, 4, num_items - 1], 20_000
+    drawn = draw_unseen(
+        np.zeros(rows, np.int32), num_items, keys_of({0: touched}, num_items), count, 5
+    )
+    unseen = np.setdiff1d(np.arange(num_items), touched)
+    for place in (0, count - 1):
+        observed = np.bincount(drawn[:, place], minlength=num_items)[unseen]
+        expected = rows / len(unseen)
+        statistic = np.sum((observed - expected) ** 2) / expected
+        freedom = len(unseen) - 1
+        assert abs(statistic - freedom) < 5 * np.sqrt(2 * freedom)
+    together = np.mean(np.any(drawn == unseen[0], axis=1) & np.any(drawn == unseen[1], axis=1))
+    expected = count * (count - 1) / (len(unseen) * (len(unseen) - 1))
+    assert abs(together - expected) < 5 * np.sqrt(expected / rows)
+
+
+def test_seeds():
+    users, keys = np.arange(40), keys_of({3: [5]}, 500)
+    first, again = (draw_unseen(users, 500, keys, 10, 1) for _ in range(2))
+    assert np.array_equal(first, again)
+    for seed in (2, [1, 1]):
+        assert np.mean(draw_unseen(users, 500, keys, 10, seed) == first) < 0.1
+    # Rows of one user differ.
+    assert len(np.unique(draw_unseen(np.zeros(40, int), 500, keys, 10, 1), axis=0)) == 40
+
+
+def test_blocks(monkeypatch):
+    """Small blocks, the last of them shorter: all rows are drawn, each by its own user."""
+    monkeypatch.setattr(unseen_items, "_BLOCK_ROWS", 3)
+    num_items = 6
+    touched = {user: [i for i in range(num_items) if i != user] for user in range(num_items)}
+    users = np.array([5, 0, 3, 3, 2, 1, 4, 0])
+    drawn = draw_unseen(users, num_items, keys_of(touched, num_items), 1, 0)
+    assert drawn[:, 0].tolist() == users.tolist()
+
+
+def test_large_numbers():
+    """Keys beyond 32 bits, users of 32 bits."""
+    num_items, users = 2_000_000_000, np.array([2_000_000_000], np.int32)
+    keys = keys_of({2_000_000_000: range(100)}, num_items)
+    drawn = draw_unseen(users, num_items, keys, 1000, 0)
+    assert drawn.min() >= 100
+    assert drawn.max() > 1_900_000_000
+
+
+@pytest.mark.parametrize(
+    ("count", "keys", "message"),
+    [
+        (0, [], "0 unseen items a row; allowed: 1 or more"),
+        (1, [3, 3], "ascending, each once"),
+        (1, [4, 3], "ascending, each once"),
+        (
+            3,
+            [5, 6, 7],
+            r"user 1 \(as numbered in the data set\) touched 3 of 5 items, so 2 are unseen, fewer "
+            r"than the 3 negatives asked for; .* --valid_negative 2 or less",
+        ),
+        (1, [5, 6, 7, 8, 9], "0 are unseen.*: more items, or leave that user out"),
+    ],
+)
+def test_what_is_refused(count, keys, message):
+    with pytest.raises(ValueError, match=message):
+        draw_unseen(np.array([0, 1]), 5, np.array(keys, np.int64), count, 0)

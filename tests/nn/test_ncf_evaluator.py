@@ -1,0 +1,181 @@
+"""HR@k and NDCG@k: by hand, beside a slow obvious count, and on ranks."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.batch import Batch, InteractionInputs
+from dataloading.row_order import share_of_rank
+from nn.metrics import NonFiniteScores
+from nn.ncf.evaluator import RankingEvaluator
+from nn.ncf.ranking import hit_rate, ndcg, ranks_of_positives
+from tests.nn.fake_world import run_threads
+
+
+def slow_rank(items, labels, scores):
+    """The rank of one series' positive, item by item."""
+    place = list(labels).index(1)
+    better = set()
+    for item, score in zip(items, scores, strict=True):
+        if item != items[place] and score >= scores[place]:
+            better.add(item)
+    return len(better)
+
+
+@pytest.mark.parametrize(
+    ("items", "scores", "rank"),
+    [
+        ([7, 1, 2, 3], [9, 1, 2, 3], 0),
+        ([7, 1, 2, 3], [2, 1, 2, 3], 2),  # 3 is better, and the tie is against the positive
+        ([7, 1, 2, 3], [0, 1, 2, 3], 3),
+        ([7, 1, 1, 3], [2, 5, 5, 3], 2),  # 1 twice is one item
+        ([7, 7, 2, 7], [2, 2, 1, 2], 0),  # the positive among its negatives
+        ([7, 0, 0, 0], [2, 5, 5, 5], 1),
+        ([7, 7, 7, 7], [2, 2, 2, 2], 0),
+        ([7], [0], 0),
+        ([7, 1, 2], [-math.inf, -math.inf, math.inf], 2),
+    ],
+)
+@pytest.mark.parametrize("place", [0, -1], ids=["positive_first", "positive_last"])
+def test_rank_by_hand(items, scores, rank, place):
+    labels = np.eye(len(items))[0]
+    columns = [np.roll(np.array([c], float), place) for c in (items, labels, scores)]
+    assert ranks_of_positives(columns[0].astype(np.int32), *columns[1:]).tolist() == [rank]
+
+
+def test_gains_by_hand():
+    counts = np.array([3, 0, 1, 0, 4])  # ranks of 8 positives
+    assert [hit_rate(counts, k) for k in (1, 2, 3, 5, 9)] == [3 / 8, 3 / 8, 4 / 8, 1, 1]
+    assert ndcg(counts, 1) == 3 / 8
+    assert ndcg(counts, 3) == pytest.approx((3 + 1 / 2) / 8, rel=1e-15)
+    assert ndcg(counts, 9) == pytest.approx((3 + 1 / 2 + 4 / math.log2(6)) / 8, rel=1e-15)
+
+
+def random_series(num_series, length, num_items, decimals, seed=0):
+    """Items with many duplicates, one positive anywhere, scores of the items with many ties."""
+    rng = np.random.default_rng(seed)
+    items = rng.integers(0, num_items, (num_series, length)).astype(np.int32)
+    labels = np.eye(length, dtype=np.float32)[rng.integers(0, length, num_series)]
+    score_of = rng.normal(size=(num_series, num_items)).round(decimals).astype(np.float32)
+    return items, labels, np.take_along_axis(score_of, items, axis=1)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 30])
+@pytest.mark.parametrize("num_items", [1, 5, 50])
+@pytest.mark.parametrize("decimals", [0, 3], ids=["many_ties", "few_ties"])
+def test_ranks_equal_a_slow_count(length, num_items, decimals):
+    items, labels, scores = random_series(200, length, num_items, decimals)
+    expected = [slow_rank(*row) for row in zip(items, labels, scores, strict=True)]
+    assert ranks_of_positives(items, labels, scores).tolist() == expected
+
+
+def batches(series, of_batch, rank=0, world_size=1):
+    """A data set of a rank's share of the series, padded with a series; the user's vector of a row
+    is its score."""
+    items, labels, scores = series
+    length = items.shape[1]
+    made = []
+    for first in range(0, len(items), of_batch):
+        size = min(of_batch, len(items) - first)
+        begin, end, padded = share_of_rank(size, rank, world_size)
+        chosen = [*range(first + begin, first + end), *[first] * (padded - end + begin)]
+        weights = np.zeros((padded, length))
+        weights[: end - begin] = padded * world_size / size
+        columns = (scores[chosen], items[chosen], labels[chosen], weights)
+        user, item, label, weight = (column.reshape(-1, 1) for column in columns)
+        inputs = InteractionInputs(user[:, 0].astype(np.float32), item[:, 0])
+        made.append(Batch(inputs, label, weight.astype(np.float32)))
+    vector, column = tf.TensorSpec([None]), tf.TensorSpec([None, 1])
+    signature = Batch(InteractionInputs(vector, tf.TensorSpec([None], tf.int32)), column, column)
+    return SimpleNamespace(
+        series_length=length,
+        dataset=lambda: tf.data.Dataset.from_generator(
+            lambda: iter(made), output_signature=signature
+        ),
+    )
+
+
+def score_is_user(inputs):
+    """A model."""
+    return inputs.user[:, None]
+
+
+def expected_metrics(series, k):
+    ranks = [slow_rank(*row) for row in zip(*series, strict=True)]
+    gains = [math.log(2) / math.log(rank + 2) if rank < k else 0.0 for rank in ranks]
+    logits = np.where(series[1] > 0, series[2], -series[2]).astype(np.float64)
+    return {
+        f"hr@{k}": np.mean([rank < k for rank in ranks]),
+        f"ndcg@{k}": np.mean(gains),
+        "log_loss": np.logaddexp(0, -logits).mean(),
+    }
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 12, 13])
+def test_metrics_equal_a_slow_count(k):
+    series = random_series(150, 12, 20, 1)
+    evaluator = RankingEvaluator(score_is_user, batches(series, 40), k)
+    found = dict(evaluator.evaluate())
+    expected = expected_metrics(series, k)
+    assert list(found) == list(expected)
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert dict(evaluator.evaluate()) == found
+    assert evaluator.note == (
+        f"a series has 12 items, so hr@{k} is 1 for any model" if k >= 12 else ""
+    )
+
+
+@pytest.mark.parametrize("num_series", [150, 81, 1])  # 81: the last batch is of one series
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_agree_with_one(size, num_series, tmp_path):
+    series = random_series(num_series, 12, 20, 1)
+    expected = dict(RankingEvaluator(score_is_user, batches(series, 40), 4).evaluate())
+
+    def run(world):
+        dataset = batches(series, 40, world.rank, world.size)
+        evaluator = RankingEvaluator(score_is_user, dataset, 4, world)
+        results = evaluator.evaluate()
+        found = dict([next(results)])  # all communication is over by now
+        calls = list(world.calls)
+        found |= dict(results)
+        evaluator.draw(tmp_path, found)
+        assert world.calls == calls and not list(tmp_path.iterdir())
+        return found
+
+    results = run_threads(size, run)
+    for found in results:
+        assert found["hr@4"] == expected["hr@4"] and found["ndcg@4"] == expected["ndcg@4"]
+        assert found["log_loss"] == pytest.approx(expected["log_loss"], rel=1e-12)
+    assert all(found == results[0] for found in results)
+
+
+def test_nothing_is_said_of_an_evaluation_that_was_stopped():
+    asked = []
+
+    def stopped():
+        asked.append(1)
+        return len(asked) == 3
+
+    evaluator = RankingEvaluator(score_is_user, batches(random_series(9, 3, 5, 1), 2), 2)
+    assert list(evaluator.evaluate(stopped)) == [] and len(asked) == 3
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_nan_is_an_error_on_all_ranks(size):
+    series = random_series(9, 3, 5, 1)
+    series[2][8, 0] = math.nan
+
+    def run(world):
+        dataset = batches(series, 4, world.rank, world.size)
+        return list(RankingEvaluator(score_is_user, dataset, 2, world).evaluate())
+
+    for error in run_threads(size, run):
+        assert isinstance(error, NonFiniteScores) and "logits of a batch are NaN" in str(error)
+
+
+def test_k_below_1():
+    with pytest.raises(ValueError, match="k of HR@k and NDCG@k is 0; allowed: 1 or more"):
+        RankingEvaluator(score_is_user, None, 0)

@@ -1,0 +1,446 @@
+import math
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.batch import Batch, InteractionInputs
+from nn.embedding.gradient import sum_over_ranks
+from nn.embedding.plan import Table, plan
+from nn.ncf import tower
+from nn.ncf.config import (
+    GMF,
+    MLP,
+    NEUMF,
+    NCFConfig,
+    embedding_tables,
+    feature_table_map,
+    hotnesses,
+)
+from nn.ncf.dropout import ReluDropout
+from nn.ncf.loss import ncf_loss
+from nn.ncf.model import NCFModel
+from nn.ncf.tower import product_over_batch
+from nn.optimizers import OptimizerGroup, create
+from runtime.distributed import World
+from tests.nn.fake_world import run_threads
+
+
+def a_config(model_type, **changes):
+    sizes = {"num_users": 9, "num_items": 7, "factors": 3, "layers": (4, 6, 5), "dropout": 0.0}
+    return NCFConfig(model_type, **(sizes | changes))
+
+
+def a_model(model_type, dtype="float64", seed=3, **changes):
+    """Weights of order 1, biases included: the initial tables' are too small to see anything."""
+    model = NCFModel(a_config(model_type, **changes), dtype=dtype, seed=seed)
+    rng = np.random.default_rng(11)
+    for variable in model.dense_variables:
+        variable.assign(rng.normal(size=variable.shape))
+    model.embedding.set_weights(
+        [rng.normal(size=(rows, dim)) for _, rows, dim in embedding_tables(model.config)]
+    )
+    return model
+
+
+def rows(users=(1, 8, 1, 0, 1, 3), items=(6, 0, 0, 2, 6, 6), dtype=tf.int32):
+    """Repeated users, repeated items, and a row that occurs twice."""
+    labels = np.arange(len(users))[:, np.newaxis] % 2 * 1.0
+    inputs = InteractionInputs(tf.constant(users, dtype), tf.constant(items, dtype))
+    return Batch(inputs, tf.constant(labels, tf.float32), tf.ones([len(users), 1]))
+
+
+def weights_of(model) -> dict[str, np.ndarray]:
+    """By their names in checkpoints, without `dense/` and `sparse/`."""
+    dense = {model.name_of(v): v.numpy() for v in model.dense_variables}
+    names = [name for name, _, _ in embedding_tables(model.config)]
+    return dense | dict(zip(names, model.embedding.get_weights(), strict=True))
+
+
+def reference_logit(config, weights, user, item) -> float:
+    """The paper's formulas, a row at a time."""
+    logit = weights["output.bias"][0]
+    if config.has_gmf:
+        product = weights["mf_user"][user] * weights["mf_item"][item]
+        logit += product @ weights["output.gmf_kernel"][:, 0]
+    if config.has_mlp:
+        x = np.concatenate([weights["mlp_user"][user], weights["mlp_item"][item]])
+        for i in range(len(config.layers) - 1):
+            z = x @ weights[f"mlp.dense_{i}.kernel"] + weights[f"mlp.dense_{i}.bias"]
+            x = np.maximum(z, 0)
+        logit += x @ weights["output.mlp_kernel"][:, 0]
+    return logit
+
+
+@pytest.mark.parametrize(
+    ("model_type", "dtype"),
+    [(NEUMF, tf.int32), (NEUMF, tf.int64), (GMF, tf.int32), (MLP, tf.int32)],
+)
+def test_every_model_is_that_of_the_paper(model_type, dtype):
+    model, batch = a_model(model_type), rows(dtype=dtype)
+    weights = weights_of(model)
+    pairs = zip(batch.inputs.user.numpy(), batch.inputs.item.numpy(), strict=True)
+    expected = [reference_logit(model.config, weights, user, item) for user, item in pairs]
+    np.testing.assert_allclose(model(batch.inputs)[:, 0], expected, rtol=1e-12)
+    labels = batch.labels.numpy()[:, 0]
+    losses = np.log1p(np.exp(expected)) - labels * expected
+    loss, parts = ncf_loss(model, batch)
+    assert parts == {}
+    np.testing.assert_allclose(loss, losses.mean(), rtol=1e-12)
+    weights = np.array([2.0, 0.0, 1.0, 1.0, 0.0, 2.0], np.float32)
+    loss, _ = ncf_loss(model, batch._replace(weights=tf.constant(weights[:, np.newaxis])))
+    np.testing.assert_allclose(loss, (losses * weights).mean(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "users", "items", "dropout"),
+    [
+        (NEUMF, (1, 8, 1, 0, 1, 3), (6, 0, 0, 2, 6, 6), 0.4),
+        (NEUMF, (5,), (2,), 0.0),
+        (GMF, (1, 8, 1, 0, 1, 3), (6, 0, 0, 2, 6, 6), 0.4),
+        (MLP, (1, 8, 1, 0, 1, 3), (6, 0, 0, 2, 6, 6), 0.0),
+        (MLP, (4, 4, 4), (1, 0, 1), 0.4),
+    ],
+    ids=["neumf", "one row", "gmf", "mlp", "one user"],
+)
+def test_numeric_gradients(model_type, users, items, dropout):
+    """Along one direction for each variable, in float64; of the same dropped units."""
+    model, batch = a_model(model_type, dropout=dropout), rows(users, items)
+    variables = [*model.dense_variables, *model.table_variables]
+
+    @tf.function(autograph=False)
+    def loss_and_gradients():
+        model.steps_seen.assign(7)
+        with tf.GradientTape() as tape:
+            total, _ = ncf_loss(model, batch)
+        return total, [tf.convert_to_tensor(g) for g in tape.gradient(total, variables)]
+
+    _, gradients = loss_and_gradients()
+    rng, step = np.random.default_rng(3), 1e-6
+    for variable, gradient in zip(variables, gradients, strict=True):
+        direction = rng.normal(size=variable.shape)
+        values = variable.numpy()
+        ends = []
+        for sign in (1, -1):
+            variable.assign(values + sign * step * direction)
+            ends.append(float(loss_and_gradients()[0]))
+        variable.assign(values)
+        numeric = (ends[0] - ends[1]) / (2 * step)
+        np.testing.assert_allclose(
+            np.sum(gradient * direction), numeric, rtol=1e-5, atol=1e-8, err_msg=variable.name
+        )
+
+
+def test_gradients_of_tables_have_no_duplicates():
+    model, batch = a_model(NEUMF), rows()
+    with tf.GradientTape() as tape:
+        total, _ = ncf_loss(model, batch)
+    for gradient in tape.gradient(total, model.table_variables):
+        touched = gradient.indices.numpy()
+        assert len(set(touched)) == len(touched) == 4 + 3  # users and items of the batch
+
+
+@pytest.mark.parametrize("num_rows", [0, 3, 4, 11])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_product_over_batch(monkeypatch, num_rows, dtype):
+    """By blocks of 4 rows: less than one, exactly one, two and a rest."""
+    monkeypatch.setattr(tower, "_BLOCK_ROWS", 4)
+    rng = np.random.default_rng(0)
+    x, y = (tf.cast(rng.normal(size=(num_rows, n)), dtype) for n in (3, 5))
+    found = product_over_batch(x, y)
+    assert found.dtype == dtype
+    expected = tf.cast(x, "float64").numpy().T @ tf.cast(y, "float64").numpy()
+    error = {"float64": 1e-13, "float32": 1e-5, "bfloat16": 0.03}[dtype]
+    np.testing.assert_allclose(tf.cast(found, "float64"), expected, atol=error)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_precision(dtype):
+    """Logits and losses are float32; gradients of low precision stay near those of float64."""
+    exact, model = a_model(NEUMF, dropout=0.5), a_model(NEUMF, dtype, dropout=0.5)
+    batch = rows()
+    logits = model(batch.inputs)
+    assert logits.dtype == tf.float32
+    scale = np.abs(exact(batch.inputs)).max()
+    error = np.abs(logits.numpy() - exact(batch.inputs).numpy()).max() / scale
+    bound = {"float32": 1e-5, "mixed_bfloat16": 0.03, "mixed_float16": 0.004}[dtype]
+    assert error < bound
+    assert dtype == "float32" or error > 0
+    found = []
+    for of in (exact, model):
+        of.steps_seen.assign(1)
+        with tf.GradientTape() as tape:
+            total, _ = ncf_loss(of, batch)
+        variables = [*of.dense_variables, *of.table_variables]
+        gradients = tape.gradient(total, variables)
+        found.append([np.array(tf.convert_to_tensor(g), np.float64) for g in gradients])
+    assert total.dtype == tf.float32
+    for variable, expected, got in zip(variables, *found, strict=True):
+        np.testing.assert_allclose(
+            got, expected, atol=4 * bound * np.abs(expected).max(), err_msg=variable.name
+        )
+
+
+def test_low_precision_does_not_tie_items():
+    """Hidden units are bfloat16, logits are not rounded to it."""
+    model = a_model(NEUMF, "mixed_bfloat16", num_items=200)
+    logits = model(rows([2] * 200, range(200)).inputs).numpy()
+    assert len(np.unique(logits)) == 200
+
+
+def test_dropped_units():
+    """A unit in `rate` of all is 0, the others are scaled; seeds, names and steps drop others."""
+    x = tf.constant(np.random.default_rng(1).normal(size=(4000, 50)), tf.float64)
+    relu = np.maximum(x, 0)
+
+    def units(step=1, rate=0.3, seed=5, name="dense_0", terms=(x,)):
+        drop = ReluDropout(rate, seed=seed, name=name)
+        return drop(terms, tf.constant(step, tf.int64)).numpy()
+
+    found = units()
+    kept = found > 0
+    np.testing.assert_allclose(found[kept], relu[kept] / 0.7, rtol=1e-12)
+    positive = relu > 0
+    assert not kept[~positive].any()
+    deviation = math.sqrt(0.3 * 0.7 / positive.sum())
+    assert abs(kept[positive].mean() - 0.7) < 4 * deviation
+    for axis in (0, 1):  # no column and no row has its own rate
+        counts = positive.sum(axis=axis)
+        shares = np.where(positive, kept, 0).sum(axis=axis) / counts
+        assert (np.abs(shares - 0.7) < 6 * np.sqrt(0.21 / counts)).all()
+    # Neighbours, and units a power of two apart, are dropped independently of each other.
+    dropped = (units(terms=(tf.ones_like(x),)) == 0).ravel() - 0.3
+    for distance in (1, 2, 50, 64, 4096, 2**16):
+        correlation = (dropped[distance:] * dropped[:-distance]).mean() / 0.21
+        assert abs(correlation) < 4 / math.sqrt(dropped.size - distance)
+
+    np.testing.assert_array_equal(units(), found)
+    np.testing.assert_array_equal(units(terms=(x / 4, x * 3 / 4)), found)
+    for other in ({"step": 2}, {"seed": 6}, {"name": "dense_1"}):
+        both = (kept & (units(**other) > 0))[positive].mean()
+        assert abs(both - 0.49) < 4 * math.sqrt(0.49 * 0.51 / positive.sum()), other
+    assert (units(rate=1 - 1e-12) == 0).all()
+
+
+def test_dropout_of_a_training():
+    """Steps drop other units, a scoring none; a restart at a step goes on with it."""
+    model, batch = a_model(NEUMF, dropout=0.5), rows()
+    without = a_model(NEUMF)
+    np.testing.assert_array_equal(model(batch.inputs), without(batch.inputs))
+    assert int(model.steps_seen) == 0
+    losses = [float(ncf_loss(model, batch)[0]) for _ in range(3)]
+    assert len(set(losses)) == 3
+    assert int(model.steps_seen) == 3
+    assert ncf_loss(model, batch, training=False)[0] == ncf_loss(without, batch)[0]
+    ncf_loss(without, batch)
+    assert int(without.steps_seen) == 0
+
+    (saved,) = [
+        w for w in model.optimizer_weights(groups_of(model)) if w.name == "dropout/steps_seen"
+    ]
+    restarted = a_model(NEUMF, dropout=0.5)
+    restarted.steps_seen.assign(saved.variable - 1)
+    assert float(ncf_loss(restarted, batch)[0]) == losses[2]
+    assert float(ncf_loss(a_model(NEUMF, dropout=0.5, seed=4), batch)[0]) != losses[0]
+    ranks = [
+        NCFModel(a_config(NEUMF, dropout=0.5), world=SimpleNamespace(rank=rank, size=2), seed=4)
+        for rank in (0, 1)
+    ]
+    seeds = [{drop.seed for drop in model.tower.dropouts} for model in ranks]
+    assert len(seeds[0] | seeds[1]) == 4  # of two layers on two ranks
+
+
+def groups_of(model):
+    return [
+        OptimizerGroup(create("adam", model.dense_variables), lambda step: 0.1),
+        OptimizerGroup(create("lazy_adam", model.table_variables), lambda step: 0.1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "tables"),
+    [
+        (NEUMF, ["mf_user", "mf_item", "mlp_user", "mlp_item"]),
+        (GMF, ["mf_user", "mf_item"]),
+        (MLP, ["mlp_user", "mlp_item"]),
+    ],
+)
+def test_names_do_not_change(model_type, tables):
+    """Checkpoints know weights by them; those of GMF and MLP begin a NeuMF."""
+    model = a_model(model_type)
+    layers = [f"mlp.dense_{i}.{part}" for i in (0, 1) for part in ("kernel", "bias")]
+    dense = {
+        NEUMF: [*layers, "output.gmf_kernel", "output.mlp_kernel", "output.bias"],
+        GMF: ["output.gmf_kernel", "output.bias"],
+        MLP: [*layers, "output.mlp_kernel", "output.bias"],
+    }[model_type]
+    assert [weight.name for weight in model.weights_to_save()] == [
+        *(f"dense/{name}" for name in dense),
+        *(f"sparse/{name}" for name in tables),
+    ]
+    state = {weight.name for weight in model.optimizer_weights(groups_of(model))}
+    assert {f"sparse.first_moment/{name}" for name in tables} <= state
+    assert {"dense.second_moment/output.bias", "dropout/steps_seen"} <= state
+    assert model.num_parameters == sum(math.prod(v.shape) for v in model.trainable_variables)
+
+
+def test_initial_weights():
+    """Of the sizes of the recipe, but for the numbers of users and items."""
+    model = NCFModel(NCFConfig(NEUMF, 300, 200), seed=5)
+    weights = weights_of(model)
+    for name in ("mf_user", "mf_item", "mlp_user", "mlp_item"):
+        table = weights[name]
+        assert table.shape == ({"user": 300, "item": 200}[name[-4:]], 128 if "mlp" in name else 64)
+        assert abs(table.mean()) < 4 * 0.01 / math.sqrt(table.size)
+        assert abs(table.std() / 0.01 - 1) < 4 / math.sqrt(2 * table.size)
+        assert np.abs(table).max() > 0.03  # a normal one, not cut
+    widths = (256, 256, 128, 64)
+    limits = {"output.bias": 1 / math.sqrt(128)}
+    limits |= {f"output.{branch}_kernel": math.sqrt(3 / 128) for branch in (GMF, MLP)}
+    for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
+        assert weights[f"mlp.dense_{i}.kernel"].shape == (fan_in, fan_out)
+        limits[f"mlp.dense_{i}.kernel"] = math.sqrt(6 / (fan_in + fan_out))
+        limits[f"mlp.dense_{i}.bias"] = 1 / math.sqrt(fan_in)
+    for name, limit in limits.items():
+        values = weights[name]
+        assert np.abs(values).max() <= limit, name
+        if values.size > 1:
+            assert np.abs(values).max() > 0.9 * limit, name
+            assert abs(values.mean()) < 4 * limit / math.sqrt(3 * values.size), name
+    same, other = (weights_of(NCFModel(model.config, seed=seed)) for seed in (5, 6))
+    for name, values in weights.items():
+        np.testing.assert_array_equal(same[name], values)
+        assert (other[name] != values).any(), name
+
+
+def test_frozen_tables():
+    model = NCFModel(a_config(NEUMF), embedding_trainable=False)
+    assert model.table_variables == []
+    assert len(model.dense_variables) == len(a_model(NEUMF).dense_variables)
+
+
+def test_sizes_by_hand():
+    config = NCFConfig(NEUMF, 10, 20)
+    assert embedding_tables(config) == [
+        ("mf_user", 10, 64),
+        ("mf_item", 20, 64),
+        ("mlp_user", 10, 128),
+        ("mlp_item", 20, 128),
+    ]
+    assert feature_table_map(config) == [0, 1, 2, 3]
+    assert hotnesses(config) == [1, 1, 1, 1]
+    assert feature_table_map(a_config(GMF)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mf"}, "model_type is one of neumf, gmf, mlp, got 'mf'"),
+        ({"num_users": 0}, "num_users must be at least 1, got 0"),
+        ({"num_items": -1}, "num_items must be at least 1, got -1"),
+        ({"factors": 0}, "factors must be at least 1, got 0"),
+        ({"layers": (7, 4)}, r"must be even, got 7 in layers \(7, 4\): use 6 or 8"),
+        ({"layers": (8,)}, r"at least two numbers of at least 1, got \(8,\)"),
+        ({"layers": (8, 0)}, r"at least two numbers of at least 1, got \(8, 0\)"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0.1"),
+    ],
+)
+def test_sizes_that_cannot_be(changes, message):
+    with pytest.raises(ValueError, match=message):
+        NCFConfig(**({"model_type": NEUMF, "num_users": 3, "num_items": 3} | changes))
+
+
+@pytest.mark.parametrize(
+    ("users", "items", "message"),
+    [
+        ([[1], [2]], [[1], [2]], r"ids \[batch\], one of each a row; got \(2, 1\) and \(2, 1\)"),
+        ([1, 2], [1], r"got \(2,\) and \(1,\)"),
+    ],
+    ids=["columns", "lengths"],
+)
+def test_inputs_that_do_not_fit(users, items, message):
+    with pytest.raises(ValueError, match=message):
+        a_model(GMF)(InteractionInputs(tf.constant(users), tf.constant(items)))
+
+
+class TensorWorld:
+    """A rank of a fake world, whose collectives give tensors."""
+
+    def __init__(self, world):
+        self.rank, self.size, self._world = world.rank, world.size, world
+
+    def all_to_all(self, tensor, splits, name):
+        return tuple(map(tf.constant, self._world.all_to_all(tensor, splits, name)))
+
+    def all_reduce(self, tensors, op, name):
+        return [tf.constant(t) for t in self._world.all_reduce(tensors, op, name)]
+
+    def all_gather(self, tensor, name):
+        return tf.constant(self._world.all_gather(tensor, name))
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        {"strategy": "memory_balanced", "column_slice_threshold": 12},
+        {"strategy": "basic"},
+        {"row_slice_threshold": 17, "data_parallel_threshold": 14},
+        {"data_parallel_threshold": 1000},
+    ],
+    ids=["columns", "tables", "rows and copies", "copies"],
+)
+def test_ranks_together_are_one(placement):
+    """Two ranks, one with a row of padding: the loss, and a step of SGD, of all their rows."""
+    config = a_config(NEUMF)
+    tables = [Table(*table) for table in embedding_tables(config)]
+    whole = plan(
+        tables,
+        2,
+        input_table_map=feature_table_map(config),
+        hotness=hotnesses(config),
+        combined=[False] * len(tables),
+        **placement,
+    )
+    batch = rows()
+    weights = tf.constant([[[1.2]] * 3, [[1.2], [1.2], [0.0]]])  # 3 rows * 2 ranks / 5 real ones
+
+    def run(world):
+        world = TensorWorld(world)
+        mine = [[0, 1, 2], [3, 4, 0]][world.rank]
+        share = tf.nest.map_structure(lambda of: tf.gather(of, mine), batch)
+        share = share._replace(weights=weights[world.rank])
+        model = NCFModel(config, seed=4, dtype="float64", world=world, plan=whole)
+        return step_of_sgd(model, share, world)
+
+    one = NCFModel(config, seed=4, dtype="float64")
+    first_five = tf.nest.map_structure(lambda of: of[:5], batch)
+    loss, dense, of_tables = step_of_sgd(one, first_five, World())
+    results = run_threads(2, run)
+    for result in results:
+        assert not isinstance(result, ValueError), result
+    np.testing.assert_allclose(np.mean([result[0] for result in results]), loss, rtol=1e-7)
+    for _, dense_of_rank, tables_of_rank in results:
+        for name, values in dense.items():
+            np.testing.assert_allclose(dense_of_rank[name], values, atol=1e-7, err_msg=name)
+        for got, expected in zip(tables_of_rank, of_tables, strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-9)
+
+
+def step_of_sgd(model, batch, world):
+    """(loss, dense weights by name, whole tables) after a step as the trainer takes it."""
+    variables = [*model.dense_variables, *model.table_variables]
+    with tf.GradientTape() as tape:
+        total, _ = ncf_loss(model, batch)
+        scaled = total / world.size
+    gradients = tape.gradient(scaled, variables)
+    gradients = sum_over_ranks(world, gradients, variables, "gradients")
+    for variable, gradient in zip(variables, gradients, strict=True):
+        if isinstance(gradient, tf.IndexedSlices):
+            variable.scatter_sub(gradient)
+        else:
+            variable.assign_sub(gradient)
+    dense = {model.name_of(v): v.numpy() for v in model.dense_variables}
+    return float(total), dense, model.embedding.get_weights(all_ranks=True)

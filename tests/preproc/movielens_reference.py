@@ -1,0 +1,78 @@
+"""The preparation of ratings as loops over dicts, and a prepared data set as arrays."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from dataloading.feature_spec import FeatureSpec
+
+CSV_HEADER = "userId,movieId,rating,timestamp"
+
+
+def rows_of(path: Path) -> list[tuple[int, int, int]]:
+    """User, movie, time of a ratings.csv."""
+    with open(path) as file:
+        return [(int(u), int(i), int(t)) for u, i, _, t in list(csv.reader(file))[1:]]
+
+
+def split(rows, min_ratings: int, num_held: int):
+    """Training pairs by user, time and item, and for each user the held out items, the last first;
+    all of them raw."""
+    first = {}
+    for user, item, time in rows:
+        first[user, item] = min(time, first.get((user, item), time))
+    by_user = {}
+    for (user, item), time in first.items():
+        by_user.setdefault(user, []).append((time, item))
+    train, held = [], {}
+    for user in sorted(by_user):
+        events = [item for _, item in sorted(by_user[user])]
+        if len(events) >= min_ratings:
+            held[user] = events[::-1][:num_held]
+            train += [(user, item) for item in events[:-num_held]]
+    return train, held
+
+
+class Prepared:
+    """A data set's arrays: `arrays["train"]["user"]`; its spec; its vocabularies as lists."""
+
+    def __init__(self, folder: Path):
+        self.spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+        self.spec.validate_files()
+        self.arrays = {
+            mapping: {
+                name: np.fromfile(folder / file, self.spec.dtype(name))
+                for chunk in chunks
+                for name, file in zip(chunk.features, chunk.files, strict=True)
+            }
+            for mapping, chunks in self.spec.source_spec.items()
+        }
+        self.values = {}
+        for path in sorted((folder / "vocabulary").glob("*.csv")):
+            with open(path, newline="") as file:
+                header, *lines = csv.reader(file)
+            assert header == ["id", "value"]
+            assert [int(number) for number, _ in lines] == list(range(len(lines)))
+            self.values[path.stem] = [value for _, value in lines]
+
+    def series(self, mapping: str):
+        """User, item and label, [series, rows] each; one user and one first positive a series."""
+        length = self.spec.metadata[f"{mapping}_samples_per_series"]
+        arrays = self.arrays[mapping]
+        user, item, label = (arrays[name].reshape(-1, length) for name in ("user", "item", "label"))
+        assert np.all(user == user[:, :1])
+        assert np.all(label[:, 0]) and not np.any(label[:, 1:])
+        return user[:, 0], item
+
+    def check_negatives(self, mapping: str):
+        """Drawn negatives are distinct, and their user touched none of them in any mapping."""
+        touched = set()
+        for name, arrays in self.arrays.items():
+            users, items = arrays["user"], arrays["item"]
+            if name != "train":
+                users, items = users[arrays["label"]], items[arrays["label"]]
+            touched |= set(zip(users.tolist(), items.tolist(), strict=True))
+        for user, row in zip(*self.series(mapping), strict=True):
+            assert len(set(row)) == len(row)
+            assert not any((user, item) in touched for item in row[1:])

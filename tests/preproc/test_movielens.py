@@ -1,0 +1,224 @@
+"""Ratings to training rows and questions: by hand, against loops, on real logs."""
+
+import gzip
+import random
+
+import numpy as np
+import pytest
+
+from preproc.movielens.__main__ import main
+from preproc.movielens.generate_ratings import Sizes, generate
+from tests.preproc.movielens_reference import CSV_HEADER, Prepared, rows_of, split
+
+# Users 9 and 10 are kept. User 10 saw movie 30 twice and, at the end, two movies at one time.
+BY_HAND = f"""{CSV_HEADER}
+10,30,4.0,50
+9,7,1.0,300
+9,200,1.0,10
+10,100,0.5,70
+9,100,5.0,100
+10,30,2.0,90
+10,8,3.0,70
+11,55,3.0,1
+11,55,3.0,2
+9,30,3.5,200
+
+10,7,3.5,60
+"""
+
+
+def prepared(folder, *flags):
+    """Runs the command; what it made."""
+    output = folder / "prepared"
+    assert main([*map(str, flags), "--output", str(output), "--overwrite"]) == 0
+    return Prepared(output)
+
+
+def assert_same(one: Prepared, other: Prepared):
+    assert one.values == other.values
+    assert list(one.arrays) == list(other.arrays)
+    for mapping, arrays in one.arrays.items():
+        for name, array in arrays.items():
+            assert np.array_equal(array, other.arrays[mapping][name]), (mapping, name)
+
+
+@pytest.fixture
+def by_hand(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text(BY_HAND)
+    return path
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """A log of 4,000 ratings by 60 users."""
+    return generate(tmp_path_factory.mktemp("log"), Sizes(4000, 60, 300), 0)
+
+
+def test_by_hand(tmp_path, by_hand, capsys):
+    """Movies 7, 8, 30, 100, 200 are items 0 to 4: numbers in the order of numbers; 55 is only user
+    11's, who is left out. User 10's movies 8 and 100 are of one time: 100 is the last. Each user
+    has one unseen item."""
+    made = prepared(tmp_path, "--input", by_hand, "--min_ratings", 4, "--valid_negative", 1)
+    assert made.values == {"item": ["7", "8", "30", "100", "200"], "user": ["9", "10"]}
+    assert list(made.arrays) == ["train", "test"]
+    assert list(made.arrays["train"]) == ["user", "item"]
+    assert made.arrays["train"]["user"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert made.arrays["train"]["item"].tolist() == [4, 3, 2, 2, 0, 1]
+    assert made.arrays["test"]["user"].tolist() == [0, 0, 1, 1]
+    assert made.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
+    assert made.arrays["test"]["label"].tolist() == [True, False, True, False]
+    features = made.spec.feature_spec
+    assert features["user"] == {"dtype": "int32", "cardinality": 2}
+    assert features["item"] == {"dtype": "int32", "cardinality": 5}
+    assert features["label"] == {"dtype": "bool"}
+    assert made.spec.channel_spec == {"user": ("user",), "item": ("item",), "label": ("label",)}
+    counts = {"users": 2, "items": 5, "interactions": 8, "dropped_duplicates": 2}
+    counts |= {"users_left_out": 1, "interactions_left_out": 1}
+    assert made.spec.metadata == {
+        "made_by": "preproc.movielens",
+        "source_form": "csv",
+        "seed": 0,
+        "valid_negative": 1,
+        "stored_negatives": [],
+        "min_ratings": 4,
+        "test_samples_per_series": 2,
+        "counts": counts,
+    }
+    said = capsys.readouterr().out
+    assert "  users left out: 1\n" in said
+    assert said.endswith("  train: 6 rows, an interaction each\n  test: 2 series of 2 rows\n")
+
+
+def test_validation_by_hand(tmp_path, by_hand):
+    flags = ("--input", by_hand, "--min_ratings", 4, "--valid_negative", 1, "--validation")
+    made = prepared(tmp_path, *flags)
+    assert made.arrays["train"]["item"].tolist() == [4, 3, 2, 0]
+    assert made.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
+    assert made.arrays["validation"]["item"].tolist() == [2, 1, 1, 4]
+    assert made.spec.metadata["validation_samples_per_series"] == 2
+
+
+@pytest.mark.parametrize("num_held", [1, 2])
+def test_against_loops(tmp_path, generated, num_held):
+    rows = rows_of(generated)
+    rows += random.Random(0).choices([(u, i, t - 5000) for u, i, t in rows], k=100)
+    random.Random(1).shuffle(rows)
+    log = tmp_path / "ratings.csv"
+    log.write_text("\n".join([CSV_HEADER, *(f"{u},{i},3.0,{t}" for u, i, t in rows)]))
+    flags = ["--input", log, "--min_ratings", 30, "--valid_negative", 50, "--threads", 2]
+    made = prepared(tmp_path, *flags, *["--validation"][: num_held - 1])
+    train, held = split(rows, 30, num_held)
+    assert 0 < len(held) < 60
+    assert_is(made, train, held)
+
+
+def assert_is(made, train, held):
+    """What was made is this split; negatives are unseen."""
+    users, items = (list(map(int, made.values[kind])) for kind in ("user", "item"))
+    assert users == sorted(held)
+    assert items == sorted({item for _, item in train} | {i for its in held.values() for i in its})
+    found = zip(made.arrays["train"]["user"], made.arrays["train"]["item"], strict=True)
+    assert [(users[u], items[i]) for u, i in found] == train
+    for place, mapping in enumerate(list(made.arrays)[1:]):
+        user, series = made.series(mapping)
+        assert user.tolist() == list(range(len(users)))
+        assert [items[i] for i in series[:, 0]] == [held[user][place] for user in users]
+        made.check_negatives(mapping)
+
+
+def test_forms_of_one_log(tmp_path, generated):
+    """ratings.dat, gzip, two files with other columns, quotes, fractions: the same data set."""
+    lines = generated.read_text().splitlines()[1:]
+    plain = prepared(tmp_path, "--input", generated, "--valid_negative", 20)
+    forms = tmp_path / "forms"
+    forms.mkdir()
+    for name in ("ratings.dat", "ratings.dat.gz"):
+        data = "\r\n".join(line.replace(",", "::") for line in lines).encode()
+        (forms / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        assert_same(plain, prepared(tmp_path, "--input", forms / name, "--valid_negative", 20))
+    fields = [line.split(",") for line in lines]
+    first = ["what\twho\twhen", *(f'{i}\t"{u}"\t{t}.500' for u, i, _, t in fields[:1000])]
+    second = ["when\textra\twho\twhat", *(f"{t}\t,\t{u}\t{i}" for u, i, _, t in fields[1000:])]
+    (forms / "1.tsv").write_text("\ufeff" + "\n".join(first), encoding="utf-8")
+    (forms / "2.tsv.gz").write_bytes(gzip.compress("\r\n".join(second).encode()))
+    columns = ["--user_column", "who", "--item_column", "what", "--timestamp_column", "when"]
+    made = prepared(
+        tmp_path,
+        *("--input", forms / "1.tsv", forms / "2.tsv.gz", "--delimiter", "tab"),
+        *(*columns, "--valid_negative", 20),
+    )
+    assert_same(plain, made)
+
+
+def test_text_and_timestamps(tmp_path):
+    """007 and 7 are two users; text goes by its bytes; times down to the microsecond."""
+    log = tmp_path / "events.csv"
+    log.write_text(
+        "user,song,at\n"
+        '007,"b, ""live""",2014-07-23 12:00:00.000002\n'
+        "007,é,2014-07-23T12:00:00.000001Z\n"
+        "7,Z,2014-07-23\n"
+        "7,a,2014-07-22 23:59:59\n",
+        encoding="utf-8",
+    )
+    columns = ["--user_column", "user", "--item_column", "song", "--timestamp_column", "at"]
+    flags = ["--min_ratings", 2, "--valid_negative", 2]
+    made = prepared(tmp_path, "--input", log, *columns, *flags)
+    assert made.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
+    assert made.arrays["train"]["item"].tolist() == [3, 1]
+    assert made.series("test")[1][:, 0].tolist() == [2, 0]
+
+
+def test_latin_1(tmp_path):
+    log = tmp_path / "x.dat"
+    log.write_bytes(b"1::caf\xe9::3::1\n1::b::3::2\n2::c::3::1\n2::d::3::2\n")
+    made = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
+    assert made.values["item"] == ["b", "c", "café", "d"]
+
+
+def test_seeds_memory_and_temp_dir(tmp_path, generated):
+    """Seeds change negatives alone; threads, memory and the folder for what does not fit nothing;
+    negatives of test and validation differ."""
+    flags = ["--input", generated, "--validation"]
+    first = prepared(tmp_path, *flags)
+    (tmp_path / "spill").mkdir()
+    more = ["--threads", 1, "--memory_limit", "384MiB", "--temp_dir", tmp_path / "spill"]
+    assert_same(first, prepared(tmp_path, *flags, *more))
+    assert not any((tmp_path / "spill").iterdir())
+    assert first.spec.metadata["test_samples_per_series"] == 101
+    other = prepared(tmp_path, *flags, "--seed", 1)
+    assert other.spec.metadata["seed"] == 1
+    series = [made.series(name)[1] for made in (first, other) for name in ("test", "validation")]
+    assert np.array_equal(series[0][:, 0], series[2][:, 0])
+    for one, another in ((0, 1), (0, 2), (1, 3)):
+        assert not np.array_equal(series[one][:, 1:], series[another][:, 1:])
+    assert np.array_equal(first.arrays["train"]["item"], other.arrays["train"]["item"])
+
+
+def test_movielens_latest_small(tmp_path, root):
+    """The real log: 610 users with 20 ratings or more, no duplicates, many times alike."""
+    folder = root.parent / "shared/data/movielens_latest_small"
+    if not folder.is_dir():
+        pytest.skip(f"the real ratings are not there: {folder}")
+    made = prepared(tmp_path, "--path", folder, "--validation")
+    assert made.spec.metadata["counts"] == {
+        "users": 610,
+        "items": 9724,
+        "interactions": 100_836,
+        "dropped_duplicates": 0,
+        "users_left_out": 0,
+        "interactions_left_out": 0,
+    }
+    assert_is(made, *split(rows_of(folder / "ratings.csv"), 20, 2))
+
+
+def test_the_output_is_not_replaced_unasked(tmp_path, by_hand, capsys):
+    flags = ["--input", str(by_hand), "--min_ratings", "4", "--valid_negative", "1", "--output"]
+    assert main([*flags, str(tmp_path / "out")]) == 0
+    assert main([*flags, str(tmp_path / "out")]) == 2
+    assert "exists and is not an empty folder" in capsys.readouterr().err
+    assert main([*flags, str(tmp_path / "out"), "--overwrite"]) == 0
+    assert main([*flags, str(tmp_path), "--overwrite"]) == 2
+    assert "--overwrite: --output" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "ratings.csv"]

@@ -1,0 +1,206 @@
+"""What the preparation of ratings refuses: one sentence each, and nothing is left behind."""
+
+import gzip
+import re
+
+import pytest
+
+from preproc.movielens import duckdb_engine
+from preproc.movielens.__main__ import main
+from tests.preproc.movielens_reference import CSV_HEADER
+
+GOOD = "1,10,3.0,5\n1,11,3.0,6\n"
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """Runs the command, which must refuse; returns what it says."""
+
+    def run(*flags) -> str:
+        output = tmp_path / "work" / "out"
+        assert main([*map(str, flags), "--output", str(output)]) == 2
+        assert not output.parent.exists() or not any(output.parent.iterdir())
+        error = capsys.readouterr().err
+        assert error.count("error: ") == 1
+        return error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "reason"),
+    [
+        (GOOD + "1,12,3.0\n", 4, "it has 3 fields; a row has 4"),
+        (GOOD + "1,12,3.0,7,8\n", 4, "it has 5 fields; a row has 4"),
+        ("\n\n" + GOOD + ",12,3.0,7\n", 6, "userId is missing"),
+        (GOOD + "1, ,3.0,7\n", 4, "movieId is missing"),
+        (GOOD + "1,12,3.0,\n" + GOOD, 4, "timestamp is missing"),
+        (GOOD + "1,12,3.0,soon\n", 4, "timestamp is 'soon'; a time is a number like 964982703"),
+        (GOOD + "1,12,3.0,1e9\n", 4, "timestamp is '1e9'"),
+        (GOOD + "1,12,3.0,nan\n", 4, "timestamp is 'nan'"),
+        ("1,12,3.0,2014-02-30\n", 2, "timestamp is '2014-02-30'"),
+        ("1,12,3.0,2014-02-03 12:00:00+02\n", 2, ".* 12:00:00\\+02'; .* in UTC"),
+        (GOOD + '1,"a\nb",3.0,7\n1,13,3.0,x\n', 6, "timestamp is 'x'"),
+        (
+            GOOD + "1,12,3.0,2014-02-03\n",
+            4,
+            "timestamp is '2014-02-03', and times before it are numbers; write all in one way",
+        ),
+        (
+            "1,12,3.0,2014-02-03\n1,12,3.0,2\n",
+            3,
+            "timestamp is '2', and times before it are timestamps",
+        ),
+        (GOOD + '1,"12,3.0,7\n', 4, r"it is no CSV \(unexpected end of data\)"),
+        (GOOD + "1,\udce9,3.0,7\n", 4, r"movieId is '\\udce9', which is not UTF-8 text"),
+    ],
+)
+def test_bad_lines(tmp_path, refused, rows, line, reason):
+    log = tmp_path / "ratings.csv"
+    log.write_text(f"{CSV_HEADER}\n{rows}", encoding="utf-8", errors="surrogateescape")
+    assert re.search(rf"ratings\.csv, line {line}: {reason}", refused("--input", log))
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "reason"),
+    [
+        ("1::2::3::4\n1::2::3\n", 2, "it has 3 fields; a row has 4"),
+        ("1::2::3::4\n\n::2::3::4\n", 3, "the user is missing"),
+        ("1::2::3::4\n1::2::3::four\n", 2, "the time is 'four'"),
+    ],
+)
+def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, line, reason):
+    """Of two files, packed: the one at fault is named, by its own name."""
+    (tmp_path / "a.dat").write_text("1::1::3::4\n")
+    (tmp_path / "b.dat").write_bytes(gzip.compress(rows.encode()))
+    said = refused("--input", tmp_path / "a.dat", tmp_path / "b.dat")
+    assert f"error: {tmp_path}/b.dat, line {line}: {reason}" in said
+
+
+def test_what_only_duckdb_minds(tmp_path, refused):
+    """A carriage return alone between lines that are well by themselves."""
+    log = tmp_path / "ratings.csv"
+    log.write_text(f"{CSV_HEADER}\n1,10,3.0,5\r1,11,3.0,6\n{GOOD}")
+    assert f"error: {log}: DuckDB says: Invalid Input Error" in refused("--input", log)
+
+
+def test_rules_that_disagree(tmp_path, refused, monkeypatch):
+    """Were a line well by itself and of no kind to DuckDB, it would not be dropped."""
+    log = tmp_path / "ratings.csv"
+    log.write_text(f"{CSV_HEADER}\n1,2,3,soon\n")
+    monkeypatch.setattr(duckdb_engine, "check_lines", lambda files: None)
+    assert "a user, an item or a time is missing or of no known kind" in refused("--input", log)
+
+
+@pytest.mark.parametrize(
+    ("header", "flags", "message"),
+    [
+        ("userId,movieId,rating", (), "has no column 'timestamp'; there are 'userId', 'movieId'"),
+        ("userId,movieId,userId,timestamp", (), "has 2 columns 'userId'"),
+        (CSV_HEADER, ("--user_column", "who"), "no column 'who'.* with --user_column"),
+        (CSV_HEADER, ("--delimiter", "tab"), f"there are '{CSV_HEADER}'.*--delimiter"),
+        ("", (), "has no column 'userId'; there are none"),
+        (CSV_HEADER, (), "ratings.csv: no ratings"),
+    ],
+)
+def test_headers(tmp_path, refused, header, flags, message):
+    log = tmp_path / "ratings.csv"
+    log.write_text(header)
+    assert re.search(message, refused("--input", log, *flags))
+
+
+def test_too_few(tmp_path, refused):
+    log = tmp_path / "ratings.csv"
+    log.write_text(f"{CSV_HEADER}\n{GOOD}{GOOD}")
+    said = refused("--input", log)
+    assert "no user has --min_ratings 20 items or more; the most that one has is 2" in said
+    said = refused("--input", log, "--min_ratings", 2)
+    assert "touched 2 of 2 items, so 0 are unseen, fewer than the 100 negatives" in said
+
+
+def test_too_little_memory(tmp_path, refused):
+    log = tmp_path / "ratings.csv"
+    log.write_text(f"{CSV_HEADER}\n{GOOD}")
+    flags = ("--min_ratings", 2, "--valid_negative", 1 << 30, "--memory_limit", "512MiB")
+    said = refused("--input", log, *flags)
+    assert "1073741824 negatives for each of 1 questions need a --memory_limit of 4417 MiB" in said
+
+
+def test_damaged_gzip(tmp_path, refused):
+    log = tmp_path / "ratings.csv.gz"
+    log.write_bytes(gzip.compress(f"{CSV_HEADER}\n{GOOD}".encode())[:-12])
+    assert f"{log}: the gzip data is cut off or damaged" in refused("--input", log)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([], "found none of them. Name the file itself"),
+        (["ratings.csv", "x.train.rating"], "found ratings.csv, x.train.rating"),
+        (["ratings.dat", "ratings.dat.gz"], "found ratings.dat, ratings.dat.gz"),
+    ],
+)
+def test_folders(tmp_path, refused, names, message):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch()
+    assert message in refused("--input", folder)
+
+
+def test_files(tmp_path, refused):
+    csv, dat, train = (tmp_path / name for name in ("a.csv", "b.dat", "x.train.rating"))
+    for path in (csv, dat, train):
+        path.touch()
+    assert f"--input {tmp_path / 'none'} is no file\n" in refused("--input", tmp_path / "none")
+    assert "is no file (one folder, or files)" in refused("--input", tmp_path, csv)
+    assert "--input names a file twice" in refused("--input", csv, csv)
+    assert "files of one form, or one *.train.rating" in refused("--input", csv, dat)
+    (tmp_path / "y.train.rating").touch()
+    assert "files of one form" in refused("--input", train, tmp_path / "y.train.rating")
+    said = refused("--input", train)
+    assert "x.test.rating or x.test.rating.gz must lie beside it, found neither" in said
+    for name in ("x.test.rating", "x.test.rating.gz"):
+        (tmp_path / name).touch()
+    assert "found both of them" in refused("--input", train)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--seed", -1), "--seed must be 0 or more, found -1"),
+        (("--threads", 0), "--threads must be 1 or more, found 0"),
+        (("--valid_negative", 0), "--valid_negative must be 1 or more, found 0"),
+        (("--min_ratings", 1), "--min_ratings must be 2 or more, so that a user whose last inter"),
+        (("--min_ratings", 2, "--validation"), "--min_ratings must be 3 or more"),
+        (("--memory_limit", "10MB"), "--memory_limit must be 384 MiB or more, found 10 MiB"),
+        (("--memory_limit", "much"), "'much' is no size"),
+        (("--temp_dir", "nowhere"), "--temp_dir nowhere is no folder"),
+        (("--delimiter", "::"), "--delimiter must be one ASCII character"),
+        (("--delimiter", '"'), "--delimiter must be one ASCII character"),
+        (("--item_column", "userId"), "must be three columns, found userId, userId, timestamp"),
+    ],
+)
+def test_flags(tmp_path, refused, flags, message):
+    log = tmp_path / "ratings.csv"
+    log.write_text(f"{CSV_HEADER}\n{GOOD}")
+    assert message in refused("--input", log, *flags)
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "value", "what"),
+    [
+        ("a.dat", "user_column", "u", "user::item::rating::time"),
+        ("a.dat", "delimiter", ",", "user::item::rating::time"),
+        ("x.train.rating", "timestamp_column", "t", "the NCF paper's files"),
+        ("x.train.rating", "min_ratings", 5, "the NCF paper's files"),
+        ("x.train.rating", "memory_limit", "1GB", "the NCF paper's files"),
+        ("x.train.rating", "seed", 1, "the NCF paper's files without --validation"),
+        ("x.train.rating", "valid_negative", 9, "the NCF paper's files without --validation"),
+    ],
+)
+def test_flags_that_nothing_would_read(tmp_path, refused, name, flag, value, what):
+    for each in (name, "x.test.rating", "x.test.negative"):
+        (tmp_path / each).touch()
+    said = refused("--input", tmp_path / name, f"--{flag}", value)
+    assert f"--{flag} is not read with {what} ({tmp_path / name})" in said

@@ -1,0 +1,116 @@
+"""Generated ratings: MovieLens's form, skewed, and with tastes that a model can learn."""
+
+import numpy as np
+import pytest
+
+from dataloading.unseen_items import draw_unseen
+from preproc.movielens import generate_ratings
+from preproc.movielens.generate_ratings import Sizes, generate, main
+from tests.preproc.movielens_reference import rows_of
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return generate(tmp_path_factory.mktemp("log"), Sizes(100_000, 700, 1900), 3)
+
+
+def test_the_form(log):
+    header, *lines = log.read_text().splitlines()
+    assert header == "userId,movieId,rating,timestamp"
+    assert len(lines) == 100_000
+    assert {line.split(",")[2] for line in lines} == {f"{half / 2}" for half in range(1, 11)}
+    rows = np.array(rows_of(log))
+    users, movies, times = rows.T
+    assert len({(u, m) for u, m in zip(users, movies, strict=True)}) == 100_000
+    assert np.unique(users).tolist() == list(range(1, 701))
+    assert np.all(np.diff(users) >= 0)
+    assert np.all((np.diff(times) >= 0) | (np.diff(users) > 0))
+    assert times.min() > 800_000_000 and times.max() < 1_430_000_000
+    assert len(np.unique(movies)) == 1900
+    assert movies.min() >= 1 and movies.max() > 1900  # ids with gaps
+
+
+def test_it_is_skewed(log):
+    users, movies, _ = np.array(rows_of(log)).T
+    for ids in (users, movies):
+        counts = np.sort(np.unique(ids, return_counts=True)[1])[::-1]
+        assert counts[: len(counts) // 10].sum() > 0.25 * counts.sum()
+    assert np.unique(users, return_counts=True)[1].min() >= 20
+
+
+def test_tastes_can_be_learned(log):
+    """Of the last movie among 100 unseen ones: what is popular finds more than chance does, and
+    what was seen together with the user's movies much more."""
+    users, movies, _ = np.array(rows_of(log)).T
+    user = np.unique(users, return_inverse=True)[1]
+    movie = np.unique(movies, return_inverse=True)[1]
+    num_users, num_movies = user.max() + 1, movie.max() + 1
+    keys = np.sort(user * num_movies + movie)
+    negatives = draw_unseen(np.arange(num_users), num_movies, keys, 100, 0)
+    last = np.append(user[1:] != user[:-1], True)
+    series = np.column_stack([movie[last], negatives])
+    seen = np.zeros((num_users, num_movies), np.float32)
+    seen[user[~last], movie[~last]] = 1
+    popularity = seen.sum(axis=0)
+    weighted = seen / np.sqrt(popularity + 1)
+    alike = weighted.T @ weighted
+    np.fill_diagonal(alike, 0)
+
+    def hit_rate(scores):
+        mine = np.take_along_axis(scores, series, axis=1)
+        return np.mean(np.sum(mine[:, 1:] >= mine[:, :1], axis=1) < 10)
+
+    popular = hit_rate(np.broadcast_to(popularity, seen.shape))
+    assert popular > 0.2
+    assert hit_rate(seen @ alike) > popular + 0.1
+
+
+def test_seeds_and_blocks(tmp_path, monkeypatch):
+    """The same arguments give the same bytes; all users are there whatever a block holds."""
+    sizes = Sizes(2000, 40, 200)
+    first, again, other = (
+        generate(tmp_path / str(i), sizes, seed).read_bytes() for i, seed in enumerate((0, 0, 1))
+    )
+    assert first == again != other
+    monkeypatch.setattr(generate_ratings, "_BLOCK_RATINGS", 30)  # below what some users have
+    rows = rows_of(generate(tmp_path / "blocks", sizes, 0))
+    assert len(rows) == 2000
+    assert sorted({user for user, *_ in rows}) == list(range(1, 41))
+
+
+def test_everyone_at_most(tmp_path):
+    """As many as can be: each user rates half of all movies."""
+    rows = rows_of(generate(tmp_path, Sizes(200, 10, 40), 0))
+    assert [sum(user == u for user, *_ in rows) for u in range(1, 11)] == [20] * 10
+    rows = rows_of(generate(tmp_path, Sizes(250, 10, 50), 0))
+    assert [sum(user == u for user, *_ in rows) for u in range(1, 11)] == [25] * 10
+
+
+def test_the_command(tmp_path, capsys):
+    assert main(["--output", str(tmp_path), "--ratings", "10000"]) == 0
+    said = capsys.readouterr().out
+    assert said == f"10,000 ratings by 69 users of 600 movies in {tmp_path}/ratings.csv\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["ratings.csv"]
+    flags = ["--ratings", "900", "--users", "30", "--movies", "80", "--seed", "5"]
+    assert main(["--output", str(tmp_path), *flags]) == 0
+    assert capsys.readouterr().out.startswith("900 ratings by 30 users of 80 movies")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--ratings", "100"],
+            "--ratings must be 20 to 30 (each of 1 users rates 20 to 30 movies)",
+        ),
+        (["--ratings", "-5"], "--movies must be 40 to 1,073,741,824"),
+        (["--users", "0"], "--users must be 1 to 1,073,741,824"),
+        (["--movies", "39"], "--movies must be 40 to"),
+        (["--ratings", "1000", "--users", "51"], "--ratings must be 1,020 to"),
+        (["--seed", "-1"], "--seed must be 0 or more, found -1"),
+    ],
+)
+def test_what_is_refused(tmp_path, capsys, flags, message):
+    assert main(["--output", str(tmp_path / "out"), *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

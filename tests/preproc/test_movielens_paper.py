@@ -1,0 +1,167 @@
+"""The NCF paper's files: kept as they are, one more interaction held out, what is refused."""
+
+import gzip
+import re
+
+import numpy as np
+import pytest
+
+from preproc.movielens.__main__ import main
+from tests.preproc.movielens_reference import Prepared
+
+# User 1 is in no question, user 2 in no training; the second question repeats its positive and a
+# negative; (0, 3) occurs twice; the largest item is a negative.
+TRAIN = "0\t3\t5\t100\n0\t1\t4\t90\n0\t3\t1\t80\n1\t2\t3\t70\n3\t0\t1\t5\n3\t2\t2\t5\n3\t3\t2\t5\n"
+TEST = "0\t2\t5\t110\n2\t4\t5\t1\n3\t5\t1\t1\n"
+NEGATIVE = "(0,2)\t5\t6\t4\n(2,4)\t4\t7\t7\n(3,5)\t1\t4\t6\n"
+
+
+def write(folder, train=TRAIN, test=TEST, negative=NEGATIVE, name="x.train.rating"):
+    (folder / name).write_text(train)
+    (folder / "x.test.rating").write_text(test)
+    (folder / "x.test.negative").write_text(negative)
+    return folder / name
+
+
+def prepared(folder, *flags):
+    output = folder / "prepared"
+    assert main([*map(str, flags), "--output", str(output), "--overwrite"]) == 0
+    return Prepared(output)
+
+
+def test_by_hand(tmp_path):
+    made = prepared(tmp_path, "--input", write(tmp_path))
+    assert made.arrays["train"]["user"].tolist() == [0, 0, 1, 3, 3, 3]
+    assert made.arrays["train"]["item"].tolist() == [3, 1, 2, 0, 2, 3]
+    users, items = made.series("test")
+    assert users.tolist() == [0, 2, 3]
+    assert items.tolist() == [[2, 5, 6, 4], [4, 4, 7, 7], [5, 1, 4, 6]]
+    assert [made.spec.cardinality(name) for name in ("user", "item")] == [4, 8]
+    assert made.values == {}
+    assert made.spec.metadata == {
+        "made_by": "preproc.movielens",
+        "source_form": "ncf",
+        "seed": 0,
+        "valid_negative": 3,
+        "stored_negatives": ["test"],
+        "test_samples_per_series": 4,
+        "counts": {"users": 4, "items": 8, "interactions": 9, "dropped_duplicates": 1},
+    }
+
+
+def test_other_ways_to_write_them(tmp_path):
+    """Pairs alone, gzip, carriage returns, empty lines, a tab at the end of negatives; the folder
+    instead of the file."""
+    first = prepared(tmp_path, "--input", write(tmp_path))
+    pairs = "".join("\t".join(line.split("\t")[:2]) + "\r\n" for line in TRAIN.splitlines())
+    folder = tmp_path / "other"
+    folder.mkdir()
+    negative = NEGATIVE.replace("\n", "\t\n\n")
+    write(folder, pairs, TEST + "\n", negative, "x.train.pairs.tsv")
+    for name in ("x.train.pairs.tsv", "x.test.negative"):
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+        (folder / name).unlink()
+    other = prepared(tmp_path, "--input", folder)
+    for mapping, arrays in first.arrays.items():
+        for name, array in arrays.items():
+            assert np.array_equal(array, other.arrays[mapping][name])
+
+
+def test_validation(tmp_path):
+    """Of users 0 and 3, who have two or more; each training row of theirs as often as another."""
+    write(tmp_path)
+    chosen = []
+    for seed in range(40):
+        flags = ("--validation", "--seed", seed, "--valid_negative", 2)
+        made = prepared(tmp_path, "--input", tmp_path, *flags)
+        users, items = made.series("validation")
+        assert users.tolist() == [0, 3]
+        assert items.shape == (2, 3)
+        made.check_negatives("validation")
+        kept = list(
+            zip(*(made.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
+        )
+        held = list(zip(users.tolist(), items[:, 0].tolist(), strict=True))
+        whole = [(0, 3), (0, 1), (1, 2), (3, 0), (3, 2), (3, 3)]
+        assert kept == [pair for pair in whole if pair not in held]
+        assert set(held) <= set(whole)
+        chosen += held
+    counts = [chosen.count(pair) for pair in [(0, 3), (0, 1), (3, 0), (3, 2), (3, 3)]]
+    assert sum(counts) == 80
+    assert min(counts[:2]) > 8 and min(counts[2:]) > 4
+    assert made.spec.metadata["validation"].startswith("any training interaction of each user")
+    assert made.spec.metadata["stored_negatives"] == ["test"]
+    # As many negatives as the test questions have.
+    made = prepared(tmp_path, "--input", tmp_path, "--validation")
+    assert made.spec.metadata["validation_samples_per_series"] == 4
+
+
+def test_lastfm(tmp_path, root):
+    """The real files, against their own text."""
+    folder = root.parent / "shared/data/ncf_lastfm"
+    if not folder.is_dir():
+        pytest.skip(f"the real interactions are not there: {folder}")
+    made = prepared(tmp_path, "--input", folder, "--validation")
+    counts = {"users": 1741, "items": 2665, "interactions": 69_149, "dropped_duplicates": 0}
+    assert made.spec.metadata["counts"] == counts
+    train = [
+        tuple(map(int, line.split("\t")[:2]))
+        for line in (folder / "lastfm.train.rating").read_text().splitlines()
+    ]
+    users, items = made.series("validation")
+    held = set(zip(users.tolist(), items[:, 0].tolist(), strict=True))
+    assert len(held) == 1741
+    kept = zip(*(made.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
+    assert list(kept) == [pair for pair in train if pair not in held]
+    made.check_negatives("validation")
+    users, items = made.series("test")
+    lines = (folder / "lastfm.test.negative").read_text().splitlines()
+    for line, user, row in zip(lines, users, items.tolist(), strict=True):
+        pair, *negatives = line.split("\t")
+        assert (f"({user},{row[0]})", row[1:]) == (pair, list(map(int, negatives)))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("train", "0\t1\n0\n", r"x\.train\.rating, line 2: '0': a line is user, item and up to"),
+        ("train", "0\t1\n0 2\n", "line 2: '0 2': a line is"),
+        ("train", "0\t-1\n", "line 1: '0.t-1': a line is"),
+        ("train", "0\t1\t2\t3\t4\n", "line 1: .*: a line is user, item and up to two more"),
+        ("train", "0\t1\n\n0\t1\t5\n", "line 3: .*: lines before it have 2 fields"),
+        ("train", "0\t2147483647\n", "line 1: id 2147483647; the largest possible is 2147483646"),
+        ("train", "", r"x\.train\.rating has no lines"),
+        ("train", "0\t" + "x" * 80, r"line 1: '0.tx{58}\.\.\.': a line"),
+        ("test", "0\tq\n", r"x\.test\.rating, line 1: '0.tq'"),
+        (
+            "negative",
+            "(0,2)\t5\t6\t4\n(2;4)\t1\n",
+            r"x\.test\.negative, line 2: .* is \(user,item\)",
+        ),
+        ("negative", "(0,2)\n", r"line 1: '\(0,2\)': a line is"),
+        (
+            "negative",
+            "(0,3)\t5\n",
+            r"line 1: it is of user 0 and item 3, and question 1 of .*test\.r",
+        ),
+        ("negative", NEGATIVE + "(3,5)\t1\t4\t6\n", "line 4: it is of user 3 .* question 4 of"),
+        (
+            "negative",
+            "(0,2)\t5\t6\t4\n(2,4)\t4\n",
+            "line 2: 1 negatives, and 3 in the lines before",
+        ),
+        ("negative", "(0,2)\t5\t6\t4\n", "has 1 lines, and .* 3 questions; is it cut off"),
+        ("negative", "(0,2)\t4000000000\n", "line 1: id 4000000000"),
+    ],
+)
+def test_what_is_refused(tmp_path, capsys, file, text, message):
+    path = write(tmp_path, **{file: text})
+    assert main(["--input", str(path), "--output", str(tmp_path / "out")]) == 2
+    assert re.search(f"error: .*{message}", capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_user_to_validate_on(tmp_path, capsys):
+    path = write(tmp_path, train="0\t1\n1\t2\n")
+    assert main(["--input", str(path), "--output", str(tmp_path / "out"), "--validation"]) == 2
+    assert "--validation: no user of" in capsys.readouterr().err

@@ -1,0 +1,229 @@
+"""`ncf.py` from interactions to a trained, evaluated and used model, on tiny data."""
+
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+import main as loop
+import ncf
+from tests import tastes
+from tests.tables import arrays_of
+from tests.test_entry_scripts import in_process, lines
+
+TINY = (
+    *("-b=240", "--valid_batch_size=300", "-f=8", "--layers=16,16,8", "-l=0.03", "-e=4", "-s=1"),
+    *("--print_freq=5", "-k=3", "--dropout=0.1", "-b1=0.9", "-b2=0.999"),
+)
+GMF = ("--model_type=gmf", *(flag for flag in TINY if "layers" not in flag and "drop" not in flag))
+MLP = ("--model_type=mlp", *(flag for flag in TINY if flag[:2] not in ("-f", "-e")), "-e=8")
+MODELS = {"neumf": TINY, "gmf": GMF, "mlp": MLP}
+# Of 13 items the first three places, by chance.
+CHANCE = 3 / 13
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """480 interactions of 60 users, so that an epoch has 2,400 rows; a series of 13 rows each."""
+    folder = tmp_path_factory.mktemp("interactions") / "rows"
+    tastes.write(folder)
+    return folder
+
+
+def run(rows, run_dir, *flags, code=0):
+    """Exit code as expected; the summary (None where it failed)."""
+    found, summary = in_process(run_dir, f"--data={rows}", *flags, recipe=ncf)
+    assert found == code
+    return summary
+
+
+@pytest.fixture(scope="module")
+def trained(rows, tmp_path_factory):
+    """Of each kind of model: (folder of checkpoints, summary, folder of the run)."""
+    found = {}
+    for name, flags in MODELS.items():
+        folder = tmp_path_factory.mktemp(name)
+        summary = run(rows, folder / "run", *flags, f"--checkpoint_dir={folder / 'model'}")
+        found[name] = folder / "model", summary, folder / "run"
+    return found
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_train_and_test(model, rows, trained, tmp_path):
+    folder, summary, _ = trained[model]
+    assert summary["steps"] == (80 if model == "mlp" else 40)
+    assert summary["best_accuracy"] > 2 * CHANCE
+    tested = run(rows, tmp_path, "--mode", "test", f"--checkpoint_dir={folder}", "-k=3")
+    assert tested["hr@3"] == summary["best_accuracy"], "the best one is kept"
+    assert tested["best_eval_throughput"] > 0
+
+
+def test_the_originals_log_lines(trained):
+    log = lines(trained["neumf"][2] / "log.json")
+    found = [(line["step"], line["data"]) for line in log if line["type"] == "LOG"]
+    epochs = [(step, data) for step, data in found if isinstance(step, list) and len(step) == 1]
+    assert [step for step, _ in epochs] == [[0], [1], [2], [3]]
+    for _, data in epochs:
+        assert data["train_throughput"] == pytest.approx(2400 / data["train_epoch_time"], rel=1e-6)
+        assert data["eval_throughput"] == pytest.approx(
+            60 * 13 / data["validation_epoch_time"], rel=1e-6
+        )
+        assert {"hr@3", "ndcg@3", "train_loss", "validation_loss"} <= data.keys()
+    summary = trained["neumf"][1]
+    for name in ("hr@3", "ndcg@3", "validation_loss"):
+        assert summary[name] == epochs[-1][1][name]
+    best = max(range(4), key=lambda epoch: epochs[epoch][1]["hr@3"])
+    assert summary["best_epoch"] == best
+    assert summary["best_accuracy"] == epochs[best][1]["hr@3"]
+    assert 0 < summary["time_to_best_model"] <= summary["elapsed_s"]
+    for name in ("train_throughput", "eval_throughput"):
+        rates = [data[name] for _, data in epochs]
+        assert summary[f"best_{name}"] == max(rates)
+        assert summary[f"mean_{name}"] == pytest.approx(np.mean(rates))
+    assert "time_to_target" not in summary
+    units = {x["metric"]: x["metadata"] for x in log if "metric" in x}
+    assert units["train_throughput"] == {"unit": "samples/s"}
+    assert units["hr@3"] == {"format": ":.5f"} and units["validation_epoch_time"] == {"unit": "s"}
+
+
+def test_threshold_stops_and_reports_the_time_to_the_target(rows, trained, tmp_path, capsys):
+    summary = run(rows, tmp_path / "a", *TINY, "--threshold=0.3", "--evals_per_epoch=2")
+    assert summary["steps"] < 40 and summary["hr@3"] >= 0.3
+    assert summary["time_to_target"] == pytest.approx(summary["time_to_best_model"])
+    capsys.readouterr()
+    summary = run(rows, tmp_path / "b", *TINY, "-t=0.999", "-e=1")
+    assert "time_to_target" not in summary
+    assert "--threshold 0.999 was not reached" in capsys.readouterr().out
+
+
+def test_a_training_in_two_parts_is_the_same(rows, tmp_path):
+    """With dropout, cut in the middle of an epoch."""
+    run(rows, tmp_path / "whole", *TINY, "-e=2", f"--checkpoint_dir={tmp_path / 'a'}")
+    resume = (*TINY, "-e=2", f"--checkpoint_dir={tmp_path / 'b'}", "--resume=auto")
+    run(rows, tmp_path / "parts", *resume, "--max_steps=13")
+    assert run(rows, tmp_path / "parts", *resume, "--max_steps=-1")["steps"] == 20
+    one, other = arrays_of(tmp_path / "a"), arrays_of(tmp_path / "b")
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_accumulated_batches_are_one_large_batch(rows, tmp_path):
+    flags = (*TINY, "--dropout=0", "--optimizer=sgd", "-e=2", "-l=2")
+    flags = tuple(flag for flag in flags if not flag.startswith(("-b1", "-b2", "--dropout=0.1")))
+    large = (*flags, "-b=700", f"--checkpoint_dir={tmp_path / 'a'}")
+    parts = (*flags, "-b=175", "--grads_accumulated=4", f"--checkpoint_dir={tmp_path / 'b'}")
+    one, other = run(rows, tmp_path / "1", *large), run(rows, tmp_path / "2", *parts)
+    assert one["steps"] == other["steps"] == 8  # the last batch of an epoch has 300 rows
+    assert one["validation_loss"] == pytest.approx(other["validation_loss"], rel=1e-6)
+    one, other = arrays_of(tmp_path / "a"), arrays_of(tmp_path / "b")
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def logits_of(rows, run_dir, *flags):
+    """Logits of all test rows."""
+    scores = run_dir / "scores.npy"
+    run(rows, run_dir, "--mode=predict", f"--predictions_path={scores}", *flags)
+    found = np.load(scores).astype(np.float64)
+    return np.log(found / (1 - found))
+
+
+def test_neumf_starts_from_trained_branches(rows, trained, tmp_path, capsys):
+    gmf, mlp = (trained[name][0] for name in ("gmf", "mlp"))
+    flags = (f"--pretrained_gmf={gmf}", f"--pretrained_mlp={mlp}", "--alpha=0.3", "-l=0", "-e=1")
+    flags = (*(flag for flag in TINY if flag[:2] not in ("-l", "-e")), *flags)
+    run(rows, tmp_path / "train", *flags, f"--checkpoint_dir={tmp_path / 'model'}")
+    assert "times 0.3 and" in capsys.readouterr().out
+    got, of_gmf, of_mlp = (
+        logits_of(rows, tmp_path / name, f"--checkpoint_dir={folder}")
+        for name, folder in (("n", tmp_path / "model"), ("g", gmf), ("m", mlp))
+    )
+    np.testing.assert_allclose(got, 0.3 * of_gmf + 0.7 * of_mlp, rtol=1e-3, atol=1e-4)
+    wrong = (*TINY, f"--pretrained_gmf={mlp}", f"--pretrained_mlp={mlp}")
+    run(rows, tmp_path / "wrong", *wrong, code=loop.USER_ERROR)
+    assert "is a checkpoint of the model mlp: give one that was" in capsys.readouterr().err
+    other_size = (*flags, "-f=4")
+    run(rows, tmp_path / "size", *other_size, code=loop.USER_ERROR)
+    assert re.search(r"is float32 \[8, 1\], the model needs", capsys.readouterr().err)
+
+
+def test_predict_and_measure(rows, trained, tmp_path):
+    """Predictions are the test rows', in their order: the metrics follow from them."""
+    folder, summary, _ = trained["gmf"]
+    scores = logits_of(rows, tmp_path / "p", f"--checkpoint_dir={folder}").reshape(60, 13)
+    items = np.fromfile(rows / "test/item_0.bin", np.int32).reshape(60, 13)
+    hits = 0
+    for row, ids in zip(scores, items, strict=True):
+        above = {i for i, score in zip(ids[1:], row[1:], strict=True) if score >= row[0]} - {ids[0]}
+        hits += len(above) < 3
+    assert hits / 60 == pytest.approx(summary["best_accuracy"], abs=1e-9)
+    load = (f"--checkpoint_dir={folder}", "--mode=inference", "--max_steps=3", "-k=3")
+    measured = run(rows, tmp_path / "i", *load, "--valid_batch_size=130")
+    assert measured["hr@3"] == summary["best_accuracy"]
+    assert measured["latency_p90"] > 0 and measured["throughput"] > 0
+
+
+def test_negatives_are_drawn_where_the_data_set_has_none(tmp_path):
+    tastes.write(tmp_path / "rows")
+    spec = yaml.safe_load((tmp_path / "rows/feature_spec.yaml").read_text())
+    columns = {
+        mapping: {
+            name: np.fromfile(tmp_path / f"rows/{mapping}/{name}_0.bin", np.int32)
+            for name in ("user", "item")
+        }
+        for mapping in spec["source_spec"]
+    }
+    columns["test"] = {name: values[::13] for name, values in columns["test"].items()}
+    tastes.store(tmp_path / "positives", columns)
+    flags = (*GMF, "--valid_negative=20", "-e=2")
+    summary = run(tmp_path / "positives", tmp_path / "run", *flags)
+    log = (tmp_path / "run/log.json").read_text()
+    assert '"evaluation_rows": 1260' in log or "evaluation_rows 1260" in log
+    assert summary["hr@3"] > 3 / 21
+    run(tmp_path / "rows", tmp_path / "b", *flags, code=loop.USER_ERROR)
+    fewer = run(tmp_path / "rows", tmp_path / "c", *GMF, "--valid_negative=2", "-e=1")
+    assert fewer["hr@3"] == 1.0
+
+
+def test_training_looks_at_validation_rows_and_never_at_test_rows(tmp_path):
+    tastes.write(tmp_path / "rows", 7, ("train", "validation", "test"))
+    (tmp_path / "rows/test/item_0.bin").write_bytes(b"not to be read")
+    flags = (*GMF, "-e=1", f"--checkpoint_dir={tmp_path / 'model'}")
+    assert "hr@3" in run(tmp_path / "rows", tmp_path / "run", *flags)
+    flags = ("--mode=test", f"--checkpoint_dir={tmp_path / 'model'}")
+    run(tmp_path / "rows", tmp_path / "t", *flags, code=loop.USER_ERROR)
+
+
+def test_bfloat16(rows, tmp_path):
+    assert run(rows, tmp_path, *TINY, "--opt_level=O2")["hr@3"] > 2 * CHANCE
+
+
+def test_the_plan(rows, capsys):
+    assert ncf.main(["ncf.py", f"--data={rows}", "--plan_only", "--plan_world_size=2"]) == 0
+    said = capsys.readouterr().out
+    for table in ("mf_user", "mf_item", "mlp_user", "mlp_item"):
+        assert table in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--local_rank=1",), "--local_rank 1, but this is process 0 of 1 .* horovodrun"),
+        (("--mode=test",), "--mode eval needs a trained model"),
+        (("--eval_mapping=validation",), "mapping 'validation'"),
+    ],
+)
+def test_what_a_user_gets_wrong(flags, message, rows, tmp_path, capsys):
+    run(rows, tmp_path, *GMF, *flags, code=loop.USER_ERROR)
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert re.search(message, error), error
+
+
+def test_checkpoints_go_to_the_containers_folder_where_it_is(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(ncf, "CONTAINER_DATA", str(tmp_path))
+    run(rows, tmp_path / "run", *GMF, "-e=1")
+    assert (tmp_path / "checkpoints/best/checkpoint.json").exists()
+    assert run(rows, tmp_path / "test", "--mode=test", "-k=3")["hr@3"] > CHANCE
