@@ -19,7 +19,7 @@ TEST_WORKERS ?= 2
 CUDA ?= auto
 READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv/engines)
 
-.PHONY: help setup engines op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation clean
+.PHONY: help setup engines op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -116,6 +116,12 @@ bench-sequence: .venv/op .venv-torch/installed ## SIM's, DIEN's and DIN's traini
 
 bench-sequence-preparation: .venv/engines ## SIM's preparation by DuckDB and NVTabular: the same files, seconds and memory
 	@$(PY) -m benchmarks.sequence_preparation
+
+bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step beside plain PyTorch, interleaved
+	@$(PY) -m benchmarks.ncf_training
+
+bench-interaction-preparation: .venv/engines ## NCF's preparation beside pandas: the same rows, seconds and memory
+	@$(PY) -m benchmarks.interaction_preparation
 
 .venv-torch/installed: benchmarks/requirements-torch.txt | .venv/installed
 	@echo "setup: installing PyTorch, the benchmark's peer, into .venv-torch"

@@ -75,6 +75,8 @@ class Optimizer(tf.Module):
                 self.apply_sparse(i, variable, gradient, learning_rate)
             elif gradient is not None and variable.shape.num_elements():
                 self.apply_dense(i, variable, gradient, learning_rate)
+            elif gradient is not None:
+                variable.assign_sub(gradient)  # nothing; see `nn.embedding.exchange.exchange_rows`
 
     def begin_step(self) -> None:
         """Called once a step, before the variables move."""

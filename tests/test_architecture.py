@@ -66,7 +66,7 @@ HOMES = {
     "pyspark": (*SPARK, "benchmarks/spark_cluster.py"),
     "py4j": SPARK,
     "nvtabular": NVTABULAR,
-    "pandas": NVTABULAR,
+    "pandas": (*NVTABULAR, "benchmarks/pandas_interactions.py"),
     "dask": NVTABULAR,
 }
 

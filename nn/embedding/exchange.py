@@ -102,7 +102,10 @@ def exchange_rows(world, rows, sizes, name: str, wire_dtype=None, anchor=None):
         def gradient(upstream, _):
             upstream = tf.reshape(tf.cast(upstream, back), tf.shape(received))
             returned, _ = world.all_to_all(upstream, received_sizes, f"{name}.gradient")
-            return tf.cast(returned, rows.dtype), tf.zeros_like(anchor)
+            # Nothing, but made of what came back: a compiled function leaves out what no result
+            # needs, on this rank alone.
+            nothing = tf.reshape(tf.cast(returned[:0], anchor.dtype), [0])
+            return tf.cast(returned, rows.dtype), nothing
 
         return (tf.cast(received, rows.dtype), received_sizes), gradient
 
@@ -286,36 +289,46 @@ class TableParallel:
                 pieces.setdefault(r.feature, []).append((r.column_start, part))
         return {f: join_columns(found) for f, found in pieces.items()}
 
-    def return_loose(self, own, own_lengths, batch_sizes, dtype) -> dict[int, tf.Tensor]:
+    def return_loose(self, own, own_lengths, batch_sizes, counts, dtype) -> dict[int, tf.Tensor]:
         """Vectors of ragged ids without combiner, back to their samples, {feature: [n, dim]}.
 
         Args:
           own: [ids of all ranks, columns] of each of this rank's loose look-ups.
           own_lengths: int32 [global batch] of each.
           batch_sizes: int32 [world size], samples of each rank.
+          counts: of each feature how many ids this rank has.
           dtype: of the vectors.
         """
         if self.world.size == 1:
             return {r.feature: rows for r, rows in zip(self.own.loose, own, strict=True)}
+        loose = [r for requests in self.requests for r in requests.loose]
+        if not loose:
+            return {}
+        unit = math.gcd(*(r.columns for r in loose))
+        of_rank: list[list[tf.Tensor]] = [[] for _ in self.requests]
+        sizes = tf.zeros([self.world.size], tf.int32)
+        for r, rows, lengths in zip(self.own.loose, own, own_lengths, strict=True):
+            runs = tf.split(lengths, batch_sizes, num=self.world.size)
+            units = tf.stack([tf.reduce_sum(run) for run in runs]) * (r.columns // unit)
+            parts = tf.split(tf.reshape(rows, [-1, unit]), units, num=self.world.size)
+            for found, part in zip(of_rank, parts, strict=True):
+                found.append(part)
+            sizes += units
+        outgoing = [part for parts in of_rank for part in parts]
+        received, _ = exchange_rows(
+            self.world,
+            tf.concat(outgoing, axis=0) if outgoing else tf.zeros([0, unit], dtype),
+            sizes,
+            f"{self.name}.loose",
+            self.wire_dtype,
+            self.anchor,
+        )
+        received = tf.ensure_shape(received, [None, unit])
+        units = [counts[r.feature] * (r.columns // unit) for r in loose]
         pieces: dict[int, list] = {}
-        for rank, requests in enumerate(self.requests):
-            for i, r in enumerate(requests.loose):
-                if rank == self.world.rank:
-                    runs = tf.split(own_lengths[i], batch_sizes, num=self.world.size)
-                    rows, sizes = own[i], tf.stack([tf.reduce_sum(run) for run in runs])
-                else:
-                    rows = tf.zeros([0, r.columns], dtype)
-                    sizes = tf.zeros([self.world.size], tf.int32)
-                received, _ = exchange_rows(
-                    self.world,
-                    rows,
-                    sizes,
-                    f"{self.name}.loose.{rank}.{i}",
-                    self.wire_dtype,
-                    self.anchor,
-                )
-                received = tf.ensure_shape(received, [None, r.columns])
-                pieces.setdefault(r.feature, []).append((r.column_start, received))
+        for r, part in zip(loose, tf.split(received, tf.stack(units), num=len(units)), strict=True):
+            rows = tf.reshape(part, [-1, r.columns])
+            pieces.setdefault(r.feature, []).append((r.column_start, rows))
         return {f: join_columns(found) for f, found in pieces.items()}
 
 

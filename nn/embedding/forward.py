@@ -108,7 +108,8 @@ class Forward:
                 for r, of in zip(exchange.own.ragged, received.ragged, strict=True)
                 if r.signature.inner is None
             ]
-            found |= exchange.return_loose(loose, lengths, received.batch_sizes, self.dtype)
+            counts = {f: tf.size(ids[f].values) for f in ids}
+            found |= exchange.return_loose(loose, lengths, received.batch_sizes, counts, self.dtype)
         if self.plan.data_parallel_tables:
             found |= self._data_parallel(ids)
         found |= self._row_sliced(ids)

@@ -28,11 +28,11 @@ def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
       values [m, dim], indices [m], each row once, in order of first occurrence.
     """
     rows, position = tf.unique(gradient.indices)
-    values = _sum_rows(gradient.values, position, tf.size(rows))
+    values = sum_rows(gradient.values, position, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
-def _sum_rows(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+def sum_rows(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """[n, dim] to [count, dim]: row i is added to row position[i]."""
     if tf.config.get_visible_devices("GPU"):
         return tf.math.unsorted_segment_sum(values, position, count)

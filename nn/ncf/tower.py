@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import tensorflow as tf
 
-from nn.embedding.gradient import _sum_rows as sum_rows
+from nn.embedding.gradient import sum_rows
 from nn.keras import keras
 from nn.mlp import sum_over_batch
 from nn.ncf.dropout import ReluDropout

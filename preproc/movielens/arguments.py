@@ -191,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
         "--memory_limit",
         metavar="SIZE",
         help="most memory to use, like 8GB (default: 60 %% of the machine's); what does not fit "
-        "goes to --temp_dir, but for 16 bytes an interaction and 16 an item that is asked about",
+        "goes to --temp_dir, but for 16 bytes an interaction, 4 a negative and 320 MiB",
     )
     add("--temp_dir", metavar="DIR", help="for what does not fit (default: beside --output)")
     return parser

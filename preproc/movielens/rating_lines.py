@@ -125,7 +125,7 @@ def time_kind(column: str) -> str:
 
 
 def check_lines(files: Sequence[RatingFile]) -> None:
-    """Reads a log line by line, which takes about a microsecond a byte.
+    """Reads a log line by line, about 4 microseconds each, until one is bad.
 
     Raises:
         ValueError: a line is bad; the message names its file and number, from 1.

@@ -8,7 +8,8 @@ import pytest
 TARGETS = {
     *("bench", "bench-op", "bench-ranks"),
     *("bench-checkpoints", "bench-loader", "bench-preparation", "bench-engines", "bench-records"),
-    *("bench-sequence", "bench-sequence-preparation"),
+    *("bench-sequence", "bench-sequence-preparation", "bench-ncf"),
+    "bench-interaction-preparation",
 }
 
 

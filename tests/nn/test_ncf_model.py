@@ -222,6 +222,9 @@ def test_dropped_units():
         both = (kept & (units(**other) > 0))[positive].mean()
         assert abs(both - 0.49) < 4 * math.sqrt(0.49 * 0.51 / positive.sum()), other
     assert (units(rate=1 - 1e-12) == 0).all()
+    # Without XLA, as on a GPU, it is the same function.
+    drop, keys = ReluDropout(0.3, seed=5, name="dense_0"), tf.constant([1, 2**31], tf.uint32)
+    np.testing.assert_array_equal(drop._forward_pass((x,), keys), drop._forward((x,), keys))
 
 
 def test_dropout_of_a_training():
@@ -250,6 +253,22 @@ def test_dropout_of_a_training():
     ]
     seeds = [{drop.seed for drop in model.tower.dropouts} for model in ranks]
     assert len(seeds[0] | seeds[1]) == 4  # of two layers on two ranks
+
+
+def test_batches_of_any_size():
+    """In one graph whose batch is not known: rows made within a step have no static size."""
+    model = a_model(NEUMF, dropout=0.5)
+    ids = tf.TensorSpec([None], tf.int32)
+
+    @tf.function(input_signature=[ids, ids], autograph=False)
+    def forward(user, item):
+        return model.forward(InteractionInputs(user, item), training=True)
+
+    for batch in (rows(), rows([3], [1]), rows([1] * 5, [2] * 5)):
+        model.steps_seen.assign(0)
+        expected = model.forward(batch.inputs, training=True)
+        model.steps_seen.assign(0)
+        np.testing.assert_allclose(forward(*batch.inputs), expected, rtol=1e-12)
 
 
 def groups_of(model):

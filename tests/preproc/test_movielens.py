@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from preproc.movielens import prepare, source_files
 from preproc.movielens.__main__ import main
 from preproc.movielens.generate_ratings import Sizes, generate
 from tests.preproc.movielens_reference import CSV_HEADER, Prepared, rows_of, split
@@ -194,6 +195,24 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated):
     for one, another in ((0, 1), (0, 2), (1, 3)):
         assert not np.array_equal(series[one][:, 1:], series[another][:, 1:])
     assert np.array_equal(first.arrays["train"]["item"], other.arrays["train"]["item"])
+
+
+def test_where_it_unpacks(tmp_path, by_hand, monkeypatch):
+    """In --temp_dir, or in the folder that becomes the output."""
+    seen = []
+
+    def unpacked(path, scratch):
+        seen.append(scratch)
+        return source_files.unpacked(path, scratch)
+
+    monkeypatch.setattr(prepare, "unpacked", unpacked)
+    (tmp_path / "temp").mkdir()
+    flags = ["--input", by_hand, "--min_ratings", 4, "--valid_negative", 1]
+    prepared(tmp_path, *flags, "--temp_dir", tmp_path / "temp")
+    prepared(tmp_path, *flags)
+    assert seen[0].parent == tmp_path / "temp"
+    assert seen[1].parent.name.startswith(".prepared.")
+    assert not any(path.exists() for path in seen)
 
 
 def test_movielens_latest_small(tmp_path, root):

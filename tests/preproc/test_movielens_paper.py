@@ -96,6 +96,19 @@ def test_validation(tmp_path):
     assert made.spec.metadata["validation_samples_per_series"] == 4
 
 
+def test_a_question_that_was_trained_on(tmp_path):
+    """A positive that is in training, too, and one that is asked twice, count as touched once."""
+    write(
+        tmp_path,
+        train=TRAIN + "0\t2\t1\t1\n",
+        test=TEST + "3\t5\t1\t1\n",
+        negative=NEGATIVE + "(3,5)\t1\t4\t6\n",
+    )
+    made = prepared(tmp_path, "--input", tmp_path, "--validation")
+    made.check_negatives("validation")
+    assert made.series("test")[0].tolist() == [0, 2, 3, 3]
+
+
 def test_lastfm(tmp_path, root):
     """The real files, against their own text."""
     folder = root.parent / "shared/data/ncf_lastfm"

@@ -1,0 +1,168 @@
+"""The preparation of ratings for NCF by DuckDB and NumPy, and by pandas, interleaved.
+
+    make bench-interaction-preparation
+    python -m benchmarks.interaction_preparation --output page.md
+
+Each run is a process of its own: wall time from start to end, peak memory of it and of all that it
+starts. Both sides must train on the same rows and ask the same questions, or the benchmark stops;
+negatives are each side's own. Then ours alone under `--memory_limit_mib`, with the same files.
+
+The exit code is 1 if ours takes longer than 120 seconds, which is the target for 20 million
+ratings, or more memory than the limit.
+"""
+
+import argparse
+import hashlib
+import shutil
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import machine
+from benchmarks.preparation_engines import met
+from benchmarks.process_tree import module, run
+from preproc.movielens.generate_ratings import RATINGS
+
+OURS, PANDAS = "ours", "pandas"
+NAMES = {OURS: "preproc.movielens (DuckDB, NumPy)", PANDAS: "pandas, NumPy"}
+TARGET_S = 120.0
+SERIES_LENGTH = 101  # both sides' default: a positive and 100 negatives
+_NOTE = (
+    "Default flags. Both train on the same rows and ask the same questions. Not in the peer: "
+    "negatives that differ\nwithin a question, vocabularies, a feature spec, checks of lines."
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One preparation: seconds, peak memory, and what its rows are but for the negatives."""
+
+    elapsed_s: float
+    peak_mib: float
+    checksum: str
+
+
+def prepare(side: str, log: Path, work: Path, *flags) -> Run:
+    """Prepares a log, measures, and removes the data set."""
+    output = work / "prepared"
+    if side == OURS:
+        command = module("preproc.movielens", "--input", log, "--output", output, *flags)
+    else:
+        command = module("benchmarks.pandas_interactions", log, output)
+    elapsed_s, peak_mib = run(command)
+    found = checksum(output)
+    shutil.rmtree(output)
+    return Run(elapsed_s, peak_mib, found)
+
+
+def checksum(folder: Path) -> str:
+    """SHA-256 of the training rows, and of the user and the positive of each question."""
+    digest = hashlib.sha256()
+    for name in ("user.bin", "item.bin"):
+        digest.update((folder / "train" / name).read_bytes())
+        series = np.fromfile(folder / "test" / name, np.int32).reshape(-1, SERIES_LENGTH)
+        digest.update(series[:, 0].tobytes())
+    return digest.hexdigest()
+
+
+def compare(log: Path, work: Path, repeats: int) -> dict[str, list[Run]]:
+    """Both sides in turn, the order changing from round to round.
+
+    Raises:
+        RuntimeError: two runs left different rows.
+    """
+    runs = {OURS: [], PANDAS: []}
+    for turn in range(repeats):
+        for side in list(runs)[:: 1 if turn % 2 == 0 else -1]:
+            done = prepare(side, log, work)
+            runs[side].append(done)
+            print(
+                f"round {turn}: {side}: {done.elapsed_s:.1f} s, {done.peak_mib:.0f} MiB",
+                file=sys.stderr,
+            )
+    checksums = {each.checksum: side for side in runs for each in runs[side]}
+    if len(checksums) != 1:
+        raise RuntimeError(f"different rows: {checksums}")
+    return runs
+
+
+def median_s(runs: list[Run]) -> float:
+    return statistics.median(each.elapsed_s for each in runs)
+
+
+def table(runs: dict[str, list[Run]], num_ratings: int) -> list[str]:
+    """The comparison as Markdown, seconds as median [least, most]."""
+    lines = [
+        "| preparation | seconds | ratings per second | peak memory, MiB |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for side, its_runs in runs.items():
+        seconds = [each.elapsed_s for each in its_runs]
+        lines.append(
+            f"| {NAMES[side]} | {median_s(its_runs):.1f} [{min(seconds):.1f}, {max(seconds):.1f}] "
+            f"| {num_ratings / median_s(its_runs):,.0f} | "
+            f"{max(each.peak_mib for each in its_runs):,.0f} |"
+        )
+    return lines
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prints the page; the exit status tells whether the targets are met."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.interaction_preparation", allow_abbrev=False
+    )
+    parser.add_argument("--ratings", type=int, default=20_000_000, help="default 20,000,000")
+    parser.add_argument(
+        "--memory_limit_mib", type=int, default=1024, help="of the last run (default 1024)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="rounds (default 3)")
+    parser.add_argument("--work_dir", help="folder for the temporary files (default: the system's)")
+    parser.add_argument("--output", help="also write the page to this file")
+    flags = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    page = ["# Ratings for NCF, prepared", ""]
+    page += [f"`{' '.join(['python -m benchmarks.interaction_preparation', *words])}`", ""]
+    page += [f"- {name}: {value}" for name, value in machine.describe().items()]
+    page += [
+        f"- {', '.join(f'{n} {version(n)}' for n in ('duckdb', 'pandas', 'pyarrow', 'numpy'))}"
+    ]
+    with tempfile.TemporaryDirectory(dir=flags.work_dir) as work:
+        work = Path(work)
+        made_s, _ = run(
+            module(
+                "preproc.movielens.generate_ratings", "--output", work, "--ratings", flags.ratings
+            )
+        )
+        log = work / RATINGS
+        size_mb = log.stat().st_size / 1e6
+        page += [
+            "",
+            f"## {flags.ratings:,} generated ratings ({size_mb:,.0f} MB, {made_s:.0f} s)",
+            "",
+        ]
+        runs = compare(log, work, flags.repeats)
+        limited = prepare(OURS, log, work, "--memory_limit", f"{flags.memory_limit_mib}MiB")
+    ours_s = median_s(runs[OURS])
+    is_fast, is_bounded = ours_s <= TARGET_S, limited.peak_mib <= flags.memory_limit_mib
+    page += [_NOTE, "", *table(runs, flags.ratings), ""]
+    page += [
+        f"- {ours_s:.1f} s; target for 20 million ratings {TARGET_S:g}: {met(is_fast)}",
+        f"- {median_s(runs[PANDAS]) / ours_s:.1f} times as fast as pandas",
+        f"- with --memory_limit {flags.memory_limit_mib}MiB: {limited.elapsed_s:.1f} s, "
+        f"{limited.peak_mib:,.0f} MiB; target {flags.memory_limit_mib}: {met(is_bounded)}",
+    ]
+    if limited.checksum != runs[OURS][0].checksum:
+        raise RuntimeError("different rows under the memory limit")
+    print("\n".join(page))
+    if flags.output:
+        Path(flags.output).write_text("\n".join(page) + "\n")
+    return 0 if is_fast and is_bounded else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

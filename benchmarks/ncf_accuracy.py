@@ -1,0 +1,175 @@
+"""HR@10 and NDCG@10 of NeuMF on the splits of published papers, over seeds, beside popularity.
+
+python -m benchmarks.ncf_accuracy --data FOLDER --output PAGE
+
+FOLDER holds `ncf_ml1m/` (MovieLens 1M in the split of He et al., 2017) and `ncf_lastfm/` (Last.fm
+in the same form): training interactions, one test positive a user and 99 negatives of it. Settings
+are chosen on a held-out training interaction of each user, with 99 drawn negatives and one seed;
+then the model is trained with other seeds on all training interactions, for the epochs that were
+chosen, and looks at the test file once, at the end.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.machine import describe
+from dataloading.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+from dataloading.interactions import num_users_and_items, read_interactions, read_series
+from nn.ncf.ranking import hit_rate, ndcg, ranks_of_positives
+
+CHOOSING_SEED = 100
+METRICS = ("hr@10", "ndcg@10")
+
+
+class Task(NamedTuple):
+    """A data set and what is asked of it.
+
+    Attributes:
+      folder: in --data.
+      published: HR@10 and NDCG@10 of NeuMF in DeepCF (Deng et al., AAAI 2019).
+      candidates: settings to choose from.
+    """
+
+    folder: str
+    published: tuple[float, float]
+    candidates: dict[str, tuple[str, ...]]
+
+
+TASKS = {
+    "ml-1m": Task("ncf_ml1m", (0.7210, 0.4387), {}),
+    "lastfm": Task("ncf_lastfm", (0.8868, 0.6007), {}),
+}
+
+
+def run(*command: object) -> None:
+    """Runs Python quietly; raises with its output if it fails."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, env=environment
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+
+
+def prepare(data: Path, folder: Path) -> dict[str, Path]:
+    """The data set with a validation interaction of each user, and as it is, prepared."""
+    found = {}
+    for mapping, flags in ((VALIDATION, ("--validation", "--valid_negative", 99)), (TEST, ())):
+        found[mapping] = folder / mapping
+        run("-m", "preproc.movielens", "--input", data, "--output", found[mapping], *flags)
+    return found
+
+
+def train(rows: Path, folder: Path, flags, seed: int, mapping: str) -> dict[str, Any]:
+    """Trains, then evaluates the last model once; metrics, and seconds of training."""
+    model = folder / f"model-{seed}"
+    common = ("ncf.py", f"--data={rows}", f"--seed={seed}", "--print_freq=100000")
+    saved = (f"--save_checkpoint_path={model}", "--evals_per_epoch=0")
+    run(*common, *flags, *saved, f"--run_dir={folder}")
+    training = summary(folder)
+    load = (f"--restore_checkpoint_path={model}", "--mode=test", f"--eval_mapping={mapping}")
+    run(*common, *load, f"--run_dir={folder}")
+    return {**summary(folder), "training_s": training["elapsed_s"], "seed": seed}
+
+
+def summary(run_dir: Path) -> dict[str, Any]:
+    """The last line of a run's log."""
+    last = (run_dir / "log.json").read_text().splitlines()[-1]
+    return json.loads(last.removeprefix("DLLL "))["data"]
+
+
+def popularity(rows: Path) -> tuple[float, float]:
+    """HR@10 and NDCG@10 on the test series of the number of training interactions of an item."""
+    spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
+    num_items = num_users_and_items(spec)[1]
+    counts = np.bincount(read_interactions(spec, TRAIN).items, minlength=num_items)
+    series = read_series(spec, TEST)
+    ranks = ranks_of_positives(series.items, series.labels, counts[series.items].astype(float))
+    by_rank = np.bincount(ranks, minlength=series.items.shape[1])
+    return hit_rate(by_rank, 10), ndcg(by_rank, 10)
+
+
+def measure(task: Task, data: Path, seeds: int, folder: Path) -> dict[str, Any]:
+    """Chooses by validation, then trains with each seed."""
+    rows = prepare(data / task.folder, folder)
+    tried = {}
+    for name, flags in task.candidates.items():
+        tried[name] = train(rows[VALIDATION], folder, flags, CHOOSING_SEED, VALIDATION)
+        print(name, [round(tried[name][metric], 4) for metric in METRICS], flush=True)
+        (folder / f"model-{CHOOSING_SEED}").rename(folder / f"tried-{len(tried)}")
+    chosen = max(tried, key=lambda name: tried[name]["ndcg@10"])
+    found = []
+    for seed in range(1, seeds + 1):
+        found.append(train(rows[TEST], folder, task.candidates[chosen], seed, TEST))
+        print("test, seed", seed, [round(found[-1][m], 4) for m in METRICS], flush=True)
+    return {"tried": tried, "chosen": chosen, "found": found, "popular": popularity(rows[TEST])}
+
+
+def page(results: dict[str, dict[str, Any]]) -> str:
+    """The results as Markdown."""
+    facts = "\n".join(f"- {name}: {value}" for name, value in describe().items())
+    lines = ["# Accuracy of NeuMF on the splits of published papers", ""]
+    lines += ["`python -m benchmarks.ncf_accuracy --data ../shared/data --output PAGE`", "", facts]
+    lines += [
+        "",
+        "Settings: the best NDCG@10 on a training interaction of each user held out (at random:",
+        f"the files have no times) among 99 drawn negatives, with seed {CHOOSING_SEED}. Then other",
+        "seeds train on all training interactions and look at the test file once, after the last",
+        "epoch. Published: NeuMF in DeepCF (AAAI 2019); popularity: how often an item was taken.",
+        "",
+        "| data | seeds | HR@10 mean (lowest, highest) | NDCG@10 mean (lowest, highest) | "
+        "published | popularity | seconds of training, median |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, result in results.items():
+        cells = []
+        for metric in METRICS:
+            values = [run[metric] for run in result["found"]]
+            low, high = min(values), max(values)
+            cells.append(f"{statistics.mean(values):.4f} ({low:.4f}, {high:.4f})")
+        published, popular = TASKS[name].published, result["popular"]
+        seconds = statistics.median(run["training_s"] for run in result["found"])
+        lines.append(
+            f"| {name} | {len(result['found'])} | {cells[0]} | {cells[1]} | "
+            f"{published[0]:.4f} / {published[1]:.4f} | {popular[0]:.4f} / {popular[1]:.4f} | "
+            f"{seconds:.0f} |"
+        )
+    for name, result in results.items():
+        lines += ["", f"Settings tried on {name}, by the held-out training interaction:", ""]
+        lines += ["| settings | HR@10 | NDCG@10 | |", "| --- | ---: | ---: | --- |"]
+        for settings, values in result["tried"].items():
+            chosen = "chosen" if settings == result["chosen"] else ""
+            flags = " ".join(TASKS[name].candidates[settings])
+            lines.append(
+                f"| `{flags}` | {values['hr@10']:.4f} | {values['ndcg@10']:.4f} | {chosen} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Prepares, chooses, trains and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True, help="the page, Markdown")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", choices=list(TASKS), help="one data set")
+    given = parser.parse_args()
+    results = {}
+    for name in [given.only] if given.only else TASKS:
+        with tempfile.TemporaryDirectory() as temporary:
+            results[name] = measure(TASKS[name], given.data, given.seeds, Path(temporary))
+    given.output.write_text(page(results))
+    print(given.output.read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The comparison of preparations of ratings: what it measures and refuses; one real, tiny round."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from benchmarks import interaction_preparation
+from benchmarks.interaction_preparation import OURS, PANDAS, Run, checksum, compare, main
+
+
+def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
+    """Preparations that take a side's seconds; the sides and flags they get."""
+    got = []
+
+    def prepare(side, log, work, *flags):
+        got.append((side, *flags))
+        return Run(seconds[side] + len(got) / 10, peak_mib, checksums[len(got) - 1])
+
+    def run(command):
+        (next(path for path in command if hasattr(path, "iterdir")) / "ratings.csv").touch()
+        return 7.0, 1.0
+
+    monkeypatch.setattr(interaction_preparation, "prepare", prepare)
+    monkeypatch.setattr(interaction_preparation, "run", run)
+    return got
+
+
+@pytest.mark.parametrize(
+    ("ours_s", "limit_mib", "status", "verdicts"),
+    [
+        (110.0, 1000, 0, ("120: met", "1000: met")),
+        (120.0, 1000, 1, ("120: NOT met", "1000: met")),
+        (110.0, 899, 1, ("120: met", "899: NOT met")),
+    ],
+)
+def test_the_page(monkeypatch, tmp_path, capsys, ours_s, limit_mib, status, verdicts):
+    """Two rounds, the second the other way around; both targets judged."""
+    got = stand_in(monkeypatch, {OURS: ours_s, PANDAS: 330.0})
+    flags = ["--ratings", "1000", "--repeats", "2", "--memory_limit_mib", str(limit_mib)]
+    flags += ["--work_dir", str(tmp_path), "--output", str(tmp_path / "page.md")]
+    assert main(flags) == status
+    page = capsys.readouterr().out
+    assert (tmp_path / "page.md").read_text() == page
+    assert got[:4] == [(OURS,), (PANDAS,), (PANDAS,), (OURS,)]
+    assert got[4] == (OURS, "--memory_limit", f"{limit_mib}MiB")
+    # Ours ran first and fourth: 0.1 and 0.4 s above.
+    middle = ours_s + 0.25
+    assert f"| {middle:.1f} [{ours_s + 0.1:.1f}, {ours_s + 0.4:.1f}] |" in page
+    assert f"- {330.25 / middle:.1f} times as fast as pandas" in page
+    assert f"target for 20 million ratings {verdicts[0]}" in page
+    assert f"{ours_s + 0.5:.1f} s, 900 MiB; target {verdicts[1]}" in page
+    assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
+
+
+def test_different_rows_are_no_result(monkeypatch, tmp_path):
+    stand_in(monkeypatch, {OURS: 1.0, PANDAS: 1.0}, checksums="aaab")
+    with pytest.raises(RuntimeError, match="different rows: "):
+        compare(tmp_path, tmp_path, 2)
+    stand_in(monkeypatch, {OURS: 1.0, PANDAS: 1.0}, checksums="aab")
+    with pytest.raises(RuntimeError, match="different rows under the memory limit"):
+        main(["--ratings", "1000", "--repeats", "1", "--work_dir", str(tmp_path)])
+
+
+def test_what_is_compared(tmp_path):
+    """Training rows and positives count, negatives do not."""
+    files = {
+        "train/user": [0, 1],
+        "train/item": [2, 3],
+        "test/user": [0] * 101,
+        "test/item": list(range(101)),
+    }
+
+    def written(**changes):
+        for name, values in (files | changes).items():
+            path = tmp_path / f"{name}.bin"
+            path.parent.mkdir(exist_ok=True)
+            np.array(values, np.int32).tofile(path)
+        return checksum(tmp_path)
+
+    first = written()
+    assert written(**{"test/item": [0, *range(900, 1000)]}) == first
+    for changes in ({"train/user": [1, 1]}, {"train/item": [2, 2]}, {"test/item": [5] * 101}):
+        assert written(**changes) != first
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("pandas") is None, reason="no pandas: run `make engines`"
+)
+def test_a_real_round(tmp_path, capsys):
+    """Both sides agree on 6,000 ratings."""
+    flags = ["--ratings", "6000", "--repeats", "1", "--work_dir", str(tmp_path)]
+    assert main(flags) == 0
+    assert "times as fast as pandas" in capsys.readouterr().out
+    assert not any(tmp_path.iterdir())
