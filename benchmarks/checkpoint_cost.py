@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import checkpoint_report, machine
+from benchmarks import checkpoint_report, interleaved, machine
 from benchmarks import dlrm_workload as workload
 from benchmarks.worker import Worker
 
@@ -205,10 +205,7 @@ def main() -> None:
     if not found:
         parser.error("--rounds 0 makes the page of --measurements, in which there are none")
     page, met = checkpoint_report.render(found, args, table_rows(args.table_mib))
-    print(page)
-    if args.output:
-        args.output.write_text(page)
-    sys.exit(0 if met else 1)
+    interleaved.finish(page, met, args.output)
 
 
 if __name__ == "__main__":

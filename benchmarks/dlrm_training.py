@@ -17,18 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import dlrm_report, machine
+from benchmarks import dlrm_report, interleaved, workload_files
 from benchmarks import dlrm_workload as workload
 from benchmarks.worker import Worker
 from dataloading.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
 
 OURS, PEER, POOLED_PEER = "ours (TensorFlow)", "PyTorch", "PyTorch, memory kept"
-
-# glibc hands each large tensor's memory back to the system, and every step pays for getting it
-# again, page by page. PyTorch allocates through glibc; TensorFlow keeps what it has.
-KEEP_MEMORY = {
-    "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000"
-}
 
 # Relative difference of the losses of both sides in the first steps.
 LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
@@ -94,40 +88,25 @@ def check_same_training(sides: dict[str, Worker], precision: str, steps: int = 3
         name: side.ask("steps", precision=precision, count=steps)["losses"]
         for name, side in sides.items()
     }
-    for name, values in losses.items():
-        if not np.allclose(values, losses[OURS], rtol=LOSS_TOLERANCE[precision], atol=0):
-            raise RuntimeError(
-                f"the sides do not train the same model: first losses in {precision}: "
-                f"{OURS} {losses[OURS]}, {name} {values}"
-            )
-    return losses[OURS]
+    return interleaved.check_losses(losses, f"in {precision}", LOSS_TOLERANCE[precision])
 
 
-class Measurements:
-    """What was measured, a value a round; the rounds of all lists correspond."""
+class Measurements(interleaved.Turns):
+    """What was measured of each precision."""
 
     def __init__(self):
-        self.step_ms: dict[tuple[str, str], list[float]] = defaultdict(list)
+        super().__init__()
         self.product_ms: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
-        self.faults: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self.first_losses: dict[str, list[float]] = {}
         self.parts: dict[str, list[tuple[str, float]]] = {}
-        self.foreign_cpu: list[float] = []  # cores that other processes kept busy meanwhile
 
     def measure_round(self, sides: dict[str, Worker], number: int, steps: int) -> None:
         """One turn of everybody, in falling or rising order."""
-        order = list(sides.items())
         for precision in workload.PRECISIONS:
-            for name, side in order if number % 2 else order[::-1]:
-                before = machine.busy_cpu_s()
-                answer = side.ask("steps", precision=precision, count=steps)
-                busy_s = machine.busy_cpu_s() - before
-                self.step_ms[name, precision].append(float(np.median(answer["ms"])))
-                self.faults[name, precision].append(answer["faults"])
-                self.foreign_cpu.append((busy_s - answer["cpu_s"]) / (sum(answer["ms"]) / 1e3))
-                if name != POOLED_PEER:
+            for side in interleaved.in_turn(sides, number):
+                self.measure_turn(side, precision, precision=precision, count=steps)
+                if side.name != POOLED_PEER:
                     answer = side.ask("products", precision=precision)
-                    self.product_ms[name, precision].append(answer["ms"])
+                    self.product_ms[side.name, precision].append(answer["ms"])
 
 
 def main() -> None:
@@ -137,26 +116,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--warmup_rounds", type=int, default=2, help="rounds that do not count")
     parser.add_argument("--steps", type=int, default=3, help="steps of a side's turn")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--torch_python", default=".venv-torch/bin/python")
-    parser.add_argument("--output", type=Path, help="Markdown page to write")
-    args = parser.parse_args()
-    if not Path(args.torch_python).exists():
-        parser.error(
-            f"--torch_python {args.torch_python} does not exist: `make bench` makes that "
-            "environment from benchmarks/requirements-torch.txt"
-        )
+    args = interleaved.parse(parser, "bench")
     measurements, sides = Measurements(), {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         num_rows = workload.NUM_BATCHES * workload.BATCH_SIZE
         workload.make_rows(folder / "rows", num_rows, workload.TABLE_ROWS)
-        workload.save_rows(folder / "rows.npz", read_rows(folder / "rows"))
+        workload_files.save_rows(folder / "rows.npz", read_rows(folder / "rows"))
         peer = (folder, args.threads, args.torch_python)
         try:
             sides[OURS] = start_ours(folder, args.threads)
             sides[PEER] = start_peer(PEER, *peer)
-            sides[POOLED_PEER] = start_peer(POOLED_PEER, *peer, **KEEP_MEMORY)
+            sides[POOLED_PEER] = start_peer(POOLED_PEER, *peer, **interleaved.KEEP_MEMORY)
             for precision in workload.PRECISIONS:
                 sides[OURS].ask("start", precision=precision)
             sides[OURS].ask("save_weights")
@@ -174,10 +145,7 @@ def main() -> None:
                 side.close()
         measurements.parts = trace_parts(folder, args.threads)
     page, met = dlrm_report.render(measurements, versions, args, (OURS, PEER, POOLED_PEER))
-    print(page)
-    if args.output:
-        args.output.write_text(page)
-    sys.exit(0 if met else 1)
+    interleaved.finish(page, met, args.output)
 
 
 if __name__ == "__main__":

@@ -114,17 +114,6 @@ def make_rows(folder: Path, num_rows: int, table_rows: Sequence[int]) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def save_rows(path: Path, rows: Rows) -> None:
-    """Writes rows for `load_rows`."""
-    np.savez(path, **rows._asdict())
-
-
-def load_rows(path: Path) -> Rows:
-    """Reads what `save_rows` wrote."""
-    with np.load(path) as stored:
-        return Rows(*(stored[name] for name in Rows._fields))
-
-
 def save_weights(path: Path, table: np.ndarray, bottom: list, top: list) -> None:
     """Writes initial weights: `table` [400000, 128] and (kernel [in, out], bias [out]) a layer."""
     layers = {

@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import dlrm_workload as workload
-from benchmarks import machine
+from benchmarks import interleaved, machine
 from benchmarks.dlrm_report import summary
 from benchmarks.dlrm_training import start_ours
 from benchmarks.worker import timed_ms
@@ -283,10 +283,7 @@ def main() -> None:
         f"version, target {TARGET_RATIO:.0f}: {'met' if met else 'missed'}."
     ]
     text = "\n".join(page) + "\n"
-    print(text)
-    if args.output:
-        args.output.write_text(text)
-    sys.exit(0 if met else 1)
+    interleaved.finish(text, met, args.output)
 
 
 if __name__ == "__main__":

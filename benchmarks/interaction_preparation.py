@@ -18,13 +18,12 @@ import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import machine
-from benchmarks.preparation_engines import met
+from benchmarks import preparation_runs
+from benchmarks.preparation_runs import met
 from benchmarks.process_tree import module, run
 from preproc.movielens.generate_ratings import RATINGS
 
@@ -76,19 +75,9 @@ def compare(log: Path, work: Path, repeats: int) -> dict[str, list[Run]]:
     Raises:
         RuntimeError: two runs left different rows.
     """
-    runs = {OURS: [], PANDAS: []}
-    for turn in range(repeats):
-        for side in list(runs)[:: 1 if turn % 2 == 0 else -1]:
-            done = prepare(side, log, work)
-            runs[side].append(done)
-            print(
-                f"round {turn}: {side}: {done.elapsed_s:.1f} s, {done.peak_mib:.0f} MiB",
-                file=sys.stderr,
-            )
-    checksums = {each.checksum: side for side in runs for each in runs[side]}
-    if len(checksums) != 1:
-        raise RuntimeError(f"different rows: {checksums}")
-    return runs
+    return preparation_runs.compare(
+        (OURS, PANDAS), lambda side: prepare(side, log, work), repeats, "rows"
+    )
 
 
 def median_s(runs: list[Run]) -> float:
@@ -124,13 +113,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--work_dir", help="folder for the temporary files (default: the system's)")
     parser.add_argument("--output", help="also write the page to this file")
     flags = parser.parse_args(argv)
-    words = sys.argv[1:] if argv is None else argv
-    page = ["# Ratings for NCF, prepared", ""]
-    page += [f"`{' '.join(['python -m benchmarks.interaction_preparation', *words])}`", ""]
-    page += [f"- {name}: {value}" for name, value in machine.describe().items()]
-    page += [
-        f"- {', '.join(f'{n} {version(n)}' for n in ('duckdb', 'pandas', 'pyarrow', 'numpy'))}"
-    ]
+    packages = ("duckdb", "pandas", "pyarrow", "numpy")
+    module_name = "benchmarks.interaction_preparation"
+    page = preparation_runs.head("Ratings for NCF, prepared", module_name, argv, packages)
     with tempfile.TemporaryDirectory(dir=flags.work_dir) as work:
         work = Path(work)
         made_s, _ = run(
@@ -158,10 +143,7 @@ def main(argv: list[str] | None = None) -> int:
     ]
     if limited.checksum != runs[OURS][0].checksum:
         raise RuntimeError("different rows under the memory limit")
-    print("\n".join(page))
-    if flags.output:
-        Path(flags.output).write_text("\n".join(page) + "\n")
-    return 0 if is_fast and is_bounded else 1
+    return preparation_runs.finish(page, is_fast and is_bounded, flags.output)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import numpy as np
 from benchmarks import machine
 from benchmarks import ncf_workload as workload
 from benchmarks.dlrm_report import summary
+from benchmarks.training_report import steps_table, verdicts
 
 TARGET_RATIO = 1.5
 
@@ -17,11 +18,13 @@ def render(measurements, args, sides) -> tuple[str, bool]:
       args: the command's arguments.
       sides: names of our side and of the peers that count; others are for information.
     """
+    table = steps_table(measurements, "data", args.shapes, sides[0], args.batch_size)
     page = ["# Training throughput of NeuMF", "", *_setting(measurements, args, sides)]
-    page += ["", "## Training steps", "", *_steps_table(measurements, sides[0], args)]
+    page += ["", "## Training steps", "", *table]
     page += ["", "## Where the milliseconds go", "", *_parts_table(measurements)]
-    verdicts, met = _verdicts(measurements, sides, args)
-    return "\n".join([*page, "", "## Verdict", "", *verdicts, ""]), met
+    targets = dict.fromkeys(args.shapes, TARGET_RATIO)
+    lines, met = verdicts(measurements, args.shapes, sides, targets)
+    return "\n".join([*page, "", "## Verdict", "", *lines, ""]), met
 
 
 def _setting(measurements, args, sides) -> list[str]:
@@ -68,23 +71,6 @@ def _setting(measurements, args, sides) -> list[str]:
     ]
 
 
-def _steps_table(measurements, ours: str, args) -> list[str]:
-    table = [
-        "| data | side | ms a step | samples/s | page faults a step | ours is faster by |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for shape in args.shapes:
-        for side in measurements.versions:
-            ms = np.asarray(measurements.step_ms[side, shape])
-            ratio = ms / np.asarray(measurements.step_ms[ours, shape])
-            table.append(
-                f"| {shape} | {side} | {summary(ms)} | {summary(args.batch_size / ms * 1e3)} | "
-                f"{np.median(measurements.faults[side, shape]):,.0f} | "
-                f"{'' if side == ours else summary(ratio, '.2f')} |"
-            )
-    return table
-
-
 def _parts_table(measurements) -> list[str]:
     table = [
         "Prefixes of the step and all of it, measured in turn after the rounds, medians; the "
@@ -99,20 +85,3 @@ def _parts_table(measurements) -> list[str]:
         update = np.median(parts["step"]) - np.median(parts["forward and backward"])
         table.append(f"| {shape} | {side} | update | {update:.0f} |")
     return table
-
-
-def _verdicts(measurements, sides, args) -> tuple[list[str], bool]:
-    ours, *peers = sides
-    lines, all_met = [], True
-    for shape in args.shapes:
-        ms = np.asarray(measurements.step_ms[ours, shape])
-        ratio, peer = min(
-            (float(np.median(np.asarray(measurements.step_ms[side, shape]) / ms)), side)
-            for side in peers
-        )
-        all_met &= ratio >= TARGET_RATIO
-        lines.append(
-            f"- {shape}: {ratio:.2f} times the samples per second of {peer}; target "
-            f"{TARGET_RATIO}: {'met' if ratio >= TARGET_RATIO else 'MISSED'}"
-        )
-    return lines, all_met

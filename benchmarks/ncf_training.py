@@ -11,14 +11,10 @@ exit code is 1 if our side misses its target.
 import argparse
 import sys
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks import machine, ncf_report
+from benchmarks import interleaved, ncf_report, workload_files
 from benchmarks import ncf_workload as workload
-from benchmarks.dlrm_training import KEEP_MEMORY
 from benchmarks.worker import Worker
 
 OURS, OURS_LOW = "ours (TensorFlow)", "ours, bfloat16"
@@ -41,7 +37,7 @@ def start_side(name: str, folder: Path, threads: int, torch_python: str) -> Work
         return Worker(name, command, {"TF_CPP_MIN_LOG_LEVEL": "2"})
     tables = "lazy" if name == LAZY else "dense"
     command = [torch_python, "-m", "benchmarks.torch_ncf", *shared, "--tables", tables]
-    memory = KEEP_MEMORY if name == POOLED else {}
+    memory = interleaved.KEEP_MEMORY if name == POOLED else {}
     return Worker(name, command, {"OMP_NUM_THREADS": str(threads), **memory})
 
 
@@ -55,45 +51,25 @@ def check_same_training(sides: dict[str, Worker], shape: str, steps: int = 3) ->
     for name, side in sides.items():  # ours first: it draws the weights that the others read
         side.ask("start", dropout=0.0)
         losses[name] = side.ask("steps", count=steps)["losses"]
-    for name, values in losses.items():
-        if name != OURS_LOW and not np.allclose(values, losses[OURS], rtol=LOSS_TOLERANCE, atol=0):
-            raise RuntimeError(
-                f"the sides do not train the same model: first losses with {shape}: "
-                f"{OURS} {losses[OURS]}, {name} {values}"
-            )
-    return losses[OURS]
+    compared = {name: values for name, values in losses.items() if name != OURS_LOW}
+    return interleaved.check_losses(compared, f"with {shape}", LOSS_TOLERANCE)
 
 
-class Measurements:
-    """What was measured, a value a round; the rounds of all lists correspond."""
+class Measurements(interleaved.Turns):
+    """What was measured of each data set."""
 
     def __init__(self):
-        self.step_ms: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self.faults: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self.first_losses: dict[str, list[float]] = {}
+        super().__init__()
         self.parts: dict[tuple[str, str], dict[str, list[float]]] = {}
         self.facts: dict[str, dict[str, float]] = {}
         self.versions: dict[str, str] = {}
-        self.foreign_cpu: list[float] = []  # cores that other processes kept busy meanwhile
-
-    def measure_round(self, sides: dict[str, Worker], shape: str, number: int, steps: int) -> None:
-        """One turn of everybody, in falling or rising order."""
-        order = list(sides.items())
-        for name, side in order if number % 2 else order[::-1]:
-            before = machine.busy_cpu_s()
-            answer = side.ask("steps", count=steps)
-            busy_s = machine.busy_cpu_s() - before
-            self.step_ms[name, shape].append(float(np.median(answer["ms"])))
-            self.faults[name, shape].append(answer["faults"])
-            self.foreign_cpu.append((busy_s - answer["cpu_s"]) / (sum(answer["ms"]) / 1e3))
 
     def measure(self, folder: Path, shape: str, args) -> None:
         """All rounds with a data set, after the sides have shown that they train the same."""
         sizes = workload.of_shape(shape, args.batch_size)
         rows = workload.make_rows(sizes)
         self.facts[shape] = workload.facts(rows, sizes)
-        workload.save_sizes(folder / "sizes.json", sizes)
-        workload.save_rows(folder / "rows.npz", rows)
+        workload_files.save(folder, rows, sizes)
         sides = {}
         try:
             for name in SIDES:
@@ -103,7 +79,8 @@ class Measurements:
                 side.ask("start", dropout=sizes.dropout)
                 side.ask("steps", count=2)  # to warm up
             for number in range(args.rounds):
-                self.measure_round(sides, shape, number, args.steps)
+                for side in interleaved.in_turn(sides, number):
+                    self.measure_turn(side, shape, count=args.steps)
             for name in (OURS, DENSE):
                 self.parts[name, shape] = sides[name].ask("parts", count=args.steps + 2)["ms"]
             self.versions |= {name: side.ask("describe")["version"] for name, side in sides.items()}
@@ -122,25 +99,14 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=shapes, default=list(shapes))
     parser.add_argument("--rounds", type=int, default=6, help="turns of every side")
     parser.add_argument("--steps", type=int, default=1, help="steps of a side's turn")
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch_size", type=int, default=workload.Sizes.batch_size)
-    parser.add_argument("--torch_python", default=".venv-torch/bin/python")
-    parser.add_argument("--output", type=Path, help="Markdown page to write")
-    args = parser.parse_args()
-    if not Path(args.torch_python).exists():
-        parser.error(
-            f"--torch_python {args.torch_python} does not exist: `make bench-ncf` makes that "
-            "environment from benchmarks/requirements-torch.txt"
-        )
+    args = interleaved.parse(parser, "bench-ncf")
     measurements = Measurements()
     for shape in args.shapes:
         with tempfile.TemporaryDirectory() as folder:
             measurements.measure(Path(folder), shape, args)
     page, met = ncf_report.render(measurements, args, (OURS, LAZY, DENSE))
-    print(page)
-    if args.output:
-        args.output.write_text(page)
-    sys.exit(0 if met else 1)
+    interleaved.finish(page, met, args.output)
 
 
 if __name__ == "__main__":

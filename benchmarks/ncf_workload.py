@@ -3,10 +3,8 @@
 NumPy only: the environment of the PyTorch side has nothing else.
 """
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -82,28 +80,6 @@ def facts(rows: Rows, sizes: Sizes) -> dict[str, float]:
         name: float(np.mean([np.unique(b).size for b in ids.reshape(sizes.num_batches, -1)]))
         for name, ids in columns.items()
     }
-
-
-def save_rows(path: Path, rows: Rows) -> None:
-    """Writes rows for `load_rows`."""
-    np.savez(path, **rows._asdict())
-
-
-def load_rows(path: Path) -> Rows:
-    """Reads what `save_rows` wrote."""
-    with np.load(path) as stored:
-        return Rows(*(stored[name] for name in Rows._fields))
-
-
-def save_sizes(path: Path, sizes: Sizes) -> None:
-    """Writes sizes for `load_sizes`."""
-    path.write_text(json.dumps(asdict(sizes)))
-
-
-def load_sizes(path: str) -> Sizes:
-    """Reads what `save_sizes` wrote."""
-    stored = json.loads(Path(path).read_text())
-    return Sizes(**{k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()})
 
 
 def timed_in_turn(calls: Mapping[str, Callable[[], object]], count: int) -> dict[str, list[float]]:

@@ -17,10 +17,10 @@ import shutil
 import statistics
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import machine
+from benchmarks import preparation_runs
+from benchmarks.preparation_runs import met
 from benchmarks.process_tree import ROOT, module, run
 from benchmarks.spark_cluster import SparkCluster
 
@@ -126,10 +126,6 @@ def generate(folder: Path, rows_per_day: int) -> Path:
     return folder
 
 
-def met(is_met: bool) -> str:
-    return "met" if is_met else "NOT met"
-
-
 def main(argv: list[str] | None = None) -> int:
     """Prints the page; the exit status tells whether the targets are met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.preparation_engines")
@@ -146,11 +142,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--work_dir", help="folder for the temporary files (default: the system's)")
     parser.add_argument("--output", help="also write the page to this file")
     flags = parser.parse_args(argv)
-    page = ["# The Criteo preparation by three engines", ""]
-    page += [f"`python -m benchmarks.preparation_engines {' '.join(argv or sys.argv[1:])}`", ""]
-    page += [f"- {name}: {value}" for name, value in machine.describe().items()]
-    names = ("duckdb", "pyspark", "nvtabular", "pandas", "pyarrow")
-    page += [f"- {', '.join(f'{name} {version(name)}' for name in names)}"]
+    packages = ("duckdb", "pyspark", "nvtabular", "pandas", "pyarrow")
+    title = "The Criteo preparation by three engines"
+    page = preparation_runs.head(title, "benchmarks.preparation_engines", argv, packages)
     with tempfile.TemporaryDirectory(dir=flags.work_dir) as work:
         work = Path(work)
         log = generate(work / "log", flags.rows_per_day)
@@ -180,10 +174,8 @@ def main(argv: list[str] | None = None) -> int:
         f"- ten times the rows take {ratio:.2f} times the memory; target {TARGET_GROWTH}: "
         f"{met(ratio <= TARGET_GROWTH)}",
     ]
-    print("\n".join(page))
-    if flags.output:
-        Path(flags.output).write_text("\n".join(page) + "\n")
-    return 0 if faster >= TARGET_RATIO and ratio <= TARGET_GROWTH else 1
+    all_met = faster >= TARGET_RATIO and ratio <= TARGET_GROWTH
+    return preparation_runs.finish(page, all_met, flags.output)
 
 
 if __name__ == "__main__":

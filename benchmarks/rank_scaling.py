@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import dlrm_workload as workload
-from benchmarks import machine, rank_report
+from benchmarks import interleaved, machine, rank_report
 from benchmarks.rank_sides import LAUNCHERS, RankSide, launch_command, why_missing
 
 
@@ -116,13 +116,9 @@ class Measurements:
             for name, side in sides.items():
                 answers = [side.ask("steps", key=setting.name, count=1)[0] for _ in range(steps)]
                 losses[name] = [answer["loss"] for answer in answers]
-            first = self.first_losses[setting.name] = losses[self.sides[0]]
-            for name, values in losses.items():
-                if not np.allclose(values, first, rtol=setting.loss_tolerance, atol=0):
-                    raise RuntimeError(
-                        f"the sides do not train the same model: first losses in {setting.name} at "
-                        f"batch {self.batch_size}: {self.sides[0]} {first}, {name} {values}"
-                    )
+            self.first_losses[setting.name] = interleaved.check_losses(
+                losses, f"in {setting.name} at batch {self.batch_size}", setting.loss_tolerance
+            )
 
 
 @contextlib.contextmanager
@@ -209,10 +205,7 @@ def main() -> None:
     # One batch size after the other: the large one fills the memory of a small machine.
     found = [measure(args, sides, settings, batch_size) for batch_size in args.batch_sizes]
     page, met = rank_report.render(found, args, missing)
-    print(page)
-    if args.output:
-        args.output.write_text(page)
-    sys.exit(0 if met else 1)
+    interleaved.finish(page, met, args.output)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,7 @@ trained with other seeds and looks at the test events once, at the end.
 import argparse
 import itertools
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -22,6 +19,7 @@ import numpy as np
 import pyarrow.parquet
 
 from benchmarks.machine import describe
+from benchmarks.recipe_runs import run
 from nn.metrics import make_metrics
 
 MODELS = {
@@ -51,16 +49,6 @@ def prepare(data: Path, folder: Path) -> Path:
         *("--prebatch_train_size", 1024, "--prebatch_test_size", 1024),
     )
     return records
-
-
-def run(*command: object) -> None:
-    """Runs Python quietly; raises with its output if it fails."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run(
-        [sys.executable, *map(str, command)], capture_output=True, text=True, env=environment
-    )
-    if done.returncode:
-        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
 
 
 def train(records: Path, folder: Path, flags, seed: int, epochs: int, mapping: str) -> list[float]:

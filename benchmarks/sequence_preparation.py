@@ -21,11 +21,11 @@ import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import machine
-from benchmarks.preparation_engines import checksum, met
+from benchmarks import preparation_runs
+from benchmarks.preparation_engines import checksum
+from benchmarks.preparation_runs import met
 from benchmarks.process_tree import module, run
 
 DUCKDB, NVTABULAR = "duckdb", "nvtabular"
@@ -93,19 +93,9 @@ def compare(log: Path, work: Path, repeats: int) -> dict[str, list[Run]]:
     Raises:
         RuntimeError: two runs left different files.
     """
-    runs = {DUCKDB: [], NVTABULAR: []}
-    for turn in range(repeats):
-        for engine in list(runs)[:: 1 if turn % 2 == 0 else -1]:
-            done = prepare(log, work, "--engine", engine)
-            runs[engine].append(done)
-            print(
-                f"round {turn}: {engine}: {done.elapsed_s:.1f} s, {done.peak_mib:.0f} MiB",
-                file=sys.stderr,
-            )
-    checksums = {each.checksum: engine for engine in runs for each in runs[engine]}
-    if len(checksums) != 1:
-        raise RuntimeError(f"different files: {checksums}")
-    return runs
+    return preparation_runs.compare(
+        (DUCKDB, NVTABULAR), lambda engine: prepare(log, work, "--engine", engine), repeats, "files"
+    )
 
 
 def median(runs: list[Run], what: str) -> float:
@@ -170,12 +160,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--work_dir", help="folder for the temporary files (default: the system's)")
     parser.add_argument("--output", help="also write the page to this file")
     flags = parser.parse_args(argv)
-    words = sys.argv[1:] if argv is None else argv
-    page = ["# Reviews for sequential recommenders, prepared by two engines", ""]
-    page += [f"`{' '.join(['python -m benchmarks.sequence_preparation', *words])}`", ""]
-    page += [f"- {name}: {value}" for name, value in machine.describe().items()]
-    names = ("duckdb", "nvtabular", "pandas", "dask", "pyarrow", "numpy")
-    page += [f"- {', '.join(f'{name} {version(name)}' for name in names)}"]
+    packages = ("duckdb", "nvtabular", "pandas", "dask", "pyarrow", "numpy")
+    title = "Reviews for sequential recommenders, prepared by two engines"
+    page = preparation_runs.head(title, "benchmarks.sequence_preparation", argv, packages)
     with tempfile.TemporaryDirectory(dir=flags.work_dir) as work:
         work = Path(work)
         log = generate(work / "log", flags.reviews)
@@ -197,10 +184,7 @@ def main(argv: list[str] | None = None) -> int:
         f"- ten times the log takes {peak_mib:,.0f} MiB; target {flags.memory_limit_mib}: "
         f"{met(is_bounded)}",
     ]
-    print("\n".join(page))
-    if flags.output:
-        Path(flags.output).write_text("\n".join(page) + "\n")
-    return 0 if is_fast and is_bounded else 1
+    return preparation_runs.finish(page, is_fast and is_bounded, flags.output)
 
 
 if __name__ == "__main__":

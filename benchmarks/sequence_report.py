@@ -5,6 +5,7 @@ import numpy as np
 from benchmarks import machine
 from benchmarks import sequence_workload as workload
 from benchmarks.dlrm_report import summary
+from benchmarks.training_report import steps_table, verdicts
 
 TARGET_RATIO = {"sim": 1.3}  # the others are for information
 
@@ -19,17 +20,18 @@ def render(measurements, facts: dict, args, sizes, sides) -> tuple[str, bool]:
       sizes: `sequence_workload.Sizes`.
       sides: names of our side and of the peers that count; others are for information.
     """
+    table = steps_table(measurements, "model", args.models, sides[0], sizes.batch_size)
     page = ["# Training throughput of SIM, DIEN and DIN", ""]
     page += _setting(measurements, facts, args, sizes, sides)
-    page += ["", "## Training steps", "", *_steps_table(measurements, sides[0], args, sizes)]
+    page += ["", "## Training steps", "", *table]
     page += [
         "",
         "## Milliseconds of the parts of our step",
         "",
         *_parts_table(measurements, sides[0]),
     ]
-    verdicts, met = _verdicts(measurements, sides, args)
-    return "\n".join([*page, "", "## Verdict", "", *verdicts, ""]), met
+    lines, met = verdicts(measurements, args.models, sides, TARGET_RATIO)
+    return "\n".join([*page, "", "## Verdict", "", *lines, ""]), met
 
 
 def _setting(measurements, facts, args, sizes, sides) -> list[str]:
@@ -80,26 +82,6 @@ def _setting(measurements, facts, args, sizes, sides) -> list[str]:
     ]
 
 
-def _steps_table(measurements, ours: str, args, sizes) -> list[str]:
-    table = [
-        "| model | side | ms a step | samples/s | page faults a step | ours is faster by |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for model_type in args.models:
-        for side in measurements.versions:
-            if (side, model_type) not in measurements.step_ms:
-                continue
-            ms = np.asarray(measurements.step_ms[side, model_type])
-            ratio = ms / np.asarray(measurements.step_ms[ours, model_type])
-            table.append(
-                f"| {model_type} | {side} | {summary(ms)} | "
-                f"{summary(sizes.batch_size / ms * 1e3)} | "
-                f"{np.median(measurements.faults[side, model_type]):,.0f} | "
-                f"{'' if side == ours else summary(ratio, '.2f')} |"
-            )
-    return table
-
-
 def _parts_table(measurements, ours: str) -> list[str]:
     table = [
         "Each measured by itself, medians; the whole step is that of the table above. Recurrences: "
@@ -115,23 +97,3 @@ def _parts_table(measurements, ours: str) -> list[str]:
         update = step - np.median(parts["forward and backward"])
         table.append(f"| {model_type} | update (the step less both passes) | {update:.0f} |")
     return table
-
-
-def _verdicts(measurements, sides, args) -> tuple[list[str], bool]:
-    ours, *peers = sides
-    lines, all_met = [], True
-    for model_type in args.models:
-        ms = np.asarray(measurements.step_ms[ours, model_type])
-        ratio, peer = min(
-            (float(np.median(np.asarray(measurements.step_ms[side, model_type]) / ms)), side)
-            for side in peers
-        )
-        verdict = "for information"
-        if model_type in TARGET_RATIO:
-            target = TARGET_RATIO[model_type]
-            all_met &= ratio >= target
-            verdict = f"target {target}: {'met' if ratio >= target else 'MISSED'}"
-        lines.append(
-            f"- {model_type}: {ratio:.2f} times the samples per second of {peer}; {verdict}"
-        )
-    return lines, all_met

@@ -3,9 +3,7 @@
 NumPy only: the environment of the PyTorch side has nothing else.
 """
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -113,25 +111,3 @@ def _draw(random: np.random.Generator, cardinality: int, alpha: float, shape) ->
     """Ids 1 to cardinality - 1, int32, with a power law that says nothing of their order."""
     names = np.random.default_rng(cardinality).permutation(cardinality - 1).astype(np.int32)
     return 1 + names[PowerLaw(cardinality - 1, alpha).draw(random, shape)]
-
-
-def save_rows(path: Path, rows: Rows) -> None:
-    """Writes rows for `load_rows`."""
-    np.savez(path, **rows._asdict())
-
-
-def load_rows(path: Path) -> Rows:
-    """Reads what `save_rows` wrote."""
-    with np.load(path) as stored:
-        return Rows(*(stored[name] for name in Rows._fields))
-
-
-def save_sizes(path: Path, sizes: Sizes) -> None:
-    """Writes sizes for `load_sizes`."""
-    path.write_text(json.dumps(asdict(sizes)))
-
-
-def load_sizes(path: str) -> Sizes:
-    """Reads what `save_sizes` wrote."""
-    stored = json.loads(Path(path).read_text())
-    return Sizes(**{k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()})

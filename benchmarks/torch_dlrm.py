@@ -12,6 +12,7 @@ from torch import nn
 
 from benchmarks import dlrm_workload as workload
 from benchmarks.worker import serve, timed_ms, timed_steps
+from benchmarks.workload_files import load_rows
 
 
 class DLRM(nn.Module):
@@ -107,7 +108,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    rows, weights = workload.load_rows(args.rows), None
+    rows, weights = load_rows(args.rows, workload.Rows), None
     trainings, multiplications = {}, {}
 
     def describe() -> dict:

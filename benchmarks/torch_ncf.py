@@ -5,7 +5,6 @@ autograd, eager, no compiler, no extension. Tables have sparse gradients and `Sp
 or dense ones and one fused `Adam` for everything ("dense").
 """
 
-import argparse
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +13,8 @@ from torch import nn
 
 from benchmarks import ncf_workload as workload
 from benchmarks.ncf_workload import timed_in_turn
-from benchmarks.worker import serve, timed_steps
+from benchmarks.training_worker import parser_of, serve_training
+from benchmarks.workload_files import load
 
 BETAS = (workload.BETA1, workload.BETA2)
 
@@ -99,34 +99,18 @@ class Training:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--folder", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--tables", choices=("lazy", "dense"), required=True)
-    parser.add_argument("--threads", type=int, required=True)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    sizes = workload.load_sizes(f"{args.folder}/sizes.json")
-    rows = workload.load_rows(f"{args.folder}/rows.npz")
-    trainings = {}
+    rows, sizes = load(args.folder, workload.Rows, workload.Sizes)
 
-    def describe() -> dict:
-        return {"version": torch.__version__}
-
-    def start(dropout: float) -> dict:
-        trainings.clear()  # one model at a time has its tables and their moments in memory
-        with np.load(f"{args.folder}/weights.npz") as stored:
+    def make(dropout: float) -> Training:
+        with np.load(args.folder / "weights.npz") as stored:
             weights = dict(stored)
-        of_dropout = workload.with_dropout(sizes, dropout)
-        trainings["now"] = Training(rows, of_dropout, args.tables, weights)
-        return {}
+        return Training(rows, workload.with_dropout(sizes, dropout), args.tables, weights)
 
-    def steps(count: int) -> dict:
-        return timed_steps(trainings["now"].step, count)
-
-    def parts(count: int) -> dict:
-        return {"ms": trainings["now"].parts_ms(count)}
-
-    serve({"describe": describe, "start": start, "steps": steps, "parts": parts})
+    serve_training(torch.__version__, make)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ autograd, eager, no compiler, no extension. Tables have sparse gradients and `Sp
 or dense ones and one fused `Adam` for everything ("dense").
 """
 
-import argparse
 import math
 
 import numpy as np
@@ -15,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks import sequence_workload as workload
-from benchmarks.worker import serve, timed_steps
+from benchmarks.training_worker import parser_of, serve_training
+from benchmarks.workload_files import load
 
 EPSILON = 1e-7  # the recipe's, beside the root of the biased second moment; so in SparseAdam
 # PyTorch's Adam adds it to the corrected root: in the first step, of beta2 = 0.999, this is equal.
@@ -239,31 +239,18 @@ class Training:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--rows", required=True)
-    parser.add_argument("--sizes", required=True)
-    parser.add_argument("--folder", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--tables", choices=("lazy", "dense"), required=True)
-    parser.add_argument("--threads", type=int, required=True)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    sizes, rows = workload.load_sizes(args.sizes), workload.load_rows(args.rows)
-    trainings = {}
+    rows, sizes = load(args.folder, workload.Rows, workload.Sizes)
 
-    def describe() -> dict:
-        return {"version": torch.__version__}
-
-    def start(model_type: str) -> dict:
-        trainings.clear()  # one model at a time has its tables and their moments in memory
-        with np.load(f"{args.folder}/{model_type}.npz") as stored:
+    def make(model_type: str) -> Training:
+        with np.load(args.folder / f"{model_type}.npz") as stored:
             weights = dict(stored)
-        trainings[model_type] = Training(model_type, rows, sizes, args.tables == "lazy", weights)
-        return {}
+        return Training(model_type, rows, sizes, args.tables == "lazy", weights)
 
-    def steps(model_type: str, count: int) -> dict:
-        return timed_steps(trainings[model_type].step, count)
-
-    serve({"describe": describe, "start": start, "steps": steps})
+    serve_training(torch.__version__, make)
 
 
 if __name__ == "__main__":

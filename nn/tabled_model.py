@@ -1,14 +1,18 @@
 """What trainers and checkpoints ask of a model whose tables are spread over ranks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from nn.embedding.embedding import Embedding
+from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.merlin import MerlinEmbedding
+from nn.embedding.plan import Plan
 from nn.keras import keras
 from nn.optimizers import OptimizerGroup, create_groups
 from runtime.checkpoint import VariableWeight, Weight
+from runtime.distributed import World
 
 
 class TabledModel(keras.Model):
@@ -90,3 +94,65 @@ class TabledModel(keras.Model):
             "Merlin's distributed-embeddings does not give the optimizer's state of its tables: "
             "use --embedding_backend native, or --embedding_optimizer sgd, which has none"
         )
+
+
+class DroppingModel(TabledModel):
+    """Base of the models whose dropout goes on after a restart where it was.
+
+    Args:
+      name, dtype: as Keras has them.
+    """
+
+    def __init__(self, *, name: str, dtype: str):
+        super().__init__(name=name, dtype=dtype)
+        # Steps with dropout so far: each leaves other units out, also after a restart.
+        self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
+
+    def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
+        """The state of a training beside the model's weights, by name.
+
+        Args:
+          groups: optimizers of `dense_variables` and of `table_variables`.
+        """
+        steps = VariableWeight("dropout/steps_seen", self.steps_seen)
+        return [*super().optimizer_weights(groups), steps]
+
+
+def spread_tables(
+    tables: Sequence[tuple[str, int, int]],
+    input_table_map: Sequence[int],
+    initializer: Callable[[str], keras.initializers.Initializer],
+    *,
+    world: World,
+    plan: Plan | None,
+    exchange_dtype: str | None,
+    trainable: bool,
+    dtype: str,
+) -> DistributedEmbedding:
+    """The layer `embedding` of a model whose loader checks ids.
+
+    Args:
+      tables: (name, rows, columns) of each; their vectors are not combined.
+      input_table_map: the table of each input.
+      initializer: that of the table of a name.
+      world: the ranks among which tables are spread.
+      plan: who holds which table; None: the default one of nn/embedding/plan.py.
+      exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
+      trainable: whether tables get gradients.
+      dtype: Keras dtype policy.
+    """
+    return DistributedEmbedding(
+        [
+            Embedding(rows, dim, embeddings_initializer=initializer(name), name=name, dtype=dtype)
+            for name, rows, dim in tables
+        ],
+        strategy="auto",
+        input_table_map=input_table_map,
+        plan=plan,
+        exchange_dtype=exchange_dtype,
+        check_ids=False,  # the loader does
+        world=world,
+        trainable=trainable,
+        dtype=dtype,
+        name="embedding",
+    )

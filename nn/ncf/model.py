@@ -1,20 +1,15 @@
 """Neural collaborative filtering: NeuMF, GMF and MLP."""
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.embedding import Embedding
-from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.plan import Plan
 from nn.keras import keras
 from nn.ncf.config import NCFConfig, embedding_tables, feature_table_map
 from nn.ncf.tower import Tower, spread, uniform
-from nn.optimizers import OptimizerGroup
-from nn.tabled_model import TabledModel
-from runtime.checkpoint import VariableWeight, Weight
+from nn.tabled_model import DroppingModel, spread_tables
 from runtime.device import derive_seed
 from runtime.distributed import World
 
@@ -82,7 +77,7 @@ class Output(keras.layers.Layer):
         return tf.add_n(products) + self.bias
 
 
-class NCFModel(TabledModel):
+class NCFModel(DroppingModel):
     """A user and an item to the logit of an interaction.
 
         gmf:    (user_mf * item_mf) w + b
@@ -117,28 +112,17 @@ class NCFModel(TabledModel):
     ):
         super().__init__(name="ncf_model", dtype=dtype)
         self.config = config
-        self.embedding = DistributedEmbedding(
-            [
-                Embedding(
-                    rows,
-                    dim,
-                    embeddings_initializer=keras.initializers.RandomNormal(
-                        stddev=TABLE_STDDEV, seed=derive_seed(seed, name)
-                    ),
-                    name=name,
-                    dtype=dtype,
-                )
-                for name, rows, dim in embedding_tables(config)
-            ],
-            strategy="auto",
-            input_table_map=feature_table_map(config),
+        self.embedding = spread_tables(
+            embedding_tables(config),
+            feature_table_map(config),
+            lambda name: keras.initializers.RandomNormal(
+                stddev=TABLE_STDDEV, seed=derive_seed(seed, name)
+            ),
+            world=world,
             plan=plan,
             exchange_dtype=exchange_dtype,
-            check_ids=False,  # the loader does
-            world=world,
             trainable=embedding_trainable,
             dtype=dtype,
-            name="embedding",
         )
         widths = {"gmf": config.factors} if config.has_gmf else {}
         if config.has_mlp:
@@ -153,8 +137,6 @@ class NCFModel(TabledModel):
                 dtype=dtype,
             )
         self.output_layer = Output(widths, seed=seed, name="output", dtype=dtype)
-        # Steps with dropout so far: each leaves other units out, also after a restart.
-        self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
         self._make_weights()
 
     def _make_weights(self) -> None:
@@ -226,12 +208,3 @@ class NCFModel(TabledModel):
             users, items = vectors[-2:]
             branches["mlp"] = self.tower(users, items, user_of_row, item_of_row, step)
         return self.output_layer(branches)
-
-    def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
-        """The state of a training beside the model's weights, by name.
-
-        Args:
-          groups: optimizers of `dense_variables` and of `table_variables`.
-        """
-        steps = VariableWeight("dropout/steps_seen", self.steps_seen)
-        return [*super().optimizer_weights(groups), steps]

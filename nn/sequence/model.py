@@ -1,15 +1,11 @@
 """The sequential recommenders: SIM, DIEN, DIN, and the same model without history beside them."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.embedding import Embedding
-from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.plan import Plan
 from nn.embedding.weights import TableUniform
-from nn.optimizers import OptimizerGroup
 from nn.sequence.attention import ActivationUnit, DotAttention, precise
 from nn.sequence.config import (
     DIEN,
@@ -26,8 +22,7 @@ from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
 from nn.sequence.lookup import Vectors, arrange, look_up
 from nn.sequence.mlp import Classifier
 from nn.sequence.search import LongHistory
-from nn.tabled_model import TabledModel
-from runtime.checkpoint import VariableWeight, Weight
+from nn.tabled_model import DroppingModel, spread_tables
 from runtime.device import derive_seed
 from runtime.distributed import World
 
@@ -45,7 +40,7 @@ class SequenceOutputs(NamedTuple):
     aux: AuxiliaryOutputs | None
 
 
-class SequenceModel(TabledModel):
+class SequenceModel(DroppingModel):
     """User, target item and history to the logit of a click.
 
         no_history:  MLP(user, target)
@@ -84,26 +79,15 @@ class SequenceModel(TabledModel):
     ):
         super().__init__(name="sequence_model", dtype=dtype)
         self.config = config
-        self.embedding = DistributedEmbedding(
-            [
-                Embedding(
-                    rows,
-                    dim,
-                    embeddings_initializer=TableUniform(seed, name),
-                    name=name,
-                    dtype=dtype,
-                )
-                for name, rows, dim in embedding_tables(config)
-            ],
-            strategy="auto",
-            input_table_map=feature_table_map(config),
+        self.embedding = spread_tables(
+            embedding_tables(config),
+            feature_table_map(config),
+            lambda name: TableUniform(seed, name),
+            world=world,
             plan=plan,
             exchange_dtype=exchange_dtype,
-            check_ids=False,  # the loader does
-            world=world,
             trainable=embedding_trainable,
             dtype=dtype,
-            name="embedding",
         )
         # A rank's samples are its own, and so are the units that they leave out.
         common = {"seed": seed, "dtype": dtype}
@@ -128,8 +112,6 @@ class SequenceModel(TabledModel):
         self.stage_two = Classifier(
             config.stage_two_mlp_dims, name="stage_two_mlp", **common, **dropped
         )
-        # Steps with dropout so far: each leaves other units out, also after a restart.
-        self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
         self._make_weights()
 
     def _make_weights(self) -> None:
@@ -215,12 +197,3 @@ class SequenceModel(TabledModel):
                 aux = self.evolution.compare(states, short, negatives, short_mask)
         logits = precise(self.stage_two(tf.concat(seen, axis=1), step))
         return SequenceOutputs(logits, gsu_logits, aux)
-
-    def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
-        """The state of a training beside the model's weights, by name.
-
-        Args:
-          groups: optimizers of `dense_variables` and of `table_variables`.
-        """
-        steps = VariableWeight("dropout/steps_seen", self.steps_seen)
-        return [*super().optimizer_weights(groups), steps]

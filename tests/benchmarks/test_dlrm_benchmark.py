@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import dlrm_training, dlrm_workload, step_parts
+from benchmarks import dlrm_training, dlrm_workload, step_parts, workload_files
 from benchmarks.worker import Worker
 
 ECHO = [
@@ -38,8 +38,9 @@ def test_operands_fit_each_other(product):
 
 def test_rows_and_weights_survive_the_disk(tmp_path):
     rows = dlrm_workload.Rows(np.ones((2, 13), "f4"), np.ones((2, 26), "i8"), np.ones((2, 1), "f4"))
-    dlrm_workload.save_rows(tmp_path / "rows.npz", rows)
-    assert np.array_equal(dlrm_workload.load_rows(tmp_path / "rows.npz").ids, rows.ids)
+    workload_files.save_rows(tmp_path / "rows.npz", rows)
+    stored = workload_files.load_rows(tmp_path / "rows.npz", dlrm_workload.Rows)
+    assert np.array_equal(stored.ids, rows.ids)
     layer = (np.ones((2, 3)), np.ones(3))
     dlrm_workload.save_weights(tmp_path / "w.npz", np.ones((4, 2)), [layer], [layer, layer])
     weights = dlrm_workload.load_weights(tmp_path / "w.npz")

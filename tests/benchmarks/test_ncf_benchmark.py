@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import ncf_report, ncf_training
+from benchmarks import ncf_report, ncf_training, workload_files
 from benchmarks import ncf_workload as workload
 from nn.ncf.config import NCFConfig
 
@@ -55,11 +55,11 @@ def test_facts_by_hand():
 
 def test_rows_and_sizes_survive_the_disk(tmp_path):
     rows = workload.make_rows(TINY)
-    workload.save_rows(tmp_path / "rows.npz", rows)
-    for stored, made in zip(workload.load_rows(tmp_path / "rows.npz"), rows, strict=True):
-        np.testing.assert_array_equal(stored, made)
-    workload.save_sizes(tmp_path / "sizes.json", TINY)
-    assert workload.load_sizes(str(tmp_path / "sizes.json")) == TINY
+    workload_files.save(tmp_path, rows, TINY)
+    stored, sizes = workload_files.load(tmp_path, workload.Rows, workload.Sizes)
+    for read, made in zip(stored, rows, strict=True):
+        np.testing.assert_array_equal(read, made)
+    assert sizes == TINY
 
 
 def test_parts_take_turns():
@@ -116,7 +116,7 @@ def test_our_side_learns_and_measures_its_parts(tmp_path):
 
     sizes = replace(TINY, num_batches=1)
     training = Training(workload.make_rows(sizes), sizes)
-    training.save_weights(f"{tmp_path}/weights.npz")
+    training.save_weights(tmp_path / "weights.npz")
     losses = [training.step() for _ in range(120)]
     assert losses[-1] < losses[0] / 2
     with np.load(tmp_path / "weights.npz") as stored:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import sequence_report, sequence_training
+from benchmarks import sequence_report, sequence_training, workload_files
 from benchmarks import sequence_workload as workload
 from nn.sequence.config import SequenceConfig
 
@@ -71,11 +71,11 @@ def test_facts_by_hand():
 
 def test_rows_and_sizes_survive_the_disk(tmp_path):
     rows = workload.make_rows(TINY)
-    workload.save_rows(tmp_path / "rows.npz", rows)
-    for stored, made in zip(workload.load_rows(tmp_path / "rows.npz"), rows, strict=True):
-        np.testing.assert_array_equal(stored, made)
-    workload.save_sizes(tmp_path / "sizes.json", TINY)
-    assert workload.load_sizes(str(tmp_path / "sizes.json")) == TINY
+    workload_files.save(tmp_path, rows, TINY)
+    stored, sizes = workload_files.load(tmp_path, workload.Rows, workload.Sizes)
+    for read, made in zip(stored, rows, strict=True):
+        np.testing.assert_array_equal(read, made)
+    assert sizes == TINY
 
 
 def page_of(ms_of_side: tuple[float, ...]) -> tuple[str, bool]:
@@ -122,8 +122,8 @@ def test_sides_that_train_other_things_stop_the_run():
         def __init__(self, losses):
             self.losses = losses
 
-        def ask(self, action, model_type, count):
-            assert (action, model_type, count) == ("steps", "sim", 3)
+        def ask(self, action, count):
+            assert (action, count) == ("steps", 3)
             return {"losses": self.losses}
 
     sides = {sequence_training.OURS: Side([3.0, 2.9, 2.8]), "peer": Side([3.0, 2.9, 2.8001])}
@@ -148,7 +148,7 @@ def test_our_side_learns_and_measures_its_parts(tmp_path):
         top_k=3,
     )
     training = Training("sim", workload.make_rows(sizes), sizes)
-    training.save_weights(f"{tmp_path}/sim.npz")
+    training.save_weights(tmp_path / "sim.npz")
     losses = [training.step() for _ in range(30)]
     assert losses[-1] < losses[0] / 2
     with np.load(tmp_path / "sim.npz") as stored:

@@ -1,0 +1,86 @@
+"""What our sides share that train a recipe's model on rows in memory."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+import config as configuration
+from dataloading.batch import Batch
+from nn.optimizers import OptimizerGroup
+from nn.tabled_model import TabledModel
+from nn.trainer import Trainer
+from runtime import device
+
+
+def set_up(threads: int) -> None:
+    """Gives TensorFlow so many threads."""
+    run = configuration.RunConfig(
+        cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads
+    )
+    device.set_up(run)
+
+
+class RecipeTraining:
+    """A recipe's model and trainer, and where it is in the rows.
+
+    Args:
+      loss: the recipe's.
+      groups: its optimizers.
+      table_names: what the other side calls the tables of the model.
+      batch: all rows; they come in whole batches, without end.
+    """
+
+    def __init__(
+        self,
+        model: TabledModel,
+        loss: Callable,
+        groups: Sequence[OptimizerGroup],
+        table_names: Sequence[str],
+        batch: Batch,
+        batch_size: int,
+    ):
+        self.model = model
+        self.trainer = Trainer(model, loss, groups)
+        self._table_names = table_names
+        by_batch = tf.nest.map_structure(
+            lambda column: column.reshape(-1, batch_size, *column.shape[1:]), batch
+        )
+        self.iterator = iter(tf.data.Dataset.from_tensor_slices(by_batch).repeat())
+
+    def step(self) -> float:
+        """One training step; its loss."""
+        self.trainer.train_step(self.iterator)
+        return self.trainer.progress().loss
+
+    def save_weights(self, path: Path) -> None:
+        """Writes the weights for the other side, by their names in checkpoints."""
+        dense = {self.model.name_of(v): v.numpy() for v in self.model.dense_variables}
+        tables = dict(zip(self._table_names, self.model.embedding.get_weights(), strict=True))
+        np.savez(path, **dense, **tables)
+
+    def passes(self) -> dict[str, Callable]:
+        """The forward pass of a step, and both passes; neither waits for its results."""
+        trainer, iterator = self.trainer, self.iterator
+        variables = self.model.dense_variables + self.model.table_variables
+
+        @tf.function(autograph=False)
+        def forward():
+            return trainer.loss(self.model, iterator.get_next())[0]
+
+        @tf.function(autograph=False)
+        def backward():
+            batch = iterator.get_next()
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                loss, _ = trainer.loss(self.model, batch)
+            return tape.gradient(loss, variables)
+
+        return {"forward": forward, "forward and backward": backward}
+
+
+def wait(results) -> None:
+    """Until all of a structure of tensors is there."""
+    for result in tf.nest.flatten(results, expand_composites=True):
+        result.numpy()
