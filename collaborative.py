@@ -4,10 +4,16 @@ from pathlib import Path
 
 from config import Config
 from dataloading import feature_spec as fs
+from dataloading.series_rules import series_key
 from main import Goal, Recipe
 from recipe_parts import evaluation_mapping, plan_of_tables
 from runtime import checkpoint
+from runtime.distributed import agreed
 from runtime.logging import LogNames
+
+# Of negatives that are drawn for an evaluation: the same ones in every run, so that models can be
+# compared.
+EVALUATION_SEED = 0
 
 # What a checkpoint must remember to build the model again.
 SHAPE_FLAGS = ("model_type", "factors", "layers")
@@ -21,6 +27,7 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
 
     own = config.collaborative
     check_local_rank(own.local_rank, world)
+    config = config.replace(amp=device.policy != "float32")  # where it was left to the device
     shape = model_config(config, spec)
     exchange_dtype = config.distribution.exchange_dtype
     model = NCFModel(
@@ -95,21 +102,19 @@ def log_names(goal: str) -> LogNames:
 def pretrained(config: Config, model, world):
     """What sets the weights of a NeuMF from its trained branches; None where it starts anew."""
     own = config.collaborative
-    if not own.pretrained_gmf or config.run.mode != "train" or config.checkpoint.resume:
+    if not own.pretrained_gmf or config.run.mode != "train":
         return None
+
+    def find() -> list[Path]:
+        given = {"gmf": own.pretrained_gmf, "mlp": own.pretrained_mlp}
+        return [checkpoint.resolve(best_of(p), f"--pretrained_{kind}") for kind, p in given.items()]
 
     def start() -> str:
         from nn.ncf.pretrained import start_from
 
-        paths = [
-            checkpoint.resolve(best_of(path), flag)
-            for path, flag in (
-                (own.pretrained_gmf, "--pretrained_gmf"),
-                (own.pretrained_mlp, "--pretrained_mlp"),
-            )
-        ]
-        start_from(model, *paths, own.alpha, world)
-        return f"weights of {paths[0]} times {own.alpha:g} and {paths[1]} times {1 - own.alpha:g}"
+        gmf, mlp = agreed(world, find)
+        start_from(model, gmf, mlp, own.alpha, world)
+        return f"weights of {gmf} times {own.alpha:g} and {mlp} times {1 - own.alpha:g}"
 
     return start
 
@@ -156,6 +161,8 @@ def make_plan(config: Config, shape, world_size: int):
         world_size,
         hotness=hotnesses(shape),
         wide_ids=max(shape.num_users, shape.num_items) > 2**31,
+        # A table is asked for each of its rows once.
+        most_samples=world_size * max(shape.num_users, shape.num_items),
         input_table_map=features,
         combined=[False] * len(features),
     )
@@ -167,7 +174,7 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world):
     from dataloading.series import SeriesDataset
 
     own, run = config.collaborative, config.run
-    share = {"seed": run.seed, "rank": world.rank, "world_size": world.size}
+    share = {"rank": world.rank, "world_size": world.size}
     train = None
     if run.mode == "train":
         train = SampledInteractions(
@@ -175,6 +182,7 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world):
             fs.TRAIN,
             run.batch_size * own.grads_accumulated,
             negative_samples=own.negative_samples,
+            seed=run.seed,
             **share,
         )
         if not run.evals_per_epoch:
@@ -185,18 +193,21 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world):
         mapping,
         run.valid_batch_size,
         valid_negative=negatives_of_series(config, spec, mapping),
+        seed=EVALUATION_SEED,
         with_labels=run.mode != "predict",
         **share,
     )
+    if run.mode != "predict" and own.topk >= valid.series_length:
+        raise ValueError(
+            f"--topk {own.topk} of series of {valid.series_length} items is a hit for any model: "
+            f"give at most {valid.series_length - 1}, or more negatives"
+        )
     return train, valid
 
 
 def negatives_of_series(config: Config, spec: fs.FeatureSpec, mapping: str) -> int | None:
     """How many negatives to use of those that are stored, None: all; or how many to draw."""
-    from dataloading.interactions import stores_labels
-
     asked = config.collaborative.valid_negative
-    # A resumed training has the flag from its checkpoint.
-    given = "valid_negative" in config.given or asked != type(config.collaborative)().valid_negative
-    stored = mapping in spec.source_spec and stores_labels(spec, mapping)
-    return asked if given or not stored else None
+    stored = spec.metadata.get(series_key(mapping))
+    fewer = isinstance(stored, int) and stored - 1 < asked
+    return None if fewer and "valid_negative" not in config.given else asked

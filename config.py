@@ -175,7 +175,7 @@ def parse(
         run["seed"] = None
     given = frozenset(field.name for _, field in _fields(recipe) if values[field.name].present)
     if recipe in COLLABORATIVE:
-        _stand_for_others(sections, given)
+        given |= _stand_for_others(sections, given)
     read = {section: kind(**sections[section]) for section, kind in SECTIONS.items()}
     config = Config(recipe=recipe, given=given, **read)
     # A checkpoint brings flags along.
@@ -184,30 +184,29 @@ def parse(
     return config
 
 
-def _stand_for_others(sections: dict[str, dict[str, Any]], given: frozenset[str]) -> None:
-    """Sets what `--checkpoint_dir` and `--opt_level` mean.
+def _stand_for_others(sections: dict[str, dict[str, Any]], given: frozenset[str]) -> set[str]:
+    """Sets what `--checkpoint_dir` and `--opt_level` mean; returns the flags that are given by it.
 
     Raises:
       ValueError: the flag that they mean is given, too.
     """
     run, saved, own = sections["run"], sections["checkpoint"], sections["collaborative"]
+    meant = set()
     if own["opt_level"] is not None:
         if "amp" in given:
             raise ValueError("--opt_level and --amp are one flag: give one of them")
         run["amp"] = own["opt_level"] == "O2"
-    folder = own["checkpoint_dir"]
-    if not folder:
-        return
+        meant.add("amp")
+    folder, by_default = own["checkpoint_dir"], "checkpoint_dir" not in given
     name = "save_checkpoint_path" if run["mode"] == "train" else "restore_checkpoint_path"
-    if name in given and "checkpoint_dir" not in given:
-        return
+    if not folder or (by_default and (name in given or saved["resume"] not in (None, "auto"))):
+        own["checkpoint_dir"] = None
+        return meant
     if name in given:
         raise ValueError(f"--checkpoint_dir and --{name} are one flag here: give one of them")
-    if run["mode"] == "train":
-        saved.update(save_checkpoint_path=folder, keep_best=run["evals_per_epoch"] > 0)
-    else:
-        best = os.path.join(folder, "best")
-        saved[name] = best if os.path.isdir(best) else folder
+    best = os.path.join(folder, "best")
+    saved[name] = best if run["mode"] != "train" and os.path.isdir(best) else folder
+    return meant if by_default else {*meant, name}
 
 
 def _without_aliases(argv: Sequence[str], aliases: Mapping[str, str]) -> list[str]:

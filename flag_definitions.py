@@ -266,8 +266,8 @@ class CollaborativeConfig:
     )
     valid_negative: int = _flag(
         100,
-        "items among which a held-out one must be found: so many are drawn where the data set "
-        "stores none; of stored ones all are used, or where this is given the first so many",
+        "items among which a held-out one must be found: the first so many that the data set "
+        "stores (all, if it has fewer and this is not given), or as many drawn where it has none",
         minimum=1,
         recipes=COLLABORATIVE,
     )
@@ -422,8 +422,7 @@ class RunConfig:
     tfdata_debug: bool = _flag(False, "run tf.data eagerly, to debug")
     amp: bool | None = _flag(
         False,
-        "mixed precision: float16 with loss scaling on a GPU, bfloat16 on a CPU; None: on a GPU "
-        "alone",
+        "mixed precision: float16 with loss scaling on a GPU, bfloat16 on a CPU",
     )
     loss_scale: float = _flag(65536.0, "static loss scale of float16 training (--amp)", minimum=1)
     xla: bool = _flag(False, "let XLA compile the operations that it can fuse")
@@ -475,10 +474,10 @@ class CheckpointConfig:
     checkpoint_every: int | None = _flag(None, "save every so many steps", minimum=1)
     checkpoint_every_minutes: float | None = _flag(None, "save every so many minutes", minimum=0)
     keep_checkpoints: int = _flag(2, "newest checkpoints to keep", minimum=1)
-    keep_best: bool = _flag(
-        False,
+    keep_best: bool | None = _flag(
+        None,
         "save after each evaluation that is the best so far, and keep that checkpoint, too: the "
-        "link `best` in --save_checkpoint_path",
+        "link `best` in --save_checkpoint_path; None: with NCF's --checkpoint_dir",
     )
     on_checkpoint_error: str = _flag(
         "continue",

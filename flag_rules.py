@@ -199,7 +199,7 @@ def unused(config: Any) -> list[str]:
         names.add("evals_per_epoch")
     if config.run.mode == "train" and (config.run.benchmark or not config.run.evals_per_epoch):
         names |= {"evaluate_training_rows", "prebatch_test_size", "prefetch_test_size"}
-        names |= {"eval_mapping", "valid_batch_size", "auc_thresholds"}
+        names |= {"eval_mapping", "valid_batch_size", "auc_thresholds", "topk", "valid_negative"}
     return sorted(names & config.given)
 
 
@@ -326,7 +326,8 @@ def _check_collaborative(config: Any) -> None:
             f"NeuMF starts from a trained GMF and a trained MLP: --{missing} is missing"
         )
     for name in ("restore_checkpoint_path", "resume"):
-        if own.pretrained_gmf and config.run.mode == "train" and getattr(saved, name):
+        other = getattr(saved, name) not in (None, "auto")
+        if own.pretrained_gmf and config.run.mode == "train" and other:
             raise ValueError(
                 f"--pretrained_gmf and --{name} both say what to start from: give one of them"
             )

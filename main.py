@@ -63,8 +63,8 @@ class Recipe(NamedTuple):
       more_metrics: what `evaluator` yields beside the AUC and the log loss.
       goal: what tells a good model from a bad one.
       rows, accumulate: see `nn.trainer.Trainer`.
-      starts_from: the checkpoints that weights come from where no flag of all recipes names one; a
-        sentence on them is what it returns.
+      starts_from: sets weights of a new training from models of other kinds, on all ranks
+        together; returns what the log says of it.
     """
 
     model: Any
@@ -212,8 +212,8 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
     if start.path is not None:
         agreed(world, lambda: restore(start, recipe, world))
     begins = None
-    if recipe.starts_from is not None and config.run.mode == "train":
-        begins = agreed(world, recipe.starts_from)
+    if recipe.starts_from is not None:
+        begins = recipe.starts_from() if not start.resumes else "not read: the training goes on"
     position = Position(**saved.state) if start.resumes else Position()
 
     # 3. The log: parameters first, summary last.
@@ -240,7 +240,7 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
         for note in (*([unbound] if unbound else []), *recipe.notes):
             log.message(f"note: {note}")
         if begins:
-            log.message(begins)
+            log.message(f"start from other models: {begins}")
         if start.path is not None:
             log.message(describe_start(config, start.path, position, total_steps, changed))
             note_versions(saved, log)

@@ -17,6 +17,7 @@ def plan_of_tables(
     wide_ids: bool,
     input_table_map: Sequence[int] | None = None,
     combined: Sequence[bool] | None = None,
+    most_samples: int | None = None,
 ):
     """The plan (nn/embedding/plan.py) of these tables that the flags ask for.
 
@@ -25,6 +26,8 @@ def plan_of_tables(
       hotness: ids a sample of each feature.
       wide_ids: whether ids travel as int64.
       input_table_map, combined: as `nn.embedding.plan.plan` has them.
+      most_samples: bound of the samples of a batch that are looked up, where there is another than
+        the batch's own size.
 
     Raises:
       ValueError: the tables fit nowhere; the message has the ways out as flags.
@@ -52,7 +55,7 @@ def plan_of_tables(
             cpu_offloading_threshold_bytes=size_bytes(wanted.cpu_offloading_threshold_gb),
             device_memory_bytes=size_bytes(wanted.plan_device_memory_gb),
             host_memory_bytes=size_bytes(wanted.plan_host_memory_gb),
-            global_batch_size=config.run.batch_size,
+            global_batch_size=min(config.run.batch_size, most_samples or config.run.batch_size),
             state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
             state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
             exchange_itemsize=itemsize or (2 if config.run.amp else 4),

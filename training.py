@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from config import Config
 from runtime import checkpoint, device, plots
 from runtime.checkpoint.keeper import Keeper
+from runtime.distributed import agreed
 from runtime.signals import StopSignal
 
 
@@ -166,6 +167,9 @@ def train(
         trainer.set_state(at.trainer)
     weights = training_weights(recipe)
     evaluates = recipe.evaluator is not None
+    keeps_best = config.checkpoint.keep_best
+    if keeps_best is None:
+        keeps_best = config.collaborative.checkpoint_dir is not None
     goal, threshold, goal_flag = recipe.goal
     best_name, reached_name = f"best_{goal}", f"time_to_{goal_flag}_s"
     evaluate_after = evaluation_batches(rows.num_batches, options.evals_per_epoch)
@@ -243,7 +247,7 @@ def train(
 
     def is_best() -> bool:
         """Whether this step is the best so far, and to be kept for it."""
-        return config.checkpoint.keep_best and at.best.get(f"{best_name}_step") == at.step
+        return keeps_best and at.best.get(f"{best_name}_step") == at.step
 
     def epoch_ended() -> bool:
         return at.row == rows.num_rows
@@ -287,8 +291,12 @@ def train(
             entered.enter_context(signals)
         unchanged = saved_here and not evaluation_due()
         saved_step = at.step if unchanged else None
-        if unchanged and is_best() and world.is_chief:  # it was killed before it said so
-            folder.mark_best(folder.newest().path)
+        if folder is not None and keeps_best and begun:
+            # It may go on from before the best one, or was killed before it said which that is.
+            chief = folder.best_was if world.is_chief else lambda step: None
+            agreed(world, lambda: chief(at.best.get(f"{best_name}_step")))
+        if not reached():
+            at.best.pop(reached_name, None)  # of another threshold
         keeper = Keeper(config.checkpoint, folder, world, log, signals, saved_step)
         try:
             if evaluation_due():  # the run before was stopped before it was evaluated
@@ -338,7 +346,9 @@ def train(
                 f"stopped by {keeper.stopping} at step {at.step} of {total_steps}; "
                 f"{keeper.last_saved}. Go on with --resume {again}"
             )
-    if goal_flag in config.given and not reached():
+    if reached():
+        log.message(f"--{goal_flag} {threshold} is reached: {best_name} {at.best[best_name]:.5f}")
+    elif threshold is not None and threshold < 1:  # nobody waits for a perfect model
         log.message(f"--{goal_flag} {threshold} was not reached")
     if world.is_chief:
         path = run_dir / "learning_curve.png"

@@ -68,10 +68,11 @@ def open_log(
         log.metadata(name, format=".5f")
     for name in ("mean", "p50", "p90", "p95", "p99"):
         log.metadata(f"latency_{name}", unit="ms")
-    times = ("elapsed_s", "epoch_s", "evaluation_s", "time_to_auc_threshold_s", "time_to_best_s")
-    for name in times if names.speeds else (*times[:2], times[3]):
+    for name in ("elapsed_s", "epoch_s", "time_to_auc_threshold_s"):
         log.metadata(name, unit="s")
     if names.speeds:
+        for name in ("evaluation_s", "time_to_threshold_s", "time_to_best_s"):
+            log.metadata(name, unit="s")
         for name in ("train_throughput", "eval_throughput"):
             for of in (name, f"best_{name}", f"mean_{name}"):
                 log.metadata(of, unit="samples/s")

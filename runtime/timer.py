@@ -229,8 +229,10 @@ class Speeds:
     def of_epoch(self, num_samples: int, epoch_s: float, evaluated: bool) -> dict[str, float]:
         """Notes an epoch; returns what its line says: `train_throughput` and `epoch_s`, and after
         an evaluation `eval_throughput` and `evaluation_s`."""
-        self._train.append(_rate(num_samples, epoch_s))
-        found = {"train_throughput": self._train[-1], "epoch_s": epoch_s}
+        found = {"epoch_s": epoch_s}
+        if num_samples:  # none where only the evaluation of an earlier run was left to do
+            self._train.append(_rate(num_samples, epoch_s))
+            found = {"train_throughput": self._train[-1], **found}
         if evaluated:
             found |= {"eval_throughput": self._eval[-1], "evaluation_s": self._evaluation_s}
         return found

@@ -291,7 +291,8 @@ def test_short_names_spaced_lists_and_words_of_the_original():
 
 def test_checkpoint_dir_is_what_the_mode_needs(tmp_path):
     config = read_ncf(f"--checkpoint_dir={tmp_path}")
-    assert config.checkpoint.save_checkpoint_path == str(tmp_path) and config.checkpoint.keep_best
+    assert config.checkpoint.save_checkpoint_path == str(tmp_path)
+    assert "save_checkpoint_path" in config.given
     config = read_ncf(f"--checkpoint_dir={tmp_path}", "--mode=test")
     assert config.checkpoint.restore_checkpoint_path == str(tmp_path)
     (tmp_path / "00001-step-5").mkdir()
@@ -301,6 +302,9 @@ def test_checkpoint_dir_is_what_the_mode_needs(tmp_path):
     with_default = {**NCF_DEFAULTS, "checkpoint_dir": str(tmp_path)}
     own = parse(["x", PATH, "--save_checkpoint_path=own"], "ncf", with_default, NCF_ALIASES)
     assert own.checkpoint.save_checkpoint_path == "own"
+    assert own.collaborative.checkpoint_dir is None
+    goes_on = parse(["x", PATH, "--resume=there"], "ncf", with_default, NCF_ALIASES)
+    assert goes_on.checkpoint.save_checkpoint_path is None
 
 
 @pytest.mark.parametrize(
@@ -313,6 +317,11 @@ def test_checkpoint_dir_is_what_the_mode_needs(tmp_path):
         (["-t=0.5", "--evals_per_epoch=0"], "--threshold is only looked at"),
         (["--pretrained_gmf=a", "--pretrained_mlp=b", "--alpha=2"], "--alpha is a share"),
         (["--pretrained_gmf=a"], "--pretrained_mlp is missing"),
+        (
+            ["--pretrained_gmf=a", "--pretrained_mlp=b", "--resume=c"],
+            "--pretrained_gmf and --resume both say",
+        ),
+        (["--plan_only", "--checkpoint_dir=a"], "not with --plan_only"),
         (["--pretrained_mlp=a"], "--pretrained_gmf is missing"),
         (
             ["--pretrained_gmf=a", "--pretrained_mlp=b", "--load_checkpoint_path=c"],
@@ -336,6 +345,13 @@ def test_checkpoint_dir_is_what_the_mode_needs(tmp_path):
 def test_bad_flags_of_ncf(flags, message):
     with pytest.raises(ValueError, match=message):
         read_ncf(*flags)
+
+
+def test_what_ncf_does_not_read():
+    ignored = ["--evals_per_epoch=0", "-k=5", "--valid_negative=7"]
+    assert flag_rules.unused(read_ncf(*ignored)) == ["topk", "valid_negative"]
+    load = ["--mode=test", "--load_checkpoint_path=x", "-t=0.9", "-k=5", "-n=3"]
+    assert flag_rules.unused(read_ncf(*load)) == ["negative_samples", "threshold"]
 
 
 def test_what_sim_does_not_read():
@@ -404,7 +420,7 @@ def test_every_flag_is_read_by_something(root):
         for field in dataclasses.fields(section)
     }
     # Two stand for other flags, see test_checkpoint_dir_is_what_the_mode_needs and the one before.
-    assert flags - read_flags == {("collaborative", n) for n in ("checkpoint_dir", "opt_level")}
+    assert flags - read_flags == {("collaborative", n) for n in ("opt_level",)}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`ncf.py` from interactions to a trained, evaluated and used model, on tiny data."""
 
+import os
 import re
 
 import numpy as np
@@ -83,6 +84,7 @@ def test_the_originals_log_lines(trained):
         assert summary[f"mean_{name}"] == pytest.approx(np.mean(rates))
     assert "time_to_target" not in summary
     units = {x["metric"]: x["metadata"] for x in log if "metric" in x}
+    assert units["time_to_target"] == {"unit": "s"}
     assert units["train_throughput"] == {"unit": "samples/s"}
     assert units["hr@3"] == {"format": ":.5f"} and units["validation_epoch_time"] == {"unit": "s"}
 
@@ -95,6 +97,36 @@ def test_threshold_stops_and_reports_the_time_to_the_target(rows, trained, tmp_p
     summary = run(rows, tmp_path / "b", *TINY, "-t=0.999", "-e=1")
     assert "time_to_target" not in summary
     assert "--threshold 0.999 was not reached" in capsys.readouterr().out
+
+
+def test_a_training_that_goes_on(rows, tmp_path, capsys):
+    """What it takes over, and what it may not change."""
+    flags = (*GMF, f"--checkpoint_dir={tmp_path / 'model'}", "--resume=auto")
+    first = run(rows, tmp_path / "run", *flags, "-e=2", "--evals_per_epoch=1")
+    run(rows, tmp_path / "run", *flags[-2:], "-k=5", code=loop.USER_ERROR)
+    assert "--topk 5 differs from the checkpoint's 3" in capsys.readouterr().err
+    again = run(rows, tmp_path / "run", *flags[-2:], "-e=2")
+    assert again["hr@3"] == first["hr@3"] and "best_train_throughput" not in again
+    capsys.readouterr()
+    run(rows, tmp_path / "run", *flags[-2:], "-e=3", "--opt_level=O2", "--threshold=0.9999")
+    said = capsys.readouterr().out
+    assert "train on CPU in bfloat16" in said and "--amp True" in said
+    assert "--threshold 0.9999 was not reached" in said
+    # From before the best one, at a learning rate of nothing: the best is another then.
+    checkpoints = sorted(p.name for p in (tmp_path / "model").glob("0*"))
+    assert (tmp_path / "model/best").resolve().name == checkpoints[-1]
+    back = (f"--resume={tmp_path / 'model' / checkpoints[0]}", flags[-2], "-l=0", "-e=4")
+    run(rows, tmp_path / "back", *back)
+    best = os.readlink(tmp_path / "model/best")
+    assert best == checkpoints[0] or best > checkpoints[-1]
+
+
+def test_the_best_is_kept_only_where_that_is_asked(rows, tmp_path):
+    flags = (*GMF, "-e=1", f"--checkpoint_dir={tmp_path / 'model'}", "--nokeep_best")
+    run(rows, tmp_path / "run", *flags)
+    assert not (tmp_path / "model/best").exists()
+    run(rows, tmp_path / "other", *GMF, "-e=1", f"--save_checkpoint_path={tmp_path / 'b'}")
+    assert not (tmp_path / "b/best").exists()
 
 
 def test_a_training_in_two_parts_is_the_same(rows, tmp_path):
@@ -136,6 +168,9 @@ def test_neumf_starts_from_trained_branches(rows, trained, tmp_path, capsys):
     flags = (*(flag for flag in TINY if flag[:2] not in ("-l", "-e")), *flags)
     run(rows, tmp_path / "train", *flags, f"--checkpoint_dir={tmp_path / 'model'}")
     assert "times 0.3 and" in capsys.readouterr().out
+    again = (*flags, f"--checkpoint_dir={tmp_path / 'model'}", "--resume=auto")
+    run(rows, tmp_path / "train", *again)
+    assert "start from other models: not read: the training goes on" in capsys.readouterr().out
     got, of_gmf, of_mlp = (
         logits_of(rows, tmp_path / name, f"--checkpoint_dir={folder}")
         for name, folder in (("n", tmp_path / "model"), ("g", gmf), ("m", mlp))
@@ -165,7 +200,7 @@ def test_predict_and_measure(rows, trained, tmp_path):
     assert measured["latency_p90"] > 0 and measured["throughput"] > 0
 
 
-def test_negatives_are_drawn_where_the_data_set_has_none(tmp_path):
+def test_negatives_are_drawn_where_the_data_set_has_none(tmp_path, capsys):
     tastes.write(tmp_path / "rows")
     spec = yaml.safe_load((tmp_path / "rows/feature_spec.yaml").read_text())
     columns = {
@@ -178,13 +213,22 @@ def test_negatives_are_drawn_where_the_data_set_has_none(tmp_path):
     columns["test"] = {name: values[::13] for name, values in columns["test"].items()}
     tastes.store(tmp_path / "positives", columns)
     flags = (*GMF, "--valid_negative=20", "-e=2")
-    summary = run(tmp_path / "positives", tmp_path / "run", *flags)
+    save = f"--save_checkpoint_path={tmp_path / 'model'}"
+    summary = run(tmp_path / "positives", tmp_path / "run", *flags, save)
     log = (tmp_path / "run/log.json").read_text()
-    assert '"evaluation_rows": 1260' in log or "evaluation_rows 1260" in log
+    assert "evaluation_rows 1260" in log
     assert summary["hr@3"] > 3 / 21
+    load = ("--mode=test", f"--restore_checkpoint_path={tmp_path / 'model'}", *flags[:1], "-k=3")
+    again = [
+        run(tmp_path / "positives", tmp_path / f"again{seed}", *load, "--valid_negative=20", seed)
+        for seed in ("-s=1", "-s=2")
+    ]
+    assert again[0]["hr@3"] == again[1]["hr@3"] == summary["hr@3"], "whatever the seed"
     run(tmp_path / "rows", tmp_path / "b", *flags, code=loop.USER_ERROR)
-    fewer = run(tmp_path / "rows", tmp_path / "c", *GMF, "--valid_negative=2", "-e=1")
-    assert fewer["hr@3"] == 1.0
+    run(tmp_path / "rows", tmp_path / "c", *GMF, "--valid_negative=5", "-e=1")
+    assert "evaluation_rows 360" in (tmp_path / "c/log.json").read_text()
+    run(tmp_path / "rows", tmp_path / "d", *GMF, "--valid_negative=2", code=loop.USER_ERROR)
+    assert "--topk 3 of series of 3 items is a hit for any model" in capsys.readouterr().err
 
 
 def test_training_looks_at_validation_rows_and_never_at_test_rows(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 from nn.ncf.config import GMF, MLP, NEUMF
 from nn.ncf.model import NCFModel
 from runtime import checkpoint
-from runtime.distributed import World
+from runtime.distributed import World, agreed
 
 
 def start_from(
@@ -17,7 +17,7 @@ def start_from(
     the MLP's 1 - alpha (He et al., 2017, section 3.4.1): so the first logits are
     alpha * logit of GMF + (1 - alpha) * logit of the MLP.
 
-    All ranks call it together and wait for each other; one that raises has to tell the others.
+    All ranks call it together and wait for each other.
 
     Args:
       model: the NeuMF.
@@ -26,24 +26,31 @@ def start_from(
       world: the ranks.
 
     Raises:
-      ValueError: a checkpoint is damaged, of another kind of model, or of other sizes.
+      AgreedError: on every rank: a checkpoint is damaged, of another kind of model, or of other
+        sizes; or this model is no NeuMF.
     """
-    if model.config.model_type != NEUMF:
-        raise ValueError(f"only {NEUMF} has two branches to set, this is {model.config.model_type}")
     bias, biases = model.output_layer.bias, []
     for path, kind, branch, share in ((gmf, GMF, "gmf", alpha), (mlp, MLP, "mlp", 1 - alpha)):
-        found = checkpoint.describe(path).description.get("model_flags", {}).get("model_type")
-        if found != kind:
-            raise ValueError(
-                f"--pretrained_{kind} {path} is a checkpoint of the model {found}: give one that "
-                f"was trained with --model_type {kind}"
-            )
-        weights = [w for w in model.weights_to_save() if _branch_of(w.name) in (branch, "both")]
-        checkpoint.restore(path, weights, world)
+        # One after the other, so that no rank goes on to what another never comes to.
+        agreed(world, lambda p=path, k=kind, b=branch: _restore(model, p, k, b, world))
         kernel = model.output_layer.kernels[branch]
         kernel.assign(share * kernel)
         biases.append(share * bias)
     bias.assign(sum(biases))
+
+
+def _restore(model: NCFModel, path: Path, kind: str, branch: str, world: World) -> None:
+    """Sets the weights of one branch."""
+    if model.config.model_type != NEUMF:
+        raise ValueError(f"only {NEUMF} has two branches to set, this is {model.config.model_type}")
+    found = checkpoint.describe(path).description.get("model_flags", {}).get("model_type")
+    if found != kind:
+        raise ValueError(
+            f"--pretrained_{kind} {path} is a checkpoint of the model {found}: give one that was "
+            f"trained with --model_type {kind}"
+        )
+    weights = [w for w in model.weights_to_save() if _branch_of(w.name) in (branch, "both")]
+    checkpoint.restore(path, weights, world)
 
 
 def _branch_of(name: str) -> str:

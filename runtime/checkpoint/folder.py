@@ -134,8 +134,8 @@ class Folder:
         staging.mkdir(parents=True)
         return staging
 
-    def publish(self, staging: Path, best: bool = False) -> Path:
-        """Gives a whole checkpoint its name; it may be the best one from now on."""
+    def publish(self, staging: Path) -> Path:
+        """Gives a whole checkpoint its name."""
         final = self.root / staging.name.removeprefix(_UNFINISHED).partition(".")[0]
         os.rename(staging, final)
         try:
@@ -143,21 +143,32 @@ class Folder:
         except OSError:
             os.rename(final, staging)
             raise
-        if best:
-            self.mark_best(final)
         return final
 
     def mark_best(self, path: Path) -> None:
         """Makes the link `best` one to this checkpoint."""
         link = self.root / f"{_UNFINISHED}{BEST}.{secrets.token_hex(4)}"
         os.symlink(path.name, link)
-        os.replace(link, self.root / BEST)
+        try:
+            os.replace(link, self.root / BEST)
+        except OSError:  # something else has that name
+            link.unlink()
+            raise
 
     def go_back_to(self, path: Path) -> None:
         """Says that a training goes on from an older checkpoint: newer ones, perhaps damaged, are
         the first to be deleted."""
         numbers = {saved.path: saved.number for saved in self.list()}
         self._abandoned = {p for p, n in numbers.items() if n > numbers.get(path, n)}
+
+    def best_was(self, step: int | None) -> None:
+        """Says of which step the best one is of the training that goes on: the link is one to that,
+        as far as it is there, and none to another."""
+        there = [s for s in self.list() if s.step == step and s.path not in self._abandoned]
+        if there:
+            self.mark_best(there[-1].path)
+        else:
+            (self.root / BEST).unlink(missing_ok=True)
 
     def keep_newest(self, count: int) -> None:
         """Deletes all checkpoints but the newest ones and the best one."""

@@ -150,6 +150,8 @@ class Keeper:
                     f"saved {outcome.path}: {outcome.size_bytes / 2**20:,.1f} MiB, the training "
                     f"waited {outcome.wait_s:.2f} s, on the disk after {outcome.total_s:.2f} s"
                 )
+                if outcome.note:
+                    self._log.message(f"warning: {outcome.note}")
                 continue
             kind, name = outcome.fault
             if kind == "weight":

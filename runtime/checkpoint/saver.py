@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from runtime.checkpoint import files
 from runtime.checkpoint.files import Index, Piece, WeightEntry
-from runtime.checkpoint.folder import Folder
+from runtime.checkpoint.folder import BEST, Folder
 from runtime.checkpoint.weight import NonFiniteWeight, Weight, matrix_of
 from runtime.checkpoint.writer import Writer
 from runtime.distributed import AgreedError, World
@@ -33,6 +33,7 @@ class Outcome(NamedTuple):
       wait_s: how long this rank's training waited.
       total_s: from its beginning until it was on the disk.
       fault: None, or ("weight", name of a weight that is not finite), or ("error", text).
+      note: what went wrong beside the save itself.
     """
 
     step: int
@@ -41,6 +42,7 @@ class Outcome(NamedTuple):
     wait_s: float
     total_s: float
     fault: tuple[str, str] | None
+    note: str = ""
 
     def raise_fault(self) -> None:
         """Raises NonFiniteWeight or AgreedError, if it failed."""
@@ -180,9 +182,9 @@ class Saver:
             self._after_writing()
         else:
             own = self._publisher
-            told = [own.path, own.fault] if own else None
-            path, fault = self._world.gather_objects(told, "checkpoint.end")[0]
-            self._end(fault, path)
+            told = [own.path, own.fault, own.note] if own else None
+            path, fault, note = self._world.gather_objects(told, "checkpoint.end")[0]
+            self._end(fault, path, note)
 
     def wait(self) -> None:
         """Waits until nothing is under way."""
@@ -212,7 +214,7 @@ class Saver:
             )
             self._publisher.start()
 
-    def _end(self, fault: Sequence[str] | None, path: str | None) -> None:
+    def _end(self, fault: Sequence[str] | None, path: str | None, note: str = "") -> None:
         begun = self._begun
         self._begun = self._publisher = None
         self._outcomes.append(
@@ -223,6 +225,7 @@ class Saver:
                 begun.copied - begun.started,
                 time.monotonic() - begun.started,
                 None if fault is None else (fault[0], fault[1]),
+                note,
             )
         )
 
@@ -255,6 +258,7 @@ class _Publisher(threading.Thread):
         super().__init__(name="checkpoint-publisher", daemon=True)
         self.fault: tuple[str, str] | None = None
         self.path: str | None = None
+        self.note = ""
         self._folder, self._staging, self._index = folder, staging, index
         self._parts, self._keep, self._best = parts, keep, best
 
@@ -266,7 +270,7 @@ class _Publisher(threading.Thread):
             for folder in {self._staging / Path(name).parts[0] for name in index.weights}:
                 files.sync_folder(folder)
             files.sync_folder(self._staging)
-            self.path = str(self._folder.publish(self._staging, self._best))
+            self.path = str(self._folder.publish(self._staging))
         except OSError as error:
             self.fault = ("error", not_saved(self._folder, error))
         except Exception:
@@ -274,6 +278,11 @@ class _Publisher(threading.Thread):
         if self.fault is not None:
             shutil.rmtree(self._staging, ignore_errors=True)
             return
+        if self._best:
+            try:
+                self._folder.mark_best(Path(self.path))
+            except OSError as error:
+                self.note = f"the link {BEST} to it could not be made: {error.strerror or error}"
         with contextlib.suppress(OSError):  # an old one that stays is no fault of the new one
             self._folder.keep_newest(self._keep)
 

@@ -516,4 +516,18 @@ def test_the_best_one_is_kept_and_linked(tmp_path):
     again.take()
     assert sorted(p.name for p in tmp_path.iterdir() if "best" in p.name) == ["best"]
     assert [saved.step for saved in again.list()] == [5, 6]
+    # A training that goes on from another step says which was best; an abandoned one is none.
+    again.best_was(5)
+    assert os.readlink(tmp_path / "best") == "00005-step-5"
+    again.go_back_to(tmp_path / "00005-step-5")
+    again.best_was(6)
+    assert not (tmp_path / "best").exists()
+    # Something else has the name: the checkpoint is saved all the same.
+    (tmp_path / "best").mkdir()
+    saver = Saver(again, keep=2)
+    saver.save(7, some_weights(7.0), {}, {}, best=True)
+    saver.wait()
+    (outcome,) = saver.outcomes()
+    assert outcome.fault is None and "the link best to it could not be made" in outcome.note
+    assert again.newest().step == 7 and not list(tmp_path.glob(".writing-*"))
     again.release()
