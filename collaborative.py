@@ -182,6 +182,7 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world):
             fs.TRAIN,
             run.batch_size * own.grads_accumulated,
             negative_samples=own.negative_samples,
+            negative_exponent=own.negative_exponent,
             seed=run.seed,
             **share,
         )

@@ -264,6 +264,13 @@ class CollaborativeConfig:
         minimum=1,
         recipes=COLLABORATIVE,
     )
+    negative_exponent: float = _flag(
+        0.0,
+        "draw these items in proportion to their interactions to this power: 0 draws all alike; "
+        "the higher, the less the model favours popular items",
+        minimum=0,
+        recipes=COLLABORATIVE,
+    )
     valid_negative: int = _flag(
         100,
         "items among which a held-out one must be found: the first so many that the data set "

@@ -164,7 +164,7 @@ _TRAINING_ONLY = frozenset(
         *("shuffle", "shuffle_window_rows", "synthetic_dataset_train_batches"),
         *("drop_remainder", "repeat_count", "prebatch_train_size", "dropout_rate"),
         *("aux_mlp_dims", "evaluate_training_rows"),
-        *("dropout", "negative_samples", "threshold", "grads_accumulated"),
+        *("dropout", "negative_samples", "negative_exponent", "threshold", "grads_accumulated"),
         *("pretrained_gmf", "pretrained_mlp", "alpha", "keep_best"),
         *("embedding_trainable", "embedding_zeros_initializer"),
     }

@@ -7,8 +7,8 @@ Each run is a process of its own: wall time from start to end, peak memory of it
 starts. Both sides must train on the same rows and ask the same questions, or the benchmark stops;
 negatives are each side's own. Then ours alone under `--memory_limit_mib`, with the same files.
 
-The exit code is 1 if ours takes longer than 120 seconds, which is the target for 20 million
-ratings, or more memory than the limit.
+The exit code is 1 if ours takes more memory than the limit or, of 20 million ratings, longer than
+120 seconds; of another number of ratings time is not judged.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from preproc.movielens.generate_ratings import RATINGS
 
 OURS, PANDAS = "ours", "pandas"
 NAMES = {OURS: "preproc.movielens (DuckDB, NumPy)", PANDAS: "pandas, NumPy"}
-TARGET_S = 120.0
+TARGET_S, TARGET_RATINGS = 120.0, 20_000_000
 SERIES_LENGTH = 101  # both sides' default: a positive and 100 negatives
 _NOTE = (
     "Default flags. Both train on the same rows and ask the same questions. Not in the peer: "
@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.interaction_preparation", allow_abbrev=False
     )
-    parser.add_argument("--ratings", type=int, default=20_000_000, help="default 20,000,000")
+    parser.add_argument("--ratings", type=int, default=TARGET_RATINGS, help="default 20,000,000")
     parser.add_argument(
         "--memory_limit_mib", type=int, default=1024, help="of the last run (default 1024)"
     )
@@ -133,17 +133,19 @@ def main(argv: list[str] | None = None) -> int:
         runs = compare(log, work, flags.repeats)
         limited = prepare(OURS, log, work, "--memory_limit", f"{flags.memory_limit_mib}MiB")
     ours_s = median_s(runs[OURS])
+    is_judged = flags.ratings == TARGET_RATINGS
     is_fast, is_bounded = ours_s <= TARGET_S, limited.peak_mib <= flags.memory_limit_mib
     page += [_NOTE, "", *table(runs, flags.ratings), ""]
     page += [
-        f"- {ours_s:.1f} s; target for 20 million ratings {TARGET_S:g}: {met(is_fast)}",
+        f"- {ours_s:.1f} s; target for 20 million ratings {TARGET_S:g}: "
+        + (met(is_fast) if is_judged else "not judged"),
         f"- {median_s(runs[PANDAS]) / ours_s:.1f} times as fast as pandas",
         f"- with --memory_limit {flags.memory_limit_mib}MiB: {limited.elapsed_s:.1f} s, "
         f"{limited.peak_mib:,.0f} MiB; target {flags.memory_limit_mib}: {met(is_bounded)}",
     ]
     if limited.checksum != runs[OURS][0].checksum:
         raise RuntimeError("different rows under the memory limit")
-    return preparation_runs.finish(page, is_fast and is_bounded, flags.output)
+    return preparation_runs.finish(page, (is_fast or not is_judged) and is_bounded, flags.output)
 
 
 if __name__ == "__main__":

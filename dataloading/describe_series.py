@@ -7,8 +7,8 @@ import numpy as np
 from dataloading.describe_columns import NumberFacts, column_blocks
 from dataloading.describe_ids import IdFacts
 from dataloading.feature_spec import ITEM_CHANNEL, LABEL_CHANNEL, TRAIN, USER_CHANNEL, FeatureSpec
-from dataloading.interactions import check_channels, stores_labels
-from dataloading.series_rules import broken_series, samples_per_series, series_key
+from dataloading.interactions import length_of_series, stores_labels
+from dataloading.series_rules import broken_series, series_key
 
 _ROWS = 1 << 20  # looked at together, or one series of more
 _FEW = 0.5  # share of items in use below which ids are worth making dense
@@ -32,19 +32,12 @@ def interactions_of(
     if of_other_types or len(rows) < len(chunks) or len(set(rows.values())) > 1:
         return ""  # which is said elsewhere
     try:
-        check_channels(spec, mapping)
-        length = samples_per_series(spec.metadata, mapping, spec.origin)
+        length = length_of_series(spec, mapping)
     except ValueError as error:
         if str(error) not in faults:  # of another mapping
             faults.append(str(error))
         return ""
     labels = spec.channel(LABEL_CHANNEL) if stores_labels(spec, mapping) else ()
-    if length is None and labels and mapping != TRAIN:
-        faults.append(
-            f"mapping '{mapping}': '{series_key(mapping)}' is missing in the metadata; there are "
-            "labels, so say how many rows a series has"
-        )
-        return ""
     if length is None:
         num_negatives = _num_negatives(spec, mapping, labels[0]) if labels else 0
         if not num_negatives:
@@ -52,12 +45,6 @@ def interactions_of(
         faults.append(
             f"mapping '{mapping}': feature '{labels[0]}': {num_negatives:,} labels of 0; the rows "
             "there are interactions, and negatives are drawn while training"
-        )
-        return ""
-    if not labels:
-        faults.append(
-            f"mapping '{mapping}': '{series_key(mapping)}' in the metadata is {length}, and there "
-            "is no label, which tells the positive of a series from its negatives"
         )
         return ""
     faults += _broken(spec, mapping, labels[0], length, next(iter(rows.values())))

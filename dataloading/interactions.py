@@ -11,14 +11,20 @@ from typing import NamedTuple
 import numpy as np
 
 from dataloading.chunk_dataset import columns_of
-from dataloading.feature_spec import LABEL_CHANNEL, FeatureSpec
+from dataloading.feature_spec import (
+    ITEM_CHANNEL,
+    LABEL_CHANNEL,
+    TEST,
+    TRAIN,
+    USER_CHANNEL,
+    VALIDATION,
+    FeatureSpec,
+)
 from dataloading.row_checks import check_ids, check_labels
-from dataloading.series_rules import broken_series, samples_per_series, series_key
+from dataloading.series_rules import broken_series, series_key, series_length
+from dataloading.unseen_items import MOST_IDS, keys_of
 
-USER_CHANNEL = "user"
-ITEM_CHANNEL = "item"
 _READER = "a model of users and items"
-_MOST_IDS = 1 << 31  # of users and of items: ids are int32
 
 
 class Interactions(NamedTuple):
@@ -60,10 +66,10 @@ def check_channels(spec: FeatureSpec, mapping: str) -> None:
                 f"({', '.join(features)}) of {[spec.hotness(name) for name in features]} values "
                 f"per row; {_READER} needs one feature of one value"
             )
-        if spec.cardinality(features[0]) > _MOST_IDS:
+        if spec.cardinality(features[0]) > MOST_IDS:
             raise ValueError(
                 f"{spec.origin}: feature_spec: feature '{features[0]}': cardinality is "
-                f"{spec.cardinality(features[0])}; {_READER} allows at most {_MOST_IDS}"
+                f"{spec.cardinality(features[0])}; {_READER} allows at most {MOST_IDS}"
             )
     if LABEL_CHANNEL in spec.channel_spec:
         spec.require(_READER, channels=(*channels, LABEL_CHANNEL))
@@ -80,14 +86,31 @@ def stores_labels(spec: FeatureSpec, mapping: str) -> bool:
     return bool(stored.intersection(spec.channel_spec.get(LABEL_CHANNEL, ())))
 
 
-def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
-    """The rows of a mapping of positives only, e.g. `train`; labels may be there and must be 1.
+def length_of_series(spec: FeatureSpec, mapping: str) -> int | None:
+    """Rows of a series of a mapping; None: it holds positives only, a row each.
 
     Raises:
-        ValueError: the spec lacks something, a file is missing or not whole, there are no rows, an
-            id is out of range, or a label is not 1; the message has file and row.
+        ValueError: see `check_channels` and `series_length`.
     """
     check_channels(spec, mapping)
+    return series_length(mapping, spec.metadata, stores_labels(spec, mapping), spec.origin)
+
+
+def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
+    """The rows of a mapping of positives only: `train`, whose labels may be there and must be 1, or
+    one without labels.
+
+    Raises:
+        ValueError: the spec lacks something, the mapping holds series, a file is missing or not
+            whole, there are no rows, an id is out of range, or a label is not 1; the message has
+            file and row.
+    """
+    length = length_of_series(spec, mapping)
+    if length is not None:
+        raise ValueError(
+            f"{spec.origin}: mapping '{mapping}' holds series of {length} rows "
+            f"({series_key(mapping)}); allowed: rows that are interactions, all of them"
+        )
     user, item, *labels = _read(spec, mapping, with_labels=stores_labels(spec, mapping))
     for label in labels:
         if not label.values.all():
@@ -102,11 +125,15 @@ def read_series(spec: FeatureSpec, mapping: str) -> Series:
     """The series of a mapping with labels.
 
     Raises:
-        ValueError: as `read_interactions`, or the metadata do not say how long a series is, or the
-            rows are no such series.
+        ValueError: as `read_interactions`, or the mapping holds positives only, or the rows are no
+            series of the length that the metadata say.
     """
-    check_channels(spec, mapping)
-    length = _series_length(spec, mapping)
+    length = length_of_series(spec, mapping)
+    if length is None:
+        raise ValueError(
+            f"{spec.origin}: mapping '{mapping}' holds no series: every row is an interaction, as "
+            f"there is no {series_key(mapping)} in the metadata; allowed: rows in series"
+        )
     user, item, label = _read(spec, mapping, with_labels=True)
     num_rows = len(label.values)
     if num_rows % length:
@@ -148,33 +175,27 @@ def read_pairs(spec: FeatureSpec, mapping: str) -> Series:
     return Series(user.values.astype(np.int32), item.values.astype(np.int32)[:, None], None)
 
 
-def touched_keys(spec: FeatureSpec) -> np.ndarray:
-    """user * num_items + item of the interactions of all mappings, int64 `[m]`, ascending.
+def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
+    """The keys (`keys_of`) of what users are known to have touched, int64 `[m]`, ascending.
+
+    These are the interactions of `train`, `validation`, `test` and the mapping `evaluated`, as far
+    as they are there. Any other mapping may hold pairs to predict, which nobody need have touched.
 
     Raises:
         ValueError: as `read_interactions` and `read_series`.
     """
     num_items = num_users_and_items(spec)[1]
     keys = []
-    for mapping in spec.source_spec:
-        if stores_labels(spec, mapping) and series_key(mapping) in spec.metadata:
+    for mapping in dict.fromkeys((TRAIN, VALIDATION, TEST, evaluated)):
+        if mapping not in spec.source_spec:
+            continue
+        if length_of_series(spec, mapping) is None:
+            users, items = read_interactions(spec, mapping)
+        else:
             users, items, labels = read_series(spec, mapping)
             items = items[labels]
-        else:
-            users, items = read_interactions(spec, mapping)
-        keys.append(users.astype(np.int64) * num_items + items)
+        keys.append(keys_of(users, items, num_items))
     return np.unique(np.concatenate(keys))
-
-
-def _series_length(spec: FeatureSpec, mapping: str) -> int:
-    length = samples_per_series(spec.metadata, mapping, spec.origin)
-    if length is None:
-        raise ValueError(
-            f"{spec.origin}: metadata: {series_key(mapping)} is missing; mapping '{mapping}' has "
-            "labels, so say how many rows a series has: one positive and its negatives, all of one "
-            "user"
-        )
-    return length
 
 
 class _Column:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dataloading.batch import Batch, Inputs, RaggedIds
 from dataloading.ragged import Ragged, concatenate_rows, lay_out_rows
-from dataloading.row_order import share_of_rank
+from dataloading.row_order import check_position, check_shares, share_of_rank
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -88,16 +88,7 @@ class RowDataset:
         prefetch_batches: int = 2,
         parallel_reads: int = 2,
     ):
-        for name, value in (("batch_size", batch_size), ("world_size", world_size)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}; allowed: 1 or more")
-        if batch_size % world_size:
-            raise ValueError(
-                f"batch_size {batch_size} is the global batch and not divisible by world_size "
-                f"{world_size}; choose a multiple, e.g. {-(-batch_size // world_size) * world_size}"
-            )
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank is {rank}; allowed: 0 to world_size - 1 = {world_size - 1}")
+        check_shares(batch_size, rank, world_size)
         self.num_rows = num_rows
         self.batch_size = batch_size
         self.rank = rank
@@ -138,12 +129,7 @@ class RowDataset:
             A dataset of `Batch`. Its first dimension is `batch_size / world_size` except in a
             short last batch.
         """
-        if epoch < 0:
-            raise ValueError(f"epoch is {epoch}; allowed: 0 or more")
-        if not 0 <= start_row <= self.num_rows:
-            raise ValueError(
-                f"start_row is {start_row}; allowed: 0 to the number of rows, {self.num_rows}"
-            )
+        check_position(epoch, start_row, self.num_rows)
         import tensorflow as tf
 
         columns = self.columns.all()

@@ -24,16 +24,13 @@ class BlockShuffle:
     """
 
     def __init__(self, num_rows: int, seed: int, block_rows: int, window_rows: int):
-        for name, value in (("block_rows", block_rows), ("window_rows", window_rows)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}; allowed: 1 or more")
+        check_at_least(1, block_rows=block_rows, window_rows=window_rows)
         if window_rows % block_rows:
             raise ValueError(
                 f"window_rows {window_rows} is not a multiple of block_rows {block_rows}; a "
                 "window is a whole number of blocks"
             )
-        if seed < 0:
-            raise ValueError(f"seed is {seed}; allowed: 0 or more")
+        check_at_least(0, seed=seed)
         self._num_rows = num_rows
         self._seed = seed
         self._block_rows = block_rows
@@ -73,6 +70,44 @@ class BlockShuffle:
         rows = rows[rows < self._num_rows]
         np.random.default_rng([self._seed, epoch, 1, window]).shuffle(rows)
         return rows
+
+
+def check_at_least(least: int, **values: int) -> None:
+    """Refuses smaller values, by name.
+
+    Raises:
+        ValueError: one is smaller.
+    """
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} is {value}; allowed: {least} or more")
+
+
+def check_shares(batch_size: int, rank: int, world_size: int) -> None:
+    """Refuses global batches that ranks cannot share.
+
+    Raises:
+        ValueError: one of them is out of range, or the batch is no multiple of `world_size`.
+    """
+    check_at_least(1, batch_size=batch_size, world_size=world_size)
+    if batch_size % world_size:
+        raise ValueError(
+            f"batch_size {batch_size} is the global batch and not divisible by world_size "
+            f"{world_size}; choose a multiple, e.g. {-(-batch_size // world_size) * world_size}"
+        )
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank is {rank}; allowed: 0 to world_size - 1 = {world_size - 1}")
+
+
+def check_position(epoch: int, start_row: int, num_rows: int) -> None:
+    """Refuses places to start from that no epoch of `num_rows` rows has.
+
+    Raises:
+        ValueError: one of them is out of range.
+    """
+    check_at_least(0, epoch=epoch)
+    if not 0 <= start_row <= num_rows:
+        raise ValueError(f"start_row is {start_row}; allowed: 0 to the number of rows, {num_rows}")
 
 
 def share_of_rank(num_rows: int, rank: int, world_size: int) -> tuple[int, int, int]:

@@ -22,11 +22,14 @@ from dataloading.keyed_order import (
     keys_of_epoch,
     right_shift,
 )
+from dataloading.row_order import check_at_least, check_position, check_shares
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 _ITEM_BITS = 32
+# What is drawn where items are not all alike: a point on a line of this length.
+_LINE = 1 << 31
 
 
 class Draw(NamedTuple):
@@ -61,6 +64,10 @@ class SampledInteractions:
         mapping: of which every row is an interaction, e.g. `train`.
         batch_size: the global batch size, a multiple of `world_size`.
         negative_samples: negatives for each interaction.
+        negative_exponent: items are drawn in proportion to their interactions (1 for those without
+            any) to the power of this: 0 draws all alike, 1 as they occur (Mikolov et al., 2013, use
+            0.75 for words). The trained logit is the log of how much likelier an item is for the
+            user than to be drawn: a larger exponent favours popular items less.
         seed: of orders and negatives.
         rank, world_size: this rank gets one contiguous part of each global batch. All ranks get
             equally many batches of equal length: where the last one does not divide, its rows are
@@ -84,25 +91,14 @@ class SampledInteractions:
         batch_size: int,
         *,
         negative_samples: int = 4,
+        negative_exponent: float = 0.0,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
     ):
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("negative_samples", negative_samples, 1),
-            ("seed", seed, 0),
-            ("world_size", world_size, 1),
-        ):
-            if value < least:
-                raise ValueError(f"{name} is {value}; allowed: {least} or more")
-        if batch_size % world_size:
-            raise ValueError(
-                f"batch_size {batch_size} is the global batch and not divisible by world_size "
-                f"{world_size}; choose a multiple, e.g. {-(-batch_size // world_size) * world_size}"
-            )
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank is {rank}; allowed: 0 to world_size - 1 = {world_size - 1}")
+        check_shares(batch_size, rank, world_size)
+        check_at_least(1, negative_samples=negative_samples)
+        check_at_least(0, seed=seed, negative_exponent=negative_exponent)
         users, items = read_interactions(spec, mapping)
         self.num_interactions = len(users)
         self.num_rows = (1 + negative_samples) * self.num_interactions
@@ -110,7 +106,11 @@ class SampledInteractions:
         self.rank = rank
         self.world_size = world_size
         self.negative_samples = negative_samples
-        self._num_items = num_users_and_items(spec)[1]
+        num_items = num_users_and_items(spec)[1]
+        self._num_points = _LINE if negative_exponent else num_items
+        self._ends = None
+        if negative_exponent:
+            self._ends = ends_of_shares(np.bincount(items, minlength=num_items), negative_exponent)
         self._order = KeyedOrder(self.num_rows)
         self._words = key_words(seed, NUM_ORDER_KEYS + NUM_DRAW_KEYS)
         # A pair in one number is one read from memory instead of two; and TensorFlow keeps int32
@@ -135,12 +135,7 @@ class SampledInteractions:
         Returns:
             A dataset of `Batch(Draw, None, None)`.
         """
-        if epoch < 0:
-            raise ValueError(f"epoch is {epoch}; allowed: 0 or more")
-        if not 0 <= start_row <= self.num_rows:
-            raise ValueError(
-                f"start_row is {start_row}; allowed: 0 to the number of rows, {self.num_rows}"
-            )
+        check_position(epoch, start_row, self.num_rows)
         import tensorflow as tf
 
         def draw(index):
@@ -177,6 +172,9 @@ class SampledInteractions:
         interactions, negatives = self._rows_at(draw.epoch, positions)
         pairs = tf.gather(self._pairs_on_device, interactions)
         is_positive = negatives < 0
+        if self._ends is not None:
+            drawn = tf.searchsorted(tf.constant(self._ends), negatives, side="right")
+            negatives = tf.cast(drawn, tf.int64)
         items = tf.where(is_positive, pairs & ((1 << _ITEM_BITS) - 1), negatives)
         users = right_shift(pairs, _ITEM_BITS)
         weights = tf.where(index < draw.real, draw.weight, 0.0)
@@ -188,14 +186,15 @@ class SampledInteractions:
 
     def _numbers_at(self, epoch: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Of the rows at positions of an epoch, int64 `[n]` each: the number of the interaction,
-        and the item that was drawn for its user, -1 where the row is the interaction itself."""
+        and the item (or the point of the line of items) that was drawn for its user, -1 where the
+        row is the interaction itself."""
         import tensorflow as tf
 
         keys = keys_of_epoch(self._words, epoch)
         rows = self._order.permuted(positions, keys[:NUM_ORDER_KEYS])
         interactions = rows // (1 + self.negative_samples)
         is_positive = tf.equal(rows, interactions * (1 + self.negative_samples))
-        drawn = drawn_below(self._num_items, rows, self.num_rows, keys[NUM_ORDER_KEYS:])
+        drawn = drawn_below(self._num_points, rows, self.num_rows, keys[NUM_ORDER_KEYS:])
         return interactions, tf.where(is_positive, tf.constant(-1, tf.int64), drawn)
 
     def _bring_to_device(self) -> None:
@@ -213,3 +212,14 @@ class SampledInteractions:
         self._rows_at = tf.function(
             self._numbers_at, autograph=False, jit_compile=None if gpus else True
         )
+
+
+def ends_of_shares(counts: np.ndarray, exponent: float) -> np.ndarray:
+    """Where on a line of 2^31 points the share of each item ends, int64 `[items]`.
+
+    Args:
+        counts: interactions of each item; 0 counts as 1.
+        exponent: shares are in proportion to counts to this power, to 2^-31.
+    """
+    ends = np.cumsum(np.maximum(counts, 1).astype(np.float64) ** exponent)
+    return np.round(ends / ends[-1] * _LINE).astype(np.int64)

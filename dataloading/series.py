@@ -11,17 +11,16 @@ from dataloading.batch import Batch, InteractionInputs
 from dataloading.feature_spec import FeatureSpec
 from dataloading.interactions import (
     Series,
-    check_channels,
+    length_of_series,
     num_users_and_items,
     read_interactions,
     read_pairs,
     read_series,
-    stores_labels,
     touched_keys,
 )
 from dataloading.row_dataset import Columns, RowDataset
-from dataloading.series_rules import series_key
-from dataloading.unseen_items import draw_unseen
+from dataloading.row_order import check_at_least
+from dataloading.unseen_items import draw_unseen_in_use
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -32,14 +31,16 @@ class SeriesDataset:
 
     A mapping with labels holds series, each `metadata: <mapping>_samples_per_series` rows. A
     mapping without holds positives only, and the negatives of each are drawn here: different items
-    that its user has in no interaction of any mapping.
+    that its user has in no interaction, of those that someone has (`touched_keys` says of which
+    mappings). An id that stands for none, as that of unknown items, is no negative.
 
     Memory: 5 bytes a row.
 
     Args:
         spec: with the channels `user`, `item` and, where there are labels, `label`.
         mapping: e.g. `test`.
-        batch_size: rows of a global batch, at most: see the attribute.
+        batch_size: rows of a global batch, at most, and a series for each rank at least: see the
+            attribute.
         valid_negative: negatives of a series: the first ones that are stored, or as many as are
             drawn. None: all that are stored.
         seed: of negatives that are drawn.
@@ -54,7 +55,7 @@ class SeriesDataset:
         num_series: series of the mapping.
         num_rows: their rows.
         batch_size: rows of a global batch: the most whole series for each rank that `batch_size`
-            allows, and one for each rank where it allows none.
+            allows.
         num_batches: global batches; the last one may be shorter.
         failure: None: bad rows are found here, not later.
 
@@ -78,20 +79,24 @@ class SeriesDataset:
         world_size: int = 1,
         with_labels: bool = True,
     ):
-        for name, value in (("batch_size", batch_size), ("world_size", world_size)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}; allowed: 1 or more")
-        if valid_negative is not None and valid_negative < 1:
-            raise ValueError(f"valid_negative is {valid_negative}; allowed: 1 or more")
+        check_at_least(1, batch_size=batch_size, world_size=world_size)
+        if valid_negative is not None:
+            check_at_least(1, valid_negative=valid_negative)
         if not with_labels:
             series = read_pairs(spec, mapping)
-        elif _holds_series(spec, mapping):
-            series = _with_fewer(read_series(spec, mapping), valid_negative, spec, mapping)
-        else:
+        elif length_of_series(spec, mapping) is None:
             series = _with_drawn(spec, mapping, valid_negative, seed)
+        else:
+            series = _with_fewer(read_series(spec, mapping), valid_negative, spec, mapping)
         self.num_series, self.series_length = series.items.shape
         self.num_rows = series.items.size
-        of_rank = max(1, batch_size // (self.series_length * world_size))
+        of_rank = batch_size // (self.series_length * world_size)
+        if not of_rank:
+            raise ValueError(
+                f"batch_size is {batch_size}; a global batch has a series for each rank at least, "
+                f"{self.series_length} rows x {world_size} ranks = "
+                f"{self.series_length * world_size}: choose that or more (--valid_batch_size)"
+            )
         self.batch_size = of_rank * world_size * self.series_length
         self._series = _SeriesRows(series, of_rank * world_size, rank, world_size)
         self.num_batches = self._series.num_batches
@@ -150,19 +155,6 @@ class _SeriesRows(RowDataset):
         )
 
 
-def _holds_series(spec: FeatureSpec, mapping: str) -> bool:
-    """Whether the mapping stores series, and not positives only."""
-    check_channels(spec, mapping)
-    labels, key = stores_labels(spec, mapping), series_key(mapping)
-    if not labels and key in spec.metadata:
-        raise ValueError(
-            f"{spec.origin}: metadata: {key} is {spec.metadata[key]!r}, and mapping '{mapping}' "
-            "stores no label; say which row of a series is the positive (channel 'label'), or "
-            "leave the key out where all rows are positives"
-        )
-    return labels
-
-
 def _with_fewer(
     series: Series, valid_negative: int | None, spec: FeatureSpec, mapping: str
 ) -> Series:
@@ -186,12 +178,13 @@ def _with_drawn(spec: FeatureSpec, mapping: str, valid_negative: int | None, see
     """A series for each stored positive, which is the first of its rows."""
     if valid_negative is None:
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}' stores no label, so all its rows are positives; "
-            "say how many negatives to draw for each (--valid_negative)"
+            f"{spec.origin}: mapping '{mapping}' holds positives only; say how many negatives to "
+            "draw for each (--valid_negative)"
         )
     users, items = read_interactions(spec, mapping)
     num_items = num_users_and_items(spec)[1]
-    negatives = draw_unseen(users, num_items, touched_keys(spec), valid_negative, seed)
+    touched = touched_keys(spec, mapping)
+    negatives = draw_unseen_in_use(users, num_items, touched, valid_negative, seed)
     labels = np.zeros((len(users), 1 + valid_negative), bool)
     labels[:, 0] = True
     return Series(users, np.concatenate([items[:, None], negatives], axis=1), labels)

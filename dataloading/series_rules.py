@@ -13,23 +13,43 @@ def series_key(mapping: str) -> str:
     return f"{mapping}_samples_per_series"
 
 
-def samples_per_series(metadata: dict, mapping: str, origin: str) -> int | None:
-    """Rows of a series of a mapping; None: every row is a positive by itself.
+def series_length(mapping: str, metadata: dict, has_label: bool, origin: str) -> int | None:
+    """Rows of a series of a mapping; None: every row is an interaction by itself.
+
+    Args:
+        metadata: of the data set.
+        has_label: whether the mapping has a label a row.
+        origin: what messages call the feature spec.
 
     Raises:
-        ValueError: the key holds something else than a number of rows, or is there for `train`.
+        ValueError: the key holds something else than a number of rows, is there for `train` or for
+            a mapping without a label, or is not there for one with a label.
     """
-    key = series_key(mapping)
-    length = metadata.get(key)
-    if key in metadata and (not isinstance(length, int) or length < 2):
+    key, where = series_key(mapping), f"{origin}: mapping '{mapping}': metadata"
+    if key not in metadata:
+        if has_label and mapping != TRAIN:
+            raise ValueError(
+                f"{where}: '{key}' is missing, and there is a label, so that there are negatives, "
+                "too: say how many rows a series has (one positive and its negatives, all of one "
+                "user), or leave the label out where every row is a positive"
+            )
+        return None
+    length = metadata[key]
+    if not isinstance(length, int) or length < 2:
         raise ValueError(
-            f"{origin}: metadata: '{key}' is {length!r:.100}; allowed: the rows of a series, a "
-            "whole number of 2 or more"
+            f"{where}: '{key}' is {length!r:.100}; allowed: the rows of a series, a whole number "
+            "of 2 or more"
         )
-    if key in metadata and mapping == TRAIN:
+    if mapping == TRAIN:
         raise ValueError(
-            f"{origin}: metadata: '{key}': rows of '{TRAIN}' come in no series, each happened and "
-            "negatives are drawn while training; remove the key"
+            f"{where}: '{key}': rows of '{TRAIN}' come in no series, each happened and negatives "
+            "are drawn while training; remove the key"
+        )
+    if not has_label:
+        raise ValueError(
+            f"{where}: '{key}' is {length}, and there is no label, which tells the positive of a "
+            "series from its negatives: store the label, or leave the key out where every row is a "
+            "positive"
         )
     return length
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from dataloading import spec_rules
 from dataloading.command_line import exit_status
 from dataloading.feature_spec import TRAIN, FeatureSpec
+from dataloading.interactions import length_of_series
 from dataloading.output_folder import (
     SPEC_FILE,
     VOCABULARY_FOLDER,
     check_apart,
     check_replaceable,
 )
-from dataloading.series_rules import samples_per_series
 from dataloading.transcode_channels import CLICKS, INTERACTIONS
 from dataloading.transcode_rows import METADATA, Encoding, transcode
 from dataloading.transcode_spec import RawSpec
@@ -211,7 +211,7 @@ def _what_rows_are(written: FeatureSpec, mapping: str) -> str:
     if "click_rate" in own:
         rate = own["click_rate"].get(mapping)
         return "no label" if rate is None else f"click rate {rate:.4f}"
-    length = samples_per_series(written.metadata, mapping, written.origin)
+    length = length_of_series(written, mapping)
     if length is None:
         return "each an interaction"
     return f"{own['rows'][mapping] // length:,} series of {length:,}"

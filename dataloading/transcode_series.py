@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataloading.feature_spec import LABEL_CHANNEL, TRAIN, USER_CHANNEL
-from dataloading.series_rules import broken_series, samples_per_series, series_key
+from dataloading.series_rules import broken_series, series_key, series_length
 from dataloading.transcode_files import Block
 from dataloading.transcode_spec import RawSpec
 
@@ -34,20 +34,7 @@ class SeriesCheck:
         (self._user,) = spec.channels[USER_CHANNEL]
         labels = [name for name in spec.channels[LABEL_CHANNEL] if spec.has(mapping, name)]
         self._label = labels[0] if labels else None
-        self._length = samples_per_series(spec.metadata, mapping, spec.origin)
-        key = series_key(mapping)
-        if self._length is not None and self._label is None:
-            raise ValueError(
-                f"{self._where}: metadata: '{key}' is {self._length}, and the mapping has no "
-                "label, which tells the positive of a series from its negatives: store the label, "
-                "or leave the key out where every row is a positive"
-            )
-        if self._length is None and self._label is not None and mapping != TRAIN:
-            raise ValueError(
-                f"{self._where}: metadata: '{key}' is missing, and the mapping has the label "
-                f"'{self._label}', so that it has negatives, too: say how many rows a series has, "
-                "or leave the label out where every row is a positive"
-            )
+        self._length = series_length(mapping, spec.metadata, bool(labels), spec.origin)
         self._users: list[np.ndarray | pa.Array] = []
         self._labels: list[np.ndarray] = []
         self._num_waiting = 0  # rows of a series that has not ended

@@ -7,9 +7,39 @@ costs no more than others, and what is drawn is exactly uniform.
 
 import numpy as np
 
+MOST_IDS = 1 << 31  # of users and of items: ids are int32
 _BLOCK_NUMBERS = 1 << 20  # drawn at a time: 8 MiB, and a few times that on the way
 _BLOCK_ROWS = 1 << 13  # at a time, whose touched items are in memory
 _DENSE = 2  # from 1 / _DENSE of all unseen items on, shuffling them beats drawing anew
+
+
+class TooFewUnseen(ValueError):
+    """A user has fewer unseen items than were asked for.
+
+    user: as numbered.
+    unseen: how many there are.
+    what: the facts, without the user and a way out.
+    """
+
+    def __init__(self, user: int, touched: int, num_items: int, count: int):
+        self.user, self.unseen = user, num_items - touched
+        self.what = (
+            f"touched {touched:,} of {num_items:,} items, so {self.unseen:,} are unseen, fewer "
+            f"than the {count:,} negatives asked for"
+        )
+        way_out = f"--valid_negative {self.unseen} or less" if self.unseen else "more items"
+        super().__init__(
+            f"user {user} (as numbered in the data set) {self.what}; possible ways out: {way_out}, "
+            "or leave that user out of the data"
+        )
+
+
+def keys_of(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
+    """user * num_items + item, which tells pairs apart: int64, of the shape of both."""
+    keys = users.astype(np.int64)
+    keys *= num_items
+    keys += items
+    return keys
 
 
 def draw_unseen(
@@ -22,9 +52,9 @@ def draw_unseen(
 
     Args:
         users: a user for each row, integers [n], in any order; may be repeated.
-        num_items: items are 0 to num_items - 1; 2^31 - 1 at most.
-        touched_keys: user * num_items + item of everything that was touched, int64 [m], ascending
-            and each once; other users' do not matter.
+        num_items: items are 0 to num_items - 1; `MOST_IDS` at most.
+        touched_keys: `keys_of` everything that was touched, int64 [m], ascending and each once;
+            other users' do not matter.
         count: items for each row.
         seed: an integer, 0 or more, or several.
 
@@ -32,8 +62,8 @@ def draw_unseen(
         int32 [n, count], in no order: the first k of a row are as good as any others.
 
     Raises:
-        ValueError: `count` is below 1, `touched_keys` are not ascending, or a user has fewer than
-            `count` unseen items.
+        TooFewUnseen: a user has fewer than `count` unseen items.
+        ValueError: `count` is below 1, or `touched_keys` are not ascending.
     """
     if count < 1:
         raise ValueError(f"{count} unseen items a row; allowed: 1 or more")
@@ -58,17 +88,22 @@ def draw_unseen(
     return drawn
 
 
+def draw_unseen_in_use(
+    users: np.ndarray, num_items: int, touched_keys: np.ndarray, count: int, seed
+) -> np.ndarray:
+    """As `draw_unseen`, of those items that anyone touched; `touched_keys` are of all users."""
+    users_of_keys, items = np.divmod(touched_keys, num_items)
+    in_use = np.unique(items)
+    # Items are numbered anew without the others, in the same order.
+    keys = keys_of(users_of_keys, np.searchsorted(in_use, items), len(in_use))
+    return in_use[draw_unseen(users, len(in_use), keys, count, seed)].astype(np.int32)
+
+
 def _check_enough(users, num_items: int, num_touched: np.ndarray, count: int) -> None:
     if not len(users) or num_items - num_touched.max() >= count:
         return
     worst = int(num_touched.argmax())
-    unseen = num_items - int(num_touched[worst])
-    way_out = f"--valid_negative {unseen} or less" if unseen else "more items"
-    raise ValueError(
-        f"user {users[worst]} (as numbered in the data set) touched {num_touched[worst]:,} of "
-        f"{num_items:,} items, so {unseen:,} are unseen, fewer than the {count:,} negatives asked "
-        f"for; possible ways out: {way_out}, or leave that user out"
-    )
+    raise TooFewUnseen(int(users[worst]), int(num_touched[worst]), num_items, count)
 
 
 def _different_numbers(random: np.random.Generator, bounds: np.ndarray, count: int) -> np.ndarray:

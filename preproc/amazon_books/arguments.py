@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preproc.amazon_books.engine import ENGINES, default_engine
-from preproc.machine_limits import MIN_MEMORY_BYTES, machine_memory_bytes, parse_size
+from preproc.delimiter import check_delimiter, read_delimiter
+from preproc.machine_limits import check_limits, memory_limit_bytes
 
 AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
-_DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Options:
     temp_dir: Path | None = None  # None: beside the output
 
     def __post_init__(self):
-        for name, least in (("min_events", 2), ("max_history", 1), ("seed", 0), ("threads", 1)):
+        for name, least in (("min_events", 2), ("max_history", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"--{name} must be {least} or more, found {getattr(self, name)}")
         if self.seed >= 1 << 64:
@@ -57,18 +57,8 @@ class Options:
                 "--rows_per_file must be even, because rows come in pairs, and 2 or more; found "
                 f"{self.rows_per_file}"
             )
-        if self.memory_limit_bytes < MIN_MEMORY_BYTES:
-            raise ValueError(
-                f"--memory_limit must be {MIN_MEMORY_BYTES >> 20} MiB or more, found "
-                f"{self.memory_limit_bytes / (1 << 20):.0f} MiB"
-            )
-        if self.temp_dir is not None and not self.temp_dir.is_dir():
-            raise ValueError(f"--temp_dir {self.temp_dir} is no folder; make it first")
-        if len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n':
-            raise ValueError(
-                "--delimiter must be one ASCII character other than a quote or line end, or 'tab'; "
-                f"found {self.delimiter!r}"
-            )
+        check_limits(self.threads, self.memory_limit_bytes, self.temp_dir)
+        check_delimiter(self.delimiter)
         self._check_sources()
 
     def _check_sources(self):
@@ -122,13 +112,8 @@ def parse(argv: list[str] | None = None) -> Options:
         if name in given:
             given[name] = _names(name, given[name])
     if "delimiter" in given:
-        given["delimiter"] = _DELIMITERS.get(given["delimiter"], given["delimiter"])
-    memory_limit = given.pop("memory_limit", None)
-    given["memory_limit_bytes"] = (
-        max(MIN_MEMORY_BYTES, int(0.6 * machine_memory_bytes()))
-        if memory_limit is None
-        else parse_size(memory_limit)
-    )
+        given["delimiter"] = read_delimiter(given["delimiter"])
+    given["memory_limit_bytes"] = memory_limit_bytes(given.pop("memory_limit", None))
     given.setdefault("threads", len(os.sched_getaffinity(0)))
     given.setdefault("engine", default_engine())
     return Options(**given)

@@ -10,7 +10,7 @@ from preproc.criteo.engine import ENGINES
 from preproc.criteo.log_files import parse_days
 from preproc.criteo.output_order import ORDERINGS
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
-from preproc.machine_limits import MIN_MEMORY_BYTES, machine_memory_bytes, parse_size
+from preproc.machine_limits import check_limits, memory_limit_bytes
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
 
@@ -51,15 +51,7 @@ class Options:
         for threshold in (self.frequency_threshold, *dict(self.column_thresholds).values()):
             if threshold < 0:
                 raise ValueError(f"--frequency_threshold must be 0 or more, found {threshold}")
-        if self.threads < 1:
-            raise ValueError(f"--threads must be 1 or more, found {self.threads}")
-        if self.memory_limit_bytes < MIN_MEMORY_BYTES:
-            raise ValueError(
-                f"--memory_limit must be {MIN_MEMORY_BYTES >> 20} MiB or more, found "
-                f"{self.memory_limit_bytes / (1 << 20):.0f} MiB"
-            )
-        if self.temp_dir is not None and not self.temp_dir.is_dir():
-            raise ValueError(f"--temp_dir {self.temp_dir} is no folder; make it first")
+        check_limits(self.threads, self.memory_limit_bytes, self.temp_dir)
         if not 0 < self.skew_broadcast_pct <= 100:
             raise ValueError(
                 "--skew_broadcast_pct must lie above 0 and not above 100, found "
@@ -157,10 +149,6 @@ def parse(argv: list[str] | None = None) -> Options:
     vocabulary_days = flags.vocabulary_days
     if vocabulary_days not in (None, TRAINING_ROWS):
         vocabulary_days = parse_days(vocabulary_days)
-    if flags.memory_limit is None:
-        memory_limit_bytes = max(MIN_MEMORY_BYTES, int(0.6 * machine_memory_bytes()))
-    else:
-        memory_limit_bytes = parse_size(flags.memory_limit)
     return Options(
         input=Path(flags.input),
         output=Path(flags.output) if flags.output is not None else None,
@@ -182,7 +170,7 @@ def parse(argv: list[str] | None = None) -> Options:
         master=flags.master,
         spark_conf=tuple(flags.spark_conf or ()),
         skew_broadcast_pct=1.0 if flags.skew_broadcast_pct is None else flags.skew_broadcast_pct,
-        memory_limit_bytes=memory_limit_bytes,
+        memory_limit_bytes=memory_limit_bytes(flags.memory_limit),
         threads=flags.threads if flags.threads is not None else len(os.sched_getaffinity(0)),
         temp_dir=Path(flags.temp_dir) if flags.temp_dir is not None else None,
     )

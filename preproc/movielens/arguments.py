@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataloading.output_folder import check_apart
-from preproc.machine_limits import MIN_MEMORY_BYTES, machine_memory_bytes, parse_size
+from preproc.delimiter import check_delimiter, read_delimiter
+from preproc.machine_limits import check_limits, memory_limit_bytes
 from preproc.movielens.source_files import DAT, NCF, Source, find_source
-
-_DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,8 @@ class Options:
     temp_dir: Path | None = None  # None: beside the output
 
     def __post_init__(self):
-        for name, least in (("seed", 0), ("threads", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name} must be {least} or more, found {getattr(self, name)}")
+        if self.seed < 0:
+            raise ValueError(f"--seed must be 0 or more, found {self.seed}")
         if self.valid_negative is not None and self.valid_negative < 1:
             raise ValueError(f"--valid_negative must be 1 or more, found {self.valid_negative}")
         least = 3 if self.validation else 2
@@ -50,18 +48,8 @@ class Options:
                 f"{'two interactions are' if self.validation else 'interaction is'} held out has "
                 f"one to train on; found {self.min_ratings}"
             )
-        if self.memory_limit_bytes < MIN_MEMORY_BYTES:
-            raise ValueError(
-                f"--memory_limit must be {MIN_MEMORY_BYTES >> 20} MiB or more, found "
-                f"{self.memory_limit_bytes / (1 << 20):.0f} MiB"
-            )
-        if self.temp_dir is not None and not self.temp_dir.is_dir():
-            raise ValueError(f"--temp_dir {self.temp_dir} is no folder; make it first")
-        if len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n':
-            raise ValueError(
-                "--delimiter must be one ASCII character other than a quote or line end, or 'tab'; "
-                f"found {self.delimiter!r}"
-            )
+        check_limits(self.threads, self.memory_limit_bytes, self.temp_dir)
+        check_delimiter(self.delimiter)
         columns = (self.user_column, self.item_column, self.timestamp_column)
         if len(set(columns)) < 3:
             raise ValueError(
@@ -90,15 +78,10 @@ def parse(argv: list[str] | None = None) -> Options:
         for path in given["source"].files:
             check_apart(given["output"], path, "--input")
     if "delimiter" in given:
-        given["delimiter"] = _DELIMITERS.get(given["delimiter"], given["delimiter"])
+        given["delimiter"] = read_delimiter(given["delimiter"])
     if given["source"].form != NCF:
         given.setdefault("valid_negative", 100)
-    memory_limit = given.pop("memory_limit", None)
-    given["memory_limit_bytes"] = (
-        max(MIN_MEMORY_BYTES, int(0.6 * machine_memory_bytes()))
-        if memory_limit is None
-        else parse_size(memory_limit)
-    )
+    given["memory_limit_bytes"] = memory_limit_bytes(given.pop("memory_limit", None))
     given.setdefault("threads", len(os.sched_getaffinity(0)))
     return Options(**given)
 

@@ -1,5 +1,7 @@
 """The files of a prepared data set: interactions to train on, questions in series, vocabularies."""
 
+import csv
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from dataloading.feature_spec import (
     FeatureSpec,
 )
 from dataloading.output_folder import SPEC_FILE, VOCABULARY_FOLDER
+from dataloading.unseen_items import keys_of
 
 ID_DTYPE, LABEL_DTYPE = np.dtype("<i4"), np.dtype("?")
 _USER, _ITEM, _LABEL = "user", "item", "label"
@@ -55,17 +58,16 @@ def write_train(folder: Path, interactions: Iterable[tuple[np.ndarray, np.ndarra
 def touched_keys(
     folder: Path, num_items: int, held_out: Iterable[tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
-    """user * num_items + item of all training rows that were written, and of what was held out,
-    int64, ascending and each once. Up to 16 bytes a row.
+    """The keys (`keys_of`) of all training rows that were written, and of what was held out, int64,
+    ascending and each once. Up to 16 bytes a row.
 
     held_out: users and items, [n] each.
     """
     user_file, item_file = _files(folder, TRAIN, (_USER, _ITEM))
-    keys = np.fromfile(user_file, ID_DTYPE).astype(np.int64)
-    keys *= num_items
-    keys += np.fromfile(item_file, ID_DTYPE)
-    others = [users.astype(np.int64) * num_items + items for users, items in held_out]
-    keys = np.concatenate([keys, *others])
+    pairs = [(np.fromfile(user_file, ID_DTYPE), np.fromfile(item_file, ID_DTYPE)), *held_out]
+    keys = [keys_of(users, items, num_items) for users, items in pairs]
+    del pairs
+    keys = np.concatenate(keys)
     keys.sort()
     if np.any(keys[1:] == keys[:-1]):
         keys = np.unique(keys)
@@ -105,6 +107,18 @@ def write_vocabulary(folder: Path, kind: str, batches: Iterable[pa.RecordBatch])
         file.write(b"id,value\n")
         for batch in batches:
             pa_csv.write_csv(batch, file, options)
+
+
+def raw_value(folder: Path, kind: str, number: int) -> str:
+    """What an id stands for, by the vocabulary, which is read up to it; without, the id itself.
+
+    kind: "user" or "item".
+    """
+    path = folder / VOCABULARY_FOLDER / f"{kind}.csv"
+    if not path.exists():
+        return str(number)
+    with open(path, encoding="utf-8", newline="") as lines:
+        return next(itertools.islice(csv.reader(lines), 1 + number, None))[1]
 
 
 def write_spec(

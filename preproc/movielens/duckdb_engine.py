@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from preproc.duckdb_connection import DuckDBConnection
 from preproc.movielens.rating_lines import (
-    ISO,
     NO_TIME,
     TIME_TYPES,
     RatingFile,
+    check_line_ends,
     check_lines,
+    is_blank,
     is_integer,
     table,
     time_kind,
@@ -27,7 +28,6 @@ from preproc.movielens.rating_lines import (
 
 _FETCHED_ROWS = 1 << 20  # 8 MiB of ids
 _INTEGER, _TEXT = "BIGINT", "VARCHAR"
-_BLANK = "trim(coalesce({0}, '')) = ''"
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,14 @@ class RatingsEngine(DuckDBConnection):
             interactions_left_out=num_pairs - kept,
         )
 
+    def are_numbers(self, kind: str) -> bool:
+        """Whether all raw users or items were integers, and have ids by value; else they are text
+        and have ids by its bytes.
+
+        kind: "user" or "item".
+        """
+        return self._row(f"SELECT typeof(value) FROM {kind}s LIMIT 1") == (_INTEGER,)
+
     def num_of_users(self) -> np.ndarray:
         """The number of interactions of each user, int64 [users]."""
         rows = self._connection.sql("SELECT num FROM users ORDER BY id").to_arrow_table()
@@ -157,23 +165,23 @@ class RatingsEngine(DuckDBConnection):
 
     def _content(self, files: Sequence[RatingFile]) -> _Content:
         with _explained(files):
-            num_rows, blanks, user, item, least, most = self._row(
+            num_rows, blanks, user, item, kind = self._row(
                 f"""
-                SELECT count(*), count_if({_BLANK.format("user")} OR {_BLANK.format("item")}),
-                    bool_and({is_integer("user")}), bool_and({is_integer("item")}), min(kind),
-                    max(kind)
+                SELECT count(*), count_if({is_blank("user")} OR {is_blank("item")}),
+                    bool_and({is_integer("user")}), bool_and({is_integer("item")}), max(kind)
                 FROM (SELECT user, item, {time_kind("time")} AS kind FROM ratings)
                 """
             )
         if not num_rows:
             raise ValueError(f"{', '.join(str(file.path) for file in files)}: no ratings")
-        if blanks or most == NO_TIME or (least < ISO <= most):
+        if blanks or kind == NO_TIME:
             raise _unreadable(files, "a user, an item or a time is missing or of no known kind")
+        # A number among timestamps is none of `TIME_TYPES[kind]`, which is said when it is read.
         return _Content(
             num_rows,
             _INTEGER if user else _TEXT,
             _INTEGER if item else _TEXT,
-            TIME_TYPES[most],
+            TIME_TYPES[kind],
         )
 
     def _row(self, query: str) -> tuple:
@@ -191,10 +199,11 @@ def _explained(files: Sequence[RatingFile]) -> Iterator[None]:
 
 
 def _unreadable(files: Sequence[RatingFile], said: str) -> ValueError:
-    """The log's first bad line or, where each line by itself is well, what DuckDB says of it all.
+    """What DuckDB says of a log whose lines are well, by themselves and in how they end.
 
     Raises:
-        ValueError: the bad line.
+        ValueError: the first bad line, where there is one.
     """
     check_lines(files)
+    check_line_ends(files)
     return ValueError(f"{', '.join(str(file.path) for file in files)}: DuckDB says: {said}")

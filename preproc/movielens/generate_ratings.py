@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from dataloading.command_line import exit_status
+from dataloading.failed_writes import names_file
 
 RATINGS = "ratings.csv"
 HEADER = b"userId,movieId,rating,timestamp\n"
@@ -68,20 +69,35 @@ class Sizes:
                 )
 
 
-def generate(folder: Path, sizes: Sizes, seed: int) -> Path:
+def generate(folder: Path, sizes: Sizes, seed: int, overwrite: bool = False) -> Path:
     """Writes ratings.csv, which appears when it is whole, into `folder`; returns its path.
 
     The same arguments give the same bytes. Memory: about 300 MiB, and 100 bytes a user or movie.
+
+    Args:
+        overwrite: replaces a ratings.csv that is there, at the end.
+
+    Raises:
+        ValueError: one is there and may not be replaced.
+        OSError: it could not be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / RATINGS
+    if path.exists() and not overwrite:
+        raise ValueError(
+            f"{path} exists, perhaps real ratings; name another folder with --output, or replace "
+            "it with --overwrite"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(RATINGS + ".partial")
     options = pa_csv.WriteOptions(include_header=False, quoting_style="none")
-    with open(partial, "wb") as file:
-        file.write(HEADER)
-        for rows in _blocks(sizes, seed):
-            pa_csv.write_csv(rows, file, options)
-    partial.replace(path)
+    try:
+        with names_file(partial), open(partial, "wb") as file:
+            file.write(HEADER)
+            for rows in _blocks(sizes, seed):
+                pa_csv.write_csv(rows, file, options)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return path
 
 
@@ -212,19 +228,22 @@ def main(argv: list[str] | None = None) -> int:
         help=f"default: {_MOVIES_PER_ROOT} times the square root of the ratings",
     )
     parser.add_argument("--seed", type=int, default=0, help="other seeds give other ratings")
+    parser.add_argument(
+        "--overwrite", action="store_true", help=f"replace a {RATINGS} that is there, at the end"
+    )
     flags = parser.parse_args(argv)
 
     def work() -> None:
         if flags.seed < 0:
             raise ValueError(f"--seed must be 0 or more, found {flags.seed}")
         sizes = _sizes(flags)
-        path = generate(Path(flags.output), sizes, flags.seed)
+        path = generate(Path(flags.output), sizes, flags.seed, flags.overwrite)
         print(
             f"{sizes.ratings:,} ratings by {sizes.users:,} users of {sizes.movies:,} movies in "
             f"{path}"
         )
 
-    return exit_status(work, "interrupted; a file that is not whole is called .partial")
+    return exit_status(work, "interrupted; nothing was made")
 
 
 def _sizes(flags: argparse.Namespace) -> Sizes:

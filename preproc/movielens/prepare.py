@@ -10,10 +10,11 @@ import numpy as np
 
 from dataloading.feature_spec import TEST, VALIDATION
 from dataloading.output_folder import appears_whole
-from dataloading.unseen_items import draw_unseen
+from dataloading.unseen_items import TooFewUnseen, draw_unseen
 from preproc.movielens.arguments import Options
 from preproc.movielens.data_set import (
     Questions,
+    raw_value,
     touched_keys,
     write_questions,
     write_spec,
@@ -23,7 +24,7 @@ from preproc.movielens.data_set import (
 from preproc.movielens.duckdb_engine import RatingsEngine
 from preproc.movielens.held_out import LastOfUsers
 from preproc.movielens.paper_files import PaperFile, hold_out, read_paper
-from preproc.movielens.rating_lines import DAT_LAYOUT, RatingFile, csv_file
+from preproc.movielens.rating_lines import RatingFile, csv_file, dat_file
 from preproc.movielens.source_files import CSV, NCF, unpacked
 
 # What the process needs to draw negatives beside what grows: Python, NumPy, Arrow, DuckDB's code
@@ -42,6 +43,7 @@ class _Interactions:
     held_out: mapping -> users and items, [n] each, that are asked about in it.
     stored: mapping -> the negatives that came with it, [n, k].
     metadata: what this form of files alone has to say.
+    ids: "users" and "items" -> what they were, for people; or none.
     """
 
     num_users: int
@@ -51,6 +53,7 @@ class _Interactions:
     stored: dict[str, np.ndarray]
     valid_negative: int
     metadata: dict
+    ids: dict[str, str]
     counts: dict[str, int]
 
 
@@ -82,7 +85,10 @@ def prepare(options: Options) -> str:
         write_spec(folder, (found.num_users, found.num_items), questions, metadata)
     elapsed_s = time.perf_counter() - started
     lines = [f"{options.output} is ready, {elapsed_s:.1f} s"]
-    lines += [f"  {name.replace('_', ' ')}: {value:,}" for name, value in found.counts.items()]
+    lines += [
+        f"  {name.replace('_', ' ')}: {value:,}{found.ids.get(name, '')}"
+        for name, value in found.counts.items()
+    ]
     lines += [f"  train: {found.num_train:,} rows, an interaction each"]
     lines += [
         f"  {mapping}: {len(asked.users):,} series of {asked.samples_per_series} rows"
@@ -111,8 +117,10 @@ def _read_log(options: Options, folder: Path, scratch: Path) -> _Interactions:
         _check_memory(options, counts.interactions, counts.users * len(mappings))
         last = LastOfUsers(engine.num_of_users(), len(mappings))
         num_train = write_train(folder, last.others(engine.interactions()))
+        ids = {}
         for kind in ("user", "item"):
             write_vocabulary(folder, kind, engine.vocabulary(kind))
+            ids[f"{kind}s"] = ", numbers" if engine.are_numbers(kind) else ", text (ids by bytes)"
     users = np.arange(counts.users, dtype=np.int32)
     return _Interactions(
         num_users=counts.users,
@@ -122,6 +130,7 @@ def _read_log(options: Options, folder: Path, scratch: Path) -> _Interactions:
         stored={},
         valid_negative=options.valid_negative,
         metadata={"min_ratings": options.min_ratings},
+        ids=ids,
         counts=asdict(counts),
     )
 
@@ -129,7 +138,7 @@ def _read_log(options: Options, folder: Path, scratch: Path) -> _Interactions:
 def _rating_file(options: Options, path: Path, scratch: Path) -> RatingFile:
     plain = unpacked(path, scratch)
     if options.source.form != CSV:
-        return RatingFile(path, plain, DAT_LAYOUT)
+        return dat_file(path, plain)
     columns = (options.user_column, options.item_column, options.timestamp_column)
     return csv_file(path, plain, options.delimiter, columns)
 
@@ -172,11 +181,14 @@ def _read_paper(options: Options, folder: Path, scratch: Path) -> _Interactions:
         stored={TEST: data.test_negatives},
         valid_negative=stored if options.valid_negative is None else options.valid_negative,
         metadata=metadata,
+        ids={},
         counts={
             "users": data.num_users,
             "items": data.num_items,
-            "interactions": len(data.train_users) + len(data.test_users),
+            "interactions": data.interactions,
             "dropped_duplicates": data.dropped_duplicates,
+            "test_positives_in_train": data.test_positives_in_train,
+            "test_negatives_in_train": data.test_negatives_in_train,
         },
     )
 
@@ -193,7 +205,14 @@ def _questions(options: Options, found: _Interactions, folder: Path) -> dict[str
             if keys is None:
                 keys = touched_keys(folder, found.num_items, found.held_out.values())
             seed = [options.seed, _STREAMS[mapping]]
-            negatives = draw_unseen(users, found.num_items, keys, found.valid_negative, seed)
+            try:
+                negatives = draw_unseen(users, found.num_items, keys, found.valid_negative, seed)
+            except TooFewUnseen as error:
+                fewer = f"--valid_negative {error.unseen} or less, or " if error.unseen else ""
+                raise ValueError(
+                    f"user {raw_value(folder, 'user', error.user)} {error.what}; possible ways "
+                    f"out: {fewer}a log without the rows of that user"
+                ) from error
             _say(f"drew {negatives.size:,} negatives for {mapping}")
         questions[mapping] = Questions(users, items, negatives)
     return questions

@@ -1,7 +1,7 @@
 """What a line of ratings may look like, for DuckDB and, line by line, to say what is wrong.
 
-A user and an item are any text that is not blank. A time is a number or a timestamp of ISO 8601 in
-UTC; one log has times of one of these two kinds.
+A user and an item are any text without blanks around it. A time is a number or a timestamp of ISO
+8601 in UTC; one log has times of one of these two kinds.
 """
 
 import csv
@@ -19,7 +19,9 @@ WHOLE, FRACTION, ISO, NO_TIME = range(4)
 TIME_TYPES = {WHOLE: "BIGINT", FRACTION: "DECIMAL(38, 9)", ISO: "TIMESTAMP"}
 _FRACTION = r"-?[0-9]{1,29}(\.[0-9]{1,9})?"
 _ISO = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?)?"
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))  # spaces and control characters
 _COLUMNS_OF_DAT = 4
+_LINE_ENDS = {"\n": "LF", "\r\n": "CR LF", "\r": "CR"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Layout:
     num_columns: of each row.
     user, item, time: which of them, from 0.
     names: what these three are called.
-    encoding: in Python's words and DuckDB's.
+    encoding: in Python's words and DuckDB's; a byte order mark of "utf-8" is none of the text.
     """
 
     delimiter: str
@@ -41,11 +43,6 @@ class Layout:
     names: tuple[str, str, str]
     encoding: str
     quote: str = ""
-
-
-DAT_LAYOUT = Layout(
-    "::", False, _COLUMNS_OF_DAT, 0, 1, 3, ("the user", "the item", "the time"), "latin-1"
-)
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,15 @@ class RatingFile:
     layout: Layout
 
 
+def dat_file(path: Path, plain: Path) -> RatingFile:
+    """A file of user::item::rating::time: Latin-1, or UTF-8 if its byte order mark says so."""
+    with open(plain, "rb") as source:
+        is_marked = source.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
+    names = ("the user", "the item", "the time")
+    encoding = "utf-8" if is_marked else "latin-1"
+    return RatingFile(path, plain, Layout("::", False, _COLUMNS_OF_DAT, 0, 1, 3, names, encoding))
+
+
 def csv_file(path: Path, plain: Path, delimiter: str, names: tuple[str, str, str]) -> RatingFile:
     """A CSV file with a header, which is read.
 
@@ -68,11 +74,16 @@ def csv_file(path: Path, plain: Path, delimiter: str, names: tuple[str, str, str
         names: of the columns of users, items and times.
 
     Raises:
-        ValueError: a column is not there once.
+        ValueError: the header is no CSV, or a column is not there once.
     """
-    with open(plain, "rb") as source:
-        line = source.readline().removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
-    header = next(csv.reader([line], delimiter=delimiter), [])
+    with open(plain, encoding="utf-8-sig", errors="replace", newline="") as source:
+        line = source.readline()
+    try:
+        header = next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}, line 1: the header is no CSV ({error}); it begins with {line[:60]!r}"
+        ) from error
     for name in names:
         if header.count(name) != 1:
             found = "no column" if name not in header else f"{header.count(name)} columns"
@@ -121,11 +132,16 @@ def time_kind(column: str) -> str:
     )
 
 
+def is_blank(column: str) -> str:
+    """A condition: the text is missing, or begins or ends with a space or a control character."""
+    return f"coalesce({column} < '!' OR right({column}, 1) < '!', true)"
+
+
 # Line by line
 
 
 def check_lines(files: Sequence[RatingFile]) -> None:
-    """Reads a log line by line, about 4 microseconds each, until one is bad.
+    """Reads a log line by line, about 4 microseconds each, until one is bad by itself.
 
     Raises:
         ValueError: a line is bad; the message names its file and number, from 1.
@@ -150,6 +166,30 @@ def check_lines(files: Sequence[RatingFile]) -> None:
             is_number = now_number
 
 
+def check_line_ends(files: Sequence[RatingFile]) -> None:
+    """Compares how the lines of each file end; for files that `check_lines` has nothing against.
+
+    Raises:
+        ValueError: a line ends in another way than the first; the message names its file and
+            number, from 1.
+    """
+    for file in files:
+        first, in_quotes = None, False
+        with open(file.plain, encoding="latin-1", newline="") as lines:
+            for number, line in enumerate(lines, 1):
+                in_quotes ^= bool(file.layout.quote) and line.count('"') % 2 == 1
+                end = line[len(line.rstrip("\r\n")) :]
+                if in_quotes or not end:
+                    continue
+                first = first or end
+                if end != first:
+                    raise ValueError(
+                        f"{file.path}, line {number}: it ends with {_LINE_ENDS[end]}, and line 1 "
+                        f"with {_LINE_ENDS[first]}; all lines of a file must end in one way "
+                        "(dos2unix, for one, turns CR LF into LF)"
+                    )
+
+
 def _quoted_rows(file: RatingFile) -> Iterator[tuple[int, list[str] | str]]:
     """The line that each row begins at, and its fields, or what is wrong with it."""
     with open(file.plain, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
@@ -165,7 +205,8 @@ def _quoted_rows(file: RatingFile) -> Iterator[tuple[int, list[str] | str]]:
 
 
 def _plain_rows(file: RatingFile) -> Iterator[tuple[int, list[str]]]:
-    with open(file.plain, encoding=file.layout.encoding, newline="\n") as lines:
+    encoding = {"utf-8": "utf-8-sig"}.get(file.layout.encoding, file.layout.encoding)
+    with open(file.plain, encoding=encoding, errors="surrogateescape", newline="") as lines:
         for number, line in enumerate(lines, 1):
             if text := line.rstrip("\r\n"):
                 yield number, text.split(file.layout.delimiter)
@@ -177,8 +218,10 @@ def _fault(fields: list[str], layout: Layout) -> tuple[str | None, bool]:
         return f"it has {len(fields)} fields; a row has {layout.num_columns}", False
     for name, place in zip(layout.names, (layout.user, layout.item, layout.time), strict=True):
         value = fields[place]
-        if not value.strip(" "):
+        if not value.strip(_BLANKS):
             return f"{name} is missing", False
+        if value != value.strip(_BLANKS):
+            return f"{name} is {value!r}, with blanks around it; write all without", False
         try:
             value.encode()
         except UnicodeEncodeError:

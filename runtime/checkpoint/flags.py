@@ -12,7 +12,7 @@ _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
 _SAME_TRAINING = {
     *("dataset_type", "shuffle", "shuffle_window_rows", "batch_size", "seed"),
     *("drop_remainder", "repeat_count", "negative_samples", "grads_accumulated"),
-    *("topk", "valid_negative"),
+    *("topk", "valid_negative", "negative_exponent"),
     *("optimizer", "embedding_optimizer", "embedding_trainable"),
 }
 

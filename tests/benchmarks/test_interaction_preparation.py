@@ -27,17 +27,20 @@ def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
 
 
 @pytest.mark.parametrize(
-    ("ours_s", "limit_mib", "status", "verdicts"),
+    ("ratings", "ours_s", "limit_mib", "status", "verdicts"),
     [
-        (110.0, 1000, 0, ("120: met", "1000: met")),
-        (120.0, 1000, 1, ("120: NOT met", "1000: met")),
-        (110.0, 899, 1, ("120: met", "899: NOT met")),
+        (20_000_000, 110.0, 1000, 0, ("120: met", "1000: met")),
+        (20_000_000, 120.0, 1000, 1, ("120: NOT met", "1000: met")),
+        (20_000_000, 110.0, 899, 1, ("120: met", "899: NOT met")),
+        (1000, 110.0, 1000, 0, ("120: not judged", "1000: met")),
+        (30_000_000, 120.0, 1000, 0, ("120: not judged", "1000: met")),
+        (1000, 110.0, 899, 1, ("120: not judged", "899: NOT met")),
     ],
 )
-def test_the_page(monkeypatch, tmp_path, capsys, ours_s, limit_mib, status, verdicts):
-    """Two rounds, the second the other way around; both targets judged."""
+def test_the_page(monkeypatch, tmp_path, capsys, ratings, ours_s, limit_mib, status, verdicts):
+    """Two rounds, the second the other way around; both targets judged, time of 20 million."""
     got = stand_in(monkeypatch, {OURS: ours_s, PANDAS: 330.0})
-    flags = ["--ratings", "1000", "--repeats", "2", "--memory_limit_mib", str(limit_mib)]
+    flags = ["--ratings", str(ratings), "--repeats", "2", "--memory_limit_mib", str(limit_mib)]
     flags += ["--work_dir", str(tmp_path), "--output", str(tmp_path / "page.md")]
     assert main(flags) == status
     page = capsys.readouterr().out

@@ -133,7 +133,7 @@ def test_broken_series(fault, at_a_time, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({**CONTENT, "metadata": {}}, "'test': 'test_samples_per_series' is missing in the metad"),
+        ({**CONTENT, "metadata": {}}, "'test': metadata: 'test_samples_per_series' is missing"),
         (
             changed(metadata={"test_samples_per_series": -1}),
             "metadata: 'test_samples_per_series' is -1; allowed: the rows of a series",
@@ -144,7 +144,7 @@ def test_broken_series(fault, at_a_time, tmp_path, capsys, monkeypatch):
         ),
         (
             changed(source_spec={"test": CONTENT["source_spec"]["test"][:2]}),
-            "'test': 'test_samples_per_series' in the metadata is 2, and there is no label",
+            "'test': metadata: 'test_samples_per_series' is 2, and there is no label",
         ),
         (
             changed(source_spec={"train": CONTENT["source_spec"]["test"]}, metadata={}),

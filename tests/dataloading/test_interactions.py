@@ -86,7 +86,32 @@ def test_pairs_need_no_labels(tmp_path):
 def test_touched_are_the_positives_of_all_mappings_once(tmp_path):
     train = {"user": [0, 2, 1, 2, 0], "item": [4, 0, 3, 1, 1]}
     # Users 0, 0, 1, 2, 2, 2; the test positive (0, 1) is in train, too.
-    assert touched_keys(data_set(tmp_path, train)).tolist() == [1, 4, 8, 10, 11, 12]
+    spec = data_set(tmp_path, train)
+    assert touched_keys(spec, "test").tolist() == [1, 4, 8, 10, 11, 12]
+
+
+def test_pairs_to_predict_are_not_touched_unless_they_are_evaluated(tmp_path):
+    mappings = {"train": TRAIN, "test": TEST, "pairs": {"user": [0, 1], "item": [0, 1]}}
+    spec = write_interactions(tmp_path, 3, 5, mappings, SERIES_OF_3)
+    touched = [1, 4, 8, 10, 11, 12]
+    assert touched_keys(spec, "validation").tolist() == touched
+    assert touched_keys(spec, "pairs").tolist() == [0, *touched[:2], 6, *touched[2:]]
+    # As the evaluation reads it.
+    spec.metadata["validation_samples_per_series"] = 2
+    spec.source_spec["validation"] = spec.source_spec["pairs"]
+    with pytest.raises(ValueError, match="'validation_.*' is 2, and there is no label, which"):
+        touched_keys(spec, "test")
+
+
+def test_where_series_are_not_what_is_asked_for(tmp_path):
+    spec = data_set(tmp_path)
+    with pytest.raises(ValueError, match="'train' holds no series: every row is an interaction"):
+        read_series(spec, "train")
+    with pytest.raises(ValueError, match="'test' holds series of 3 rows .*all of them"):
+        read_interactions(spec, "test")
+    spec.metadata["train_samples_per_series"] = 2
+    with pytest.raises(ValueError, match="'train_samples_per_series': rows of 'train' come in no"):
+        read_interactions(spec, "train")
 
 
 HERE = r"f\.yaml: mapping 'test': feature"
@@ -115,7 +140,7 @@ def test_bad_series(tmp_path, column, message):
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({}, "metadata: test_samples_per_series is missing; mapping 'test' has labels"),
+        ({}, "'test': metadata: 'test_samples_per_series' is missing, and there is a label"),
         (
             {"test_samples_per_series": 1},
             "test_samples_per_series' is 1; allowed: the rows of a series",

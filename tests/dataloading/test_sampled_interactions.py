@@ -296,3 +296,24 @@ def test_bad_places_in_an_epoch(stored):
         loader.dataset(-1)
     with pytest.raises(ValueError, match="start_row is 486; allowed: 0 to the .* rows, 485"):
         loader.dataset(0, 486)
+
+
+@pytest.mark.parametrize("exponent", [0.3, 1.0])
+def test_negatives_by_popularity(exponent, tmp_path):
+    """Chi-square of 2 million draws; an item without interactions counts as one with one."""
+    counts = np.array([0, 1, 3, 900, 40, 7])
+    items = np.repeat(np.arange(len(counts)), counts)
+    users = np.arange(len(items)) % 9
+    train = {"train": {"user": users.tolist(), "item": items.tolist()}}
+    spec = write_interactions(tmp_path, 9, len(counts), train)
+    sizes = {"negative_samples": 20, "negative_exponent": exponent}
+    loader = SampledInteractions(spec, "train", 10**6, **sizes)
+    seen = np.zeros(len(counts))
+    for epoch in range(100):
+        rows = rows_of(loader, epoch)
+        seen += np.bincount(rows[rows[:, 2] == 0, 1], minlength=len(counts))
+    expected = np.maximum(counts, 1.0) ** exponent
+    expected *= seen.sum() / expected.sum()
+    assert seen.sum() == 100 * 20 * len(items)
+    chi_square = ((seen - expected) ** 2 / expected).sum()
+    assert chi_square < 25.7  # 5 degrees of freedom, one in ten thousand

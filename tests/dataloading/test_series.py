@@ -55,7 +55,7 @@ def side_by_side(found):
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "of_batch", "num_batches"), [(1, 5, 11), (14, 10, 6), (1000, 1000, 1)]
+    ("batch_size", "of_batch", "num_batches"), [(5, 5, 11), (14, 10, 6), (1000, 1000, 1)]
 )
 def test_batches_are_whole_series_in_file_order(spec, batch_size, of_batch, num_batches):
     loader = SeriesDataset(spec, "test", batch_size)
@@ -103,7 +103,10 @@ def test_ranks_share_series(spec, world_size):
 
 
 def test_a_batch_has_a_series_for_each_rank_at_least(spec):
-    assert SeriesDataset(spec, "test", 7, rank=1, world_size=3).batch_size == 15
+    message = r"batch_size is 14; .* 5 rows x 3 ranks = 15: choose that .*--valid_batch_size"
+    with pytest.raises(ValueError, match=message):
+        SeriesDataset(spec, "test", 14, rank=1, world_size=3)
+    assert SeriesDataset(spec, "test", 15, rank=1, world_size=3).batch_size == 15
     assert SeriesDataset(spec, "test", 29, rank=1, world_size=3).batch_size == 15
     assert SeriesDataset(spec, "test", 30, rank=1, world_size=3).batch_size == 30
 
@@ -121,11 +124,13 @@ def test_the_first_stored_negatives(spec):
 
 
 def test_negatives_are_drawn_where_only_positives_are_stored(spec):
+    """Of the items that are in any interaction, and not of those in stored negatives alone."""
+
     def drawn(seed):
-        loader = SeriesDataset(spec, "validation", 1000, valid_negative=30, seed=seed)
+        loader = SeriesDataset(spec, "validation", 1000, valid_negative=10, seed=seed)
         ((users, items, labels, _),) = batches(loader)
-        assert loader.series_length == 31
-        return [column.reshape(NUM_SERIES, 31) for column in (users, items, labels)]
+        assert loader.series_length == 11
+        return [column.reshape(NUM_SERIES, 11) for column in (users, items, labels)]
 
     expected_users, expected_items, positives = stored_series()
     touched = {(3, 1), (3, 2)}
@@ -134,9 +139,11 @@ def test_negatives_are_drawn_where_only_positives_are_stored(spec):
     users, items, labels = drawn(1)
     assert (users == expected_users[:, None]).all()
     assert (items[:, 0] == expected_items[:, 0]).all()
-    assert (labels == (np.arange(31) == 0)).all()
+    assert (labels == (np.arange(11) == 0)).all()
+    in_use = {item for _, item in touched}
+    assert len(in_use) == 17
     for user, negatives in zip(expected_users, items[:, 1:], strict=True):
-        assert len(set(negatives)) == 30
+        assert len(set(negatives)) == 10 and set(negatives) <= in_use
         assert touched.isdisjoint({(user, item) for item in negatives})
     assert (drawn(1)[1] == items).all()
     assert (drawn(2)[1] != items).any()
@@ -163,9 +170,13 @@ def test_rows_to_predict_need_no_labels(spec):
         (
             "validation",
             {},
-            "'validation' stores no label.* how many negatives to draw .*--valid_negative",
+            "'validation' holds positives only; say how many negatives to draw .*--valid_negative",
         ),
-        ("validation", {"valid_negative": 40}, "fewer than the 40 negatives asked for"),
+        (
+            "validation",
+            {"valid_negative": 40},
+            "user 3 .*touched 4 of 17 items, so 13 are unseen, fewer than the 40 negatives",
+        ),
         ("tset", {}, "needs the mapping 'tset'"),
     ],
 )
@@ -178,5 +189,5 @@ def test_bad_places_and_metadata(spec):
     with pytest.raises(ValueError, match="start_row is 3; allowed: multiples of the 5 rows"):
         SeriesDataset(spec, "test", 10).dataset(0, 3)
     spec.metadata["validation_samples_per_series"] = 4
-    with pytest.raises(ValueError, match="is 4, and mapping 'validation' stores no label; say"):
+    with pytest.raises(ValueError, match="'validation_.*' is 4, and there is no label, which"):
         SeriesDataset(spec, "validation", 10)

@@ -207,11 +207,11 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
             changed(
                 source_spec={"test": [{**SPEC["source_spec"]["train"][0], "files": ["train.csv"]}]}
             ),
-            "'test_samples_per_series' is 3, and the mapping has no label",
+            "'test_samples_per_series' is 3, and there is no label",
         ),
         (
             {**SPEC, "metadata": {}},
-            "mapping 'test': metadata: 'test_samples_per_series' is missing, and .* label 'label'",
+            "mapping 'test': metadata: 'test_samples_per_series' is missing, and there is a label",
         ),
         (changed(metadata={"test_samples_per_series": 4}), "series of 4 rows that ends in row 4 "),
     ],

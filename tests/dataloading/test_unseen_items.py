@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dataloading import unseen_items
-from dataloading.unseen_items import draw_unseen
+from dataloading.unseen_items import draw_unseen, draw_unseen_in_use
 
 
 def keys_of(touched, num_items):
@@ -81,9 +81,21 @@ def test_blocks(monkeypatch):
     assert drawn[:, 0].tolist() == users.tolist()
 
 
+def test_items_that_nobody_touched_are_left_out():
+    """Items 0, 2 and 5 of 7 are in no interaction; user 1 may be asked about 3 and 6."""
+    keys = keys_of({0: [1, 3], 1: [1, 4], 3: [6]}, 7)
+    users = np.array([1, 3, 1])
+    drawn = draw_unseen_in_use(users, 7, keys, 2, 0)
+    assert drawn.dtype == np.int32
+    assert [set(row) for row in drawn[[0, 2]]] == [{3, 6}] * 2
+    assert set(drawn[1]) <= {1, 3, 4}
+    with pytest.raises(ValueError, match="user 1 .*touched 2 of 4 items, so 2 are unseen, fewer"):
+        draw_unseen_in_use(users, 7, keys, 3, 0)
+
+
 def test_large_numbers():
-    """Keys beyond 32 bits, users of 32 bits."""
-    num_items, users = 2_000_000_000, np.array([2_000_000_000], np.int32)
+    """Keys beyond 32 bits, users of 32 bits, as many items as ids allow."""
+    num_items, users = unseen_items.MOST_IDS, np.array([2_000_000_000], np.int32)
     keys = keys_of({2_000_000_000: range(100)}, num_items)
     drawn = draw_unseen(users, num_items, keys, 1000, 0)
     assert drawn.min() >= 100
@@ -102,7 +114,7 @@ def test_large_numbers():
             r"user 1 \(as numbered in the data set\) touched 3 of 5 items, so 2 are unseen, fewer "
             r"than the 3 negatives asked for; .* --valid_negative 2 or less",
         ),
-        (1, [5, 6, 7, 8, 9], "0 are unseen.*: more items, or leave that user out"),
+        (1, [5, 6, 7, 8, 9], "0 are unseen.*: more items, or leave that user out of the data"),
     ],
 )
 def test_what_is_refused(count, keys, message):

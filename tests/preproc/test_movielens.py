@@ -87,6 +87,7 @@ def test_by_hand(tmp_path, by_hand, capsys):
         "counts": counts,
     }
     said = capsys.readouterr().out
+    assert "  users: 2, numbers\n  items: 5, numbers\n" in said
     assert "  users left out: 1\n" in said
     assert said.endswith("  train: 6 rows, an interaction each\n  test: 2 series of 2 rows\n")
 
@@ -152,7 +153,7 @@ def test_forms_of_one_log(tmp_path, generated):
     assert_same(plain, made)
 
 
-def test_text_and_timestamps(tmp_path):
+def test_text_and_timestamps(tmp_path, capsys):
     """007 and 7 are two users; text goes by its bytes; times down to the microsecond."""
     log = tmp_path / "events.csv"
     log.write_text(
@@ -167,6 +168,8 @@ def test_text_and_timestamps(tmp_path):
     flags = ["--min_ratings", 2, "--valid_negative", 2]
     made = prepared(tmp_path, "--input", log, *columns, *flags)
     assert made.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
+    said = capsys.readouterr().out
+    assert "  users: 2, text (ids by bytes)\n  items: 4, text (ids by bytes)\n" in said
     assert made.arrays["train"]["item"].tolist() == [3, 1]
     assert made.series("test")[1][:, 0].tolist() == [2, 0]
 
@@ -176,6 +179,26 @@ def test_latin_1(tmp_path):
     log.write_bytes(b"1::caf\xe9::3::1\n1::b::3::2\n2::c::3::1\n2::d::3::2\n")
     made = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
     assert made.values["item"] == ["b", "c", "café", "d"]
+
+
+def test_byte_order_marks(tmp_path):
+    """Of a ratings.dat, too, which is UTF-8 then: its ids are numbers."""
+    log = tmp_path / "x.dat"
+    rows = "\ufeff10::4::3::1\n10::5::3::2\n9::20::3::1\n9::3::3::2\n"
+    log.write_text(rows, encoding="utf-8")
+    flags = ["--min_ratings", 2, "--valid_negative", 2]
+    made = prepared(tmp_path, "--input", log, *flags)
+    assert made.values == {"user": ["9", "10"], "item": ["3", "4", "5", "20"]}
+    log.write_text(rows.replace("20::", "é::"), encoding="utf-8")
+    assert prepared(tmp_path, "--input", log, *flags).values["item"] == ["3", "4", "5", "é"]
+
+
+def test_carriage_returns_alone(tmp_path, by_hand):
+    """As line ends, also behind the header."""
+    flags = ["--min_ratings", 4, "--valid_negative", 1]
+    first = prepared(tmp_path, "--input", by_hand, *flags)
+    by_hand.write_text(BY_HAND.replace("\n", "\r"), newline="")
+    assert_same(first, prepared(tmp_path, "--input", by_hand, *flags))
 
 
 def test_seeds_memory_and_temp_dir(tmp_path, generated):

@@ -34,6 +34,8 @@ def refused(tmp_path, capsys):
         (GOOD + "1,12,3.0,7,8\n", 4, "it has 5 fields; a row has 4"),
         ("\n\n" + GOOD + ",12,3.0,7\n", 6, "userId is missing"),
         (GOOD + "1, ,3.0,7\n", 4, "movieId is missing"),
+        (GOOD + "1, 12,3.0,7\n", 4, "movieId is ' 12', with blanks around it; write all without"),
+        (GOOD + '"1\t",12,3.0,7\n', 4, r"userId is '1\\t', with blanks around it"),
         (GOOD + "1,12,3.0,\n" + GOOD, 4, "timestamp is missing"),
         (GOOD + "1,12,3.0,soon\n", 4, "timestamp is 'soon'; a time is a number like 964982703"),
         (GOOD + "1,12,3.0,1e9\n", 4, "timestamp is '1e9'"),
@@ -67,20 +69,42 @@ def test_bad_lines(tmp_path, refused, rows, line, reason):
         ("1::2::3::4\n1::2::3\n", 2, "it has 3 fields; a row has 4"),
         ("1::2::3::4\n\n::2::3::4\n", 3, "the user is missing"),
         ("1::2::3::4\n1::2::3::four\n", 2, "the time is 'four'"),
+        ("1::2::3::4\r1::2::3::four\r", 2, "the time is 'four'"),
+        ("\ufeff1::\udce9::3::4\n", 1, r"the item is '\udce9', which is not UTF-8 text"),
     ],
 )
 def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, line, reason):
     """Of two files, packed: the one at fault is named, by its own name."""
     (tmp_path / "a.dat").write_text("1::1::3::4\n")
-    (tmp_path / "b.dat").write_bytes(gzip.compress(rows.encode()))
+    (tmp_path / "b.dat").write_bytes(gzip.compress(rows.encode(errors="surrogateescape")))
     said = refused("--input", tmp_path / "a.dat", tmp_path / "b.dat")
     assert f"error: {tmp_path}/b.dat, line {line}: {reason}" in said
 
 
-def test_what_only_duckdb_minds(tmp_path, refused):
-    """A carriage return alone between lines that are well by themselves."""
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", f"{CSV_HEADER}\r\n{GOOD}", "line 2: it ends with LF, and line 1 with CR LF"),
+        (
+            "a.csv",
+            f'{CSV_HEADER}\n"1\r\n2",2,3,4\n' + GOOD.replace("\n", "\r\n"),
+            "line 4: it ends with CR LF, and line 1 with LF; all lines .* one way .*dos2unix",
+        ),
+        ("a.csv", f"{CSV_HEADER}\n1,10,3.0,5\r{GOOD}", "line 2: it ends with CR, and line 1 "),
+        ("a.dat", '1::"2::3::4\n1::2::3::4\r\n', "line 2: it ends with CR LF, and line 1 "),
+    ],
+)
+def test_line_ends_that_differ(tmp_path, refused, name, text, message):
+    """Of lines that are well by themselves; those within quotes do not count."""
+    log = tmp_path / name
+    log.write_bytes(text.encode())
+    assert re.search(f"error: {log}, {message}", refused("--input", log))
+
+
+def test_what_only_duckdb_minds(tmp_path, refused, monkeypatch):
     log = tmp_path / "ratings.csv"
-    log.write_text(f"{CSV_HEADER}\n1,10,3.0,5\r1,11,3.0,6\n{GOOD}")
+    log.write_bytes(f"{CSV_HEADER}\r\n{GOOD}".encode())
+    monkeypatch.setattr(duckdb_engine, "check_line_ends", lambda files: None)
     assert f"error: {log}: DuckDB says: Invalid Input Error" in refused("--input", log)
 
 
@@ -100,6 +124,12 @@ def test_rules_that_disagree(tmp_path, refused, monkeypatch):
         (CSV_HEADER, ("--user_column", "who"), "no column 'who'.* with --user_column"),
         (CSV_HEADER, ("--delimiter", "tab"), f"there are '{CSV_HEADER}'.*--delimiter"),
         ("", (), "has no column 'userId'; there are none"),
+        (
+            "x" * 200_000,
+            (),
+            r"ratings.csv, line 1: the header is no CSV \(field larger than .* 'xx",
+        ),
+        ('userId,"movieId', (), r"line 1: the header is no CSV \(unexpected end of data\)"),
         (CSV_HEADER, (), "ratings.csv: no ratings"),
     ],
 )
@@ -115,7 +145,13 @@ def test_too_few(tmp_path, refused):
     said = refused("--input", log)
     assert "no user has --min_ratings 20 items or more; the most that one has is 2" in said
     said = refused("--input", log, "--min_ratings", 2)
-    assert "touched 2 of 2 items, so 0 are unseen, fewer than the 100 negatives" in said
+    assert "user 1 touched 2 of 2 items, so 0 are unseen, fewer than the 100 negatives" in said
+    assert "asked for; possible ways out: a log without the rows of that user\n" in said
+    # Only user "b", the second, touched all but one.
+    log.write_text(f"{CSV_HEADER}\nb,1,3,1\nb,2,3,2\nb,3,3,2\na,3,3,1\na,4,3,1\n")
+    said = refused("--input", log, "--min_ratings", 2, "--valid_negative", 2)
+    assert "user b touched 3 of 4 items, so 1 are unseen" in said
+    assert "out: --valid_negative 1 or less, or a log without the rows of that user\n" in said
 
 
 def test_too_little_memory(tmp_path, refused):

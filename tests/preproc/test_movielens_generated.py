@@ -1,5 +1,8 @@
 """Generated ratings: MovieLens's form, skewed, and with tastes that a model can learn."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -82,7 +85,7 @@ def test_everyone_at_most(tmp_path):
     """As many as can be: each user rates half of all movies."""
     rows = rows_of(generate(tmp_path, Sizes(200, 10, 40), 0))
     assert [sum(user == u for user, *_ in rows) for u in range(1, 11)] == [20] * 10
-    rows = rows_of(generate(tmp_path, Sizes(250, 10, 50), 0))
+    rows = rows_of(generate(tmp_path, Sizes(250, 10, 50), 0, overwrite=True))
     assert [sum(user == u for user, *_ in rows) for u in range(1, 11)] == [25] * 10
 
 
@@ -92,8 +95,24 @@ def test_the_command(tmp_path, capsys):
     assert said == f"10,000 ratings by 69 users of 600 movies in {tmp_path}/ratings.csv\n"
     assert [path.name for path in tmp_path.iterdir()] == ["ratings.csv"]
     flags = ["--ratings", "900", "--users", "30", "--movies", "80", "--seed", "5"]
-    assert main(["--output", str(tmp_path), *flags]) == 0
+    before = (tmp_path / "ratings.csv").read_bytes()
+    assert main(["--output", str(tmp_path), *flags]) == 2
+    said = capsys.readouterr().err
+    assert f"error: {tmp_path}/ratings.csv exists" in said and "--overwrite" in said
+    assert (tmp_path / "ratings.csv").read_bytes() == before
+    assert main(["--output", str(tmp_path), *flags, "--overwrite"]) == 0
     assert capsys.readouterr().out.startswith("900 ratings by 30 users of 80 movies")
+
+
+def test_a_full_disk(tmp_path):
+    """The file is named, and what was written of it is gone."""
+    command = f"ulimit -f 8; exec {sys.executable} -m preproc.movielens.generate_ratings"
+    words = ["bash", "-c", f'{command} "$@"', "bash", "--output", tmp_path, "--ratings", "9000"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 2
+    partial = f"{tmp_path}/ratings.csv.partial"
+    assert done.stderr.startswith(f"error: {partial} could not be written: "), done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

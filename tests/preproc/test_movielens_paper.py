@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from preproc.movielens import paper_files
 from preproc.movielens.__main__ import main
 from tests.preproc.movielens_reference import Prepared
 
@@ -45,7 +46,14 @@ def test_by_hand(tmp_path):
         "valid_negative": 3,
         "stored_negatives": ["test"],
         "test_samples_per_series": 4,
-        "counts": {"users": 4, "items": 8, "interactions": 9, "dropped_duplicates": 1},
+        "counts": {
+            "users": 4,
+            "items": 8,
+            "interactions": 9,
+            "dropped_duplicates": 1,
+            "test_positives_in_train": 0,
+            "test_negatives_in_train": 0,
+        },
     }
 
 
@@ -96,17 +104,25 @@ def test_validation(tmp_path):
     assert made.spec.metadata["validation_samples_per_series"] == 4
 
 
-def test_a_question_that_was_trained_on(tmp_path):
+def test_a_question_that_was_trained_on(tmp_path, capsys, monkeypatch):
     """A positive that is in training, too, and one that is asked twice, count as touched once."""
+    monkeypatch.setattr(paper_files, "_QUESTIONS", 3)  # at a time
     write(
         tmp_path,
-        train=TRAIN + "0\t2\t1\t1\n",
+        train=TRAIN + "0\t2\t1\t1\n3\t7\t1\t1\n",
         test=TEST + "3\t5\t1\t1\n",
-        negative=NEGATIVE + "(3,5)\t1\t4\t6\n",
+        negative=NEGATIVE.replace("(3,5)\t1\t4", "(3,5)\t0\t3") + "(3,5)\t7\t4\t6\n",
     )
     made = prepared(tmp_path, "--input", tmp_path, "--validation")
     made.check_negatives("validation")
     assert made.series("test")[0].tolist() == [0, 2, 3, 3]
+    counts = made.spec.metadata["counts"]
+    # Of training 8 after duplicates; of questions (2, 4) and (3, 5).
+    assert counts["interactions"] == 10
+    assert counts["test_positives_in_train"] == 1  # (0, 2)
+    assert counts["test_negatives_in_train"] == 3  # (3, 0), (3, 3), (3, 7)
+    said = capsys.readouterr().out
+    assert "  test positives in train: 1\n  test negatives in train: 3\n" in said
 
 
 def test_lastfm(tmp_path, root):
@@ -116,6 +132,7 @@ def test_lastfm(tmp_path, root):
         pytest.skip(f"the real interactions are not there: {folder}")
     made = prepared(tmp_path, "--input", folder, "--validation")
     counts = {"users": 1741, "items": 2665, "interactions": 69_149, "dropped_duplicates": 0}
+    counts |= {"test_positives_in_train": 0, "test_negatives_in_train": 2434}
     assert made.spec.metadata["counts"] == counts
     train = [
         tuple(map(int, line.split("\t")[:2]))
@@ -142,7 +159,7 @@ def test_lastfm(tmp_path, root):
         ("train", "0\t-1\n", "line 1: '0.t-1': a line is"),
         ("train", "0\t1\t2\t3\t4\n", "line 1: .*: a line is user, item and up to two more"),
         ("train", "0\t1\n\n0\t1\t5\n", "line 3: .*: lines before it have 2 fields"),
-        ("train", "0\t2147483647\n", "line 1: id 2147483647; the largest possible is 2147483646"),
+        ("train", "0\t2147483648\n", "line 1: id 2147483648; the largest possible is 2147483647"),
         ("train", "", r"x\.train\.rating has no lines"),
         ("train", "0\t" + "x" * 80, r"line 1: '0.tx{58}\.\.\.': a line"),
         ("test", "0\tq\n", r"x\.test\.rating, line 1: '0.tq'"),
@@ -172,6 +189,13 @@ def test_what_is_refused(tmp_path, capsys, file, text, message):
     assert main(["--input", str(path), "--output", str(tmp_path / "out")]) == 2
     assert re.search(f"error: .*{message}", capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
+
+
+def test_too_many_negatives(tmp_path, capsys):
+    path = write(tmp_path)
+    flags = ["--input", str(path), "--output", str(tmp_path / "out"), "--validation"]
+    assert main([*flags, "--valid_negative", "5"]) == 2
+    assert "user 3 touched 4 of 8 items, so 4 are unseen" in capsys.readouterr().err
 
 
 def test_no_user_to_validate_on(tmp_path, capsys):
