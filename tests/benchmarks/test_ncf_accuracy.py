@@ -1,0 +1,42 @@
+"""How the accuracy benchmark of NCF holds interactions out."""
+
+import numpy as np
+import pytest
+
+from benchmarks.ncf_accuracy import hold_out, popularity_of
+from dataloading.feature_spec import FeatureSpec
+from dataloading.interactions import read_interactions, read_series
+from tests.interaction_data import write_interactions
+
+USERS, ITEMS, EACH = 400, 300, 25
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Interactions of which few items have many; no other mapping is there to be read."""
+    rng = np.random.default_rng(0)
+    liking = rng.gumbel(size=[USERS, ITEMS]) - 0.8 * np.log(1 + np.arange(ITEMS))
+    items = np.argsort(-liking, axis=1)[:, :EACH]
+    columns = {"user": np.repeat(np.arange(USERS), EACH), "item": items.ravel()}
+    spec = write_interactions(tmp_path / "rows", USERS, ITEMS, {"train": columns})
+    spec.to_yaml(tmp_path / "rows/feature_spec.yaml")
+    return tmp_path / "rows", columns
+
+
+@pytest.mark.parametrize("popular", [0.3, 0.4])
+def test_held_out_interactions_are_as_popular_as_asked(popular, rows, tmp_path):
+    folder, columns = rows
+    hold_out(folder, tmp_path / "out", popular)
+    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    users, items = read_interactions(spec, "train")
+    series = read_series(spec, "validation")
+    counts = np.bincount(columns["item"], minlength=ITEMS)
+    found, _ = popularity_of(counts, series.items, series.labels)
+    assert found == pytest.approx(popular, abs=0.02)
+    held = series.items[:, 0]
+    pairs = {*zip(users.tolist(), items.tolist(), strict=True)}
+    pairs |= {*zip(series.users.tolist(), held.tolist(), strict=True)}
+    assert pairs == {*zip(columns["user"].tolist(), columns["item"].tolist(), strict=True)}
+    assert len(users) == USERS * (EACH - 1) and len(held) == USERS
+    untouched = {*zip(np.repeat(series.users, 99), series.items[:, 1:].ravel(), strict=True)}
+    assert not untouched & pairs and len(untouched) == USERS * 99
