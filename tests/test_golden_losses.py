@@ -10,8 +10,9 @@ import pytest
 
 import dcnv2
 import dlrm
+import ncf
 import sim
-from tests import sequence_data
+from tests import sequence_data, tastes
 
 FLAGS = [
     "--dataset_type=synthetic",
@@ -54,6 +55,13 @@ SEQUENTIAL_RUNS = {
 }
 
 
+COLLABORATIVE_FLAGS = [
+    *("--batch_size=120", "--epochs=1", "--print_freq=1", "--seed=12", "--learning_rate=0.02"),
+    *("--factors=8", "--layers=16,16,8", "--dropout=0.3", "--topk=3", "--weight_decay=0.1"),
+]
+COLLABORATIVE_RUNS = {"neumf": [], "neumf_in_parts": ["--batch_size=40", "--grads_accumulated=3"]}
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_losses_of_20_steps(name, tmp_path, root, request):
     recipe, flags = RUNS[name]
@@ -67,6 +75,14 @@ def test_losses_of_20_steps_over_histories(name, tmp_path, root, request):
     flags = [f"--dataset_path={tmp_path / 'rows'}", f"--run_dir={tmp_path}", *SEQUENTIAL_FLAGS]
     assert sim.main(["prog", *flags, *SEQUENTIAL_RUNS[name]]) == 0
     compare(name, losses_of(tmp_path, "total_loss", "test_loss"), root, request)
+
+
+@pytest.mark.parametrize("name", COLLABORATIVE_RUNS)
+def test_losses_of_20_steps_over_interactions(name, tmp_path, root, request):
+    tastes.write(tmp_path / "rows")
+    flags = [f"--dataset_path={tmp_path / 'rows'}", f"--run_dir={tmp_path}", *COLLABORATIVE_FLAGS]
+    assert ncf.main(["prog", *flags, *COLLABORATIVE_RUNS[name]]) == 0
+    compare(name, losses_of(tmp_path, "loss", "validation_loss"), root, request)
 
 
 def losses_of(run_dir, training, evaluation):
