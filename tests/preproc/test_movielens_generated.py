@@ -106,7 +106,7 @@ def test_the_command(tmp_path, capsys):
 
 def test_a_full_disk(tmp_path):
     """The file is named, and what was written of it is gone."""
-    command = f"ulimit -f 8; exec {sys.executable} -m preproc.movielens.generate_ratings"
+    command = f"ulimit -f 8; exec '{sys.executable}' -m preproc.movielens.generate_ratings"
     words = ["bash", "-c", f'{command} "$@"', "bash", "--output", tmp_path, "--ratings", "9000"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 2
