@@ -6,7 +6,7 @@ from config import Config
 from dataloading import feature_spec as fs
 from dataloading.series_rules import series_key
 from main import Goal, Recipe
-from recipe_parts import evaluation_mapping, plan_of_tables
+from recipe_parts import evaluation_mapping, model_arguments, plan_of_tables, row_facts
 from runtime import checkpoint
 from runtime.distributed import agreed
 from runtime.logging import LogNames
@@ -29,15 +29,10 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
     check_local_rank(own.local_rank, world)
     config = config.replace(amp=device.policy != "float32")  # where it was left to the device
     shape = model_config(config, spec)
-    exchange_dtype = config.distribution.exchange_dtype
     model = NCFModel(
         shape,
-        seed=config.run.seed,
-        dtype=device.policy,
-        world=world,
         plan=make_plan(config, shape, world.size),
-        exchange_dtype=None if exchange_dtype == "auto" else exchange_dtype,
-        embedding_trainable=config.model.embedding_trainable,
+        **model_arguments(config, device, world),
     )
     train, valid = open_rows(config, spec, world)
     evaluator, names = None, [f"{metric}@{own.topk}" for metric in ("hr", "ndcg")]
@@ -55,8 +50,7 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
             "model": own.model_type,
             "users": shape.num_users,
             "items": shape.num_items,
-            **({"training_rows": train.num_rows} if train else {}),
-            **({"evaluation_rows": valid.num_rows} if valid else {}),
+            **row_facts(train, valid),
             "parameters": model.num_parameters,
         },
         log_names=log_names(names[0]),
@@ -107,7 +101,10 @@ def pretrained(config: Config, model, world):
 
     def find() -> list[Path]:
         given = {"gmf": own.pretrained_gmf, "mlp": own.pretrained_mlp}
-        return [checkpoint.resolve(best_of(p), f"--pretrained_{kind}") for kind, p in given.items()]
+        return [
+            checkpoint.resolve(checkpoint.best_of(p), f"--pretrained_{kind}")
+            for kind, p in given.items()
+        ]
 
     def start() -> str:
         from nn.ncf.pretrained import start_from
@@ -117,12 +114,6 @@ def pretrained(config: Config, model, world):
         return f"weights of {gmf} times {own.alpha:g} and {mlp} times {1 - own.alpha:g}"
 
     return start
-
-
-def best_of(path: str) -> Path:
-    """The best checkpoint of a folder that keeps it, else the path as it is."""
-    best = Path(path) / checkpoint.BEST
-    return best if best.is_dir() else Path(path)
 
 
 def model_config(config: Config, spec: fs.FeatureSpec):
@@ -160,7 +151,7 @@ def make_plan(config: Config, shape, world_size: int):
         embedding_tables(shape),
         world_size,
         hotness=hotnesses(shape),
-        wide_ids=max(shape.num_users, shape.num_items) > 2**31,
+        wide_ids=False,  # dataloading/interactions.py allows ids of int32 only
         # A table is asked for each of its rows once.
         most_samples=world_size * max(shape.num_users, shape.num_items),
         input_table_map=features,

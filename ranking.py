@@ -3,7 +3,7 @@
 from config import Config, meaning, parse_embedding_dims
 from dataloading import feature_spec as fs
 from main import Goal, Recipe
-from recipe_parts import evaluation_mapping, plan_of_tables
+from recipe_parts import evaluation_mapping, model_arguments, plan_of_tables, row_facts
 
 # Generated rows over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_ROWS = 4_000_000
@@ -20,41 +20,25 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
     from nn.evaluator import ClickEvaluator
     from nn.interaction import choose_dot
     from nn.losses import binary_cross_entropy
-    from nn.model import RankingConfig, RankingModel
+    from nn.model import RankingModel
 
     spec = spec_of_rows(config, spec)
-    features = spec.channel(fs.CATEGORICAL_CHANNEL)
-    dims = parse_embedding_dims(config.model.embedding_dim, len(features))
-    wanted = config.distribution
-    use_merlin = uses_merlin(wanted.embedding_backend)
-    exchange_dtype = wanted.exchange_dtype
+    use_merlin = uses_merlin(config.distribution.embedding_backend)
     interaction, note = config.model.interaction, None
     if interaction != "cross":
         interaction, note = choose_dot(interaction, device.kind)
+    shape = model_config(config, spec, interaction)
+    by_model = config.distribution.model_parallel_input
     model = RankingModel(
-        RankingConfig(
-            feature_names=features,
-            cardinalities=tuple(spec.cardinalities(fs.CATEGORICAL_CHANNEL)),
-            embedding_dims=dims,
-            num_numerical=sum(spec.hotnesses(fs.NUMERICAL_CHANNEL)),
-            bottom_mlp_dims=config.model.bottom_mlp_dims,
-            top_mlp_dims=config.model.top_mlp_dims,
-            interaction=interaction,
-            num_cross_layers=config.model.num_cross_layers,
-            cross_layer_projection_dim=config.model.cross_layer_projection_dim,
-        ),
-        seed=config.run.seed,
-        dtype=device.policy,
-        embedding_trainable=config.model.embedding_trainable,
+        shape,
         embedding_zeros=config.model.embedding_zeros_initializer,
-        world=world,
         plan=None if use_merlin else make_plan(config, spec, world.size),
-        model_parallel_input=wanted.model_parallel_input,
-        exchange_dtype=None if exchange_dtype == "auto" else exchange_dtype,
+        model_parallel_input=by_model,
         merlin=merlin_options(config) if use_merlin else None,
+        **model_arguments(config, device, world),
     )
     read_features = None
-    if wanted.model_parallel_input:
+    if by_model:
         read_features = model.embedding.strategy.input_ids_list[world.rank]
     train, valid, best_auc = open_rows(config, spec, world, read_features)
 
@@ -73,9 +57,8 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
         evaluator=evaluator,
         model_flags={name: meaning(name, getattr(config.model, name)) for name in SHAPE_FLAGS},
         facts={
-            **({"training_rows": train.num_rows} if train else {}),
-            **({"evaluation_rows": valid.num_rows} if valid else {}),
-            "tables": len(features),
+            **row_facts(train, valid),
+            "tables": len(shape.feature_names),
             "interaction": interaction,
             **({"embedding_backend": "merlin"} if use_merlin else {}),
             "parameters": model.num_parameters,
@@ -83,6 +66,28 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
         notes=(note,) if note else (),
         best_auc=best_auc,
         goal=Goal(threshold=config.run.auc_threshold),
+    )
+
+
+def model_config(config: Config, spec: fs.FeatureSpec, interaction: str):
+    """The model's sizes, `nn.model.RankingConfig`, from the flags and the data set.
+
+    Args:
+      interaction: as `RankingConfig` has it.
+    """
+    from nn.model import RankingConfig
+
+    features = spec.channel(fs.CATEGORICAL_CHANNEL)
+    return RankingConfig(
+        feature_names=features,
+        cardinalities=tuple(spec.cardinalities(fs.CATEGORICAL_CHANNEL)),
+        embedding_dims=parse_embedding_dims(config.model.embedding_dim, len(features)),
+        num_numerical=sum(spec.hotnesses(fs.NUMERICAL_CHANNEL)),
+        bottom_mlp_dims=config.model.bottom_mlp_dims,
+        top_mlp_dims=config.model.top_mlp_dims,
+        interaction=interaction,
+        num_cross_layers=config.model.num_cross_layers,
+        cross_layer_projection_dim=config.model.cross_layer_projection_dim,
     )
 
 

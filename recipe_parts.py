@@ -3,9 +3,33 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from config import Config
 from dataloading import feature_spec as fs
+
+
+def model_arguments(config: Config, device, world) -> dict[str, Any]:
+    """What the constructors of all models take from the flags.
+
+    Args:
+      device: `runtime.device.Device`.
+      world: the ranks among which tables are spread.
+    """
+    exchange_dtype = config.distribution.exchange_dtype
+    return {
+        "seed": config.run.seed,
+        "dtype": device.policy,
+        "world": world,
+        "exchange_dtype": None if exchange_dtype == "auto" else exchange_dtype,
+        "embedding_trainable": config.model.embedding_trainable,
+    }
+
+
+def row_facts(train, valid) -> dict[str, int]:
+    """How many rows a run trains and evaluates on, for the log."""
+    rows = {"training_rows": train, "evaluation_rows": valid}
+    return {name: of.num_rows for name, of in rows.items() if of}
 
 
 def plan_of_tables(

@@ -6,7 +6,7 @@ from config import Config
 from dataloading import feature_spec as fs
 from dataloading.sequence_tfrecord_channels import SequenceChannels, sequence_channels
 from main import Goal, Recipe
-from recipe_parts import evaluation_mapping, plan_of_tables
+from recipe_parts import evaluation_mapping, model_arguments, plan_of_tables, row_facts
 from runtime.logging import LogNames
 
 # Bytes that forward and backward pass of DIEN's block keep for each number of its history; as
@@ -29,15 +29,10 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
 
     channels = channels_of(config, spec)
     shape = model_config(config, spec, channels)
-    exchange_dtype = config.distribution.exchange_dtype
     model = SequenceModel(
         shape,
-        seed=config.run.seed,
-        dtype=device.policy,
-        world=world,
         plan=make_plan(config, shape, world.size),
-        exchange_dtype=None if exchange_dtype == "auto" else exchange_dtype,
-        embedding_trainable=config.model.embedding_trainable,
+        **model_arguments(config, device, world),
     )
     train, again, valid, mapping = open_rows(config, spec, world)
     evaluator = None
@@ -58,8 +53,7 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
         model_flags={"embedding_dim": config.model.embedding_dim, **of_model},
         facts={
             "model": config.sequence.model_type,
-            **({"training_rows": train.num_rows} if train else {}),
-            **({"evaluation_rows": valid.num_rows} if valid else {}),
+            **row_facts(train, valid),
             "tables": len(embedding_tables(shape)),
             "history": shape.history_length,
             "parameters": model.num_parameters,

@@ -14,7 +14,7 @@ is on the disk.
 """
 
 from runtime.checkpoint.files import Damaged, Index
-from runtime.checkpoint.folder import BEST, Folder, offering_the_previous, resolve
+from runtime.checkpoint.folder import BEST, Folder, best_of, offering_the_previous, resolve
 from runtime.checkpoint.reader import describe, is_original, restore, restore_original, verify
 from runtime.checkpoint.saver import Outcome, Saver, save
 from runtime.checkpoint.weight import Box, NonFiniteWeight, VariableWeight, Weight, matrix_of
@@ -30,6 +30,7 @@ __all__ = [
     "Saver",
     "VariableWeight",
     "Weight",
+    "best_of",
     "describe",
     "is_original",
     "matrix_of",

@@ -61,6 +61,28 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
     return config.replace(**{k: value for k, value in adopted.items() if k not in config.given})
 
 
+def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -> Config:
+    """The flags of the training that a checkpoint is of, but for `changes`.
+
+    Args:
+      description: what the checkpoint says of itself.
+      where: names the checkpoint in messages.
+      changes: flags with other values.
+
+    Raises:
+      ValueError: the checkpoint is of another version, or has the layout of NVIDIA's recipe.
+    """
+    if "original_layout" in description:
+        raise ValueError(
+            f"{where} has the layout of NVIDIA's recipe, of which the tables can be read and not "
+            "the MLPs: train from it first, with --restore_checkpoint_path"
+        )
+    remembered, flags = _flags_of(description, where)
+    config = Config(description.get("recipe"))
+    values = _checked(config, {**flags, **remembered}, where)
+    return config.replace(**{**values, "resume": None, **changes})
+
+
 def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
     """The tables' width of a checkpoint in the layout of NVIDIA's recipe.
 

@@ -190,6 +190,12 @@ def _is_old(path: Path) -> bool:
         return False
 
 
+def best_of(path: str | os.PathLike) -> Path:
+    """The best checkpoint of a folder that keeps it, else the path as it is."""
+    best = Path(path) / BEST
+    return best if best.is_dir() else Path(path)
+
+
 def resolve(path: str | os.PathLike, flag: str = "--restore_checkpoint_path") -> Path:
     """A checkpoint from its path, or the newest one of a folder of checkpoints.
 
