@@ -1,0 +1,186 @@
+"""What a checkpoint is a model of: its recipe, flags, data set and sizes; its rows; the model."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import collaborative
+import ranking
+import sequential
+from config import Config
+from dataloading.feature_spec import FeatureSpec
+from runtime import checkpoint
+from runtime.checkpoint.flags import recorded_flags
+from runtime.distributed import World
+
+DLRM, DCNV2, SIM, NCF = "dlrm", "dcnv2", "sim", "ncf"
+
+# What composes the model and the rows of a recipe.
+_COMPOSED_BY = {DLRM: ranking, DCNV2: ranking, SIM: sequential, NCF: collaborative}
+
+
+class Trained(NamedTuple):
+    """A trained model that nothing has been read of but its description.
+
+    Attributes:
+      path: the checkpoint.
+      index: what it says of itself, and of each weight where it is.
+      config: the flags of the training, with `--mode eval`.
+      spec: the data set.
+      shape: the model's sizes: `nn.model.RankingConfig`, `nn.sequence.config.SequenceConfig` or
+        `nn.ncf.config.NCFConfig`.
+    """
+
+    path: Path
+    index: checkpoint.Index
+    config: Config
+    spec: FeatureSpec
+    shape: Any
+
+    @property
+    def recipe(self) -> str:
+        """Name of the recipe."""
+        return self.config.recipe
+
+
+def open_checkpoint(path: str, dataset_path: str | None = None) -> Trained:
+    """Reads what a checkpoint says of its model, and the feature spec of its data set.
+
+    Args:
+      path: a checkpoint, or a folder of them, of which the best is taken where the training kept
+        it (`--keep_best`), else the newest.
+      dataset_path: folder of the data set; None: where the training found it.
+
+    Raises:
+      ValueError: there is no checkpoint, it is damaged or of another version; the data set is not
+        there, or has other features than the model.
+    """
+    found = checkpoint.resolve(checkpoint.best_of(path), "--checkpoint_dir")
+    with checkpoint.offering_the_previous(found, "--checkpoint_dir"):
+        index = checkpoint.describe(found)
+    where = f"checkpoint {found}"
+    recipe = index.description.get("recipe")
+    if "original_layout" not in index.description and recipe not in _COMPOSED_BY:
+        raise ValueError(
+            f"{where} is of the recipe {recipe}: there are {', '.join(_COMPOSED_BY)}, so that it "
+            "was made by another version"
+        )
+    changes = {"mode": "eval", "restore_checkpoint_path": str(found)}
+    if dataset_path:
+        changes["dataset_path"] = dataset_path
+    config = recorded_flags(index.description, where, **changes)
+    spec = _spec_of(config, where, given=bool(dataset_path))
+    trained = Trained(found, index, config, spec, _shape_of(config, spec))
+    _check_tables(trained)
+    return trained
+
+
+def tables_of(trained: Trained) -> list[tuple[str, int, int]]:
+    """(name, rows, columns) of each table of the model, in the order of its look-ups."""
+    shape = trained.shape
+    if trained.recipe == SIM:
+        from nn.sequence.config import embedding_tables
+
+        return embedding_tables(shape)
+    if trained.recipe == NCF:
+        from nn.ncf.config import embedding_tables
+
+        return embedding_tables(shape)
+    return list(zip(shape.feature_names, shape.cardinalities, shape.embedding_dims, strict=True))
+
+
+def evaluation_rows(trained: Trained, batch_size: int, mapping: str = "auto"):
+    """The rows that `--mode eval` evaluates on, in order, as batches with labels.
+
+    Args:
+      trained: the model.
+      batch_size: rows of a batch; those of ncf are whole series, perhaps fewer.
+      mapping: of the feature spec; "auto": test rows, where there are none validation rows.
+
+    Returns:
+      A data set of `dataloading/`: `num_rows`, `num_batches`, `batch_size`, `dataset()`, `failure`.
+
+    Raises:
+      ValueError: there are no such rows.
+    """
+    changes = {"valid_batch_size": batch_size}
+    if trained.config.data.dataset_type != "synthetic":
+        changes["eval_mapping"] = mapping
+    config = trained.config.replace(**changes)
+    composed_by = _COMPOSED_BY[trained.recipe]
+    if composed_by is sequential:
+        return sequential.open_rows(config, trained.spec, World())[2]
+    return composed_by.open_rows(config, trained.spec, World())[1]
+
+
+def restored_recipe(trained: Trained, batch_size: int):
+    """Model, rows and evaluator of `--mode eval` in this process, all weights read.
+
+    Args:
+      trained: the model.
+      batch_size: rows of an evaluated batch.
+
+    Returns:
+      `main.Recipe`.
+    """
+    from runtime import device
+
+    config = trained.config.replace(valid_batch_size=batch_size)
+    place = device.Device("CPU", "float32", 1.0)
+    recipe = _COMPOSED_BY[trained.recipe].build(config, trained.spec, World(), place)
+    with checkpoint.offering_the_previous(trained.path, "--checkpoint_dir"):
+        checkpoint.restore(trained.path, recipe.model.weights_to_save())
+    return recipe
+
+
+def table_name(table: str) -> str:
+    """Name of a table's weight in a checkpoint."""
+    return f"sparse/{table}"
+
+
+def _spec_of(config: Config, where: str, given: bool) -> FeatureSpec:
+    import main
+
+    try:
+        spec = main.load_feature_spec(config)
+    except (OSError, ValueError) as error:
+        if given:
+            raise
+        raise ValueError(
+            f"{where} was trained on {config.data.dataset_path}, whose feature spec cannot be read "
+            f"({error}): say where it is now with --dataset_path"
+        ) from None
+    if config.recipe in (DLRM, DCNV2):
+        return ranking.spec_of_rows(config, spec)
+    return spec
+
+
+def _shape_of(config: Config, spec: FeatureSpec):
+    composed_by: ModuleType = _COMPOSED_BY[config.recipe]
+    if composed_by is ranking:
+        cross = config.model.interaction == "cross"
+        return ranking.model_config(config, spec, "cross" if cross else "dot_tensorflow")
+    if composed_by is sequential:
+        return sequential.model_config(config, spec, sequential.channels_of(config, spec))
+    return collaborative.model_config(config, spec)
+
+
+def _check_tables(trained: Trained) -> None:
+    """Raises ValueError where the data set's features are not the checkpoint's tables."""
+    wanted = {table_name(name): (rows, dim) for name, rows, dim in tables_of(trained)}
+    there = {
+        name: entry.shape
+        for name, entry in trained.index.weights.items()
+        if name.startswith(table_name(""))
+    }
+    for name in sorted(wanted.keys() | there.keys()):
+        if wanted.get(name) != there.get(name):
+            saved, ours = (
+                f"{tables[name][0]} rows x {tables[name][1]}" if name in tables else "no such table"
+                for tables in (there, wanted)
+            )
+            raise ValueError(
+                f"checkpoint {trained.path}: {name} has {saved}, the features of "
+                f"{trained.spec.origin} need {ours}: give the data set that the model was trained "
+                "on with --dataset_path"
+            )

@@ -1,0 +1,104 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from deployment.trained_model import (
+    evaluation_rows,
+    open_checkpoint,
+    restored_recipe,
+    tables_of,
+)
+from runtime import checkpoint
+from runtime.checkpoint import files
+
+
+def rewritten(path, folder, change):
+    """A copy of a folder's checkpoint whose description `change` edits."""
+    copy = shutil.copytree(checkpoint.resolve(path), folder / "changed")
+    index = files.read_index(copy)
+    description = json.loads(json.dumps(index.description))
+    change(description)
+    files.write_index(copy, index._replace(description=description))
+    return copy
+
+
+@pytest.mark.parametrize("recipe", ["dlrm", "dcnv2", "sim", "ncf"])
+def test_the_model_of_a_checkpoint(recipe, request):
+    trained = request.getfixturevalue(f"trained_{recipe}")
+    model = open_checkpoint(str(trained.checkpoint))
+    assert model.recipe == recipe
+    assert model.config.run.mode == "eval"
+    saved = {name: e.shape for name, e in model.index.weights.items() if name.startswith("sparse/")}
+    assert {f"sparse/{name}": (rows, dim) for name, rows, dim in tables_of(model)} == saved
+
+
+def test_the_restored_model_scores_as_the_recipe(trained_dlrm, tmp_path):
+    model = open_checkpoint(str(trained_dlrm.checkpoint))
+    recipe = restored_recipe(model, batch_size=100)
+    rows = evaluation_rows(model, batch_size=70)
+    batches = list(rows.dataset())
+    assert [len(batch.labels) for batch in batches] == [70, 70, 70, 70, 20]
+    scores = [1 / (1 + np.exp(-recipe.model(batch.inputs).numpy())) for batch in batches]
+    wanted = trained_dlrm.scores(tmp_path)
+    np.testing.assert_allclose(np.concatenate(scores)[:, 0], wanted, rtol=1e-5)
+
+
+def test_rows_of_another_mapping_and_of_series(trained_ncf):
+    model = open_checkpoint(str(trained_ncf.checkpoint))
+    rows = evaluation_rows(model, batch_size=30, mapping="test")
+    assert rows.batch_size == 26  # two series of 13
+    with pytest.raises(ValueError, match="validation"):
+        evaluation_rows(model, batch_size=30, mapping="validation")
+
+
+def test_the_best_checkpoint_of_a_folder_that_keeps_it(trained_ncf):
+    model = open_checkpoint(str(trained_ncf.checkpoint))
+    assert model.path.resolve() == (trained_ncf.checkpoint / checkpoint.BEST).resolve()
+
+
+def test_a_data_set_that_moved(trained_dlrm, trained_dcnv2, tmp_path):
+    def move(description):
+        description["flags"]["dataset_path"] = str(tmp_path / "gone")
+
+    copy = rewritten(trained_dlrm.checkpoint, tmp_path, move)
+    with pytest.raises(ValueError, match=r"trained on .*gone.*--dataset_path"):
+        open_checkpoint(str(copy))
+    model = open_checkpoint(str(copy), str(trained_dlrm.data))
+    assert model.config.data.dataset_path == str(trained_dlrm.data)
+
+
+def test_a_data_set_of_other_features(trained_dlrm, tmp_path):
+    data = shutil.copytree(trained_dlrm.data, tmp_path / "data")
+    spec = data / "feature_spec.yaml"
+    spec.write_text(spec.read_text().replace("cardinality: 300", "cardinality: 301"))
+    with pytest.raises(ValueError, match="300 rows x 8, the features of .* need 301 rows x 8"):
+        open_checkpoint(str(trained_dlrm.checkpoint), str(data))
+
+
+def test_a_data_set_that_is_not_there(trained_dlrm, tmp_path):
+    with pytest.raises((ValueError, OSError), match="nowhere"):
+        open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path / "nowhere"))
+
+
+def test_no_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match=r"--checkpoint_dir .* holds none"):
+        open_checkpoint(str(tmp_path))
+
+
+def test_a_checkpoint_of_an_unknown_recipe(trained_dlrm, tmp_path):
+    def rename(description):
+        description["recipe"] = "wide_and_deep"
+
+    copy = rewritten(trained_dlrm.checkpoint, tmp_path, rename)
+    with pytest.raises(ValueError, match="wide_and_deep: there are dlrm, dcnv2, sim, ncf"):
+        open_checkpoint(str(copy))
+
+
+def test_the_layout_of_nvidia_recipe(tmp_path):
+    (tmp_path / "sparse").mkdir()
+    config = {"categorical_cardinalities": [10], "embedding_dim": [8]}
+    (tmp_path / "sparse" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="layout of NVIDIA's recipe"):
+        open_checkpoint(str(tmp_path))

@@ -1,0 +1,176 @@
+"""Tiny trained models with their data sets on the disk, to be served.
+
+Each function trains into an empty folder in seconds. The fixtures of conftest.py train once in a
+session; a test that changes a checkpoint trains one of its own.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import yaml
+
+import dcnv2
+import dlrm
+import ncf
+import sim
+from dataloading import transcode
+from dataloading.feature_spec import FeatureSpec
+from dataloading.synthetic import synthetic_spec, write_dataset
+from tests import sequence_data, tastes
+
+TEST_ROWS = 300  # of generated clicks; with batches of 128 the last one is short
+
+# Cardinalities that need int8, int16 and int32, and one feature with three ids a row.
+CARDINALITIES, HOTNESS, NUM_NUMERICAL = (10, 300, 7, 40_000), (1, 1, 3, 1), 3
+
+CLICKS = (
+    *("--batch_size=256", "--valid_batch_size=128", "--embedding_dim=8", "--top_mlp_dims=16,1"),
+    *("--warmup_steps=1", "--decay_steps=0", "--print_freq=1000", "--seed=1", "--cpu"),
+)
+DLRM = (*CLICKS, "--optimizer=adagrad", "--learning_rate=0.1")
+DCNV2 = (*CLICKS, "--learning_rate=0.01", "--cross_layer_projection_dim=6", "--num_cross_layers=2")
+BOTTOM = "--bottom_mlp_dims=16,8"
+SIM = (
+    *("--global_batch_size=64", "--embedding_dim=4", "--stage_two_mlp_dims=8,4", "--lr=0.02"),
+    *("--epochs=1", "--print_freq=1000", "--seed=1", "--affinity=disabled", "--cpu"),
+    *("--long_seq_length=8", "--gsu_top_k=3", "--stage_one_mlp_dims=8", "--aux_mlp_dims=8"),
+)
+NCF = (
+    *("-b=240", "--valid_batch_size=300", "-f=8", "--layers=16,16,8", "-l=0.03", "-e=2", "-s=1"),
+    *("--print_freq=1000", "-k=3", "--dropout=0.1", "--cpu"),
+)
+
+
+class TrainedModel(NamedTuple):
+    """What a function of this file leaves.
+
+    recipe: the module of the recipe, whose `main` takes a command line.
+    data: folder of the data set, with rows of the mappings `train` and `test`.
+    checkpoint: the folder that holds its one checkpoint.
+    """
+
+    recipe: object
+    data: Path
+    checkpoint: Path
+
+    def scores(self, folder: Path, mapping: str = "test") -> np.ndarray:
+        """What `--mode predict` says of the rows of a mapping, float32 [rows].
+
+        Args:
+          folder: an empty one, for the run.
+        """
+        path = folder / "scores.npy"
+        command_line = [
+            *("prog", f"--dataset_path={self.data}", "--mode=predict", f"--eval_mapping={mapping}"),
+            *(f"--restore_checkpoint_path={self.checkpoint}", f"--predictions_path={path}"),
+            *(f"--run_dir={folder / 'run'}", "--cpu", "--seed=1"),
+        ]
+        assert self.recipe.main(command_line) == 0
+        return np.load(path)
+
+
+def train(recipe, folder: Path, flags, data: Path) -> TrainedModel:
+    """Trains a recipe on a data set into `folder`."""
+    checkpoint = folder / "checkpoint"
+    keep = "checkpoint_dir" if recipe is ncf else "save_checkpoint_path"
+    command_line = [f"--dataset_path={data}", f"--{keep}={checkpoint}", *flags]
+    assert recipe.main(["prog", f"--run_dir={folder / 'run'}", *command_line]) == 0
+    return TrainedModel(recipe, data, checkpoint)
+
+
+def write_clicks(
+    folder: Path,
+    cardinalities=CARDINALITIES,
+    hotness=HOTNESS,
+    num_numerical=NUM_NUMERICAL,
+    id_dtype: str | None = None,
+) -> Path:
+    """A data set of generated clicks: 1,000 rows to train on, 300 to test.
+
+    Args:
+      id_dtype: of all categorical features; None: of each the smallest that holds its ids.
+    """
+    spec = synthetic_spec(cardinalities, hotness, num_numerical=num_numerical)
+    if id_dtype is not None:
+        stated = spec.to_dict()
+        for name in spec.channel("categorical"):
+            stated["feature_spec"][name]["dtype"] = id_dtype
+        spec = FeatureSpec.from_dict(stated, folder)
+    data = folder / "data"
+    write_dataset(data, spec, {"train": 1000, "test": TEST_ROWS}, seed=0)
+    return data
+
+
+def train_dlrm(folder: Path, *flags, **features) -> TrainedModel:
+    """DLRM on generated clicks; `features` as `write_clicks` has them."""
+    data = write_clicks(folder, **features)
+    bottom = [] if features.get("num_numerical") == 0 else [BOTTOM]
+    return train(dlrm, folder, [*DLRM, *bottom, *flags], data)
+
+
+def train_dcnv2(folder: Path, *flags, **features) -> TrainedModel:
+    """DCNv2, likewise."""
+    data = write_clicks(folder, **features)
+    bottom = [] if features.get("num_numerical") == 0 else [BOTTOM]
+    return train(dcnv2, folder, [*DCNV2, *bottom, *flags], data)
+
+
+def train_sim(folder: Path, *flags) -> TrainedModel:
+    """SIM on 200 rows of histories of 12 steps, and as many to test; every fourth user's history is
+    empty. Other models by flags: `--model_type=dien`."""
+    sequence_data.write(folder / "data", 200)
+    return train(sim, folder, [*SIM, *flags], folder / "data")
+
+
+def train_ncf(folder: Path, *flags) -> TrainedModel:
+    """NeuMF on 480 interactions, with a series of 13 rows of each of 60 users to test."""
+    tastes.write(folder / "data")
+    return train(ncf, folder, [*NCF, *flags], folder / "data")
+
+
+def write_shop(folder: Path, rows: int, seed: int, label: bool = True) -> None:
+    """Writes a CSV file with a header: city, user, tags, price and, if asked for, bought."""
+    rng = np.random.default_rng(seed)
+    lines = ["city,user,tags,price" + ",bought" * label]
+    for _ in range(rows):
+        city, user = rng.choice(["Bern", "Oslo", "Paris"]), f"user{rng.integers(0, 50)}"
+        tags = ";".join(rng.choice(["new", "sale", "red"], 2))
+        bought = int(rng.random() < (0.7 if city == "Oslo" else 0.3))
+        lines.append(f"{city},{user},{tags},{rng.gamma(2, 10):.2f}" + f",{bought}" * label)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("\n".join(lines) + "\n")
+
+
+def train_dlrm_of_texts(folder: Path) -> TrainedModel:
+    """DLRM on a CSV file of which a vocabulary (city, two tags a row) and a hash (user, 64 buckets)
+    made ids; `folder / "raw"` has the files, `data / "vocabulary"` the vocabularies."""
+    raw = folder / "raw"
+    for number, (mapping, rows) in enumerate({"train": 600, "test": 100}.items()):
+        write_shop(raw / f"{mapping}.csv", rows, seed=number)
+    columns = ["city", "user", "tags", "price", "bought"]
+    spec = {
+        "feature_spec": {
+            "bought": {},
+            "price": {},
+            "city": {"cardinality": "auto"},
+            "user": {"cardinality": "auto"},
+            "tags": {"cardinality": "auto", "hotness": 2},
+        },
+        "source_spec": {
+            mapping: [
+                {"type": "csv", "header": True, "features": columns, "files": [f"{mapping}.csv"]}
+            ]
+            for mapping in ("train", "test")
+        },
+        "channel_spec": {
+            "label": ["bought"],
+            "numerical": ["price"],
+            "categorical": ["city", "user", "tags"],
+        },
+    }
+    (raw / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    data = folder / "data"
+    command_line = ["--categorify=city,tags", "--hash_buckets=user=64"]
+    assert transcode.main([f"--input={raw}", f"--output={data}", *command_line]) == 0
+    return train(dlrm, folder, [*DLRM, BOTTOM], data)
