@@ -14,7 +14,8 @@ from runtime.device import derive_seed
 WIDTH_MULTIPLE = 8
 
 
-CUSTOM, PLAIN = "dot_custom", "dot_tensorflow"
+# The fused op; plain TensorFlow; plain TensorFlow in few operations, for models that are exported.
+CUSTOM, PLAIN, SPLIT = "dot_custom", "dot_tensorflow", "dot_split"
 
 
 def custom_op() -> ModuleType:
@@ -121,6 +122,20 @@ def pairwise_dots(features: tf.Tensor):
     return pairs, gradient
 
 
+def triangle_by_split(gram: tf.Tensor) -> list[tf.Tensor]:
+    """The strictly lower triangle of [batch, n, n], as runs of columns [batch, 1], [batch, 2], ...
+
+    One operation, where `pairwise_dots` has n: onnxruntime takes some microseconds for each, which
+    is most of a small batch's time. In TensorFlow this is the slower way (1.2 times).
+    """
+    num_features = gram.shape[1]
+    flat = tf.reshape(gram, [-1, num_features**2])
+    sizes = [num_features]  # of what is left out and what is kept, in turns
+    for row in range(1, num_features):
+        sizes += [row, num_features - row]
+    return tf.split(flat, sizes, axis=1)[1::2]
+
+
 class DotInteraction(keras.layers.Layer):
     """Pairwise dot products of the features beside the bottom MLP's output (Naumov et al., 2019).
 
@@ -129,7 +144,8 @@ class DotInteraction(keras.layers.Layer):
     Zeros pad the width to a multiple of 8.
 
     Args:
-      implementation: "dot_custom", the fused op, or "dot_tensorflow".
+      implementation: "dot_custom", the fused op, "dot_tensorflow", or "dot_split", the same for
+        models that are exported: it has no gradient of its own.
 
     Raises:
       ValueError: another implementation.
@@ -138,8 +154,11 @@ class DotInteraction(keras.layers.Layer):
 
     def __init__(self, implementation: str = PLAIN, *, name: str = "dot", dtype: str = "float32"):
         super().__init__(name=name, dtype=dtype)
-        if implementation not in (CUSTOM, PLAIN):
-            raise ValueError(f"implementation must be {CUSTOM} or {PLAIN}, got {implementation}")
+        if implementation not in (CUSTOM, PLAIN, SPLIT):
+            raise ValueError(
+                f"implementation must be {CUSTOM}, {PLAIN} or {SPLIT}, got {implementation}"
+            )
+        self._pairs = _pairs_by_split if implementation == SPLIT else _pairs_in_one
         self.operation = custom_op().dot_based_interact if implementation == CUSTOM else None
 
     def call(self, embeddings: tf.Tensor, bottom: tf.Tensor | None) -> tf.Tensor:
@@ -158,16 +177,24 @@ class DotInteraction(keras.layers.Layer):
             layout = "pairs" if bottom is None else "separate"
             return self.operation(embeddings, bottom, layout=layout)
         if bottom is None:
-            parts = [pairwise_dots(embeddings)]
+            parts = self._pairs(embeddings)
         else:
             features = tf.concat([bottom[:, tf.newaxis, :], embeddings], axis=1)
-            parts = [bottom, pairwise_dots(features)]
+            parts = [bottom, *self._pairs(features)]
         width = sum(part.shape[1] for part in parts)
         padding = padded_width(width) - width
         if padding:
             rows = tf.shape(embeddings)[0]
             parts.append(tf.zeros([rows, padding], embeddings.dtype))
         return tf.concat(parts, axis=1)
+
+
+def _pairs_in_one(features: tf.Tensor) -> list[tf.Tensor]:
+    return [pairwise_dots(features)]
+
+
+def _pairs_by_split(features: tf.Tensor) -> list[tf.Tensor]:
+    return triangle_by_split(tf.matmul(features, features, transpose_b=True))
 
 
 class CrossNetwork(keras.layers.Layer):

@@ -29,7 +29,7 @@ class RankingConfig:
       num_numerical: numerical features; with 0 there is no bottom MLP.
       bottom_mlp_dims: layer sizes of the bottom MLP.
       top_mlp_dims: layer sizes of the top MLP; the last one is 1.
-      interaction: "dot_custom", "dot_tensorflow" (nn/interaction.py) or "cross".
+      interaction: "dot_custom", "dot_tensorflow", "dot_split" (nn/interaction.py) or "cross".
       num_cross_layers: cross layers ("cross").
       cross_layer_projection_dim: rank of the cross layers ("cross").
 
@@ -166,7 +166,7 @@ class RankingModel(TabledModel):
         """
         self.embedding.build(None)
         width = sum(self.config.embedding_dims)
-        self._score(
+        self.logits(
             tf.zeros([1, self.config.num_numerical]), tf.zeros([1, width], self.compute_dtype)
         )
 
@@ -186,10 +186,19 @@ class RankingModel(TabledModel):
         embeddings = None
         if self.config.feature_names:
             embeddings = self.embedding([_as_tensor(of) for of in ids], concatenate=True)
-        return self._score(numerical, embeddings)
+        return self.logits(numerical, embeddings)
 
-    def _score(self, numerical: tf.Tensor, embeddings: tf.Tensor | None) -> tf.Tensor:
-        """Logits from numericals and the embeddings [batch, sum of their dims]."""
+    def logits(self, numerical: tf.Tensor, embeddings: tf.Tensor | None) -> tf.Tensor:
+        """Scores rows whose ids were looked up before.
+
+        Args:
+          numerical: [batch, num_numerical] float.
+          embeddings: [batch, sum of embedding_dims] in the compute dtype, those of the categorical
+            features side by side; None in a model without tables.
+
+        Returns:
+          Logits of a click, [batch, 1] float32.
+        """
         bottom = None
         if self.bottom_mlp is not None:
             bottom = self.bottom_mlp(tf.cast(numerical, self.compute_dtype))

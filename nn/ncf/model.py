@@ -197,6 +197,19 @@ class NCFModel(DroppingModel):
         vectors = self.embedding([of_users, of_items] * num_branches)
         return Distinct([ragged.values for ragged in vectors], user_of_row, item_of_row)
 
+    def logits(self, vectors: list[tf.Tensor]) -> tf.Tensor:
+        """Scores rows whose ids were looked up before.
+
+        Args:
+          vectors: [batch, columns] of each table in the compute dtype, in the order of
+            `embedding_tables(config)`.
+
+        Returns:
+          Logits of an interaction, [batch, 1] float32.
+        """
+        rows = tf.range(tf.shape(vectors[0])[0])
+        return self._score(Distinct(vectors, rows, rows), step=None)
+
     def _score(self, distinct: Distinct, step: tf.Tensor | None) -> tf.Tensor:
         """Logits; `step` of the training for dropout, None where nothing is dropped."""
         vectors, user_of_row, item_of_row = distinct

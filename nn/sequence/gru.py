@@ -171,18 +171,20 @@ def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor
 def _looped(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
     """As `_recurrence`, for any number of steps; the gradient is TensorFlow's."""
     by_step = tf.transpose(x, [1, 0, 2]), tf.transpose(scale)[:, :, tf.newaxis]
-    num_steps = tf.shape(x)[1]
+    num_steps = x.shape[1] or tf.shape(x)[1]  # as a number where it is one, for export to ONNX
     start = tf.zeros([tf.shape(x)[0], gates[0].bias.shape[0]], x.dtype)
-    states = tf.TensorArray(x.dtype, num_steps if all_states else 0, element_shape=start.shape)
+    states = []
+    if all_states:
+        states = [tf.TensorArray(x.dtype, num_steps, element_shape=start.shape)]
 
-    def step(t, state, states):
+    def step(t, state, *states):
         state, _ = _forward(by_step[0][t], by_step[1][t], state, *gates)
-        return t + 1, state, states.write(t, state) if all_states else states
+        return (t + 1, state, *(array.write(t, state) for array in states))
 
-    _, last, states = tf.while_loop(
-        lambda t, *_: t < num_steps, step, (0, start, states), maximum_iterations=num_steps
+    _, last, *states = tf.while_loop(
+        lambda t, *_: t < num_steps, step, (0, start, *states), maximum_iterations=num_steps
     )
-    return tf.transpose(states.stack(), [1, 0, 2]) if all_states else last
+    return tf.transpose(states[0].stack(), [1, 0, 2]) if all_states else last
 
 
 class _Recurrent(keras.layers.Layer):

@@ -55,11 +55,15 @@ def look_up(embedding, config: SequenceConfig, inputs, with_negatives: bool) -> 
         if num_negatives:
             parts.append(inputs.negative[i][:, -num_negatives:])
         ids.append(_side_by_side(parts))
-    if config.num_positions:
-        mask = tf.not_equal(inputs.positive[0], 0)
-    else:
-        mask = tf.zeros([tf.shape(inputs.target[0])[0], 0], tf.bool)
-    return arrange(config, embedding(ids, concatenate=True), mask, num_negatives)
+    flat = embedding(ids, concatenate=True)
+    return arrange(config, flat, history_mask(config, flat, inputs), num_negatives)
+
+
+def history_mask(config: SequenceConfig, flat: tf.Tensor, inputs) -> tf.Tensor:
+    """bool [batch, positions]: where the history has an item; `flat` has `batch` rows."""
+    if not config.num_positions:
+        return tf.zeros([tf.shape(flat)[0], 0], tf.bool)
+    return tf.not_equal(inputs.positive[0], 0)
 
 
 def arrange(

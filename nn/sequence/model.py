@@ -11,6 +11,7 @@ from nn.sequence.config import (
     DIEN,
     DIN,
     DOT,
+    HARD,
     SIM,
     SOFT,
     SequenceConfig,
@@ -19,7 +20,7 @@ from nn.sequence.config import (
     hotnesses,
 )
 from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
-from nn.sequence.lookup import Vectors, arrange, look_up
+from nn.sequence.lookup import Vectors, arrange, history_mask, look_up
 from nn.sequence.mlp import Classifier
 from nn.sequence.search import LongHistory
 from nn.tabled_model import DroppingModel, spread_tables
@@ -159,13 +160,33 @@ class SequenceModel(DroppingModel):
         config = self.config
         with_negatives = for_losses and config.num_negatives > 0
         vectors = look_up(self.embedding, config, inputs, with_negatives)
-        categories = None
-        if config.model_type == SIM:
-            categories = inputs.target[-1], inputs.positive[-1][:, : config.long_seq_length]
         step = None
         if training and config.dropout_rate:
             step = self.steps_seen.assign_add(1)
-        return self._score(vectors, categories, step, for_losses)
+        return self._score(vectors, self._categories(inputs), step, for_losses)
+
+    def logits(self, embeddings: tf.Tensor, inputs) -> tf.Tensor:
+        """Scores rows whose ids were looked up before.
+
+        Args:
+          embeddings: [batch, width] in the compute dtype, the vectors of each table side by side:
+            user features, then for each item feature those of target and history.
+          inputs: as `call` gets them, of which only `positive` is read (except by "no_history"),
+            and of hard search the last feature of `target`.
+
+        Returns:
+          Logits of a click, [batch, 1] float32.
+        """
+        mask = history_mask(self.config, embeddings, inputs)
+        vectors = arrange(self.config, embeddings, mask, num_negatives=0)
+        return self._score(vectors, self._categories(inputs), step=None, for_losses=False).logits
+
+    def _categories(self, inputs):
+        """Ids by which hard search compares, see `_score`; None where there is none."""
+        config = self.config
+        if config.model_type != SIM or config.gsu != HARD:
+            return None
+        return inputs.target[-1], inputs.positive[-1][:, : config.long_seq_length]
 
     def _score(
         self, vectors: Vectors, categories, step: tf.Tensor | None, for_losses: bool
@@ -175,7 +196,7 @@ class SequenceModel(DroppingModel):
         Args:
           vectors: of the batch.
           categories: ids of the last item feature, of the target [batch, 1] and of the long history
-            [batch, long_seq_length] ("sim").
+            [batch, long_seq_length] (hard search).
           step: of the training, for dropout; None where nothing is dropped.
           for_losses: compute what only losses need, too.
         """

@@ -58,7 +58,7 @@ def test_gradient_equals_tensorflows_own(num_features, batch):
     np.testing.assert_allclose(pairwise_dots(rows), plain(rows), atol=1e-12)
 
 
-@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom"])
+@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom", "dot_split"])
 def test_dot_interaction_is_bottom_then_pairs_then_zeros(implementation):
     bottom = tf.constant([[1.0, 2.0]])
     embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
@@ -66,7 +66,7 @@ def test_dot_interaction_is_bottom_then_pairs_then_zeros(implementation):
     np.testing.assert_array_equal(result, [[1.0, 2.0, 11.0, 17.0, 39.0, 0.0, 0.0, 0.0]])
 
 
-@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom"])
+@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom", "dot_split"])
 def test_dot_interaction_without_numericals_has_pairs_only(implementation):
     embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
     result = DotInteraction(implementation)(embeddings, None)
@@ -75,13 +75,13 @@ def test_dot_interaction_without_numericals_has_pairs_only(implementation):
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("numericals", [True, False])
-def test_both_implementations_give_the_same_output_and_gradients(numericals, dtype):
+def test_all_implementations_give_the_same_output_and_gradients(numericals, dtype):
     compute = dtype.removeprefix("mixed_")
     bottom = tf.cast(tf.random.stateless_normal([9, 16], [1, 2]), compute)
     embeddings = tf.cast(tf.random.stateless_normal([9, 5, 16], [3, 4]), compute)
     inputs = [embeddings, bottom] if numericals else [embeddings]
     results = []
-    for implementation in ("dot_tensorflow", "dot_custom"):
+    for implementation in ("dot_tensorflow", "dot_custom", "dot_split"):
         layer = DotInteraction(implementation, dtype=dtype)
         with tf.GradientTape() as tape:
             tape.watch(inputs)
@@ -90,9 +90,10 @@ def test_both_implementations_give_the_same_output_and_gradients(numericals, dty
         assert output.dtype == compute
         results.append([output, *tape.gradient(loss, inputs)])
     tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[compute]
-    for plain, custom in zip(*results, strict=True):
-        plain, custom = (tf.cast(x, tf.float32).numpy() for x in (plain, custom))
-        np.testing.assert_allclose(custom, plain, rtol=tolerance, atol=tolerance * plain.max())
+    for plain, *others in zip(*results, strict=True):
+        plain, *others = (tf.cast(x, tf.float32).numpy() for x in (plain, *others))
+        for other in others:
+            np.testing.assert_allclose(other, plain, rtol=tolerance, atol=tolerance * plain.max())
 
 
 def test_cross_layer_by_hand():

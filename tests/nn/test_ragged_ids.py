@@ -45,7 +45,7 @@ def test_a_sample_gets_the_sum_of_its_vectors(interaction):
     assert set(tables) == {"one", "many"}
     sums = np.stack([sum((table[i] for i in ids), np.zeros(4, np.float32)) for ids in ROWS])
     vectors = tf.concat([model.embedding([one, tf.zeros_like(one)])[0], sums], axis=1)
-    expected = model._score(numerical, vectors)
+    expected = model.logits(numerical, vectors)
     np.testing.assert_allclose(model((numerical, (one, many))), expected, rtol=1e-5, atol=1e-6)
     compiled = tf.function(model)((numerical, (one, many)))
     np.testing.assert_allclose(compiled, expected, rtol=1e-5, atol=1e-6)
