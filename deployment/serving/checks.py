@@ -1,0 +1,184 @@
+"""What a request must keep: its tensors' names, dtypes and shapes; ids in range, finite numericals.
+
+Look-ups behind it clamp and numbers behind it propagate without a word, so nothing passes unseen.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from deployment.serving.interface import (
+    UNKNOWN_IS_ZERO,
+    Feature,
+    Interface,
+    Tensor,
+    received,
+)
+
+
+class BadRequest(ValueError):
+    """A request that breaks a rule; the message is for whoever sent it.
+
+    Attributes:
+      feature: which feature; None: it is a tensor's name, dtype or shape.
+      row: of the request, counted from 0.
+      found, rule: the bad value, and what is allowed.
+    """
+
+    def __init__(self, message: str, feature: str | None = None, row=None, found="", rule=""):
+        super().__init__(message)
+        self.feature, self.row, self.found, self.rule = feature, row, found, rule
+
+
+class Checks:
+    """The checks of one model, prepared so that a request of one row takes microseconds.
+
+    Args:
+      interface: of the model; its role says which tensors come.
+    """
+
+    def __init__(self, interface: Interface):
+        self._max_batch_size = interface.max_batch_size
+        self._tensors = [_TensorCheck(tensor, interface) for tensor in received(interface)]
+        self._names = {check.tensor.name for check in self._tensors}
+
+    def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The request's tensors; where unknown ids are zero, with 0 in place of those.
+
+        Args:
+          arrays: tensor -> [batch, *dims].
+
+        Raises:
+          BadRequest: a rule is broken; the first row of a tensor that breaks it is named.
+        """
+        if arrays.keys() != self._names:
+            raise BadRequest(
+                f"the request has the tensors {_listing(arrays)}; needed: {_listing(self._names)}"
+            )
+        batch_size = None
+        checked = {}
+        for check in self._tensors:
+            array = arrays[check.tensor.name]
+            check.check_form(array)
+            if batch_size is None:
+                batch_size = self._checked_batch_size(len(array))
+            elif len(array) != batch_size:
+                raise BadRequest(
+                    f"tensor '{check.tensor.name}' has {len(array)} rows and "
+                    f"'{self._tensors[0].tensor.name}' has {batch_size}; all need equally many"
+                )
+            checked[check.tensor.name] = check.check_values(array)
+        return checked
+
+    def _checked_batch_size(self, batch_size: int) -> int:
+        if not 1 <= batch_size <= self._max_batch_size:
+            raise BadRequest(
+                f"the request has {batch_size} rows; allowed: 1 to {self._max_batch_size} "
+                "(the model's max_batch_size)"
+            )
+        return batch_size
+
+
+def check(interface: Interface, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`Checks(interface).check(arrays)`, for one request."""
+    return Checks(interface).check(arrays)
+
+
+def check_scores(scores: np.ndarray) -> None:
+    """Raises BadRequest unless no score [batch, 1] is NaN, which finite numericals can lead to."""
+    bad = np.isnan(scores)
+    if bad.any():
+        raise BadRequest(
+            f"the score of row {np.argmax(bad)} (counted from 0) is NaN: its numericals are too "
+            "large for the model, or the model diverged in training"
+        )
+
+
+class _TensorCheck:
+    """One tensor: its form, then all of its values at once."""
+
+    def __init__(self, tensor: Tensor, interface: Interface):
+        self.tensor = tensor
+        self._dtype, self._dims = np.dtype(tensor.dtype), tensor.dims
+        self._unknown_is_zero = interface.unknown_ids == UNKNOWN_IS_ZERO
+        self._features = [f for f in interface.features if f.input == tensor.name]
+        self._columns = int(np.prod(tensor.dims))
+        self._is_numerical = any(f.cardinality is None for f in self._features)
+        if self._is_numerical or not self._features:
+            return
+        # An id, plus 1 where -1 is allowed, is one of `_limits` values from 0 on. Seen as unsigned,
+        # a negative one is large: one comparison for both ends.
+        limits = np.zeros(self._columns, np.uint64)
+        self._shifts = np.zeros(self._columns, self._dtype)
+        for feature in self._features:
+            columns = slice(feature.start, feature.start + feature.count)
+            limits[columns] = feature.cardinality + feature.padded
+            self._shifts[columns] = feature.padded
+        self._unsigned = np.dtype(f"u{self._dtype.itemsize}")
+        # An id that the dtype holds is below this whatever the cardinality is.
+        limits = np.minimum(limits, np.uint64(np.iinfo(self._dtype).max) + np.uint64(1))
+        self._limits = limits.astype(self._unsigned)
+        self._is_padded = bool(self._shifts.any())
+
+    def check_form(self, array: np.ndarray) -> None:
+        """Raises BadRequest for another dtype or shape."""
+        if array.dtype != self._dtype or array.shape[1:] != self._dims or not array.ndim:
+            raise BadRequest(
+                f"tensor '{self.tensor.name}' is {array.dtype} {list(array.shape)}; needed: "
+                f"{self._dtype} [batch, {', '.join(map(str, self._dims))}]"
+            )
+
+    def check_values(self, array: np.ndarray) -> np.ndarray:
+        """The values, with 0 for unknown ids where those are zero."""
+        if not self._features:
+            return array
+        if self._is_numerical:
+            if not np.isfinite(array).all():
+                self._refuse(array, ~np.isfinite(array), "numericals are finite")
+            return array
+        good = self._are_known(array)
+        if good.all():
+            return array
+        if self._unknown_is_zero:
+            # Negative ids are nothing that training could have missed: they stay, and are refused.
+            array = np.where(good.reshape(array.shape) | (array < 0), array, 0)
+            good = self._are_known(array)
+            if good.all():
+                return array
+        self._refuse(array, ~good)
+        return array
+
+    def _are_known(self, array: np.ndarray) -> np.ndarray:
+        """Which ids are in range, bool [batch, columns]."""
+        ids = array.reshape(len(array), self._columns)
+        if self._is_padded:
+            ids = ids + self._shifts
+        return ids.view(self._unsigned) < self._limits
+
+    def _refuse(self, array: np.ndarray, bad: np.ndarray, rule: str = "") -> None:
+        """Raises BadRequest for the first bad value, where `bad` [batch, ...] is true."""
+        first = int(np.argmax(bad))
+        row, column = divmod(first, self._columns)
+        feature = self._feature_of(column)
+        value = array.reshape(-1)[first]
+        if not rule:
+            rule = f"ids lie in [0, {feature.cardinality})"
+            if feature.padded:
+                rule += ", -1 is for no id"
+            if value >= 0:
+                rule += "; --unknown_ids zero of deployment.deploy takes others for id 0"
+        raise BadRequest(
+            f"tensor '{self.tensor.name}': feature '{feature.name}', row {row} (counted from 0): "
+            f"{value}; {rule}",
+            feature=feature.name,
+            row=row,
+            found=str(value),
+            rule=rule,
+        )
+
+    def _feature_of(self, column: int) -> Feature:
+        return next(f for f in self._features if f.start <= column < f.start + f.count)
+
+
+def _listing(names) -> str:
+    return ", ".join(sorted(names)) or "(none)"

@@ -1,0 +1,115 @@
+"""Small served models made by hand: tables of NumPy arrays, a dense part of a few ONNX nodes."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from deployment.serving import interface as interfaces
+from deployment.serving.interface import (
+    DENSE_FILE,
+    TABLES_FOLDER,
+    Feature,
+    Interface,
+    LookUp,
+    Table,
+    Tensor,
+)
+
+NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
+
+# Two numericals; a city, tags of which each row has two, and words of which it has up to three.
+CLICKS = Interface(
+    recipe="dlrm",
+    inputs=(Tensor(NUMERICAL, "float32", (2,)), Tensor(CATEGORICAL, "int32", (6,))),
+    features=(
+        Feature("price", NUMERICAL, 0, 1, None),
+        Feature("age", NUMERICAL, 1, 1, None),
+        Feature("city", CATEGORICAL, 0, 1, 4),
+        Feature("tags", CATEGORICAL, 1, 2, 5),
+        Feature("words", CATEGORICAL, 3, 3, 6, padded=True),
+    ),
+    lookups=(
+        LookUp("city", CATEGORICAL, 0, 1, "sum"),
+        LookUp("tags", CATEGORICAL, 1, 2, "sum"),
+        LookUp("words", CATEGORICAL, 3, 3, "sum"),
+    ),
+    tables=(
+        Table("city", 4, 2, "float32", "two.npy"),
+        Table("tags", 5, 2, "float32", "two.npy", first_row=4),
+        Table("words", 6, 3, "float32", "words.npy"),
+    ),
+    dense_inputs=(NUMERICAL,),
+    width=7,
+    max_batch_size=8,
+)
+
+# Rows of the table two.npy: of city 0 to 3, then of tags 0 to 4. Sums of them are exact.
+TWO = np.array([[i, -i / 4] for i in range(9)], np.float32)
+WORDS = np.array([[i, i + 0.5, -i] for i in range(1, 7)], np.float32)
+
+# What the dense part multiplies numericals and embeddings with.
+NUMERICAL_WEIGHTS = np.array([[0.5], [-0.25]], np.float32)
+EMBEDDING_WEIGHTS = np.array([[0.125], [-0.5], [0.25], [1], [-0.125], [0.0625], [0.5]], np.float32)
+
+
+def request(rows: int = 3) -> dict[str, np.ndarray]:
+    """Rows of these, in turn."""
+    numerical = np.array([[1.5, 2], [0, -3], [-1, 0.5]], np.float32)
+    ids = np.array([[0, 1, 1, 5, -1, -1], [3, 4, 0, 0, 1, 2], [2, 2, 3, -1, -1, -1]], np.int32)
+    return {NUMERICAL: np.resize(numerical, (rows, 2)), CATEGORICAL: np.resize(ids, (rows, 6))}
+
+
+def expected_embeddings(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Of `CLICKS`, a row and an id after the other."""
+    rows = []
+    for city, *others in arrays[CATEGORICAL].tolist():
+        tags, words = others[:2], others[2:]
+        summed = sum((WORDS[word] for word in words if word >= 0), np.zeros(3, np.float32))
+        rows.append(np.concatenate([TWO[city], TWO[4 + tags[0]] + TWO[4 + tags[1]], summed]))
+    return np.stack(rows)
+
+
+def expected_scores(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Of `CLICKS`, in float64."""
+    logits = arrays[NUMERICAL] @ NUMERICAL_WEIGHTS.astype(np.float64)
+    logits = logits + expected_embeddings(arrays) @ EMBEDDING_WEIGHTS.astype(np.float64)
+    return 1 / (1 + np.exp(-logits))
+
+
+def write_clicks(folder: Path, **changes) -> Path:
+    """A version folder of `CLICKS`, with changes to its interface."""
+    interface = CLICKS._replace(**changes)
+    (folder / TABLES_FOLDER).mkdir(parents=True)
+    interfaces.write(interface, folder)
+    np.save(folder / TABLES_FOLDER / "two.npy", TWO)
+    np.save(folder / TABLES_FOLDER / "words.npy", WORDS)
+    write_dense(folder / DENSE_FILE)
+    return folder
+
+
+def write_dense(path: Path, numerical: str = NUMERICAL) -> None:
+    """scores = sigmoid(numericals * weights + embeddings * weights), NaN where that is not finite:
+    onnxruntime's own sigmoid of NaN is a number."""
+    weights = np.concatenate([NUMERICAL_WEIGHTS, EMBEDDING_WEIGHTS])
+    nodes = [
+        helper.make_node("Concat", [numerical, "embeddings"], ["all"], axis=1),
+        helper.make_node("MatMul", ["all", "weights"], ["logits"]),
+        helper.make_node("Sigmoid", ["logits"], ["finite"]),
+        helper.make_node("Sub", ["logits", "logits"], ["zero"]),
+        helper.make_node("Equal", ["zero", "zero"], ["is_finite"]),
+        helper.make_node("Where", ["is_finite", "finite", "zero"], ["scores"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "dense",
+        [
+            helper.make_tensor_value_info(numerical, TensorProto.FLOAT, ["batch", 2]),
+            helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["batch", 7]),
+        ],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 1])],
+        [numpy_helper.from_array(weights, "weights")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)

@@ -1,0 +1,151 @@
+"""Requests that keep the rules pass as they are; others say which rule they break, and where."""
+
+import numpy as np
+import pytest
+
+from deployment.serving.checks import BadRequest, Checks, check, check_scores
+from deployment.serving.interface import Feature, Interface, Tensor
+from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, NUMERICAL, request
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_a_good_request_passes_unchanged(rows):
+    arrays = request(rows)
+    checked = check(CLICKS, arrays)
+    assert all(checked[name] is arrays[name] for name in arrays)
+
+
+def test_the_largest_ids_and_every_layout_pass():
+    arrays = request(3)
+    arrays[CATEGORICAL][1] = [3, 4, 4, 5, 5, 5]
+    arrays[CATEGORICAL] = np.asfortranarray(arrays[CATEGORICAL])
+    assert Checks(CLICKS).check(arrays)[CATEGORICAL] is arrays[CATEGORICAL]
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "feature", "said"),
+    [
+        (2, 0, 4, "city", r"'city', row 2 \(counted from 0\): 4; ids lie in \[0, 4\); --unknown"),
+        (0, 0, -1, "city", r"'city', row 0 .*: -1; ids lie in \[0, 4\)$"),
+        (1, 2, 5, "tags", r"'tags', row 1 .*: 5; ids lie in \[0, 5\)"),
+        (1, 5, 6, "words", r"'words', row 1 .*: 6; ids lie in \[0, 6\), -1 is for no id"),
+        (1, 3, -2, "words", r"'words', row 1 .*: -2; ids lie in \[0, 6\), -1 is for no id$"),
+        (0, 4, 2**31 - 1, "words", "'words', row 0 .*: 2147483647; ids"),
+        (0, 1, -(2**31), "tags", "'tags', row 0 .*: -2147483648; ids"),
+    ],
+)
+def test_ids_out_of_range(row, column, value, feature, said):
+    arrays = request(3)
+    arrays[CATEGORICAL][row, column] = value
+    with pytest.raises(BadRequest, match=said) as caught:
+        check(CLICKS, arrays)
+    assert (caught.value.feature, caught.value.row) == (feature, row)
+    assert caught.value.found == str(value)
+
+
+def test_the_first_bad_row_is_named():
+    arrays = request(8)
+    arrays[CATEGORICAL][[6, 2], [0, 3]] = 9
+    with pytest.raises(BadRequest, match="'words', row 2 "):
+        check(CLICKS, arrays)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numericals_must_be_finite(value):
+    arrays = request(3)
+    arrays[NUMERICAL][1, 1] = value
+    with pytest.raises(BadRequest, match=f"'age', row 1 .*: {value}; numericals are finite"):
+        check(CLICKS, arrays)
+
+
+def test_unknown_ids_become_zero_where_that_is_asked_for():
+    arrays = request(3)
+    arrays[CATEGORICAL][2] = [4, 5, 3, 6, -1, 2**31 - 1]
+    before = arrays[CATEGORICAL].copy()
+    checked = check(CLICKS._replace(unknown_ids="zero"), arrays)
+    assert checked[CATEGORICAL][2].tolist() == [0, 0, 3, 0, -1, 0]
+    assert np.array_equal(checked[CATEGORICAL][:2], before[:2])
+    assert np.array_equal(arrays[CATEGORICAL], before)  # the request itself is left as it is
+    assert checked[CATEGORICAL].dtype == np.int32
+
+    arrays[CATEGORICAL][1, 0] = -1
+    with pytest.raises(BadRequest, match=r"'city', row 1 .*: -1; ids lie in \[0, 4\)$"):
+        check(CLICKS._replace(unknown_ids="zero"), arrays)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({CATEGORICAL: None}, "has the tensors numerical_features; needed: categorical_features,"),
+        ({"other": np.zeros((3, 1))}, "has the tensors .*other; needed: categorical"),
+        ({CATEGORICAL: np.zeros((3, 6))}, r"is float64 \[3, 6\]; needed: int32 \[batch, 6\]"),
+        ({CATEGORICAL: np.zeros((3, 5), "i4")}, r"is int32 \[3, 5\]; needed: int32 \[batch, 6\]"),
+        ({NUMERICAL: np.zeros(2, "f4")}, r"is float32 \[2\]; needed: float32 \[batch, 2\]"),
+        ({NUMERICAL: np.float32(0)}, r"is float32 \[\]; needed: float32 \[batch, 2\]"),
+        ({CATEGORICAL: np.zeros((2, 6), "i4")}, "has 2 rows and 'numerical_features' has 3;"),
+    ],
+)
+def test_other_tensors(changes, said):
+    arrays = {k: v for k, v in (request(3) | changes).items() if v is not None}
+    with pytest.raises(BadRequest, match=said):
+        check(CLICKS, arrays)
+
+
+@pytest.mark.parametrize("rows", [0, 9])
+def test_batches_of_no_rows_or_too_many(rows):
+    with pytest.raises(BadRequest, match=f"has {rows} rows; allowed: 1 to 8"):
+        check(CLICKS, request(rows))
+
+
+def test_parts_of_an_ensemble_check_what_they_get():
+    arrays = request(3)
+    dense = Checks(CLICKS._replace(role="dense"))
+    given = {"embeddings": np.zeros((3, 7), np.float32), NUMERICAL: arrays[NUMERICAL]}
+    assert dense.check(given).keys() == given.keys()
+    given[NUMERICAL][0, 0] = np.nan
+    with pytest.raises(BadRequest, match="'price', row 0"):
+        dense.check(given)
+    with pytest.raises(BadRequest, match=r"'embeddings' is float32 \[3, 6\]; needed: .*7\]"):
+        dense.check(given | {"embeddings": np.zeros((3, 6), np.float32)})
+    sparse = Checks(CLICKS._replace(role="sparse"))
+    with pytest.raises(BadRequest, match="'city', row 2 "):
+        arrays[CATEGORICAL][2, 0] = 4
+        sparse.check({CATEGORICAL: arrays[CATEGORICAL]})
+
+
+def test_int64_ids_and_tensors_of_more_dims():
+    """A history of 3 steps of two features, of which the second is a large table's."""
+    interface = Interface(
+        "sim",
+        (Tensor("history", "int64", (2, 3)),),
+        (Feature("item", "history", 0, 3, 10), Feature("shop", "history", 3, 3, 2**40)),
+        (),
+        (),
+        (),
+        0,
+    )
+    ids = np.array([[[0, 1, 9], [0, 5, 2**40 - 1]]])
+    assert check(interface, {"history": ids})["history"] is ids
+    ids[0, 1, 1] = 2**40
+    with pytest.raises(BadRequest, match=f"'shop', row 0 .*: {2**40}; ids lie in"):
+        check(interface, {"history": ids})
+    ids[0, 0, 2], ids[0, 1, 1] = -(2**63), 5
+    with pytest.raises(BadRequest, match=f"'item', row 0 .*: {-(2**63)}; ids lie in"):
+        check(interface, {"history": ids})
+
+
+def test_more_ids_than_the_dtype_holds():
+    """Any int32 from 0 on is good, and a negative one is not."""
+    interface = CLICKS._replace(
+        inputs=(Tensor("ids", "int32", (1,)),), features=(Feature("a", "ids", 0, 1, 2**32 + 5),)
+    )
+    ids = np.int32([[0], [7], [2**31 - 1]])
+    assert check(interface, {"ids": ids})["ids"] is ids
+    with pytest.raises(BadRequest, match="'a', row 0 .*: -1; ids lie in"):
+        check(interface, {"ids": np.int32([[-1]])})
+
+
+def test_scores_that_are_not_numbers():
+    check_scores(np.array([[0.5], [1]], np.float32))
+    with pytest.raises(BadRequest, match=r"the score of row 1 \(counted from 0\) is NaN"):
+        check_scores(np.array([[0.5], [np.nan]], np.float32))

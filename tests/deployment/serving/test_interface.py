@@ -1,0 +1,57 @@
+"""The file that says what a served model takes and answers."""
+
+import json
+
+import pytest
+
+from deployment.serving import interface as interfaces
+from deployment.serving.interface import Table, answered, received
+from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, NUMERICAL
+
+
+def test_what_is_written_is_read(tmp_path):
+    quantized = CLICKS._replace(
+        tables=(Table("city", 4, 2, "int8", "a.npy", "b.npy", 3),),
+        unknown_ids="zero",
+        precision="bf16",
+        role="sparse",
+    )
+    for interface in (CLICKS, quantized):
+        interfaces.write(interface, tmp_path)
+        assert interfaces.read(tmp_path) == interface
+
+
+@pytest.mark.parametrize(
+    ("role", "gets", "answers"),
+    [
+        ("scorer", [NUMERICAL, CATEGORICAL], [("scores", (1,))]),
+        ("sparse", [CATEGORICAL], [("embeddings", (7,))]),
+        ("dense", ["embeddings", NUMERICAL], [("scores", (1,))]),
+        ("checks", [NUMERICAL, CATEGORICAL], [(NUMERICAL, (2,)), (CATEGORICAL, (6,))]),
+    ],
+)
+def test_tensors_by_role(role, gets, answers):
+    interface = CLICKS._replace(role=role)
+    assert [tensor.name for tensor in received(interface)] == gets
+    assert [(tensor.name, tensor.dims) for tensor in answered(interface)] == answers
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(ValueError, match="is no interface of a model .*No such file.*deploy the"):
+        interfaces.read(tmp_path)
+    interfaces.write(CLICKS, tmp_path)
+    path = tmp_path / "interface.json"
+    content = json.loads(path.read_text())
+
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match="is no interface of a model"):
+        interfaces.read(tmp_path)
+    path.write_text(json.dumps(content | {"format": 2}))
+    with pytest.raises(ValueError, match="has format 2, this version reads 1; deploy"):
+        interfaces.read(tmp_path)
+    path.write_text(json.dumps({key: content[key] for key in content if key != "tables"}))
+    with pytest.raises(ValueError, match="lacks or has one thing too many: 'tables'"):
+        interfaces.read(tmp_path)
+    path.write_text(json.dumps(content | {"color": 1}))
+    with pytest.raises(ValueError, match="one thing too many: .*'color'"):
+        interfaces.read(tmp_path)

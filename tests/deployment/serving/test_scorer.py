@@ -1,0 +1,215 @@
+"""Whole models: scores by hand, on threads, in parts; what cannot be loaded."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import numpy as np
+import onnx
+import pytest
+
+from deployment.serving import interface as interfaces
+from deployment.serving.checks import BadRequest
+from deployment.serving.dense import Dense
+from deployment.serving.scorer import Model, Scorer
+from tests.deployment.serving.made_models import (
+    CATEGORICAL,
+    CLICKS,
+    NUMERICAL,
+    expected_embeddings,
+    expected_scores,
+    request,
+    write_clicks,
+    write_dense,
+)
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory):
+    return write_clicks(tmp_path_factory.mktemp("clicks") / "1")
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_scores_by_hand(clicks, threads):
+    scorer = Scorer(clicks, threads)
+    for rows in (1, 8, 3):
+        scores = scorer.score(request(rows))
+        assert scores.dtype == np.float32 and scores.shape == (rows, 1)
+        np.testing.assert_allclose(scores, expected_scores(request(rows)), rtol=0, atol=1e-7)
+
+
+def test_what_it_scores_it_checks_first(clicks):
+    scorer = Scorer(clicks)
+    arrays = request(3)
+    arrays[CATEGORICAL][2, 0] = 4
+    with pytest.raises(BadRequest, match="'city', row 2 "):
+        scorer.score(arrays)
+    np.testing.assert_allclose(scorer.score(request(3)), expected_scores(request(3)), atol=1e-7)
+
+
+def test_a_score_that_is_not_a_number(tmp_path):
+    """Two numericals whose products are infinite, with opposite signs."""
+    folder = write_clicks(tmp_path / "1")
+    model = onnx.load(folder / "dense.onnx")
+    weights = onnx.numpy_helper.from_array(np.full((9, 1), 1e30, np.float32), "weights")
+    model.graph.initializer[0].CopyFrom(weights)
+    onnx.save(model, folder / "dense.onnx")
+    arrays = request(3)
+    arrays[NUMERICAL][1] = [1e30, -1e30]
+    with pytest.raises(BadRequest, match="score of row 1 .* is NaN"):
+        Scorer(folder, 1).score(arrays)
+
+
+def test_threads_share_a_scorer(clicks, monkeypatch):
+    scorer = Scorer(clicks)
+    asked = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 5, 6, 3)]
+    run, looked_up = scorer._model._dense.run, Barrier(4, timeout=10)
+
+    def run_together(embeddings, arrays):
+        looked_up.wait()
+        return run(embeddings, arrays)
+
+    monkeypatch.setattr(scorer._model._dense, "run", run_together)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(scorer.score, asked))
+    for arrays, scores in zip(asked, found, strict=True):
+        np.testing.assert_allclose(scores, expected_scores(arrays), rtol=0, atol=1e-7)
+
+
+def test_an_ensemble_without_a_server(tmp_path, clicks):
+    sparse, dense = (write_clicks(tmp_path / r / "1", role=r) for r in ("sparse", "dense"))
+    (dense / "tables/two.npy").unlink()
+    (sparse / "dense.onnx").unlink()
+    scorer = Scorer(sparse, dense_folder=dense)
+    assert np.array_equal(scorer.score(request(8)), Scorer(clicks).score(request(8)))
+
+    with pytest.raises(ValueError, match="is a model of the role sparse; allowed: scorer, or"):
+        Scorer(sparse)
+    with pytest.raises(ValueError, match="is a model of the role scorer; allowed"):
+        Scorer(clicks, dense_folder=dense)
+    interfaces.write(CLICKS._replace(role="dense", unknown_ids="zero"), dense)
+    with pytest.raises(ValueError, match="is not the dense part of the ensemble of .*together"):
+        Scorer(sparse, dense_folder=dense)
+
+
+@pytest.mark.parametrize("role", ["sparse", "dense", "checks"])
+def test_parts_answer_their_tensors(tmp_path, role):
+    folder = write_clicks(tmp_path / "1", role=role)
+    model = Model(folder, interfaces.read(folder), 1)
+    arrays = request(3)
+    if role == "sparse":
+        answer = model.answer(model.check({CATEGORICAL: arrays[CATEGORICAL]}))
+        assert np.array_equal(answer.pop("embeddings"), expected_embeddings(arrays))
+    elif role == "dense":
+        given = {"embeddings": expected_embeddings(arrays), NUMERICAL: arrays[NUMERICAL]}
+        answer = model.answer(model.check(given))
+        np.testing.assert_allclose(answer.pop("scores"), expected_scores(arrays), atol=1e-7)
+    else:
+        answer = model.answer(model.check(arrays))
+        assert answer.pop(NUMERICAL) is arrays[NUMERICAL]
+        assert answer.pop(CATEGORICAL) is arrays[CATEGORICAL]
+    assert not answer
+    model.close()
+
+
+@pytest.mark.parametrize(("precision", "digits"), [("bf16", 8), ("fp16", 11)])
+def test_half_precision(tmp_path, precision, digits):
+    pytest.importorskip("openvino")
+    said = []
+    scorer = Scorer(write_clicks(tmp_path / "1", precision=precision), 1, log=said.append)
+    asked = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 3, 7)]
+    kept = [scorer.score(arrays) for arrays in asked]
+    for arrays, scores in zip(asked, kept, strict=True):
+        assert scores.dtype == np.float32 and scores.shape == (len(arrays[NUMERICAL]), 1)
+        error = np.abs(scores - expected_scores(arrays)).max()
+        assert error < 4 * 2.0**-digits
+    # The scores themselves are float32.
+    assert (kept[0] != kept[0].astype(np.float16)).any()
+    assert said == [] or "this CPU has no instructions for it" in said[0]
+
+
+def test_two_products_that_end_in_the_scores(tmp_path):
+    """fp16 finds no last product to compute in float32, does without, and says so."""
+    pytest.importorskip("openvino")
+    folder = write_clicks(tmp_path / "1", precision="fp16")
+    model = onnx.load(folder / "dense.onnx")
+    (product,) = (node for node in model.graph.node if node.op_type == "MatMul")
+    model.graph.node.remove(product)
+    for name in ("a", "b"):
+        model.graph.node.insert(1, onnx.helper.make_node("MatMul", ["all", "weights"], [name]))
+    model.graph.node.insert(3, onnx.helper.make_node("Add", ["a", "b"], ["logits"]))
+    onnx.save(model, folder / "dense.onnx")
+    once = expected_scores(request(3))
+    doubled = once**2 / (once**2 + (1 - once) ** 2)  # of twice the logit
+    said = []
+    scores = Scorer(folder, 1, log=said.append).score(request(3))
+    np.testing.assert_allclose(scores, doubled, rtol=0, atol=2e-3)
+    assert "the scores are rounded to float16, too" in said[0]
+
+
+def test_a_cpu_without_half_precision_says_so(tmp_path, monkeypatch):
+    openvino = pytest.importorskip("openvino")
+    compile_model = openvino.Core.compile_model
+
+    def in_float32(self, path, device, settings):
+        return compile_model(self, path, device, settings | {"INFERENCE_PRECISION_HINT": "f32"})
+
+    monkeypatch.setattr(openvino.Core, "compile_model", in_float32)
+    folder, said = write_clicks(tmp_path / "1", precision="bf16"), []
+    scores = Scorer(folder, 1, log=said.append).score(request(3))
+    assert said == [
+        "--precision bf16: this CPU has no instructions for it, OpenVINO computes in f32"
+    ]
+    np.testing.assert_allclose(scores, expected_scores(request(3)), rtol=0, atol=1e-6)
+
+
+def test_half_precision_needs_openvino(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ValueError, match="--precision bf16 needs OpenVINO .*--precision fp32"):
+        Scorer(write_clicks(tmp_path / "1", precision="bf16"))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_dense_parts_that_cannot_be_loaded(tmp_path, precision):
+    if precision == "bf16":
+        pytest.importorskip("openvino")
+    folder = write_clicks(tmp_path / "1", precision=precision)
+    interface = interfaces.read(folder)
+    write_dense(folder / "dense.onnx", numerical="other")
+    with pytest.raises(ValueError, match="needs other; the interface has embeddings, numerical_"):
+        Dense(folder, interface, 1, print)
+    (folder / "dense.onnx").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="cannot load it .*; deploy the checkpoint again"):
+        Dense(folder, interface, 1, print)
+    (folder / "dense.onnx").unlink()
+    with pytest.raises(ValueError, match="there is no such file; deploy the checkpoint again"):
+        Dense(folder, interface, 1, print)
+
+
+def test_a_dense_part_may_read_less_than_it_is_given(tmp_path):
+    """Converters leave out what a graph does not use."""
+    folder = write_clicks(tmp_path / "1")
+    interface = CLICKS._replace(dense_inputs=(NUMERICAL, CATEGORICAL))
+    dense = Dense(folder, interface, 1, print)
+    scores = dense.run(expected_embeddings(request(3)), request(3))
+    np.testing.assert_allclose(scores, expected_scores(request(3)), rtol=0, atol=1e-7)
+
+
+def test_it_needs_nothing_else_of_the_toolkit(root, clicks):
+    """As in a server's environment: only the package, and neither TensorFlow nor the toolkit."""
+    code = (
+        "import sys; sys.path[0] = sys.argv.pop(1)\n"
+        "from deployment.serving.scorer import Scorer; Scorer(sys.argv[1], 1)\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(root), str(clicks)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=clicks,
+    )
+    imported = set(done.stdout.split())
+    assert {"deployment", "numpy", "onnxruntime"} <= imported
+    assert not imported & {"tensorflow", "openvino", "runtime", "nn", "dataloading", "config"}

@@ -1,0 +1,202 @@
+"""Look-ups against a loop over rows and ids; stored float16 and int8 against what they mean."""
+
+import numpy as np
+import pytest
+
+from deployment.serving import tables as tables_module
+from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
+from deployment.serving.tables import Tables
+from deployment.serving.widening import widen
+from tests.deployment.serving.made_models import (
+    CATEGORICAL,
+    CLICKS,
+    TWO,
+    expected_embeddings,
+    request,
+    write_clicks,
+)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_by_hand(tmp_path, rows):
+    """Sums of two ids, of some or none of three, tables in one file and in another."""
+    arrays = request(rows)
+    found = Tables(write_clicks(tmp_path / "1"), CLICKS).look_up(arrays)
+    assert found.dtype == np.float32
+    assert np.array_equal(found, expected_embeddings(arrays))
+    # Row 0: city 0; tags 1 twice, rows 5 of the file; the word 5 alone. Row 2 has no words.
+    assert found[0].tolist() == [0, 0, 10, -2.5, 6, 6.5, -6]
+    assert rows < 3 or found[2, 4:].tolist() == [0, 0, 0]
+
+
+def test_a_sum_in_front_and_no_ids_in_the_middle_of_a_file(tmp_path):
+    """The tags' rows lie behind the city's: no tag is not the city's last row."""
+    features = (CLICKS.features[2], CLICKS.features[3]._replace(padded=True))
+    interface = CLICKS._replace(
+        features=features, lookups=(CLICKS.lookups[1], CLICKS.lookups[0]), width=4
+    )
+    ids = np.int32([[3, -1, -1, 0, 0, 0], [1, 4, -1, 0, 0, 0], [2, 0, 1, 0, 0, 0]])
+    found = Tables(write_clicks(tmp_path / "1"), interface).look_up({CATEGORICAL: ids})
+    assert found.tolist() == [[0, 0, 3, -0.75], [8, -2, 1, -0.25], [9, -2.25, 2, -0.5]]
+
+
+def test_into_given_memory(tmp_path):
+    tables = Tables(write_clicks(tmp_path / "1"), CLICKS)
+    out = np.full((3, 7), np.nan, np.float32)
+    assert tables.look_up(request(3), out) is out
+    assert np.array_equal(out, expected_embeddings(request(3)))
+    tables.close()
+    assert np.array_equal(out, expected_embeddings(request(3)))
+
+
+def made(folder, dtype, widths, in_one_file, hotness=1, sums=True):
+    """Tables of 50 rows of some widths, each looked up by `hotness` ids; and their float32 rows."""
+    rng = np.random.default_rng(0)
+    (folder / "tables").mkdir(parents=True)
+    stored, meant, tables = {}, {}, []
+    for i, width in enumerate(widths):
+        rows = rng.normal(size=(50, width)).astype(np.float32)
+        scales = None
+        if dtype == "int8":
+            scales = np.abs(rows).max(1) / np.float32(127)
+            rows = np.rint(rows / scales[:, None]).astype(np.int8)
+        else:
+            rows = rows.astype(dtype)
+        file = f"{width}.npy" if in_one_file else f"{i}.npy"
+        first_row = sum(len(part) for part, _ in stored.get(file, []))
+        stored.setdefault(file, []).append((rows, scales))
+        name = None if scales is None else f"scales_{file}"
+        tables.append(Table(f"t{i}", 50, width, dtype, file, name, first_row))
+        meant[f"t{i}"] = rows.astype(np.float32)
+        if scales is not None:
+            meant[f"t{i}"] *= scales[:, None]
+    for file, parts in stored.items():
+        np.save(folder / "tables" / file, np.concatenate([rows for rows, _ in parts]))
+        if dtype == "int8":
+            scales = np.concatenate([scales for _, scales in parts])
+            np.save(folder / "tables" / f"scales_{file}", scales)
+    columns = range(0, len(widths) * hotness, hotness)
+    vectors = 1 if sums else hotness
+    interface = Interface(
+        "dcnv2",
+        (Tensor("ids", "int32", (len(widths) * hotness,)),),
+        tuple(Feature(t.name, "ids", c, hotness, 50) for t, c in zip(tables, columns, strict=True)),
+        tuple(
+            LookUp(t.name, "ids", c, hotness, "sum" if sums else None)
+            for t, c in zip(tables, columns, strict=True)
+        ),
+        tuple(tables),
+        (),
+        sum(widths) * vectors,
+    )
+    return interface, meant
+
+
+def by_loops(interface, meant, ids):
+    rows = []
+    for row in ids:
+        parts = []
+        for look_up in interface.lookups:
+            vectors = meant[look_up.table][row[look_up.start : look_up.start + look_up.count]]
+            parts.append(vectors.sum(0) if look_up.combiner else vectors.reshape(-1))
+        rows.append(np.concatenate(parts))
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize(
+    ("widths", "in_one_file", "hotness", "sums"),
+    [
+        ((8, 8, 8), True, 1, True),
+        ((8, 8, 8), False, 1, True),
+        ((4, 8, 4), True, 1, None),
+        ((8, 4, 8), True, 3, True),
+        ((8, 8), True, 3, False),
+    ],
+    ids=["one_file", "a_file_each", "widths", "sums", "side_by_side"],
+)
+def test_against_loops(tmp_path, monkeypatch, dtype, widths, in_one_file, hotness, sums, threads):
+    monkeypatch.setattr(tables_module, "_PIECE_BYTES", 1000)  # several pieces
+    monkeypatch.setattr(tables_module, "_BYTES_PER_THREAD", 100)
+    interface, meant = made(tmp_path, dtype, widths, in_one_file, hotness, sums)
+    tables = Tables(tmp_path, interface, threads)
+    for rows in (1, 2, 37):
+        ids = np.random.default_rng(rows).integers(0, 50, (rows, len(widths) * hotness), np.int32)
+        found = tables.look_up({"ids": ids})
+        np.testing.assert_allclose(found, by_loops(interface, meant, ids), rtol=0, atol=1e-6)
+    tables.close()
+
+
+def test_a_history_lies_in_a_tensor_of_more_dims(tmp_path):
+    """Ids of a target and of a history of it come from two tensors, and from one table."""
+    (tmp_path / "tables").mkdir()
+    np.save(tmp_path / "tables/item.npy", TWO)
+    interface = Interface(
+        "sim",
+        (Tensor("target", "int32", (1,)), Tensor("history", "int32", (1, 3))),
+        (Feature("item", "target", 0, 1, 9), Feature("items", "history", 0, 3, 9)),
+        (LookUp("item", "target", 0, 1, None), LookUp("item", "history", 0, 3, None)),
+        (Table("item", 9, 2, "float32", "item.npy"),),
+        (),
+        8,
+    )
+    arrays = {"target": np.int32([[7], [8]]), "history": np.int32([[[0, 1, 2]], [[3, 4, 5]]])}
+    found = Tables(tmp_path, interface).look_up(arrays)
+    assert np.array_equal(found, TWO[[[7, 0, 1, 2], [8, 3, 4, 5]]].reshape(2, 8))
+
+
+def test_every_finite_float16_is_widened_exactly():
+    bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = bits[np.isfinite(bits)]
+    found = np.empty(len(finite), np.float32)
+    widen(finite, None, found)
+    assert np.array_equal(found.view(np.uint32), finite.astype(np.float32).view(np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("two.npy", None, r"two.npy: is no table .*; deploy the checkpoint again"),
+        ("two.npy", np.zeros((8, 2), "f4"), r"float32 \[8, 2\]; table 'tags' needs .*\[9 or more"),
+        ("two.npy", np.zeros((9, 3), "f4"), r"float32 \[9, 3\]; table 'city' needs .*, 2\]"),
+        ("two.npy", np.zeros((9, 2), "f2"), r"holds float16 \[9, 2\]; table 'city' needs float32"),
+        ("words.npy", np.zeros(18, "f4"), r"float32 \[18\]; table 'words' needs float32"),
+        ("words.npy", np.array([{}]), "is no table"),
+    ],
+)
+def test_files_that_are_not_what_the_interface_says(tmp_path, file, content, said):
+    folder = write_clicks(tmp_path / "1")
+    (folder / "tables" / file).write_bytes(b"")
+    if content is not None:
+        np.save(folder / "tables" / file, content, allow_pickle=True)
+    with pytest.raises(ValueError, match=said):
+        Tables(folder, CLICKS)
+
+
+def test_scales_that_are_not_what_the_interface_says(tmp_path):
+    interface, _ = made(tmp_path, "int8", (4,), True)
+    np.save(tmp_path / "tables/scales_4.npy", np.zeros(49, np.float32))
+    with pytest.raises(ValueError, match=r"float32 \[49\]; table 't0' needs float32 \[50\]"):
+        Tables(tmp_path, interface)
+    without = interface._replace(tables=(interface.tables[0]._replace(scales=None),))
+    with pytest.raises(ValueError, match="table 't0' needs int8"):
+        Tables(tmp_path, without)
+
+
+def test_large_batches_are_shared_among_threads(tmp_path, monkeypatch):
+    tables = Tables(write_clicks(tmp_path / "1"), CLICKS, threads=2)
+    shares = []
+    fill = Tables._fill
+
+    def noted(self, ids, out, start, stop):
+        shares.append((start, stop))
+        fill(self, ids, out, start, stop)
+
+    monkeypatch.setattr(Tables, "_fill", noted)
+    tables.look_up({CATEGORICAL: request(8)[CATEGORICAL]})
+    assert shares == [(0, 8)]
+    shares.clear()
+    monkeypatch.setattr(tables_module, "_BYTES_PER_THREAD", 100)
+    tables.look_up({CATEGORICAL: request(8)[CATEGORICAL]})
+    assert sorted(shares) == [(0, 4), (4, 8)]

@@ -1,0 +1,203 @@
+"""The model of Triton's Python backend, with a stand-in for the module that the server has."""
+
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.deployment.serving.made_models import (
+    CATEGORICAL,
+    NUMERICAL,
+    expected_embeddings,
+    expected_scores,
+    request,
+    write_clicks,
+)
+
+
+class Tensor:
+    def __init__(self, name, array):
+        self.name, self.array = name, array
+
+    def as_numpy(self):
+        return self.array
+
+
+class TritonError:
+    INVALID_ARG = "INVALID_ARG"
+
+    def __init__(self, text, code):
+        self.text, self.code = text, code
+
+
+class InferenceResponse:
+    def __init__(self, tensors=(), error=None):
+        # The server copies what it is given before the next batch.
+        self.arrays = {tensor.name: tensor.array.copy() for tensor in tensors}
+        self.error = error
+
+
+@pytest.fixture
+def said():
+    """What the server's log got."""
+    return []
+
+
+@pytest.fixture
+def triton_model(monkeypatch, said):
+    stand_in = SimpleNamespace(
+        Tensor=Tensor,
+        TritonError=TritonError,
+        InferenceResponse=InferenceResponse,
+        Logger=SimpleNamespace(log_info=said.append, log_warn=said.append),
+        get_input_tensor_by_name=lambda request, name: request.get(name),
+    )
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", stand_in)
+    monkeypatch.delitem(sys.modules, "deployment.serving.triton_model", raising=False)
+    yield importlib.import_module("deployment.serving.triton_model")
+    sys.modules.pop("deployment.serving.triton_model", None)
+
+
+def started(module, folder, config=None):
+    model = module.TritonPythonModel()
+    model.initialize(
+        {
+            "model_repository": str(folder.parent),
+            "model_version": folder.name,
+            "model_name": "clicks",
+            "model_config": json.dumps(config or {}),
+        }
+    )
+    return model
+
+
+def asked(arrays):
+    return {name: Tensor(name, array) for name, array in arrays.items()}
+
+
+def test_requests_of_a_batch_get_their_own_scores(tmp_path, triton_model, said):
+    model = started(triton_model, write_clicks(tmp_path / "1"))
+    requests = [request(rows) for rows in (1, 3, 2)]
+    requests[2][NUMERICAL] += 1
+    responses = model.execute([asked(arrays) for arrays in requests])
+    for arrays, response in zip(requests, responses, strict=True):
+        assert response.error is None
+        assert list(response.arrays) == ["scores"] and response.arrays["scores"].dtype == "f4"
+        np.testing.assert_allclose(response.arrays["scores"], expected_scores(arrays), atol=1e-7)
+    assert said == [said[0]] and said[0].startswith("clicks: dlrm, role scorer, fp32, ")
+    model.finalize()
+
+
+def test_a_bad_request_gets_its_error_and_no_other_does(tmp_path, triton_model):
+    model = started(triton_model, write_clicks(tmp_path / "1"))
+    requests = [request(2) for _ in range(7)]
+    requests[1][CATEGORICAL][1, 0] = 4
+    requests[2][NUMERICAL][0, 1] = np.nan
+    del requests[3][CATEGORICAL]
+    requests[4][CATEGORICAL] = requests[4][CATEGORICAL][:, :5]
+    requests[5][NUMERICAL] = requests[5][NUMERICAL].astype(np.float64)
+    said = ["'city', row 1 ", "'age', row 0 ", "needed: categorical", r"\[2, 5\]", "is float64"]
+    responses = model.execute([asked(arrays) for arrays in requests])
+    for response, expected in zip(responses[1:6], said, strict=True):
+        assert response.error.code == "INVALID_ARG"
+        with pytest.raises(ValueError, match=expected):
+            raise ValueError(response.error.text)
+    for response in (responses[0], responses[6]):
+        assert response.error is None
+        np.testing.assert_allclose(
+            response.arrays["scores"], expected_scores(request(2)), atol=1e-7
+        )
+
+    (response,) = model.execute([asked(requests[1])])
+    assert "'city', row 1 " in response.error.text
+
+
+def test_a_score_that_is_no_number_is_an_error_of_its_request(tmp_path, triton_model, monkeypatch):
+    model = started(triton_model, write_clicks(tmp_path / "1"))
+    scores = np.array([[0.25], [np.nan], [0.5]], np.float32)
+    monkeypatch.setattr(model._model, "answer", lambda arrays: {"scores": scores})
+    responses = model.execute([asked(request(1)), asked(request(1)), asked(request(1))])
+    assert [r.arrays.get("scores") for r in (responses[0], responses[2])] == [[[0.25]], [[0.5]]]
+    assert "score of row 0 (counted from 0) is NaN" in responses[1].error.text
+
+
+def test_parts_of_an_ensemble_and_checks(tmp_path, triton_model):
+    arrays = request(3)
+    sparse = started(triton_model, write_clicks(tmp_path / "sparse/1", role="sparse"))
+    responses = sparse.execute([asked({CATEGORICAL: arrays[CATEGORICAL]})] * 2)
+    embeddings = responses[1].arrays["embeddings"]
+    assert np.array_equal(embeddings, expected_embeddings(arrays))
+    dense = started(triton_model, write_clicks(tmp_path / "dense/1", role="dense"))
+    given = {"embeddings": embeddings, NUMERICAL: arrays[NUMERICAL]}
+    (response,) = dense.execute([asked(given)])
+    np.testing.assert_allclose(response.arrays["scores"], expected_scores(arrays), atol=1e-7)
+
+    folder = write_clicks(tmp_path / "checks/1", role="checks", unknown_ids="zero")
+    shutil.rmtree(folder / "tables")
+    (folder / "dense.onnx").unlink()
+    checks = started(triton_model, folder)
+    arrays[CATEGORICAL][0, 0] = 100
+    (response,) = checks.execute([asked(arrays)])
+    assert response.arrays[CATEGORICAL][:, 0].tolist() == [0, 3, 2]
+    assert np.array_equal(response.arrays[NUMERICAL], arrays[NUMERICAL])
+
+
+def test_unknown_ids_are_zero_also_beside_a_bad_request(tmp_path, triton_model):
+    model = started(triton_model, write_clicks(tmp_path / "1", unknown_ids="zero"))
+    unknown, bad, known = request(1), request(1), request(1)
+    unknown[CATEGORICAL][0, 0], bad[CATEGORICAL][0, 0] = 100, -1
+    responses = model.execute([asked(unknown), asked(bad)])
+    np.testing.assert_allclose(responses[0].arrays["scores"], expected_scores(known), atol=1e-7)
+    assert "'city', row 0 " in responses[1].error.text
+
+
+@pytest.mark.parametrize(
+    ("config", "threads"),
+    [
+        ({}, 8),
+        ({"parameters": {"threads": {"string_value": "3"}}, "instance_group": [{"count": 4}]}, 3),
+        ({"parameters": {"threads": {"string_value": "0"}}, "instance_group": [{"count": 2}]}, 4),
+        ({"instance_group": [{"count": 3}, {"count": 9}]}, 1),
+    ],
+)
+def test_threads_of_an_instance(triton_model, config, threads):
+    assert triton_model.threads_of(config, num_cores=8) == threads
+
+
+def test_what_does_not_start(tmp_path, triton_model, monkeypatch):
+    folder = write_clicks(tmp_path / "1")
+    with pytest.raises(ValueError, match="parameter threads is '-1'; allowed: a whole number"):
+        started(triton_model, folder, {"parameters": {"threads": {"string_value": "-1"}}})
+    monkeypatch.setattr(np, "__version__", "2.0.1")
+    with pytest.raises(ValueError, match=r"NumPy 2\.0\.1 is installed .*install 'numpy<2' there"):
+        started(triton_model, folder)
+
+
+def test_the_copy_in_a_version_folder_uses_the_package_beside_it(root, tmp_path):
+    """Triton imports `1.model`, with the folder where the server was started first on the path."""
+    folder = write_clicks(tmp_path / "clicks/1")
+    shutil.copytree(root / "deployment/serving", folder / "deployment/serving")
+    shutil.copy(root / "deployment/__init__.py", folder / "deployment")
+    shutil.copy(root / "deployment/serving/triton_model.py", folder / "model.py")
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "deployment").mkdir(parents=True)
+    (elsewhere / "deployment/__init__.py").write_text("raise ImportError('of another place')")
+    (elsewhere / "triton_python_backend_utils.py").write_text("")
+    code = (
+        "import importlib, sys; sys.path.append(sys.argv[1])\n"
+        "model = importlib.import_module('1.model')\n"
+        "print(sys.modules['deployment.serving.scorer'].__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder.parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=elsewhere,
+    )
+    assert done.stdout.strip() == str(folder / "deployment/serving/scorer.py")
