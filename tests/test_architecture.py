@@ -40,6 +40,7 @@ ALLOWED = {
     "deployment/serving": set(),
     "benchmarks": {
         "deployment",
+        "dlrm",
         "main",
         "training",
         "config",
@@ -74,6 +75,16 @@ HOMES = {
     "nvtabular": NVTABULAR,
     "pandas": (*NVTABULAR, "benchmarks/pandas_interactions.py"),
     "dask": NVTABULAR,
+    "tf2onnx": ("deployment/onnx_model.py",),
+    "onnx": tuple(
+        f"deployment/{part}.py" for part in ("onnx_model", "onnx_lookups", "hps_dense", "gpu_models")
+    ),
+    "onnxruntime": ("deployment/serving/dense.py", "deployment/onnx_model.py"),
+    "openvino": ("deployment/serving/dense.py",),
+    "grpc": ("deployment/client.py",),
+    "tritonclient": tuple(
+        f"deployment/{part}.py" for part in ("client", "triton_config", "tensorrt")
+    ),
 }
 
 

@@ -1,0 +1,222 @@
+"""Writes a trained model as models of Triton Inference Server.
+
+python -m deployment.deploy --checkpoint_dir runs/demo/checkpoint --model_repository repository
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from dataloading.command_line import exit_status
+from deployment.arguments import parse
+from deployment.options import Options
+from deployment.repository import appear_together, write_marker
+from deployment.table_files import NONE
+
+# What `--gpus` and `--gpu_cache_share` are where they are not given.
+_GPUS, _CACHE_SHARE = (0,), 0.5
+
+
+class Deployed(NamedTuple):
+    """What a deployment came to.
+
+    Attributes:
+      repository: the model repository.
+      checkpoint: what was deployed.
+      models: (name, what it is, bytes) of each, the one to ask last.
+      checks: sentences on what was compared.
+    """
+
+    repository: Path
+    checkpoint: Path
+    models: tuple[tuple[str, str, int], ...]
+    checks: tuple[str, ...]
+
+    def report(self) -> str:
+        """What the command prints."""
+        lines = [f"{self.checkpoint} is deployed in {self.repository}:"]
+        width = max(len(name) for name, _, _ in self.models)
+        for name, what, size_bytes in self.models:
+            lines.append(f"  {name:<{width}}  {size_bytes / 1e6:10,.2f} MB  {what}")
+        return "\n".join([*lines, *self.checks])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 when the models are there, 2 (130 for Ctrl-C) with a message
+    otherwise."""
+    # TensorFlow's own log below errors: start-up lines.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+    def work() -> None:
+        print(deploy(parse(argv)).report())
+
+    return exit_status(work, "interrupted; nothing was deployed")
+
+
+def deploy(options: Options) -> Deployed:
+    """Makes the models of a checkpoint and brings them into the repository, all or none.
+
+    Raises:
+      ValueError: the checkpoint, its data set, the repository and the flags do not go together, or
+        a check failed.
+      OSError: something cannot be written.
+    """
+    # TensorFlow takes seconds to import, which a wrong flag need not wait for.
+    from deployment.backends import BACKENDS
+    from deployment.ensemble import part_name, write_ensemble
+    from deployment.served_model import parts_of
+    from deployment.trained_model import open_checkpoint
+
+    trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
+    check_same_spec(trained)
+    parts, backend = parts_of(trained), BACKENDS[options.backend]
+    check_tables(parts, options)
+    name = options.model_name or trained.recipe
+    models = {name: backend.monolithic}
+    if not options.monolithic:
+        models = {part_name(name, model): model for model in backend.ensemble}
+    names = list(dict.fromkeys([*models, name]))  # the one to ask is last
+    repository = Path(os.path.abspath(options.model_repository))
+    with appear_together(repository, names, options.overwrite) as staging:
+        with tempfile.TemporaryDirectory(dir=staging) as scratch:
+            job, checks = _prepare(options, name, trained, parts, repository, Path(scratch))
+            said = {}
+            for model in names:
+                folder = _make_folder(staging, model)
+                if model in models:
+                    said[model] = models[model].write(job, model, folder)
+                else:
+                    said[model] = write_ensemble(job, backend.ensemble, folder)
+                write_marker(folder, _made_of(options, trained), names)
+        made = tuple((model, said[model], _size_bytes(staging / model)) for model in names)
+    return Deployed(repository, trained.path, made, tuple(checks))
+
+
+def check_same_spec(trained) -> None:
+    """Raises ValueError where the feature spec is not that of the training: features in another
+    order, or with another vocabulary, would be looked up in wrong rows without a word."""
+    import main as recipes
+
+    wanted = trained.index.description.get("feature_spec")
+    spec = recipes.load_feature_spec(trained.config)
+    found = spec.fingerprint() if spec is not None else None
+    if wanted != found:
+        raise ValueError(
+            f"checkpoint {trained.path} was trained on another feature spec than "
+            f"{trained.spec.origin} (fingerprint {_short(wanted)}, this is {_short(found)}): give "
+            "the training's data set, or a folder with its feature_spec.yaml, with --dataset_path"
+        )
+
+
+def _short(fingerprint: str | None) -> str:
+    return "none" if fingerprint is None else fingerprint[:12]
+
+
+def check_tables(parts, options: Options) -> None:
+    """Raises ValueError for what a model without tables cannot be."""
+    if parts.tables:
+        return
+    if not options.monolithic:
+        raise ValueError(
+            "the model has no tables, so that there is nothing to look up in front of its dense "
+            "part: use --monolithic, with --backend local or tensorflow"
+        )
+    if options.quantize_tables != NONE:
+        raise ValueError(
+            f"--quantize_tables {options.quantize_tables}: the model has no tables; leave it out"
+        )
+
+
+def _prepare(options: Options, name: str, trained, parts, repository: Path, scratch: Path):
+    """What all models are made of, and sentences on what was compared.
+
+    Args:
+      repository: absolute.
+      scratch: a folder for what no model keeps.
+    """
+    from deployment import hps, saved_models
+    from deployment.backends import BACKENDS
+    from deployment.job import Job
+    from deployment.onnx_model import check_against_tensorflow, dense_to_onnx
+    from deployment.placement import place
+    from deployment.quantized_auc import auc_change
+    from deployment.served_model import POLICIES, make_dense
+    from deployment.serving.interface import Interface
+    from deployment.table_files import described
+    from deployment.triton_config import Batching
+
+    backend, quantize, checks = BACKENDS[options.backend], options.quantize_tables, []
+    dense, onnx = make_dense(trained), None
+    if not (options.monolithic and backend.monolithic_in_tensorflow):
+        onnx = scratch / "dense.onnx"
+        saved_models.write_dense(dense, scratch / "dense")
+        dense_to_onnx(scratch / "dense", onnx)
+        difference = check_against_tensorflow(dense, parts, onnx)
+        checks.append(f"the dense part in ONNX: scores within {difference:.1e} of TensorFlow's")
+    if quantize != NONE:
+        checks.append(auc_change(trained, parts, dense, quantize, options.check_rows).report())
+    if onnx is None and options.precision != "fp32":
+        dense = make_dense(trained, POLICIES[options.precision])
+    batching = Batching(
+        options.max_batch_size, options.dynamic_batching, options.max_queue_delay_us or 0
+    )
+    job = Job(
+        name=name,
+        trained=trained,
+        parts=parts,
+        dense=dense,
+        onnx=onnx,
+        interface=Interface(
+            recipe=trained.recipe,
+            inputs=parts.inputs,
+            features=parts.features,
+            lookups=parts.lookups,
+            tables=described(parts.tables, quantize),
+            dense_inputs=parts.dense_inputs,
+            width=parts.width,
+            unknown_ids=options.unknown_ids,
+            precision=options.precision,
+            max_batch_size=options.max_batch_size,
+        ),
+        placement=place(parts.tables, round((options.device_memory_gb or 0) * 1e9), quantize),
+        quantize=quantize,
+        batching=batching if backend.batches else Batching(0, False, 0),
+        instances=options.instances,
+        threads=options.threads_per_instance or 0,
+        execution_env=options.execution_env,
+        cache=hps.Cache(
+            options.gpus or _GPUS, options.gpu_cache_share or _CACHE_SHARE, options.instances
+        ),
+        served_path=options.served_path or str(repository),
+    )
+    return job, checks
+
+
+def _make_folder(staging: Path, model: str) -> Path:
+    """A model's folder, with an empty version folder, which an ensemble has, too."""
+    from deployment.triton_config import VERSION
+
+    (staging / model / str(VERSION)).mkdir(parents=True)
+    return staging / model
+
+
+def _made_of(options: Options, trained) -> dict:
+    """What a model's folder says of its origin."""
+    return {
+        "checkpoint": str(trained.path.resolve()),
+        "recipe": trained.recipe,
+        "step": trained.index.state.get("step"),
+        "backend": options.backend,
+        "precision": options.precision,
+        "quantize_tables": options.quantize_tables,
+    }
+
+
+def _size_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

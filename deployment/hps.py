@@ -1,0 +1,147 @@
+"""Tables and configuration for Triton's HPS backend, NVIDIA Merlin's hierarchical parameter server.
+
+What it reads is described in github.com/triton-inference-server/hugectr_backend, folder
+hps_backend: docs/architecture.md ("Embedding Table Input Format", "Lookup Request Format") and
+docs/hierarchical_parameter_server.md; what is written there in pictures only follows from
+src/hps.cc and src/model_instance_state.cpp:
+
+- A table is a folder with two files without headers: `key`, int64, and `emb_vector`, float32
+  [keys, columns], in the same order.
+- A request has KEYS, int64: first all keys of the first table, then all of the second, and so on;
+  and NUMKEYS, int32 [1, tables]: how many each table has.
+- OUTPUT0 is flat: the vectors of all keys of the first table, then those of the second. So where a
+  table's vectors begin depends on the batch, and rows come together in front of the dense part
+  only (`deployment.hps_dense`).
+- Each request is computed by itself: the backend puts none together.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dataloading.failed_writes import names_file
+from deployment.hps_keys import keys_of_a_row
+from deployment.serving.interface import Interface
+from deployment.table_files import append, blocks_of
+from deployment.trained_model import Trained
+
+PS_FILE = "ps.json"
+
+# NVIDIA's own deployment of DLRM (DeepLearningExamples, deployment/hps/deploy_sparse.py) fills
+# tables up to 100 keys; nobody asks for those behind the last row.
+_LEAST_KEYS = 100
+
+# Buffers for look-ups, of which each copy of the model needs one.
+_BUFFERS_PER_INSTANCE = 2
+
+
+class Cache(NamedTuple):
+    """HPS's cache on the GPUs.
+
+    Attributes:
+      gpus: their numbers.
+      share: of each table's rows that fit into the cache, in (0, 1].
+      instances: copies of the model on each GPU.
+    """
+
+    gpus: tuple[int, ...]
+    share: float
+    instances: int
+
+
+def write_tables(trained: Trained, tables: Sequence[tuple[str, int, int]], folder: Path) -> None:
+    """Writes each table's keys and vectors, block by block, each block checked.
+
+    The key of a row is its number. The key behind the last row is that of "no id here" and has
+    zeros, as have those that fill a small table up.
+
+    Args:
+      trained: whose checkpoint it is.
+      tables: (name, rows, columns) of each; table number i goes into `folder / table_folder(i)`.
+      folder: where to; is there.
+
+    Raises:
+      Damaged: a file of the checkpoint is missing, cut or changed.
+      OSError: a file cannot be written; it names the file.
+    """
+    for number, (name, rows, dim) in enumerate(tables):
+        target = folder / table_folder(number)
+        with names_file(target):
+            target.mkdir()
+        more = max(1, _LEAST_KEYS - rows)
+        key_file, vector_file = target / "key", target / "emb_vector"
+        with open(key_file, "xb", buffering=0) as keys, open(vector_file, "xb", buffering=0) as out:
+            for first_row, block in blocks_of(trained, name):
+                numbers = np.arange(first_row, first_row + len(block), dtype=np.int64)
+                append(keys, key_file, numbers)
+                append(out, vector_file, block)
+            append(keys, key_file, np.arange(rows, rows + more, dtype=np.int64))
+            append(out, vector_file, np.zeros((more, dim), np.float32))
+
+
+def table_folder(number: int) -> str:
+    """Folder of a table; names of tables are free text."""
+    return f"table_{number}"
+
+
+def ps_json(model: str, interface: Interface, tables_folder: str, cache: Cache) -> dict[str, Any]:
+    """What HPS is started with: `tritonserver --backend-config=hps,ps=ps.json`.
+
+    Args:
+      model: name of the HPS model.
+      interface: of the deployment.
+      tables_folder: where `write_tables` wrote to, as the server sees it.
+      cache: on the GPUs.
+    """
+    tables = interface.tables
+    keys = keys_of_a_row(interface)
+    return {
+        "supportlonglong": True,  # keys are int64
+        "models": [
+            {
+                "model": model,
+                "sparse_files": [
+                    f"{tables_folder}/{table_folder(number)}" for number in range(len(tables))
+                ],
+                "embedding_table_names": [table_folder(number) for number in range(len(tables))],
+                "embedding_vecsize_per_table": [table.dim for table in tables],
+                "maxnum_catfeature_query_per_table_per_sample": [keys[t.name] for t in tables],
+                # Of keys that no table has, which our checks let nobody ask for.
+                "default_value_for_each_table": [0.0] * len(tables),
+                "deployed_device_list": list(cache.gpus),
+                "max_batch_size": interface.max_batch_size,
+                "num_of_worker_buffer_in_pool": _BUFFERS_PER_INSTANCE * cache.instances,
+                "num_of_refresher_buffer_in_pool": 1,
+                # Tables do not change while they are served.
+                "cache_refresh_percentage_per_iteration": 0.0,
+                # Where fewer keys than this share are in the cache, the others are waited for;
+                # else they get the default value, a wrong answer without a word. 1: always waited.
+                "hit_rate_threshold": 1.0,
+                "gpucache": True,
+                "gpucacheper": cache.share,
+            }
+        ],
+    }
+
+
+def write_ps_json(content: dict[str, Any], path: Path) -> None:
+    """Writes `ps.json`.
+
+    Raises:
+      OSError: it cannot be written; it names the file.
+    """
+    with names_file(path):
+        path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def backend_parameters(interface: Interface) -> dict[str, str]:
+    """The parameters of the HPS model's configuration: sizes of the buffers of its copies."""
+    keys = keys_of_a_row(interface)
+    return {
+        "slots": str(len(interface.lookups)),
+        "cat_feature_num": str(sum(keys.values())),
+        "embedding_vector_size": str(max(table.dim for table in interface.tables)),
+    }

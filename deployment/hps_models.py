@@ -1,0 +1,79 @@
+"""Models around Merlin's HPS: the keys of a request, HPS itself, the dense part behind it."""
+
+from pathlib import Path
+
+from deployment import hps, hps_keys
+from deployment.gpu_models import write_onnx
+from deployment.hps_dense import behind_hps
+from deployment.job import Job
+from deployment.python_models import write_python_model
+from deployment.serving.interface import CHECKS, Interface, Tensor
+from deployment.triton_config import (
+    CONFIG_FILE,
+    GPU,
+    VERSION,
+    Instances,
+    model_config,
+    write_config,
+)
+
+# Flat: its one dimension is free.
+_VECTORS = Tensor(hps_keys.VECTORS, "float32", ())
+
+
+def keys_and_dense_inputs(interface: Interface) -> list[Tensor]:
+    """What the checks answer: what HPS is asked for, and what the dense part reads beside."""
+    return [*hps_keys.asked(interface), *_dense_inputs(interface)]
+
+
+def vectors(interface: Interface) -> list[Tensor]:
+    """What HPS answers."""
+    return [_VECTORS]
+
+
+def vectors_and_dense_inputs(interface: Interface) -> list[Tensor]:
+    """What the dense part receives."""
+    return [_VECTORS, *_dense_inputs(interface)]
+
+
+def _dense_inputs(interface: Interface) -> list[Tensor]:
+    return [tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs]
+
+
+def write_keys(job: Job, name: str, folder: Path) -> str:
+    """Writes the checks, which ask for keys."""
+    interface = job.interface._replace(role=CHECKS)
+    answers = keys_and_dense_inputs(interface)
+    write_python_model(job, name, folder, interface, answers, "hps_model.py", ("hps_keys.py",))
+    return "checks of requests, and the keys that they ask for, on the CPU"
+
+
+def write_tables(job: Job, name: str, folder: Path) -> str:
+    """Writes HPS's tables, its own configuration and Triton's."""
+    interface, cache = job.interface, job.cache
+    hps.write_tables(job.trained, job.parts.tables, folder / str(VERSION))
+    tables_folder = f"{job.served_path}/{name}/{VERSION}"
+    hps.write_ps_json(hps.ps_json(name, interface, tables_folder, cache), folder / hps.PS_FILE)
+    config = model_config(
+        name,
+        {"backend": "hps"},
+        hps_keys.asked(interface),
+        vectors(interface),
+        job.batching,
+        Instances(GPU, job.instances, cache.gpus),
+        parameters=hps.backend_parameters(interface),
+        warm_up=False,  # zeros for NUMKEYS would ask for nothing
+    )
+    write_config(config, folder / CONFIG_FILE)
+    return (
+        f"{len(interface.tables)} tables for HPS; start the server with "
+        f"--backend-config=hps,ps={job.served_path}/{name}/{hps.PS_FILE}"
+    )
+
+
+def write_dense(job: Job, name: str, folder: Path) -> str:
+    """Writes the dense part, which gets HPS's flat vectors."""
+    file = job.onnx.with_name("behind_hps.onnx")
+    behind_hps(job.onnx, job.interface, file)
+    flat = {hps_keys.VECTORS: hps_keys.values_of_a_row(job.interface)}
+    return write_onnx(job, name, folder, file, vectors_and_dense_inputs(job.interface), flat)

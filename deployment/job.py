@@ -1,0 +1,78 @@
+"""What the models of a deployment are made of, and what a model is to who puts them together."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from deployment.hps import Cache
+from deployment.parts import Parts
+from deployment.placement import Placement
+from deployment.served_model import DenseModel
+from deployment.serving.interface import Interface, Tensor, answered, received
+from deployment.trained_model import Trained
+from deployment.triton_config import Batching
+
+
+class Job(NamedTuple):
+    """One deployment.
+
+    Attributes:
+      name: of the model that is asked.
+      trained, parts: the trained model.
+      dense: the part behind its look-ups, in TensorFlow.
+      onnx: the same in float32 as an ONNX file; None for a model that needs none.
+      interface: of the whole model.
+      placement: which tables lie on the device.
+      quantize: how tables are stored, `--quantize_tables`.
+      batching: of each model.
+      instances: copies of each model.
+      threads: of each copy on the CPU; 0: the server's cores divided by the copies.
+      execution_env: Python environment of models in Python; None: the server's.
+      cache: of HPS.
+      served_path: the repository as the server sees it.
+    """
+
+    name: str
+    trained: Trained
+    parts: Parts
+    dense: DenseModel
+    onnx: Path | None
+    interface: Interface
+    placement: Placement
+    quantize: str
+    batching: Batching
+    instances: int
+    threads: int
+    execution_env: str | None
+    cache: Cache
+    served_path: str
+
+
+# `write(job, name of the model, folder)` fills a model's folder, which has an empty version folder;
+# returns a sentence for the report.
+Write = Callable[[Job, str, Path], str]
+
+
+class Model(NamedTuple):
+    """A model of a deployment.
+
+    Attributes:
+      role: what it does; in an ensemble behind the deployment's name it is the model's name.
+      receives, answers: its tensors, by the interface.
+      write: writes it.
+    """
+
+    role: str
+    receives: Callable[[Interface], Sequence[Tensor]]
+    answers: Callable[[Interface], Sequence[Tensor]]
+    write: Write
+
+
+def of_role(role: str, write: Write) -> Model:
+    """A model with the tensors that `deployment.serving` has for its role."""
+    return Model(
+        role,
+        lambda interface: received(interface._replace(role=role)),
+        lambda interface: answered(interface._replace(role=role)),
+        write,
+    )

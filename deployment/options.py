@@ -1,0 +1,174 @@
+"""What `python -m deployment.deploy` is asked for, and which of it goes together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deployment.repository import check_name
+from deployment.serving.interface import UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
+from deployment.table_files import INT8, NONE
+from deployment.tensorrt import check_precision
+
+LOCAL, TENSORFLOW, HPS = "local", "tensorflow", "hps"
+PRECISIONS = ("fp32", "fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Options:
+    """One deployment; `python -m deployment.deploy --help` says what each field does.
+
+    Fields that only some deployments read are None where they are not given.
+
+    Raises:
+        ValueError: a value out of range, or flags that contradict each other.
+    """
+
+    checkpoint_dir: str
+    model_repository: Path
+    dataset_path: str | None = None
+    model_name: str | None = None  # None: the recipe's
+    backend: str = LOCAL
+    monolithic: bool = False
+    precision: str = "fp32"
+    quantize_tables: str = NONE
+    check_rows: int | None = None
+    unknown_ids: str = UNKNOWN_IS_ERROR
+    max_batch_size: int = 2048
+    dynamic_batching: bool = True
+    max_queue_delay_us: int | None = None
+    instances: int = 1
+    threads_per_instance: int | None = None
+    execution_env: str | None = None
+    device_memory_gb: float | None = None
+    gpus: tuple[int, ...] | None = None
+    gpu_cache_share: float | None = None
+    served_path: str | None = None
+    overwrite: bool = False
+
+    def __post_init__(self):
+        if self.model_name is not None:
+            check_name(self.model_name)
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"--{name} must be {least} or more, got {value}")
+        if self.gpu_cache_share is not None and not 0 < self.gpu_cache_share <= 1:
+            raise ValueError(
+                "--gpu_cache_share is a share of each table's rows, more than 0 and at most 1, got "
+                f"{self.gpu_cache_share:g}"
+            )
+        for backend, flag, applies, why in _REFUSED:
+            if backend in (None, self.backend) and applies(self):
+                value = getattr(self, flag)
+                shown = f"--{flag}" if value is True else f"--{flag} {value}"
+                raise ValueError(f"{shown}: {why}")
+        if self.backend != LOCAL and not self.monolithic:
+            check_precision(self.precision)
+
+
+_LEAST = {
+    "max_batch_size": 1,
+    "instances": 1,
+    "check_rows": 1,
+    "max_queue_delay_us": 0,
+    "threads_per_instance": 0,
+    "device_memory_gb": 0,
+}
+
+_Rule = tuple[str | None, str, Callable[[Options], bool], str]
+
+
+def _given(flag: str) -> Callable[[Options], bool]:
+    return lambda options: getattr(options, flag) is not None
+
+
+# (backend, None for all; flag; whether its value is refused; the rule and the way out).
+_REFUSED: tuple[_Rule, ...] = (
+    (
+        None,
+        "check_rows",
+        lambda o: o.check_rows is not None and o.quantize_tables == NONE,
+        "these are the rows on which quantized tables are compared with exact ones, which needs "
+        "--quantize_tables fp16 or int8",
+    ),
+    (
+        None,
+        "max_queue_delay_us",
+        lambda o: bool(o.max_queue_delay_us) and not o.dynamic_batching,
+        "requests wait for others to be put together with, which --no-dynamic_batching forbids: "
+        "leave one of them out",
+    ),
+    (
+        LOCAL,
+        "device_memory_gb",
+        _given("device_memory_gb"),
+        "the backend local computes on the CPU, all tables are in the memory of the host: leave "
+        "the flag out, or use --backend tensorflow",
+    ),
+    (
+        TENSORFLOW,
+        "device_memory_gb",
+        lambda o: bool(o.device_memory_gb) and o.quantize_tables == INT8,
+        "TensorFlow gathers no int8 on a GPU: use --quantize_tables fp16, or leave all tables on "
+        "the host",
+    ),
+    (
+        HPS,
+        "device_memory_gb",
+        _given("device_memory_gb"),
+        "HPS keeps a share of each table on the GPU, not whole tables: use --gpu_cache_share",
+    ),
+    (
+        HPS,
+        "monolithic",
+        lambda o: o.monolithic,
+        "the backend hps looks rows up and does nothing else: leave the flag out, or use --backend "
+        "tensorflow",
+    ),
+    (
+        HPS,
+        "quantize_tables",
+        lambda o: o.quantize_tables != NONE,
+        "HPS stores rows as float32: use --quantize_tables none, or --backend tensorflow or local",
+    ),
+    (
+        HPS,
+        "max_queue_delay_us",
+        _given("max_queue_delay_us"),
+        "HPS computes each request by itself, so that none waits for others: leave the flag out",
+    ),
+    (
+        TENSORFLOW,
+        "max_queue_delay_us",
+        lambda o: o.monolithic and o.max_queue_delay_us is not None,
+        "with --monolithic one SavedModel does everything, and a bad request fails its whole "
+        "batch: so none are put together. Leave one of the flags out",
+    ),
+    (
+        TENSORFLOW,
+        "unknown_ids",
+        lambda o: o.monolithic and o.unknown_ids == UNKNOWN_IS_ZERO,
+        "with --monolithic one SavedModel refuses unknown ids in its graph: leave one of the flags "
+        "out",
+    ),
+    (
+        TENSORFLOW,
+        "execution_env",
+        lambda o: o.monolithic and o.execution_env is not None,
+        "with --monolithic there is one SavedModel and no model in Python: leave the flag out",
+    ),
+    *(
+        (
+            backend,
+            "threads_per_instance",
+            _given("threads_per_instance"),
+            "only the backend local computes on threads of its own: leave the flag out",
+        )
+        for backend in (TENSORFLOW, HPS)
+    ),
+    *(
+        (backend, flag, _given(flag), "only the backend hps reads it: leave the flag out")
+        for flag in ("gpus", "gpu_cache_share", "served_path")
+        for backend in (LOCAL, TENSORFLOW)
+    ),
+)

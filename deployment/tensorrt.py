@@ -1,0 +1,165 @@
+"""The dense part for GPUs: a TensorRT plan where one can be built, else ONNX and a script for it.
+
+A plan is made for one kind of GPU and one version of TensorRT, so it is built on the machine that
+serves, or one like it, by NVIDIA's `trtexec`. A model's folder:
+
+    1/model.plan            or, where none could be built:
+    1/model.onnx            run by Triton's onnxruntime, and by TensorRT inside that
+    build_plan.sh           builds 1/model.plan of it and makes it the model
+    configs/plan.pbtxt      the configuration that the script puts in the place of config.pbtxt
+"""
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from dataloading.failed_writes import names_file
+from deployment.serving.interface import Tensor
+from deployment.triton_config import (
+    CONFIG_FILE,
+    VERSION,
+    accelerate_by_tensorrt,
+    write_config,
+)
+
+PLAN_FILE, ONNX_FILE = "model.plan", "model.onnx"
+SCRIPT_FILE = "build_plan.sh"
+PLAN_CONFIG = "configs/plan.pbtxt"  # where `tritonserver --model-config-name=plan` looks, too
+
+RUNS_PLAN = {"platform": "tensorrt_plan", "default_model_filename": PLAN_FILE}
+RUNS_ONNX = {"platform": "onnxruntime_onnx", "default_model_filename": ONNX_FILE}
+
+# What trtexec is told for `--precision`. Left to itself it multiplies float32 in TF32, with 10 bits
+# of mantissa.
+_PRECISION_FLAGS = {"fp32": "--noTF32", "fp16": "--fp16", "bf16": "--bf16"}
+
+# What Triton's onnxruntime calls the precisions of its TensorRT; it has no other.
+_ONNX_PRECISIONS = {"fp32": "FP32", "fp16": "FP16"}
+
+
+def can_build() -> bool:
+    """Whether `trtexec` and a GPU are there."""
+    if shutil.which("trtexec") is None or shutil.which("nvidia-smi") is None:
+        return False
+    found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return found.returncode == 0 and "GPU" in found.stdout
+
+
+def check_precision(precision: str) -> None:
+    """Raises ValueError for a precision that only a plan has, where none can be built."""
+    if precision in _ONNX_PRECISIONS or can_build():
+        return
+    raise ValueError(
+        f"--precision {precision} of a dense part on a GPU needs a TensorRT plan, and a plan needs "
+        "trtexec and a GPU, which are not both here; Triton's onnxruntime knows fp32 and fp16 "
+        "only. Deploy on the machine that serves, or deploy with --precision fp16 or fp32 and run "
+        f"'bash {SCRIPT_FILE} {precision}' there, in the folder of the dense model"
+    )
+
+
+def shapes(inputs: Sequence[Tensor], flat: Mapping[str, int], rows: int) -> str:
+    """The shapes of a batch as trtexec reads them, `name:2048x13,...`.
+
+    Args:
+      inputs: without the batch, which is their first dimension.
+      flat: inputs of one dimension, with the values that each row has in them.
+      rows: of the batch.
+    """
+    found = [f"{name}:{rows * values}" for name, values in flat.items()]
+    for tensor in inputs:
+        found.append(f"{tensor.name}:{'x'.join(map(str, (rows, *tensor.dims)))}")
+    return ",".join(found)
+
+
+def write_dense_model(
+    folder: Path,
+    onnx: Path,
+    inputs: Sequence[Tensor],
+    flat: Mapping[str, int],
+    max_batch_size: int,
+    precision: str,
+    config_of: Callable[[Mapping[str, str]], ModelConfig],
+) -> str:
+    """Writes the folder of a dense model, with its configuration.
+
+    Args:
+      folder: the model's, which is there, with its version folder.
+      onnx: the dense part.
+      inputs, flat: its inputs, see `shapes`.
+      max_batch_size: rows of a batch at most; kernels are chosen for full batches, where time is.
+      precision: "fp32", "fp16" or "bf16".
+      config_of: the model's configuration, from what runs it.
+
+    Returns:
+      What runs it, for the report.
+
+    Raises:
+      ValueError: trtexec fails, or `check_precision` would.
+      OSError: a file cannot be written; it names the file.
+    """
+    check_precision(precision)
+    version = folder / str(VERSION)
+    least, most = (shapes(inputs, flat, rows) for rows in (1, max_batch_size))
+    options = [f"--minShapes={least}", f"--optShapes={most}", f"--maxShapes={most}"]
+    if can_build():
+        _build(onnx, version / PLAN_FILE, [*options, _PRECISION_FLAGS[precision]])
+        write_config(config_of(RUNS_PLAN), folder / CONFIG_FILE)
+        return f"a TensorRT plan in {precision}"
+    with names_file(version / ONNX_FILE):
+        shutil.copyfile(onnx, version / ONNX_FILE)
+    config = config_of(RUNS_ONNX)
+    accelerate_by_tensorrt(config, _ONNX_PRECISIONS[precision])
+    write_config(config, folder / CONFIG_FILE)
+    (folder / PLAN_CONFIG).parent.mkdir()
+    write_config(config_of(RUNS_PLAN), folder / PLAN_CONFIG)
+    with names_file(folder / SCRIPT_FILE):
+        (folder / SCRIPT_FILE).write_text(_script(precision, options))
+    return (
+        f"ONNX, by onnxruntime and TensorRT in {precision}: trtexec and a GPU are not both here; "
+        f"run {SCRIPT_FILE} on the machine that serves to make it a TensorRT plan"
+    )
+
+
+def _build(onnx: Path, plan: Path, options: Sequence[str]) -> None:
+    """Builds a plan.
+
+    Raises:
+      ValueError: trtexec fails.
+    """
+    command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--skipInference", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not plan.exists():
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
+        raise ValueError(
+            f"trtexec could not build the plan of the dense part (exit status {done.returncode}): "
+            f"{last}\nThe command was: {shlex.join(command)}"
+        )
+
+
+def _script(precision: str, options: Sequence[str]) -> str:
+    """The text of `build_plan.sh`."""
+    cases = "\n".join(f"  {name}) flag={flag} ;;" for name, flag in _PRECISION_FLAGS.items())
+    known = "|".join(_PRECISION_FLAGS)
+    return f"""\
+#!/bin/bash
+# Makes the dense part a TensorRT plan for the GPU and the TensorRT of this machine:
+#   bash {SCRIPT_FILE} [{known}]    (without: {precision}, as deployed)
+# Run it where the model is served, for example in Triton's container, with trtexec on the PATH
+# (/usr/src/tensorrt/bin). Then let the server load the model again; one that polls does by itself.
+set -euo pipefail
+cd "$(dirname "${{BASH_SOURCE[0]}}")"
+case "${{1:-{precision}}}" in
+{cases}
+  *) echo "error: precision $1: allowed are {known}" >&2; exit 2 ;;
+esac
+trtexec --onnx={VERSION}/{ONNX_FILE} --saveEngine={VERSION}/{PLAN_FILE}.partial --skipInference \\
+  {shlex.join(options)} "$flag"
+mv {VERSION}/{PLAN_FILE}.partial {VERSION}/{PLAN_FILE}
+cp {PLAN_CONFIG} {CONFIG_FILE}.partial
+mv {CONFIG_FILE}.partial {CONFIG_FILE}
+echo "{VERSION}/{PLAN_FILE} is the model now: let the server load it again"
+"""

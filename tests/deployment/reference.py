@@ -1,0 +1,34 @@
+"""Look-ups one id at a time: what every faster way has to give."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from deployment.parts import Parts
+from deployment.trained_model import Trained, table_name
+from runtime.checkpoint.reader import rows_of
+
+
+def whole_tables(trained: Trained) -> dict[str, np.ndarray]:
+    """Every table of a checkpoint, [rows, columns]."""
+    return {
+        name: np.concatenate([*rows_of(trained.path, trained.index.weights[table_name(name)])])
+        for name in (weight.removeprefix("sparse/") for weight in trained.index.weights)
+        if table_name(name) in trained.index.weights
+    }
+
+
+def looked_up(
+    parts: Parts, tables: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """float32 [rows, width]: the vectors of a request."""
+    found = []
+    for row in range(len(next(iter(arrays.values())))):
+        vectors = []
+        for lookup in parts.lookups:
+            ids = arrays[lookup.input][row].reshape(-1)[lookup.start :][: lookup.count]
+            zeros = np.zeros(tables[lookup.table].shape[1], np.float32)
+            of_ids = [zeros if i == -1 else tables[lookup.table][i] for i in ids]
+            vectors += [sum(of_ids, zeros)] if lookup.combiner == "sum" else of_ids
+        found.append(np.concatenate(vectors))
+    return np.array(found, np.float32)

@@ -1,0 +1,41 @@
+"""Checkpoints that hold nothing but given tables, in any pieces."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from deployment.trained_model import Trained, table_name
+from runtime import checkpoint
+from runtime.checkpoint import Box
+from tests.runtime.array_weights import ArrayWeight, save_on_ranks
+
+
+def save_tables(
+    folder: Path,
+    tables: Mapping[str, np.ndarray],
+    cuts: Mapping[str, Sequence[Sequence[Box]]] | None = None,
+) -> Trained:
+    """Saves tables; of what was trained there is the checkpoint alone.
+
+    Args:
+      folder: of checkpoints.
+      tables: float32 [rows, columns] by name.
+      cuts: of a table the boxes that each rank saves; without, rank 0 saves all of it.
+    """
+    cuts = cuts or {}
+    ranks = max((len(of) for of in cuts.values()), default=1)
+
+    def weights(rank: int) -> list[ArrayWeight]:
+        return [
+            ArrayWeight(table_name(name), values, cuts.get(name), rank)
+            for name, values in tables.items()
+        ]
+
+    path = save_on_ranks(folder, ranks, weights)
+    return Trained(path, checkpoint.describe(path), None, None, None)
+
+
+def sizes(tables: Mapping[str, np.ndarray]) -> list[tuple[str, int, int]]:
+    """(name, rows, columns) of each."""
+    return [(name, *values.shape) for name, values in tables.items()]

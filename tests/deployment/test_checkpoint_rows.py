@@ -1,0 +1,39 @@
+"""Rows straight from a checkpoint's files, in any pieces."""
+
+import numpy as np
+import pytest
+
+from deployment.checkpoint_rows import CheckpointRows
+from runtime.checkpoint import Box, Damaged
+from tests.deployment.saved_tables import save_tables
+
+VALUES = np.random.default_rng(3).normal(size=(90, 10)).astype(np.float32)
+CUTS = {
+    "whole": [[Box(0, 90, 0, 10)]],
+    "by rows": [[Box(0, 30, 0, 10)], [Box(30, 90, 0, 10)]],
+    "by columns": [[Box(0, 90, 0, 4)], [Box(0, 90, 4, 10)]],
+    "by both": [[Box(0, 30, 0, 10), Box(30, 90, 0, 4)], [Box(30, 90, 4, 10)]],
+}
+
+
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("shape", [(1,), (50,), (7, 3), (0,)])
+def test_rows_of_ids(tmp_path, cuts, shape):
+    rows = CheckpointRows(save_tables(tmp_path, {"t": VALUES}, {"t": cuts}), "t")
+    assert (rows.rows, rows.dim) == (90, 10)
+    ids = np.random.default_rng(1).integers(0, 90, shape)
+    found = rows.take(ids)
+    assert found.dtype == np.float32 and found.shape == (*shape, 10)
+    np.testing.assert_array_equal(found, VALUES[ids])
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut"])
+def test_a_missing_or_short_file(tmp_path, fault):
+    trained = save_tables(tmp_path, {"t": VALUES})
+    file = next(trained.path.rglob("t.npy"))
+    data = file.read_bytes()
+    file.unlink()
+    if fault == "cut":
+        file.write_bytes(data[:-1])
+    with pytest.raises(Damaged, match=r"t\.npy is missing or damaged: "):
+        CheckpointRows(trained, "t")

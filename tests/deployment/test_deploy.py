@@ -1,0 +1,417 @@
+"""Trained models in a repository: what is there answers as `--mode predict` does."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.metrics import roc_auc_score
+
+from deployment import deploy as tool
+from deployment import quantized_auc
+from deployment.hps_keys import keys_of
+from deployment.onnx_model import open_session
+from deployment.options import Options
+from deployment.parts import Parts
+from deployment.served_model import parts_of, request_arrays
+from deployment.serving import interface as interfaces
+from deployment.serving.checks import BadRequest
+from deployment.serving.scorer import Scorer
+from deployment.trained_model import evaluation_rows, open_checkpoint
+from deployment.triton_config import read_config
+from tests.deployment.hps_stand_in import HpsStandIn
+from tests.deployment.trained import TrainedModel
+
+
+def deploy(capsys, model: TrainedModel, repository: Path, *flags: str) -> str:
+    """Deploys in this process; returns what was printed."""
+    where = (f"--checkpoint_dir={model.checkpoint}", f"--model_repository={repository}")
+    assert tool.main([*where, *flags]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(capsys, *flags: str) -> str:
+    """Deploys, which ends with status 2; returns its one sentence."""
+    capsys.readouterr()
+    assert tool.main(list(flags)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    return said.err
+
+
+def requests(model: TrainedModel) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """All rows to evaluate on as one request, and their labels."""
+    trained = open_checkpoint(str(model.checkpoint))
+    parts, found, labels = parts_of(trained), [], []
+    for batch in evaluation_rows(trained, 10_000).dataset():
+        found.append(request_arrays(parts, batch.inputs))
+        labels.append(batch.labels.numpy().ravel())
+    arrays = {name: np.concatenate([of[name] for of in found]) for name in found[0]}
+    return arrays, np.concatenate(labels)
+
+
+@pytest.fixture(scope="module")
+def expected(trained_dlrm, tmp_path_factory) -> np.ndarray:
+    """What `--mode predict` says of DLRM's rows."""
+    return trained_dlrm.scores(tmp_path_factory.mktemp("predicted"))
+
+
+def score_by_saved_model(folder: Path, arrays: dict) -> dict[str, np.ndarray]:
+    """Outputs of a SavedModel, which takes all of these tensors and no other."""
+    signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    answer = signature(**{name: tf.constant(value) for name, value in arrays.items()})
+    return {name: value.numpy() for name, value in answer.items()}
+
+
+def names(tensors) -> list[str]:
+    """Of a configuration."""
+    return [tensor.name for tensor in tensors]
+
+
+def test_local(trained_dlrm, expected, tmp_path, capsys):
+    """An ensemble of look-ups and dense part, with all that travels."""
+    said = deploy(capsys, trained_dlrm, tmp_path, "--threads_per_instance=1", "--instances=2")
+    assert sorted(os.listdir(tmp_path)) == ["dlrm", "dlrm_dense", "dlrm_sparse"]
+    assert re.search(r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", said)
+    sparse, dense = tmp_path / "dlrm_sparse/1", tmp_path / "dlrm_dense/1"
+    scorer = Scorer(sparse, 1, dense)
+    arrays, _ = requests(trained_dlrm)
+    np.testing.assert_allclose(scorer.score(arrays)[:, 0], expected, rtol=0, atol=1e-6)
+    for version in (sparse, dense):
+        assert (version / "model.py").read_text().startswith('"""A model of Triton\'s Python back')
+        assert (version / "deployment/serving/scorer.py").is_file()
+    config = read_config(tmp_path / "dlrm_sparse/config.pbtxt")
+    assert (config.backend, config.max_batch_size) == ("python", 2048)
+    assert names(config.input) == ["categorical_features"]
+    assert names(config.output) == ["embeddings"]
+    assert config.instance_group[0].count == 2
+    assert config.parameters["threads"].string_value == "1"
+    assert "EXECUTION_ENV_PATH" not in config.parameters
+    assert config.HasField("dynamic_batching")
+    config = read_config(tmp_path / "dlrm_dense/config.pbtxt")
+    assert names(config.input) == ["embeddings", "numerical_features"]
+    config = read_config(tmp_path / "dlrm/config.pbtxt")
+    assert names(config.input) == ["numerical_features", "categorical_features"]
+    assert names(config.output) == ["scores"]
+    assert [step.model_name for step in config.ensemble_scheduling.step] == [
+        "dlrm_sparse",
+        "dlrm_dense",
+    ]
+    assert os.listdir(tmp_path / "dlrm/1") == [], "an ensemble has a version, too"
+    marker = json.loads((tmp_path / "dlrm/deployed.json").read_text())
+    assert marker["models"] == ["dlrm_sparse", "dlrm_dense", "dlrm"]
+    assert (marker["recipe"], marker["step"], marker["backend"]) == ("dlrm", 4, "local")
+
+
+@pytest.mark.parametrize(("quantize", "rows"), [("int8", 300), ("fp16", 100)])
+def test_one_local_model_with_smaller_tables(
+    trained_dlrm, expected, tmp_path, capsys, monkeypatch, quantize, rows
+):
+    """The AUCs that are said are those of exact scores and of what is served."""
+    monkeypatch.setattr(quantized_auc, "_BATCH_ROWS", 64)
+    flags = ["--monolithic", f"--quantize_tables={quantize}", "--model_name=small"]
+    flags += ["--no-dynamic_batching", "--max_batch_size=512", "--execution_env=/env"]
+    if rows < 300:
+        flags.append(f"--check_rows={rows}")
+    said = deploy(capsys, trained_dlrm, tmp_path, *flags)
+    assert os.listdir(tmp_path) == ["small"]
+    found = re.search(
+        rf"AUC over {rows} rows: (0\.\d+) as trained, (0\.\d+) quantized, difference (.0\.\d+)",
+        said,
+    )
+    trained, quantized, change = map(float, found.groups())
+    arrays, labels = requests(trained_dlrm)
+    served = Scorer(tmp_path / "small/1", 1).score(arrays)[:, 0]
+    assert abs(trained - roc_auc_score(labels[:rows], expected[:rows])) < 1e-6
+    # Of 300 rows, 1e-4 is three pairs: onnxruntime and TensorFlow round nearly equal scores apart.
+    assert abs(quantized - roc_auc_score(labels[:rows], served[:rows])) < 1e-4 * (300 / rows) ** 2
+    assert abs(change - (quantized - trained)) < 2e-6
+    off = np.abs(served - expected).max()
+    assert 0 < off < 0.01, "rounded, and not by much"
+    config = read_config(tmp_path / "small/config.pbtxt")
+    assert not config.HasField("dynamic_batching")
+    assert config.max_batch_size == 512
+    assert config.parameters["EXECUTION_ENV_PATH"].string_value == "/env"
+    assert config.parameters["threads"].string_value == "0"
+
+
+def test_tensorflow(trained_dlrm, expected, tmp_path, capsys):
+    """Checks, a SavedModel, ONNX: one after the other, as the ensemble says."""
+    # Bytes of the tables: 320, 9600, 224, 1280000.
+    flags = ("--backend=tensorflow", "--device_memory_gb=0.00001", "--precision=fp16")
+    said = deploy(capsys, trained_dlrm, tmp_path, *flags)
+    assert "2 tables on the device" in said and "2 on the host" in said
+    arrays, _ = requests(trained_dlrm)
+    ids = {"categorical_features": arrays["categorical_features"]}
+    (embeddings,) = score_by_saved_model(tmp_path / "dlrm_sparse/1/model.savedmodel", ids).values()
+    session = open_session(tmp_path / "dlrm_dense/1/model.onnx")
+    inputs = {"embeddings": embeddings, "numerical_features": arrays["numerical_features"]}
+    (found,) = session.run(["scores"], inputs)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=0, atol=1e-6)
+    config = read_config(tmp_path / "dlrm_sparse/config.pbtxt")
+    assert (config.platform, config.default_model_filename) == (
+        "tensorflow_savedmodel",
+        "model.savedmodel",
+    )
+    assert config.instance_group[0].kind == config.instance_group[0].KIND_GPU
+    config = read_config(tmp_path / "dlrm_dense/config.pbtxt")
+    assert sorted(names(config.input)) == sorted(node.name for node in session.get_inputs())
+    interface = interfaces.read(tmp_path / "dlrm_checks/1")
+    assert (interface.role, interface.unknown_ids) == ("checks", "error")
+    steps = read_config(tmp_path / "dlrm/config.pbtxt").ensemble_scheduling.step
+    assert [(step.model_name, dict(step.input_map), dict(step.output_map)) for step in steps] == [
+        (
+            "dlrm_checks",
+            {name: name for name in ("numerical_features", "categorical_features")},
+            {name: f"checks_{name}" for name in ("numerical_features", "categorical_features")},
+        ),
+        (
+            "dlrm_sparse",
+            {"categorical_features": "checks_categorical_features"},
+            {"embeddings": "embeddings"},
+        ),
+        (
+            "dlrm_dense",
+            {"embeddings": "embeddings", "numerical_features": "checks_numerical_features"},
+            {"scores": "scores"},
+        ),
+    ]
+
+
+def test_tensorflow_in_one_model(trained_dcnv2, tmp_path, capsys):
+    """DCNv2 with tables of several widths, all on the host."""
+    said = deploy(capsys, trained_dcnv2, tmp_path, "--backend=tensorflow", "--monolithic")
+    assert "requests are not put together" in said
+    arrays, _ = requests(trained_dcnv2)
+    found = score_by_saved_model(tmp_path / "dcnv2/1/model.savedmodel", arrays)["scores"]
+    wanted = trained_dcnv2.scores(tmp_path / "predicted")
+    np.testing.assert_allclose(found[:, 0], wanted, rtol=0, atol=1e-6)
+    config = read_config(tmp_path / "dcnv2/config.pbtxt")
+    assert not config.HasField("dynamic_batching")
+    assert sorted(names(config.input)) == sorted(arrays)
+
+
+def test_half_precision_in_one_tensorflow_model(trained_dlrm, expected, tmp_path, capsys):
+    flags = ("--backend=tensorflow", "--monolithic", "--precision=bf16")
+    deploy(capsys, trained_dlrm, tmp_path, *flags)
+    arrays, _ = requests(trained_dlrm)
+    found = score_by_saved_model(tmp_path / "dlrm/1/model.savedmodel", arrays)["scores"][:, 0]
+    off = np.abs(found - expected).max()
+    assert 1e-6 < off < 0.02, "bfloat16, and not far off"
+
+
+@pytest.mark.parametrize(
+    "model", ["trained_dlrm", pytest.param("trained_sim", marks=pytest.mark.long)]
+)
+def test_hps(model, request, tmp_path, capsys):
+    """Keys, the documented look-up, ONNX behind it; from paths as the server sees them."""
+    model = request.getfixturevalue(model)
+    served = tmp_path / "as served"
+    flags = ("--backend=hps", f"--served_path={served}", "--model_name=m", "--gpus=0,1")
+    flags += ("--unknown_ids=zero", "--gpu_cache_share=0.3", "--instances=2")
+    said = deploy(capsys, model, tmp_path / "repository", *flags)
+    assert f"--backend-config=hps,ps={served}/m_sparse/ps.json" in said
+    (tmp_path / "repository").rename(served)
+    server = HpsStandIn(served / "m_sparse/ps.json", "m_sparse")
+    assert server.config["gpucacheper"] == 0.3
+    arrays, _ = requests(model)
+    interface = interfaces.read(served / "m_checks/1")
+    assert interface.unknown_ids == "zero"
+    vectors = server.look_up(*keys_of(interface, arrays))
+    session = open_session(served / "m_dense/1/model.onnx")
+    inputs = {name: arrays[name] for name in interface.dense_inputs} | {"OUTPUT0": vectors}
+    (found,) = session.run(["scores"], inputs)
+    wanted = model.scores(tmp_path / "predicted")
+    np.testing.assert_allclose(found[:, 0], wanted, rtol=0, atol=1e-6)
+    # Triton knows of no batches here: the first dimension is free.
+    config = read_config(served / "m_sparse/config.pbtxt")
+    assert (config.backend, config.max_batch_size) == ("hps", 0)
+    assert [list(t.dims) for t in config.input] == [[-1, -1], [-1, len(interface.tables)]]
+    assert [list(t.dims) for t in config.output] == [[-1]]
+    assert config.instance_group[0].count <= server.config["num_of_worker_buffer_in_pool"]
+    assert list(config.instance_group[0].gpus) == server.config["deployed_device_list"] == [0, 1]
+    assert {m.name: read_config(m / "config.pbtxt").max_batch_size for m in served.iterdir()} == {
+        "m": 0,
+        "m_checks": 0,
+        "m_sparse": 0,
+        "m_dense": 0,
+    }
+    steps = read_config(served / "m/config.pbtxt").ensemble_scheduling.step
+    assert dict(steps[1].input_map) == {"KEYS": "KEYS", "NUMKEYS": "NUMKEYS"}
+    assert steps[2].input_map["OUTPUT0"] == "OUTPUT0"
+    beside = {name: f"checks_{name}" for name in interface.dense_inputs}
+    assert {k: v for k, v in steps[2].input_map.items() if k != "OUTPUT0"} == beside
+    assert (served / "m_checks/1/deployment/hps_keys.py").is_file()
+
+
+@pytest.mark.parametrize("model", ["trained_sim", "trained_ncf"])
+def test_other_recipes_on_the_local_backend(model, request, tmp_path, capsys):
+    model = request.getfixturevalue(model)
+    deploy(capsys, model, tmp_path, "--model_name=m", "--monolithic", "--unknown_ids=zero")
+    arrays, _ = requests(model)
+    found = Scorer(tmp_path / "m/1", 1).score(arrays)
+    wanted = model.scores(tmp_path / "predicted")
+    np.testing.assert_allclose(found[:, 0], wanted, rtol=0, atol=1e-6)
+
+
+def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
+    """An ensemble in half precision replaced by one model, which takes unknown ids and refuses
+    others."""
+    said = deploy(capsys, trained_dlrm, tmp_path, "--precision=bf16")
+    assert "the dense part by OpenVINO in bf16" in said
+    assert interfaces.read(tmp_path / "dlrm_dense/1").precision == "bf16"
+    where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}")
+    assert "has a model dlrm already: replace it with --overwrite" in refused(capsys, *where)
+    flags = ("--overwrite", "--monolithic", "--unknown_ids=zero", "--max_batch_size=4")
+    deploy(capsys, trained_dlrm, tmp_path, *flags)
+    assert os.listdir(tmp_path) == ["dlrm"]
+    scorer = Scorer(tmp_path / "dlrm/1", 1)
+    arrays = {
+        "numerical_features": np.zeros((2, 3), np.float32),
+        "categorical_features": np.array([[0] * 6, [10, 300, 7, 8, 9, 10**6]], np.int32),
+    }
+    known, unknown = scorer.score(arrays)
+    assert known == unknown
+    arrays["categorical_features"][1, 1] = -1
+    with pytest.raises(BadRequest, match="row 1"):
+        scorer.score(arrays)
+    with pytest.raises(BadRequest, match="5 rows; allowed: 1 to 4"):
+        scorer.score({name: np.zeros((5, *of.shape[1:]), of.dtype) for name, of in arrays.items()})
+
+
+def test_a_missing_or_damaged_checkpoint(trained_dlrm, tmp_path, capsys):
+    repository = tmp_path / "repository"
+    flag = f"--model_repository={repository}"
+    assert "there is no such folder" in refused(capsys, f"--checkpoint_dir={tmp_path}/x", flag)
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(trained_dlrm.checkpoint, copy)
+    table = max(copy.rglob("sparse/*.npy"), key=lambda file: file.stat().st_size)
+    data = bytearray(table.read_bytes())
+    data[-1] ^= 1
+    table.write_bytes(data)
+    said = refused(capsys, f"--checkpoint_dir={copy}", flag)
+    assert f"{table.name} is missing or damaged: the checksum differs" in said
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint"], "nothing half-written"
+
+
+def test_another_feature_spec(trained_dlrm, tmp_path, capsys):
+    """Two features with one name, rows and columns, of which one is described otherwise."""
+    spec = (trained_dlrm.data / "feature_spec.yaml").read_text()
+    (tmp_path / "feature_spec.yaml").write_text(spec + "\n# a comment changes nothing\n")
+    where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}/r")
+    flags = (*where, f"--dataset_path={tmp_path}", "--monolithic")
+    assert tool.main(list(flags)) == 0
+    (tmp_path / "feature_spec.yaml").write_text(spec.replace("metadata:", "metadata:\n  x: 1", 1))
+    said = refused(capsys, *flags, "--overwrite")
+    assert "was trained on another feature spec than" in said
+    assert "give the training's data set, or a folder with its feature_spec.yaml, with --da" in said
+
+
+def test_a_full_disk_leaves_nothing(trained_dlrm, tmp_path, capsys):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+    try:
+        where = f"--checkpoint_dir={trained_dlrm.checkpoint}"
+        for flags in ((), ("--backend=tensorflow",), ("--backend=hps",)):
+            said = refused(capsys, where, f"--model_repository={disk}/repository", *flags)
+            assert "could not be written" in said, said
+            assert os.listdir(disk) == []
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_model_without_tables():
+    """Numericals alone: there is a dense part and nothing in front of it."""
+    parts = Parts((), (), (), (), ())
+    with pytest.raises(ValueError, match="the model has no tables, .*: use --monolithic"):
+        tool.check_tables(parts, Options("c", Path("r")))
+    quantized = Options("c", Path("r"), monolithic=True, quantize_tables="int8")
+    with pytest.raises(ValueError, match="--quantize_tables int8: the model has no tables; leave"):
+        tool.check_tables(parts, quantized)
+    tool.check_tables(parts, Options("c", Path("r"), monolithic=True))
+
+
+WHERE = ("--checkpoint_dir=c", "--model_repository=r")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--model_name=a/b"], "--model_name 'a/b': a model's name is that of its folder"),
+        (["--max_batch_size=0"], "--max_batch_size must be 1 or more, got 0"),
+        (["--instances=0"], "--instances must be 1 or more, got 0"),
+        (["--check_rows=0", "--quantize_tables=fp16"], "--check_rows must be 1 or more, got 0"),
+        (["--max_queue_delay_us=-1"], "--max_queue_delay_us must be 0 or more, got -1"),
+        (["--threads_per_instance=-1"], "--threads_per_instance must be 0 or more, got -1"),
+        (["--backend=tensorflow", "--device_memory_gb=-1"], "--device_memory_gb must be 0 or mo"),
+        (["--backend=hps", "--gpu_cache_share=1.5"], "--gpu_cache_share is a share .* got 1.5"),
+        (["--backend=hps", "--gpu_cache_share=0"], "--gpu_cache_share is a share .* got 0"),
+        (["--check_rows=9"], "--check_rows 9: .* needs --quantize_tables fp16 or int8"),
+        (
+            ["--no-dynamic_batching", "--max_queue_delay_us=5"],
+            "--max_queue_delay_us 5: .* --no-dynamic_batching forbids",
+        ),
+        (["--device_memory_gb=1"], "--device_memory_gb 1.0: .* use --backend tensorflow"),
+        (
+            ["--backend=tensorflow", "--device_memory_gb=1", "--quantize_tables=int8"],
+            "--device_memory_gb 1.0: TensorFlow gathers no int8 on a GPU: use --quantize_tables",
+        ),
+        (["--backend=hps", "--device_memory_gb=1"], "--device_memory_gb 1.0: .* --gpu_cache_share"),
+        (["--backend=hps", "--monolithic"], "--monolithic: .* use --backend tensorflow"),
+        (["--backend=hps", "--quantize_tables=fp16"], "--quantize_tables fp16: HPS stores rows a"),
+        (["--backend=hps", "--max_queue_delay_us=0"], "--max_queue_delay_us 0: HPS computes each"),
+        (
+            ["--backend=tensorflow", "--monolithic", "--max_queue_delay_us=0"],
+            "--max_queue_delay_us 0: with --monolithic .* fails its whole batch",
+        ),
+        (
+            ["--backend=tensorflow", "--monolithic", "--unknown_ids=zero"],
+            "--unknown_ids zero: with --monolithic one SavedModel refuses",
+        ),
+        (
+            ["--backend=tensorflow", "--monolithic", "--execution_env=/x"],
+            "--execution_env /x: with --monolithic there is .* no model in Python",
+        ),
+        (["--backend=tensorflow", "--threads_per_instance=2"], "--threads_per_instance 2: only th"),
+        (["--backend=hps", "--threads_per_instance=2"], "--threads_per_instance 2: only the back"),
+        (["--gpus=0"], "--gpus .*: only the backend hps reads it: leave the flag out"),
+        (["--gpu_cache_share=0.5"], "--gpu_cache_share 0.5: only the backend hps reads it"),
+        (["--backend=tensorflow", "--served_path=/x"], "--served_path /x: only the backend hps re"),
+        (["--backend=tensorflow", "--precision=bf16"], "--precision bf16 of a dense part on a GPU"),
+    ],
+)
+def test_flags_that_cannot_be(flags, said, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert re.match(f"error: {said}", refused(capsys, *WHERE, *flags))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--gpus=a", "--backend=hps"],
+        ["--gpus=0,0", "--backend=hps"],
+        ["--quantize=int8"],
+        ["--backend=onnx"],
+    ],
+)
+def test_flags_that_argparse_refuses(flags, capsys):
+    with pytest.raises(SystemExit) as ended:
+        tool.main([*WHERE, *flags])
+    assert ended.value.code == 2
+    assert "usage: python -m deployment.deploy" in capsys.readouterr().err
+
+
+def test_every_flag_is_described(capsys):
+    with pytest.raises(SystemExit) as ended:
+        tool.main(["--help"])
+    assert ended.value.code == 0
+    assert "--served_path DIR" in capsys.readouterr().out

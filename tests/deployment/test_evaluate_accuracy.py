@@ -1,0 +1,113 @@
+"""Metrics of scores, and the flags of evaluate_accuracy; the tool itself: tests/serving."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dataloading.batch import Batch, Inputs
+from deployment import evaluate_accuracy, evaluation_requests
+from deployment.served_metrics import ServedMetrics
+
+
+def test_auc_and_log_loss_by_hand():
+    metrics = ServedMetrics()
+    metrics.update(np.array([1, 0], np.float32), np.array([0.75, 0.5], np.float32), None)
+    metrics.update(np.array([1, 0], np.float32), np.array([0.25, 0.25], np.float32), None)
+    found = metrics.result()
+    # Of four pairs two are right, one is wrong and one is a tie.
+    assert found["auc"] == 2.5 / 4
+    right = (0.75, 0.5, 0.25, 0.75)
+    assert found["log_loss"] == pytest.approx(-sum(map(math.log, right)) / 4)
+
+
+def test_a_score_that_was_rounded_to_one():
+    metrics = ServedMetrics()
+    metrics.update(np.array([0, 1], np.float32), np.array([1, 1], np.float32), None)
+    assert metrics.result()["log_loss"] == pytest.approx(25 * math.log(2) / 2)
+
+
+def test_labels_of_one_class():
+    metrics = ServedMetrics()
+    metrics.update(np.ones(2, np.float32), np.array([0.5, 0.5], np.float32), None)
+    assert math.isnan(metrics.result()["auc"])
+
+
+def test_series_by_hand():
+    """Three series of four; the positive is the first of each."""
+    metrics = ServedMetrics(series_length=4, k=2)
+    items = np.array([[9, 1, 2, 3], [9, 1, 2, 3], [9, 1, 2, 3]])
+    scores = np.array([[0.9, 0.1, 0.2, 0.3], [0.5, 0.6, 0.1, 0.2], [0.1, 0.2, 0.3, 0.4]])
+    labels = np.tile([1, 0, 0, 0], 3).astype(np.float32)
+    metrics.update(labels, scores.astype(np.float32).reshape(-1), items.reshape(-1))
+    found = metrics.result()
+    assert list(found) == ["hr@2", "ndcg@2", "log_loss"]
+    assert found["hr@2"] == 2 / 3
+    assert found["ndcg@2"] == pytest.approx((1 + math.log(2) / math.log(3)) / 3)
+
+
+class Rows:
+    """Two batches of three rows, of which the last is padding."""
+
+    num_rows, failure = 5, ""
+
+    def dataset(self):
+        for first in (0, 3):
+            ids = np.arange(first, first + 3, dtype=np.int32)[:, None]
+            weights = np.float32(ids < 5)
+            yield Batch(Inputs(np.zeros((3, 0), np.float32), (ids,)), np.float32(ids % 2), weights)
+        if self.failure:
+            raise RuntimeError("a stack trace")
+
+
+@pytest.fixture
+def plain_requests(monkeypatch):
+    monkeypatch.setattr(evaluation_requests, "parts_of", lambda trained: None)
+    ids = lambda parts, inputs: {"ids": inputs.categorical[0]}  # noqa: E731
+    monkeypatch.setattr(evaluation_requests, "request_arrays", ids)
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "wanted"),
+    [
+        (None, [[0, 1, 2], [3, 4]]),
+        (4, [[0, 1, 2], [3]]),
+        (3, [[0, 1, 2]]),
+        (9, [[0, 1, 2], [3, 4]]),
+    ],
+)
+def test_requests_have_no_padding_and_end_in_time(plain_requests, max_rows, wanted):
+    found = list(evaluation_requests.labelled_requests(SimpleNamespace(), Rows(), max_rows))
+    assert [request.arrays["ids"][:, 0].tolist() for request in found] == wanted
+    assert [r.labels.tolist() for r in found] == [[i % 2 for i in ids] for ids in wanted]
+    assert all(request.items is None for request in found)
+
+
+def test_a_bad_row_is_told_in_the_words_of_the_loader(plain_requests):
+    rows = Rows()
+    rows.failure, rows.num_rows = "test/city.bin: row 7 is bad", 9
+    with pytest.raises(ValueError, match="^test/city.bin: row 7 is bad$"):
+        list(evaluation_requests.labelled_requests(SimpleNamespace(), rows))
+    rows.dataset = lambda: iter([None])
+    rows.failure = ""
+    with pytest.raises(AttributeError):
+        list(evaluation_requests.labelled_requests(SimpleNamespace(), rows))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--batch_size=0"], "--batch_size is 0; allowed: 1 or more"),
+        (["--in_flight=0"], "--in_flight is 0; allowed"),
+        (["--max_rows=0"], "--max_rows is 0; allowed"),
+        (["--tolerance=1"], "--tolerance is for the comparison with --trained"),
+        (["--trained", "--tolerance=-1"], "--tolerance is -1; allowed: 0 or more"),
+        (["--model=m", "--url=u"], "--model scores without a server: leave --url"),
+        (["--model=m", "--model_name=u"], "leave --url, --model_name and --in_flight out"),
+        ([], "--checkpoint_dir absent"),
+    ],
+)
+def test_mistakes(flags, said, capsys):
+    assert evaluate_accuracy.main(["--checkpoint_dir=absent", *flags]) == 2
+    assert said in capsys.readouterr().err

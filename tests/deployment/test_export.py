@@ -1,0 +1,96 @@
+"""`python -m deployment.export`: a model of any recipe without a server."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deployment import export
+from deployment.onnx_model import open_session
+from deployment.served_model import parts_of, request_arrays
+from deployment.trained_model import evaluation_rows, open_checkpoint
+
+
+def run(model, output, kind, *flags):
+    """Exit status of the tool."""
+    command_line = [
+        f"--checkpoint_dir={model.checkpoint}",
+        f"--output={output}",
+        f"--format={kind}",
+    ]
+    return export.main([*command_line, *flags])
+
+
+def requests(model):
+    """The rows to evaluate on as one request."""
+    trained = open_checkpoint(str(model.checkpoint))
+    arrays = [
+        request_arrays(parts_of(trained), batch.inputs)
+        for batch in evaluation_rows(trained, 1000).dataset()
+    ]
+    return {name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]}
+
+
+def test_onnx_of_dcnv2(trained_dcnv2, tmp_path, capsys):
+    output = tmp_path / "served"
+    assert run(trained_dcnv2, output, "onnx") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"dcnv2 of .*/checkpoint/00001-step-4", said[0])
+    assert re.fullmatch(
+        r"ONNX and TensorFlow differ by at most \d\.\de-0\d behind the tables", said[1]
+    )
+    assert said[2] == (
+        "inputs: numerical_features float32 [batch, 3], categorical_features int32 [batch, 6]; "
+        "output: scores float32 [batch, 1]"
+    )
+    sizes = {file.name: file.stat().st_size for file in output.iterdir()}
+    assert sizes.keys() == {"model.onnx", "model.onnx.data"}
+    assert said[3:] == [f"written: {output}, {sum(sizes.values()):,} bytes, tables: none"]
+    (found,) = open_session(output / "model.onnx").run(["scores"], requests(trained_dcnv2))
+    np.testing.assert_allclose(found[:, 0], trained_dcnv2.scores(tmp_path), atol=1e-6)
+
+
+def test_saved_model_of_ncf(trained_ncf, tmp_path, capsys):
+    output = tmp_path / "served"
+    assert run(trained_ncf, output, "savedmodel", f"--dataset_path={trained_ncf.data}") == 0
+    assert "tables: none" in capsys.readouterr().out
+    serve = tf.saved_model.load(str(output)).signatures["serving_default"]
+    arrays = {name: tf.constant(values) for name, values in requests(trained_ncf).items()}
+    found = serve(**arrays)["scores"].numpy()
+    np.testing.assert_allclose(found[:, 0], trained_ncf.scores(tmp_path), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["onnx", "savedmodel"])
+def test_smaller_tables(kind, trained_dlrm, tmp_path, capsys):
+    """Of 40,317 rows of 8 values, int8 ones take a byte a value and four a row."""
+    assert run(trained_dlrm, tmp_path / "served", kind, "--quantize_tables=int8") == 0
+    said = capsys.readouterr().out
+    size_bytes = int(re.search(r"([\d,]+) bytes, tables: int8", said)[1].replace(",", ""))
+    assert 40_317 * 12 < size_bytes < 40_317 * 12 + 150_000
+
+
+def test_what_is_refused(trained_dlrm, tmp_path, capsys):
+    (tmp_path / "mine").write_text("")
+    assert run(trained_dlrm, tmp_path, "onnx") == 2
+    assert "error: " in (said := capsys.readouterr().err) and "is not an empty folder" in said
+    assert run(trained_dlrm, tmp_path / "new", "onnx", "--dataset_path=elsewhere") == 2
+    assert "elsewhere" in capsys.readouterr().err
+    nothing = trained_dlrm._replace(checkpoint=tmp_path / "nothing")
+    assert run(nothing, tmp_path / "new", "onnx") == 2
+    assert "there is no such folder" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
+    with pytest.raises(SystemExit, match="2"):
+        run(trained_dlrm, tmp_path / "new", "tensorrt")
+
+
+def test_nothing_is_left_of_what_fails(trained_dlrm, tmp_path, monkeypatch, capsys):
+    from deployment import onnx_model
+
+    def fails(*model):
+        raise ValueError("a score is too far from what TensorFlow computes")
+
+    monkeypatch.setattr(onnx_model, "check_against_tensorflow", fails)
+    assert run(trained_dlrm, tmp_path / "new", "onnx") == 2
+    assert capsys.readouterr().err == "error: a score is too far from what TensorFlow computes\n"
+    assert not [*tmp_path.iterdir()]

@@ -1,0 +1,224 @@
+"""ONNX: every kind of model agrees with TensorFlow at any batch; tables in front, of any size."""
+
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+from onnx import numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
+
+from deployment import onnx_model
+from deployment.onnx_model import (
+    check_against_tensorflow,
+    dense_to_onnx,
+    drawn_request,
+    monolithic_onnx,
+    open_session,
+)
+from deployment.parts import Parts
+from deployment.saved_models import write_dense
+from deployment.served_model import make_dense, parts_of, request_arrays
+from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.trained_model import evaluation_rows, open_checkpoint
+from nn.sequence import gru
+from tests.deployment import untrained
+from tests.deployment.reference import looked_up, whole_tables
+
+
+def converted(trained, folder):
+    """(parts, dense model, its ONNX file)."""
+    dense = make_dense(trained)
+    write_dense(dense, folder / "dense")
+    dense_to_onnx(folder / "dense", folder / "dense.onnx")
+    return parts_of(trained), dense, folder / "dense.onnx"
+
+
+@pytest.fixture(scope="module")
+def dlrm(tmp_path_factory):
+    """(`Trained`, parts, dense model, its ONNX file) of DLRM with drawn weights."""
+    folder = tmp_path_factory.mktemp("onnx")
+    _, trained = untrained.make("dlrm", folder)
+    return trained, *converted(trained, folder)
+
+
+@pytest.mark.parametrize(
+    "name", [*untrained.RANKING, *untrained.SEQUENCE, *untrained.INTERACTION, "dien_in_a_loop"]
+)
+def test_agrees_with_tensorflow(name, tmp_path, monkeypatch):
+    """Behind the tables, and in one against the model's own look-ups; the first row of a batch has
+    an empty history."""
+    if name == "dien_in_a_loop":
+        monkeypatch.setattr(gru, "MOST_UNROLLED", 3)
+        name = "dien"
+    model, trained = untrained.make(name, tmp_path)
+    parts, dense, file = converted(trained, tmp_path)
+    assert check_against_tensorflow(dense, parts, file) < 1e-5
+    whole = tmp_path / "model.onnx"
+    monolithic_onnx(file, parts, trained, whole)
+    session, rng = open_session(whole), np.random.default_rng(1)
+    for rows in (1, 3, 64):
+        arrays = drawn_request(parts, rows, rng)
+        (found,) = session.run(["scores"], arrays)
+        expected = untrained.scores(model, parts, arrays)
+        assert expected.std() > 1e-3 or rows == 1
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_scores_as_the_recipe_predicts(trained_sim, tmp_path, capfd, caplog):
+    trained = open_checkpoint(str(trained_sim.checkpoint))
+    parts, _, file = converted(trained, tmp_path)
+    monolithic_onnx(file, parts, trained, tmp_path / "model.onnx")
+    assert capfd.readouterr() == ("", "")
+    assert caplog.text == ""
+    session = open_session(tmp_path / "model.onnx")
+    found = [
+        session.run(["scores"], request_arrays(parts, batch.inputs))[0]
+        for batch in evaluation_rows(trained, 64).dataset()
+    ]
+    (tmp_path / "run").mkdir()
+    expected = trained_sim.scores(tmp_path / "run")
+    np.testing.assert_allclose(np.concatenate(found)[:, 0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
+def test_stored_rows(quantize, dlrm, tmp_path):
+    trained, parts, dense, file = dlrm
+    monolithic_onnx(file, parts, trained, tmp_path / "model.onnx", quantize)
+    size_bytes = (tmp_path / "model.onnx.data").stat().st_size
+    # Tables of 5, 40 and 9 rows of 8 values; tensors begin at multiples of 4,096.
+    assert (
+        size_bytes
+        == {
+            "none": 2 * 4096 + 9 * 8 * 4,
+            "fp16": 2 * 4096 + 9 * 8 * 2,
+            "int8": 5 * 4096 + 9 * 4,
+        }[quantize]
+    )
+    stored = {}
+    for name, rows in whole_tables(trained).items():
+        stored[name] = rows
+        if quantize == "fp16":
+            stored[name] = rows.astype(np.float16).astype(np.float32)
+        elif quantize == "int8":
+            scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(127)
+            stored[name] = np.round(rows / scale) * scale
+    arrays = drawn_request(parts, 20, np.random.default_rng(0))
+    vectors = looked_up(parts, stored, arrays)
+    expected = dense.score(vectors, arrays["numerical_features"]).numpy()
+    (found,) = open_session(tmp_path / "model.onnx").run(["scores"], arrays)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_bad_values(dlrm, tmp_path):
+    trained, parts, _, file = dlrm
+    monolithic_onnx(file, parts, trained, tmp_path / "model.onnx")
+    session = open_session(tmp_path / "model.onnx")
+    good = drawn_request(parts, 4, np.random.default_rng(0))
+    # In ONNX the index -1 is the last row.
+    for column, value, rule in ((0, 5, r"cat_0 in \[0, 5\)"), (3, -1, r"cat_1 in \[0, 40\)")):
+        ids = good["categorical_features"].copy()
+        ids[2, column] = value
+        with pytest.raises(InvalidArgument, match=f"ids of {rule}, table cat_.*out of data bounds"):
+            session.run(["scores"], {**good, "categorical_features": ids})
+
+
+def test_numericals_that_are_not_finite(dlrm, tmp_path):
+    """Of a model to which infinity is a number like any other: a ReLU makes a 0 of it."""
+    trained, parts, _, file = dlrm
+    model = onnx.load(file)
+    kernel = next(i for i in model.graph.initializer if list(i.dims) == [2, 6])
+    kernel.CopyFrom(numpy_helper.from_array(np.full([2, 6], -1, np.float32), kernel.name))
+    onnx.save(model, tmp_path / "dense.onnx")
+    monolithic_onnx(tmp_path / "dense.onnx", parts, trained, tmp_path / "model.onnx")
+    session = open_session(tmp_path / "model.onnx")
+    arrays = drawn_request(parts, 4, np.random.default_rng(0))
+    (scores,) = session.run(["scores"], arrays)
+    for value in (np.nan, np.inf):
+        numbers = arrays["numerical_features"].copy()
+        numbers[1, 1] = value
+        (found,) = session.run(["scores"], {**arrays, "numerical_features": numbers})
+        assert np.isnan(found[:, 0]).tolist() == [False, True, False, False]
+        np.testing.assert_allclose(found[[0, 2, 3]], scores[[0, 2, 3]], rtol=1e-6)
+
+
+def test_rows_with_fewer_ids(dlrm, tmp_path):
+    trained, _, dense, file = dlrm
+    trained = trained._replace(config=trained.config.replace(dataset_type="split_tfrecords"))
+    parts = parts_of(trained)
+    monolithic_onnx(file, parts, trained, tmp_path / "model.onnx")
+    session = open_session(tmp_path / "model.onnx")
+    ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1], [4, 0, 0, 0, -1]], np.int32)
+    arrays = {"categorical_features": ids, "numerical_features": np.ones([3, 2], np.float32)}
+    vectors = looked_up(parts, whole_tables(trained), arrays)
+    assert not vectors[1].any()
+    expected = dense.score(vectors, arrays["numerical_features"]).numpy()
+    np.testing.assert_allclose(session.run(["scores"], arrays)[0], expected, atol=1e-6)
+    ids[0, 2] = -2
+    with pytest.raises(InvalidArgument, match="ids of cat_1"):
+        session.run(["scores"], arrays)
+
+
+def test_the_check_finds_another_model(dlrm, tmp_path):
+    _, parts, dense, file = dlrm
+    for change, difference in ((0.01, r"is 0\.\d+ from|is \de-\d+ from"), (np.nan, "is nan from")):
+        model = onnx.load(file)
+        kernel = next(i for i in model.graph.initializer if list(i.dims) == [12, 1])
+        changed = numpy_helper.to_array(kernel) + np.float32(change)
+        kernel.CopyFrom(numpy_helper.from_array(changed, kernel.name))
+        onnx.save(model, tmp_path / "changed.onnx")
+        with pytest.raises(ValueError, match=f"a batch of 1 rows a score {difference}"):
+            check_against_tensorflow(dense, parts, tmp_path / "changed.onnx")
+
+
+def test_an_operation_that_onnx_lacks(tmp_path):
+    module = tf.Module()
+    signature = [tf.TensorSpec([None, 2], tf.float32, "embeddings")]
+    module.score = tf.function(lambda x: {"scores": tf.math.lbeta(tf.math.bessel_i0(x))[:, None]})
+    serve = module.score.get_concrete_function(*signature)
+    tf.saved_model.save(module, str(tmp_path / "odd"), signatures=serve)
+    with pytest.raises(ValueError, match=r"odd cannot be converted to ONNX: .*BesselI0"):
+        dense_to_onnx(tmp_path / "odd", tmp_path / "odd.onnx")
+    assert not (tmp_path / "odd.onnx").exists()
+
+
+def test_files_that_cannot_be_written(dlrm, tmp_path):
+    trained, parts, _, file = dlrm
+    with pytest.raises(OSError, match=r"none/dense\.onnx"):
+        dense_to_onnx(file.parent / "dense", tmp_path / "none" / "dense.onnx")
+    with pytest.raises(OSError, match=r"none/model\.onnx"):
+        monolithic_onnx(file, parts, trained, tmp_path / "none" / "model.onnx")
+    (tmp_path / "model.onnx.data").write_text("of somebody else")
+    with pytest.raises(OSError, match=r"model\.onnx\.data"):
+        monolithic_onnx(file, parts, trained, tmp_path / "model.onnx")
+
+
+@pytest.mark.long
+def test_a_table_of_more_than_two_gigabytes(tmp_path, monkeypatch):
+    """2.4 GB of rows, of which all but the last are holes in the file."""
+    rows, dim = 600_000, 1024
+    last = np.arange(2 * dim, dtype=np.float32).reshape(2, dim)
+    monkeypatch.setattr(onnx_model, "served_blocks", lambda *table: iter([(rows - 2, last, None)]))
+    parts = Parts(
+        inputs=(Tensor("ids", "int32", (1,)),),
+        features=(Feature("f", "ids", 0, 1, rows, False),),
+        lookups=(LookUp("f", "ids", 0, 1, "sum"),),
+        tables=(("f", rows, dim),),
+        dense_inputs=(),
+    )
+    whole = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["embeddings"], ["scores"])],
+        "dense",
+        [onnx.helper.make_tensor_value_info("embeddings", 1, ["batch", dim])],
+        [onnx.helper.make_tensor_value_info("scores", 1, ["batch", dim])],
+    )
+    model = onnx.helper.make_model(whole, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "dense.onnx")
+    monolithic_onnx(tmp_path / "dense.onnx", parts, None, tmp_path / "model.onnx")
+    data = (tmp_path / "model.onnx.data").stat()
+    assert data.st_size == rows * dim * 4 > 2**31
+    assert data.st_blocks * 512 < 2**20, "a sparse file"
+    session = open_session(tmp_path / "model.onnx")
+    ids = np.array([[rows - 1], [0], [rows - 2]], np.int32)
+    (found,) = session.run(["scores"], {"ids": ids})
+    np.testing.assert_array_equal(found, [last[1], np.zeros(dim), last[0]])

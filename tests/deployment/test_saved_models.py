@@ -1,0 +1,196 @@
+"""SavedModels: the same scores without our code, stored rows by hand, and bad ids refused."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from deployment import saved_models
+from deployment.onnx_model import drawn_request
+from deployment.saved_models import write_dense, write_monolithic, write_sparse
+from deployment.served_model import POLICIES, make_dense, parts_of
+from deployment.trained_model import open_checkpoint
+from tests.deployment import untrained
+from tests.deployment.reference import looked_up, whole_tables
+
+# A server's way to a model: a session, here with two CPUs, of which the second stands for a GPU.
+# Prints on which of them tables are, and leaves each output as NAME.npy.
+IN_A_SESSION = """
+import sys
+import numpy as np, tensorflow as tf
+v1 = tf.compat.v1
+arrays = dict(np.load("request.npz"))
+for name in ("sparse", "dense", "monolithic"):
+    with v1.Session(graph=tf.Graph(), config=v1.ConfigProto(device_count={"CPU": 2})) as session:
+        loaded = v1.saved_model.load(session, ["serve"], name).signature_def["serving_default"]
+        fed = {info.name: arrays[key] for key, info in loaded.inputs.items()}
+        (output, info), = loaded.outputs.items()
+        seen = v1.RunMetadata()
+        options = v1.RunOptions(output_partition_graphs=True)
+        arrays[output] = session.run(info.name, fed, options, seen)
+        np.save(name + ".npy", arrays[output])
+        nodes = [node for graph in seen.partition_graphs for node in graph.node]
+        places = {n.name: n.device[-1] for n in nodes if n.op == "VarHandleOp"}
+        print(name, *sorted(k + "@" + v for k, v in places.items() if k.startswith("table_")))
+ours = {"deployment", "nn", "runtime", "tensorflow_dot_based_interact"} & set(sys.modules)
+assert not ours, ours
+"""
+
+
+@pytest.fixture(scope="module")
+def dlrm(tmp_path_factory):
+    """(model, `Trained`, parts, dense) of DLRM with drawn weights."""
+    model, trained = untrained.make("dlrm", tmp_path_factory.mktemp("saved_models"))
+    return model, trained, parts_of(trained), make_dense(trained)
+
+
+def run(folder, **arrays):
+    """The answer of a SavedModel's only signature."""
+    signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    (answer,) = signature(**{n: tf.constant(a) for n, a in arrays.items()}).values()
+    return answer.numpy()
+
+
+def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
+    """Trained with the custom op, served by TensorFlow alone, tables where they were placed."""
+    monkeypatch.setattr(saved_models, "_DEVICE", "/device:CPU:1")
+    trained = open_checkpoint(str(trained_dlrm.checkpoint))
+    parts, dense = parts_of(trained), make_dense(trained)
+    write_sparse(parts, trained, tmp_path / "sparse", on_device=["cat_0", "cat_2"])
+    write_dense(dense, tmp_path / "dense")
+    write_monolithic(dense, parts, trained, tmp_path / "monolithic", on_device=["cat_3"])
+    assert capfd.readouterr() == ("", "")
+    arrays = drawn_request(parts, 5, np.random.default_rng(0))
+    np.savez(tmp_path / "request.npz", **arrays)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", IN_A_SESSION],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "sparse table_0@1 table_1@0 table_2@1 table_3@0",
+        "dense",
+        "monolithic table_0@0 table_1@0 table_2@0 table_3@1",
+    ]
+    vectors = looked_up(parts, whole_tables(trained), arrays)
+    np.testing.assert_allclose(np.load(tmp_path / "sparse.npy"), vectors, rtol=1e-6)
+    scores = dense.score(vectors, arrays["numerical_features"]).numpy()
+    for name in ("dense", "monolithic"):
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), scores, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sim_of_hard_search", "neumf", "dlrm_without_tables"])
+def test_other_models_in_one(name, tmp_path, caplog):
+    model, trained = untrained.make(name, tmp_path)
+    parts = parts_of(trained)
+    write_monolithic(make_dense(trained), parts, trained, tmp_path / "whole")
+    arrays = drawn_request(parts, 6, np.random.default_rng(0))
+    expected = untrained.scores(model, parts, arrays)
+    np.testing.assert_allclose(run(tmp_path / "whole", **arrays), expected, atol=1e-6)
+    assert caplog.text == ""  # as of gradients that loading does not find
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_lower_precision(precision, dlrm, tmp_path):
+    _, trained, parts, _ = dlrm
+    dense = make_dense(trained, POLICIES[precision])
+    write_monolithic(dense, parts, trained, tmp_path / "whole")
+    arrays = drawn_request(parts, 6, np.random.default_rng(0))
+    vectors = looked_up(parts, whole_tables(trained), arrays)
+    expected = dense.score(vectors, arrays["numerical_features"]).numpy()
+    found = run(tmp_path / "whole", **arrays)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_placement_is_said_to_servers_and_to_tensorflow(dlrm, tmp_path):
+    _, trained, parts, dense = dlrm
+    write_monolithic(dense, parts, trained, tmp_path / "m", on_device=["cat_1"], quantize="int8")
+    (graph,) = saved_model_pb2.SavedModel.FromString(
+        (tmp_path / "m/saved_model.pb").read_bytes()
+    ).meta_graphs
+    for_servers = {n.name: n.device for n in graph.graph_def.node if n.op == "VarHandleOp"}
+    for_loading = {
+        n.variable.name: n.variable.device
+        for n in graph.object_graph_def.nodes
+        if n.HasField("variable")
+    }
+    assert for_servers == for_loading
+    cpu, gpu = "/device:CPU:0", "/device:GPU:0"
+    assert {name: place for name, place in for_servers.items() if place} == {
+        "table_0": cpu,
+        "table_0_scales": cpu,
+        "table_1": gpu,
+        "table_1_scales": gpu,
+        "table_2": cpu,
+        "table_2_scales": cpu,
+    }
+    assert for_servers["top_mlp/dense_0/kernel"] == "", "the server chooses"
+
+
+@pytest.mark.parametrize("quantize", ["fp16", "int8"])
+def test_quantized_tables(quantize, dlrm, tmp_path):
+    _, trained, parts, _ = dlrm
+    write_sparse(parts, trained, tmp_path / "sparse", quantize=quantize)
+    stored = {}
+    for name, rows in whole_tables(trained).items():
+        if quantize == "fp16":
+            stored[name] = rows.astype(np.float16).astype(np.float32)
+        else:
+            scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(127)
+            stored[name] = np.round(rows / scale) * scale
+    ids = drawn_request(parts, 20, np.random.default_rng(0))["categorical_features"]
+    expected = looked_up(parts, stored, {"categorical_features": ids})
+    found = run(tmp_path / "sparse", categorical_features=ids)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_bad_ids_are_refused(dlrm, tmp_path):
+    _, trained, parts, dense = dlrm
+    write_sparse(parts, trained, tmp_path / "sparse")
+    write_monolithic(dense, parts, trained, tmp_path / "whole")
+    good = drawn_request(parts, 4, np.random.default_rng(0))
+    for column, value, feature in ((0, 5, "cat_0"), (3, 40, "cat_1"), (4, -1, "cat_2")):
+        ids = good["categorical_features"].copy()
+        ids[2, column] = value
+        said = rf"\[{feature}\] \[has ids from 0 to its cardinality - 1, got\] \[{value}\] \[in"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+            run(tmp_path / "sparse", categorical_features=ids)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+            run(tmp_path / "whole", **{**good, "categorical_features": ids})
+    for value in (np.nan, np.inf):
+        numbers = good["numerical_features"].copy()
+        numbers[1, 1] = value
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[num_1\] \[must be finite"):
+            run(tmp_path / "whole", **{**good, "numerical_features": numbers})
+
+
+def test_rows_with_fewer_ids(tmp_path):
+    """-1 is no id, its vector zeros; it is not the last row, and other negative ids are errors."""
+    _, trained = untrained.make("dlrm", tmp_path)
+    trained = trained._replace(config=trained.config.replace(dataset_type="split_tfrecords"))
+    parts = parts_of(trained)
+    write_sparse(parts, trained, tmp_path / "sparse")
+    ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1]], np.int32)
+    found = run(tmp_path / "sparse", categorical_features=ids)
+    tables = whole_tables(trained)
+    sum_of_two = tables["cat_1"][5] + tables["cat_1"][39]
+    np.testing.assert_allclose(
+        found[0], np.concatenate([tables["cat_0"][1], sum_of_two, tables["cat_2"][2]]), rtol=1e-6
+    )
+    assert not found[1].any()
+    ids[0, 0] = -2
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[cat_0\].*\[-2\]"):
+        run(tmp_path / "sparse", categorical_features=ids)
+
+
+def test_a_folder_that_cannot_be_written(dlrm, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file/dense"):
+        write_dense(dlrm[3], tmp_path / "file" / "dense")

@@ -1,0 +1,178 @@
+"""What is asked of a request, looked up and computed, of every recipe."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dataloading.batch import Inputs, RaggedIds
+from deployment.onnx_model import drawn_request
+from deployment.parts import Parts
+from deployment.served_model import POLICIES, make_dense, parts_of, request_arrays
+from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.trained_model import evaluation_rows, open_checkpoint
+from tests.deployment import untrained
+from tests.deployment.reference import looked_up, whole_tables
+
+
+def test_parts_of_clicks(tmp_path):
+    _, trained = untrained.make("dlrm", tmp_path)
+    numbers, ids = "numerical_features", "categorical_features"
+    parts = parts_of(trained)
+    assert parts == Parts(
+        inputs=(Tensor(numbers, "float32", (2,)), Tensor(ids, "int32", (5,))),
+        features=(
+            Feature("num_0", numbers, 0, 1, None, False),
+            Feature("num_1", numbers, 1, 1, None, False),
+            Feature("cat_0", ids, 0, 1, 5, False),
+            Feature("cat_1", ids, 1, 3, 40, False),
+            Feature("cat_2", ids, 4, 1, 9, False),
+        ),
+        lookups=(
+            LookUp("cat_0", ids, 0, 1, "sum"),
+            LookUp("cat_1", ids, 1, 3, "sum"),
+            LookUp("cat_2", ids, 4, 1, "sum"),
+        ),
+        tables=(("cat_0", 5, 8), ("cat_1", 40, 8), ("cat_2", 9, 8)),
+        dense_inputs=(numbers,),
+    )
+    assert parts.width == 24
+    records = trained._replace(config=trained.config.replace(dataset_type="split_tfrecords"))
+    padded = {f.name: f.padded for f in parts_of(records).features}
+    assert padded == {"num_0": False, "num_1": False, "cat_0": True, "cat_1": True, "cat_2": True}
+
+
+def test_parts_of_models_that_lack_something(tmp_path):
+    _, trained = untrained.make("dlrm_without_numericals", tmp_path / "a")
+    parts = parts_of(trained)
+    assert [tensor.name for tensor in parts.inputs] == ["categorical_features"]
+    assert parts.dense_inputs == ()
+    _, trained = untrained.make("dlrm_without_tables", tmp_path / "b")
+    parts = parts_of(trained)
+    assert [tensor.name for tensor in parts.inputs] == ["numerical_features"]
+    assert (parts.width, parts.lookups) == (0, ())
+
+
+def test_parts_of_wide_ids(tmp_path):
+    _, trained = untrained.ranking(tmp_path, id_dtype="int64")
+    parts = parts_of(trained)
+    assert parts.tensor("categorical_features").dtype == "int64"
+    arrays = request_arrays(parts, Inputs(np.zeros((1, 2)), ([[4]], [[1, 2, 3]], [[8]])))
+    assert arrays["categorical_features"].dtype == np.int64
+    assert arrays["numerical_features"].dtype == np.float32
+
+
+def test_parts_of_histories(tmp_path):
+    _, trained = untrained.make("sim", tmp_path / "a")
+    user, target, history = "user_features", "target_features", "positive_history"
+    parts = parts_of(trained)
+    assert parts == Parts(
+        inputs=(
+            Tensor(user, "int32", (1,)),
+            Tensor(target, "int32", (2,)),
+            Tensor(history, "int32", (2, 7)),
+        ),
+        features=(
+            Feature("user", user, 0, 1, 6, False),
+            Feature("item", target, 0, 1, 30, False),
+            Feature("past_item", history, 0, 7, 30, False),
+            Feature("category", target, 1, 1, 4, False),
+            Feature("past_category", history, 7, 7, 4, False),
+        ),
+        lookups=(
+            LookUp("user", user, 0, 1, None),
+            LookUp("item", target, 0, 1, None),
+            LookUp("item", history, 0, 7, None),
+            LookUp("category", target, 1, 1, None),
+            LookUp("category", history, 7, 7, None),
+        ),
+        tables=(("user", 6, 4), ("item", 30, 4), ("category", 4, 4)),
+        dense_inputs=(history,),
+    )
+    assert parts.width == (1 + 2 * 8) * 4
+    _, trained = untrained.make("sim_of_hard_search", tmp_path / "b")
+    assert parts_of(trained).dense_inputs == (target, history)
+    _, trained = untrained.make("no_history", tmp_path / "c")
+    parts = parts_of(trained)
+    assert [tensor.name for tensor in parts.inputs] == [user, target]
+    assert parts.dense_inputs == ()
+    assert "past_item" not in {feature.name for feature in parts.features}
+
+
+def test_parts_of_interactions(tmp_path):
+    _, trained = untrained.make("neumf", tmp_path)
+    parts = parts_of(trained)
+    assert parts.inputs == (Tensor("user", "int32", (1,)), Tensor("item", "int32", (1,)))
+    assert parts.lookups == (
+        LookUp("mf_user", "user", 0, 1, None),
+        LookUp("mf_item", "item", 0, 1, None),
+        LookUp("mlp_user", "user", 0, 1, None),
+        LookUp("mlp_item", "item", 0, 1, None),
+    )
+    assert (parts.width, parts.dense_inputs) == (4 + 4 + 4 + 4, ())
+
+
+def test_ids_of_rows_of_different_lengths(tmp_path):
+    _, trained = untrained.make("dlrm", tmp_path)
+    ragged = RaggedIds(np.array([7, 8, 9, 6], np.int32), np.array([0, 3, 3, 4], np.int32))
+    one_each = np.array([[1], [2], [3]], np.int32)
+    inputs = Inputs(np.zeros((3, 2), np.float32), (one_each, ragged, one_each))
+    assert request_arrays(parts_of(trained), inputs)["categorical_features"].tolist() == [
+        [1, 7, 8, 9, 1],
+        [2, -1, -1, -1, 2],
+        [3, 6, -1, -1, 3],
+    ]
+
+
+@pytest.mark.parametrize("recipe", ["dlrm", "dcnv2", "sim", "ncf"])
+def test_looked_up_vectors_score_as_the_recipe_predicts(recipe, request, tmp_path):
+    model = request.getfixturevalue(f"trained_{recipe}")
+    trained = open_checkpoint(str(model.checkpoint))
+    parts, dense, tables = parts_of(trained), make_dense(trained), whole_tables(trained)
+    found = []
+    for batch in evaluation_rows(trained, 64).dataset():
+        arrays = request_arrays(parts, batch.inputs)
+        assert {n: (str(a.dtype), a.shape[1:]) for n, a in arrays.items()} == {
+            tensor.name: (tensor.dtype, tensor.dims) for tensor in parts.inputs
+        }
+        of_dense = [arrays[name] for name in parts.dense_inputs]
+        found.append(dense.score(looked_up(parts, tables, arrays), *of_dense).numpy())
+    np.testing.assert_allclose(np.concatenate(found)[:, 0], model.scores(tmp_path), atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_lower_precision(precision, tmp_path):
+    """Activations alone are short: weights stay as they were trained, scores are close."""
+    _, trained = untrained.make("dlrm", tmp_path)
+    parts = parts_of(trained)
+    dense = make_dense(trained, POLICIES[precision])
+    assert {weight.dtype for weight in dense.weights} == {tf.float32}
+    arrays = drawn_request(parts, 32, np.random.default_rng(0))
+    inputs = looked_up(parts, whole_tables(trained), arrays), arrays["numerical_features"]
+    exact, found = make_dense(trained).score(*inputs).numpy(), dense.score(*inputs)
+    assert found.dtype == tf.float32
+    difference = np.abs(found.numpy() - exact).max()
+    assert 1e-6 < difference < {"fp16": 5e-3, "bf16": 4e-2}[precision]
+
+
+def test_only_weights_that_scores_need(tmp_path):
+    _, trained = untrained.make("sim", tmp_path)
+    names = [weight.name for weight in make_dense(trained).weights]
+    assert names == sorted(names)
+    assert "interest_evolution/gru/kernel:0" in names
+    assert not [name for name in names if "auxiliary" in name or "stage_one" in name]
+
+
+def test_a_damaged_checkpoint(tmp_path):
+    _, trained = untrained.make("dlrm", tmp_path)
+    shutil.rmtree(trained.path / "dense")
+    with pytest.raises(ValueError, match="is missing or damaged.*none before it"):
+        make_dense(trained)
+
+
+def test_weights_of_another_model(tmp_path):
+    _, trained = untrained.make("dlrm", tmp_path)
+    other = trained._replace(shape=untrained.make("dcnv2", tmp_path / "other")[1].shape)
+    with pytest.raises(ValueError, match="is of another model"):
+        make_dense(other)

@@ -1,0 +1,184 @@
+"""Tables streamed out of a checkpoint: as they are, as float16, as int8 with scales."""
+
+import os
+import subprocess
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deployment.checkpoint_rows import CheckpointRows
+from deployment.quantized_auc import look_up
+from deployment.serving.interface import TABLES_FOLDER, Feature, Interface, LookUp, Table, Tensor
+from deployment.serving.tables import Tables
+from deployment.table_files import blocks_of, table_bytes, to_float16, to_int8, write_tables
+from runtime.checkpoint import Box, Damaged
+from runtime.checkpoint import files as checkpoint_files
+from tests.deployment.saved_tables import save_tables, sizes
+
+RNG = np.random.default_rng(7)
+TABLES = {
+    "user/id": RNG.normal(size=(700, 6)).astype(np.float32),
+    "wide": RNG.normal(size=(40, 10)).astype(np.float32),
+    "item": RNG.normal(size=(300, 6)).astype(np.float32),
+}
+# By rows, by columns, and by both, as ranks with sliced tables save them.
+CUTS = {
+    "user/id": [[Box(0, 333, 0, 6)], [Box(333, 700, 0, 6)]],
+    "wide": [[Box(0, 40, 0, 3)], [Box(0, 40, 3, 10)]],
+    "item": [[Box(0, 100, 0, 6), Box(100, 300, 0, 2)], [Box(100, 300, 2, 6)]],
+}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of a few rows, so that tables have many."""
+    monkeypatch.setattr(checkpoint_files, "BLOCK_BYTES", 4096)
+
+
+@pytest.fixture
+def trained(tmp_path, small_blocks):
+    """The tables in pieces of two ranks."""
+    return save_tables(tmp_path / "checkpoints", TABLES, CUTS)
+
+
+def test_float32_is_what_was_saved_tables_of_a_width_in_one_file(trained, tmp_path):
+    written = write_tables(trained, sizes(TABLES), tmp_path)
+    assert written == (
+        Table("user/id", 700, 6, "float32", "dim_6.npy", None, 0),
+        Table("wide", 40, 10, "float32", "dim_10.npy", None, 0),
+        Table("item", 300, 6, "float32", "dim_6.npy", None, 700),
+    )
+    both = np.load(tmp_path / "dim_6.npy", mmap_mode="r")
+    np.testing.assert_array_equal(both, np.concatenate([TABLES["user/id"], TABLES["item"]]))
+    np.testing.assert_array_equal(np.load(tmp_path / "dim_10.npy"), TABLES["wide"])
+    assert len(list(blocks_of(trained, "user/id"))) > 1, "in blocks"
+
+
+def test_float16_is_rounded_to_nearest(trained, tmp_path):
+    written = write_tables(trained, sizes(TABLES), tmp_path, "fp16")
+    assert {table.dtype for table in written} == {"float16"}
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "dim_10.npy"), TABLES["wide"].astype(np.float16)
+    )
+
+
+def test_int8_is_off_by_half_a_scale_at_most(trained, tmp_path):
+    written = write_tables(trained, sizes(TABLES), tmp_path, "int8")
+    assert written[2] == Table("item", 300, 6, "int8", "dim_6.npy", "dim_6_scales.npy", 700)
+    values, scales = np.load(tmp_path / "dim_6.npy"), np.load(tmp_path / "dim_6_scales.npy")
+    assert (values.dtype, scales.dtype, scales.shape) == (np.int8, np.float32, (1000,))
+    exact = np.concatenate([TABLES["user/id"], TABLES["item"]])
+    np.testing.assert_allclose(scales, np.abs(exact).max(axis=1) / 127, rtol=1e-6)
+    off = np.abs(values * scales[:, None] - exact)
+    assert (off <= scales[:, None] * 0.5001).all()
+    assert off.max() > scales.min() * 0.4, "something is rounded"
+
+
+def test_int8_by_hand():
+    rows = [[127.0, -63.6, 0.4], [0.0, 0.0, 0.0], [-2.54, 0.02, 0.01]]
+    values, scales = to_int8(np.array(rows, np.float32))
+    np.testing.assert_array_equal(values, [[127, -64, 0], [0, 0, 0], [-127, 1, 0]])
+    np.testing.assert_allclose(scales, [1, 0, 0.02])
+
+
+def test_int8_of_the_smallest_and_largest_numbers():
+    """Subnormal values become zeros and never wrap around; large ones keep their scale."""
+    least, most = np.float32(1e-45), np.float32(1e38)
+    values, scales = to_int8(np.array([[least * 189, 0], [most, -most / 4]], np.float32))
+    np.testing.assert_array_equal(values, [[0, 0], [127, -32]])
+    assert scales[0] == 0
+    np.testing.assert_allclose(np.float32(127) * scales[1], most, rtol=1e-6)
+
+
+def test_float16_overflow_names_table_and_row(tmp_path, small_blocks):
+    values = np.zeros((5000, 4), np.float32)
+    values[3210, 2], values[4000, 0] = -70_000, 1e9
+    trained = save_tables(tmp_path / "checkpoints", {"t": values})
+    said = (
+        r"--quantize_tables fp16: table t, row 3210 has the value -70000, the largest float16 is "
+        "65504: use --quantize_tables int8"
+    )
+    with pytest.raises(ValueError, match=said):
+        write_tables(trained, [("t", 5000, 4)], tmp_path, "fp16")
+    assert to_float16(np.array([[65504.0]], np.float32), "t", 0)[0, 0] == 65504
+
+
+@pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
+def test_bytes_are_those_of_the_files(trained, tmp_path, quantize):
+    """But for the headers, of 128 bytes each."""
+    write_tables(trained, sizes(TABLES), tmp_path, quantize)
+    on_disk = sum(file.stat().st_size - 128 for file in tmp_path.glob("*.npy"))
+    assert on_disk == sum(table_bytes(rows, dim, quantize) for _, rows, dim in sizes(TABLES))
+
+
+def test_a_changed_byte_of_the_checkpoint_is_found(trained, tmp_path):
+    file = next(trained.path.rglob("wide,columns=3-10.npy"))
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(Damaged, match=r"wide,columns=3-10\.npy is missing or damaged: the check"):
+        write_tables(trained, sizes(TABLES), tmp_path)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 20 KiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=20k", "tmpfs", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+def test_a_full_disk_is_one_sentence(trained, small_disk: Path, quantize):
+    """With int8 the scales come first, of a table of 3,000 rows here."""
+    tables = sizes(TABLES)
+    if quantize == "int8":
+        os.posix_fallocate(os.open(small_disk / "taken", os.O_CREAT | os.O_RDWR), 0, 16384)
+    with pytest.raises(OSError, match=r"dim_6(_scales)?\.npy could not be written: No space left"):
+        write_tables(trained, tables, small_disk, quantize)
+
+
+@pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
+def test_the_auc_is_of_the_rows_that_are_served(trained, tmp_path, quantize):
+    """What `quantized_auc` looks up is what the served model does, bit for bit."""
+    (tmp_path / TABLES_FOLDER).mkdir()
+    lookups = (
+        LookUp("item", "ids", 0, 2, None),
+        LookUp("wide", "ids", 2, 3, "sum"),
+        LookUp("user/id", "ids", 5, 1, "sum"),
+    )
+    features = tuple(
+        Feature(of.table, "ids", of.start, of.count, 40, of.table == "wide") for of in lookups
+    )
+    interface = Interface(
+        *("test", (Tensor("ids", "int32", (6,)),), features, lookups),
+        write_tables(trained, sizes(TABLES), tmp_path / TABLES_FOLDER, quantize),
+        *((), 28),
+    )
+    ids = np.random.default_rng(5).integers(0, 40, (50, 6)).astype(np.int32)
+    ids[3, 2:5], ids[4, 4] = -1, -1
+    how = None if quantize == "none" else quantize
+    found = [look_up(CheckpointRows(trained, of.table), of, {"ids": ids}, how) for of in lookups]
+    served = Tables(tmp_path, interface).look_up({"ids": ids})
+    np.testing.assert_array_equal(np.concatenate(found, axis=1), served)
+    assert not served[3, 12:22].any(), "a row without ids"
+
+
+@pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
+def test_memory_is_that_of_some_blocks(tmp_path, monkeypatch, quantize):
+    """A table of 8 MiB in blocks of 64 KiB."""
+    monkeypatch.setattr(checkpoint_files, "BLOCK_BYTES", 65536)
+    trained = save_tables(tmp_path / "checkpoints", {"t": np.ones((131072, 16), np.float32)})
+    tracemalloc.start()
+    try:
+        write_tables(trained, [("t", 131072, 16)], tmp_path, quantize)
+        assert tracemalloc.get_traced_memory()[1] < 10 * 65536
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,146 @@
+"""Configurations of served models, parsed back."""
+
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import (
+    TYPE_FP32,
+    TYPE_INT32,
+    TYPE_INT64,
+    ModelConfig,
+    ModelInstanceGroup,
+)
+
+from deployment.serving.interface import Tensor
+from deployment.triton_config import (
+    Batching,
+    Instances,
+    Step,
+    accelerate_by_tensorrt,
+    ensemble_config,
+    model_config,
+    read_config,
+    write_config,
+)
+
+NUMERICAL = Tensor("numerical_features", "float32", (13,))
+IDS = Tensor("categorical_features", "int32", (26,))
+HISTORY = Tensor("positive_history", "int64", (2, 100))
+SCORES = Tensor("scores", "float32", (1,))
+CPU = Instances("KIND_CPU", 2)
+
+
+def parsed(config: ModelConfig, tmp_path) -> ModelConfig:
+    """After its way through a file."""
+    write_config(config, tmp_path / "config.pbtxt")
+    return text_format.Parse((tmp_path / "config.pbtxt").read_text(), ModelConfig())
+
+
+def test_a_model_of_the_python_backend(tmp_path):
+    config = model_config(
+        *("dlrm_sparse", {"backend": "python"}, [NUMERICAL, IDS], [SCORES]),
+        *(Batching(2048, True, 150), CPU),
+        parameters={"EXECUTION_ENV_PATH": "/env"},
+    )
+    found = parsed(config, tmp_path)
+    assert (found.name, found.backend, found.platform) == ("dlrm_sparse", "python", "")
+    assert found.max_batch_size == 2048
+    assert [(t.name, t.data_type, list(t.dims)) for t in found.input] == [
+        ("numerical_features", TYPE_FP32, [13]),
+        ("categorical_features", TYPE_INT32, [26]),
+    ]
+    assert [(t.name, t.data_type, list(t.dims)) for t in found.output] == [
+        ("scores", TYPE_FP32, [1])
+    ]
+    (group,) = found.instance_group
+    assert (group.kind, group.count, list(group.gpus)) == (ModelInstanceGroup.KIND_CPU, 2, [])
+    assert found.HasField("dynamic_batching")
+    assert found.dynamic_batching.max_queue_delay_microseconds == 150
+    assert list(found.dynamic_batching.preferred_batch_size) == []
+    assert found.parameters["EXECUTION_ENV_PATH"].string_value == "/env"
+    assert found.version_policy.latest.num_versions == 1
+    assert found == config == read_config(tmp_path / "config.pbtxt")
+
+
+def test_warm_up_is_one_row_and_a_full_batch_of_zeros(tmp_path):
+    config = model_config(
+        *("m", {"platform": "tensorrt_plan"}, [IDS, HISTORY], [SCORES]),
+        *(Batching(64, False, 0), Instances("KIND_GPU", 1, (0, 1))),
+    )
+    found = parsed(config, tmp_path)
+    assert not found.HasField("dynamic_batching")
+    assert list(found.instance_group[0].gpus) == [0, 1]
+    assert [sample.batch_size for sample in found.model_warmup] == [1, 64]
+    for sample in found.model_warmup:
+        asked = sample.inputs["positive_history"]
+        assert (asked.data_type, list(asked.dims), asked.zero_data) == (TYPE_INT64, [2, 100], True)
+        assert set(sample.inputs) == {"categorical_features", "positive_history"}
+    cold = model_config(
+        *("m", {"backend": "hps"}, [IDS], [SCORES], Batching(1, False, 0), CPU), warm_up=False
+    )
+    assert list(cold.model_warmup) == []
+
+
+def test_one_row_is_warmed_up_once():
+    config = model_config("m", {}, [IDS], [SCORES], Batching(1, True, 0), CPU)
+    assert [sample.batch_size for sample in config.model_warmup] == [1]
+
+
+def test_without_batches_the_first_dimension_is_free(tmp_path):
+    """max_batch_size 0, as HPS needs it."""
+    flat = Tensor("OUTPUT0", "float32", ())
+    config = model_config(
+        "m", {}, [IDS, flat], [SCORES], Batching(0, True, 9), CPU, flat={"OUTPUT0": 48}
+    )
+    found = parsed(config, tmp_path)
+    assert [list(t.dims) for t in (*found.input, *found.output)] == [[-1, 26], [-1], [-1, 1]]
+    assert not found.HasField("dynamic_batching")
+    (sample,) = found.model_warmup
+    assert sample.batch_size == 0
+    assert [list(sample.inputs[name].dims) for name in (IDS.name, "OUTPUT0")] == [[1, 26], [48]]
+
+
+def test_an_ensemble(tmp_path):
+    steps = [
+        Step("m_sparse", {IDS.name: IDS.name}, {"embeddings": "embeddings"}),
+        Step(
+            "m_dense",
+            {"embeddings": "embeddings", NUMERICAL.name: NUMERICAL.name},
+            {"scores": "scores"},
+        ),
+    ]
+    found = parsed(ensemble_config("m", [NUMERICAL, IDS], [SCORES], steps, 256), tmp_path)
+    assert (found.platform, found.max_batch_size) == ("ensemble", 256)
+    assert not found.instance_group and not found.HasField("dynamic_batching")
+    assert [
+        (step.model_name, step.model_version, dict(step.input_map), dict(step.output_map))
+        for step in found.ensemble_scheduling.step
+    ] == [(step.model, -1, step.inputs, step.outputs) for step in steps]
+
+
+def test_an_ensemble_whose_tensors_nothing_gives():
+    sparse = Step("m_sparse", {"ids": "idz"}, {"embeddings": "embeddings"})
+    with pytest.raises(ValueError, match=r"ensemble m: nothing gives \['idz'\] to m_sparse"):
+        ensemble_config("m", [IDS], [SCORES], [sparse], 1)
+    sparse = Step("m_sparse", {"ids": IDS.name}, {"embeddings": "embeddings"})
+    with pytest.raises(ValueError, match=r"ensemble m: no step gives \['scores'\]"):
+        ensemble_config("m", [IDS], [SCORES], [sparse], 1)
+
+
+def test_tensorrt_inside_onnxruntime(tmp_path):
+    config = model_config("m", {}, [IDS], [SCORES], Batching(8, True, 0), CPU)
+    accelerate_by_tensorrt(config, "FP16")
+    accelerators = parsed(config, tmp_path).optimization.execution_accelerators
+    (accelerator,) = accelerators.gpu_execution_accelerator
+    assert accelerator.name == "tensorrt"
+    assert dict(accelerator.parameters) == {"precision_mode": "FP16"}
+
+
+def test_a_file_that_is_no_configuration(tmp_path):
+    (tmp_path / "config.pbtxt").write_text("nmae: 'x'")
+    with pytest.raises(ValueError, match=r"config\.pbtxt is no model configuration of Triton: .*"):
+        read_config(tmp_path / "config.pbtxt")
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(OSError, match=r"no/config\.pbtxt"):
+        write_config(ModelConfig(), tmp_path / "no" / "config.pbtxt")
