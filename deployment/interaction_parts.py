@@ -1,0 +1,59 @@
+"""NeuMF, GMF and MLP as served: a user and an item, a vector of each branch for both."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import tensorflow as tf
+
+from dataloading import feature_spec as fs
+from dataloading.batch import InteractionInputs
+from deployment.parts import Parts, id_dtype
+from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.trained_model import Trained, tables_of
+from nn.ncf.config import NCFConfig, embedding_tables
+from nn.ncf.model import NCFModel
+
+USER, ITEM = "user", "item"
+
+
+def parts(trained: Trained) -> Parts:
+    """The parts of NeuMF, GMF and MLP."""
+    shape, spec = trained.shape, trained.spec
+    (user,), (item,) = spec.channel(fs.USER_CHANNEL), spec.channel(fs.ITEM_CHANNEL)
+    tables = tables_of(trained)
+    inputs_of_tables = [USER, ITEM] * (len(tables) // 2)
+    return Parts(
+        inputs=tuple(Tensor(name, id_dtype(False), (1,)) for name in (USER, ITEM)),
+        features=(
+            Feature(user, USER, 0, 1, shape.num_users, False),
+            Feature(item, ITEM, 0, 1, shape.num_items, False),
+        ),
+        lookups=tuple(
+            LookUp(table, source, 0, 1, None)
+            for (table, _, _), source in zip(tables, inputs_of_tables, strict=True)
+        ),
+        tables=tuple(tables),
+        dense_inputs=(),
+    )
+
+
+def one_row_model(shape: NCFConfig, policy: str) -> NCFModel:
+    """The model with tables of one row.
+
+    Args:
+      policy: Keras dtype policy.
+    """
+    return NCFModel(replace(shape, num_users=1, num_items=1), dtype=policy)
+
+
+def logits(model: NCFModel, embeddings: tf.Tensor, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """[batch, 1] from vectors; ids are not looked at again."""
+    dims = [dim for _, _, dim in embedding_tables(model.config)]
+    return model.logits(tf.split(tf.cast(embeddings, model.compute_dtype), dims, axis=1))
+
+
+def arrays(parts: Parts, inputs: InteractionInputs) -> dict[str, np.ndarray]:
+    """The tensors of a request from what a loader yields."""
+    ids = {USER: inputs.user, ITEM: inputs.item}
+    return {t.name: np.asarray(ids[t.name]).reshape(-1, 1).astype(t.dtype) for t in parts.inputs}

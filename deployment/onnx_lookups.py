@@ -1,0 +1,184 @@
+"""Look-ups as a graph of ONNX: from the tensors of a request to the vectors of its ids."""
+
+import math
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from deployment.parts import Parts
+from deployment.serving.interface import EMBEDDINGS, SCORES, LookUp
+from deployment.table_files import INT8, STORED_AS
+
+
+class LookUpGraph:
+    """Nodes and tables that stand in front of a dense model.
+
+    Rows are gathered, widened to float32, multiplied with their scales, and added up or put side by
+    side. ONNX counts a negative index from the end of a table: -1 would be its last row. So ids of
+    -1 that mean "no id" become 0 and their vectors zeros, and other negative ids one past the last
+    row, which the runtime refuses as it refuses all others that are too large.
+
+    Args:
+      parts: of the model.
+      quantize: how tables are stored, `--quantize_tables`.
+      location: name of the file that holds them, beside the model.
+      alignment: of each tensor in that file, in bytes.
+
+    Attributes:
+      places: of each table where in that file its rows and its scales begin, in bytes (scales None
+        where there are none).
+      size_bytes: of that file.
+    """
+
+    def __init__(self, parts: Parts, quantize: str, location: str, alignment: int):
+        self._parts, self._quantize = parts, quantize
+        self._location, self._alignment = location, alignment
+        self._nodes, self._initializers = [], []
+        self.places: dict[str, tuple[int, int | None]] = {}
+        self.size_bytes = 0
+        for name, rows, dim in parts.tables:
+            values = self._external(_table(name), STORED_AS[quantize], [rows, dim])
+            scales = None
+            if quantize == INT8:
+                scales = self._external(_scales(name), "float32", [rows])
+            self.places[name] = values, scales
+        inputs = dict.fromkeys(lookup.input for lookup in parts.lookups)
+        indices = {name: self._indices(name) for name in inputs}
+        vectors = [
+            self._vectors(number, lookup, *indices[lookup.input])
+            for number, lookup in enumerate(parts.lookups)
+        ]
+        if vectors:
+            self._add("Concat", vectors, EMBEDDINGS, axis=1)
+
+    def in_front_of(self, dense: onnx.ModelProto) -> onnx.ModelProto:
+        """The whole model: what comes from the look-ups and the request is the dense one's input.
+
+        Args:
+          dense: from `embeddings` and tensors of a request to `scores`; is not changed.
+        """
+        whole = onnx.ModelProto()
+        whole.CopyFrom(dense)
+        graph = whole.graph
+        own = list(self._nodes)
+        del graph.node[:], graph.input[:]
+        graph.input.extend(
+            helper.make_tensor_value_info(t.name, _onnx_type(t.dtype), ["batch", *t.dims])
+            for t in self._parts.inputs
+        )
+        finite = self._finite()
+        renamed = f"{SCORES}/unchecked" if finite else SCORES
+        for node in dense.graph.node:
+            copy = graph.node.add()
+            copy.CopyFrom(node)
+            copy.output[:] = [renamed if name == SCORES else name for name in node.output]
+        if finite:
+            self._add("Where", [finite, renamed, self._constant(np.float32(np.nan))], SCORES)
+        dense_nodes = list(graph.node)
+        del graph.node[:]
+        graph.node.extend([*own, *dense_nodes, *self._nodes[len(own) :]])
+        graph.initializer.extend(self._initializers)
+        return whole
+
+    def _finite(self) -> str | None:
+        """Name of bool [batch, 1], whether a row's numericals are finite; None without any."""
+        names = [f.input for f in self._parts.features if f.cardinality is None]
+        if not names:
+            return None
+        size = self._add("Abs", [names[0]], "numericals/size")
+        largest = self._add("ReduceMax", [size], "numericals/largest", axes=[1], keepdims=1)
+        # False of NaN, too.
+        return self._add(
+            "Less", [largest, self._constant(np.float32(np.inf))], "numericals/are_finite"
+        )
+
+    def _indices(self, name: str) -> tuple[str, str]:
+        """Names of int64 [batch, columns], which rows to gather, and bool likewise, which ids are
+        there."""
+        tensor = self._parts.tensor(name)
+        features = [feature for feature in self._parts.features if feature.input == name]
+        counts = [feature.count for feature in features]
+        least = np.repeat([-int(feature.padded) for feature in features], counts)
+        beyond = np.repeat([feature.cardinality for feature in features], counts)
+        shape = self._constant(np.array([0, math.prod(tensor.dims)]))  # 0: the batch, as it is
+        flat = self._add("Reshape", [name, shape], f"{name}/columns")
+        ids = self._add("Cast", [flat], f"{name}/ids", to=TensorProto.INT64)
+        zero = self._constant(np.int64(0))
+        there = self._add("GreaterOrEqual", [ids, zero], f"{name}/are_there")
+        allowed = self._add("GreaterOrEqual", [ids, self._constant(least)], f"{name}/allowed")
+        rows = self._add("Where", [there, ids, zero], f"{name}/or_zero")
+        rows = self._add("Where", [allowed, rows, self._constant(beyond)], f"{name}/rows")
+        return rows, there
+
+    def _vectors(self, number: int, lookup: LookUp, rows: str, there: str) -> str:
+        """Name of the vectors of a look-up, [batch, dim] or [batch, count * dim]."""
+        name = f"lookup_{number}"
+        bounds = [
+            self._constant(np.array([value]))
+            for value in (lookup.start, lookup.start + lookup.count, 1)
+        ]
+        ids = self._add("Slice", [rows, *bounds], f"{name}/rows")
+        said = _said(self._parts, lookup)
+        found = self._add("Gather", [_table(lookup.table), ids], f"{name}/stored", node=said)
+        if STORED_AS[self._quantize] != "float32":
+            found = self._add("Cast", [found], f"{name}/wide", to=TensorProto.FLOAT)
+        last = self._constant(np.array([2]))
+        if self._quantize == INT8:
+            scale = self._add(
+                "Gather", [_scales(lookup.table), ids], f"{name}/scale", f"{said}, scales"
+            )
+            scale = self._add("Unsqueeze", [scale, last], f"{name}/scale_of_row")
+            found = self._add("Mul", [found, scale], f"{name}/scaled")
+        if self._parts.feature_of(lookup).padded:
+            mask = self._add("Slice", [there, *bounds], f"{name}/are_there")
+            mask = self._add("Unsqueeze", [mask, last], f"{name}/mask")
+            zero = self._constant(np.float32(0))
+            found = self._add("Where", [mask, found, zero], f"{name}/without_padding")
+        if lookup.combiner == "sum" and lookup.count > 1:
+            axis = self._constant(np.array([1]))
+            return self._add("ReduceSum", [found, axis], f"{name}/sum", keepdims=0)
+        dim = next(dim for table, _, dim in self._parts.tables if table == lookup.table)
+        shape = self._constant(np.array([0, lookup.count * dim]))
+        return self._add("Reshape", [found, shape], f"{name}/vectors")
+
+    def _external(self, name: str, dtype: str, shape: list[int]) -> int:
+        """Adds a tensor whose values are in the file; returns where they begin there."""
+        start = -(-self.size_bytes // self._alignment) * self._alignment
+        length = math.prod(shape) * np.dtype(dtype).itemsize
+        self.size_bytes = start + length
+        tensor = TensorProto(name=name, data_type=_onnx_type(dtype), dims=shape)
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", self._location), ("offset", start), ("length", length)):
+            tensor.external_data.add(key=key, value=str(value))
+        self._initializers.append(tensor)
+        return start
+
+    def _constant(self, value: np.ndarray | np.generic) -> str:
+        """Adds a tensor; returns its name."""
+        name = f"lookups/constant_{len(self._initializers)}"
+        self._initializers.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def _add(self, kind: str, inputs, output: str, node: str | None = None, **attributes) -> str:
+        """Adds a node; returns its output."""
+        self._nodes.append(helper.make_node(kind, inputs, [output], node or output, **attributes))
+        return output
+
+
+def _table(name: str) -> str:
+    return f"table/{name}"
+
+
+def _scales(name: str) -> str:
+    return f"scales/{name}"
+
+
+def _said(parts: Parts, lookup: LookUp) -> str:
+    """The name of a look-up's node, which the runtime's errors have."""
+    feature = parts.feature_of(lookup)
+    return f"ids of {feature.name} in [0, {feature.cardinality}), table {lookup.table}"
+
+
+def _onnx_type(dtype: str) -> int:
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

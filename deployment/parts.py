@@ -1,0 +1,50 @@
+"""What serving must know of a model, whatever its recipe; no TensorFlow."""
+
+from typing import NamedTuple
+
+from deployment.serving.interface import Feature, LookUp, Tensor
+
+
+class Parts(NamedTuple):
+    """A model as three steps: checks of a request, look-ups, and a function of their vectors.
+
+    Attributes:
+      inputs: tensors of a request.
+      features: what the values of a request's tensors mean, each value once.
+      lookups: in the order in which their vectors stand side by side.
+      tables: (name, rows, columns) of each.
+      dense_inputs: names of the request's tensors that the dense part gets beside the vectors.
+    """
+
+    inputs: tuple[Tensor, ...]
+    features: tuple[Feature, ...]
+    lookups: tuple[LookUp, ...]
+    tables: tuple[tuple[str, int, int], ...]
+    dense_inputs: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        """Columns of `embeddings`, all vectors of a row side by side; 0 of a model without
+        tables."""
+        dims = {name: dim for name, _, dim in self.tables}
+        return sum(
+            dims[lookup.table] * (lookup.count if lookup.combiner is None else 1)
+            for lookup in self.lookups
+        )
+
+    def tensor(self, name: str) -> Tensor:
+        """The request's tensor of that name."""
+        return next(tensor for tensor in self.inputs if tensor.name == name)
+
+    def feature_of(self, lookup: LookUp) -> Feature:
+        """The feature whose ids a look-up takes."""
+        return next(
+            feature
+            for feature in self.features
+            if (feature.input, feature.start) == (lookup.input, lookup.start)
+        )
+
+
+def id_dtype(wide: bool) -> str:
+    """Dtype of a request's ids, as loaders have it."""
+    return "int64" if wide else "int32"

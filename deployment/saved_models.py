@@ -1,0 +1,232 @@
+"""SavedModels of a trained model: its tables, the part behind them, or both as one.
+
+They need TensorFlow alone, none of our code and no custom op. A signature's inputs are the tensors
+of a request by name, `embeddings` what stands between the parts, `scores` the answer.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from dataloading.failed_writes import names_file
+from deployment.parts import Parts
+from deployment.served_model import DenseModel
+from deployment.serving.interface import EMBEDDINGS, SCORES, LookUp, Tensor
+from deployment.table_files import INT8, NONE, STORED_AS, served_blocks
+from deployment.trained_model import Trained
+
+# Where a table lies.
+_HOST, _DEVICE = "/device:CPU:0", "/device:GPU:0"
+
+
+def write_dense(dense: DenseModel, folder: Path) -> None:
+    """Writes the part behind the look-ups: `embeddings` and tensors of a request -> `scores`.
+
+    Args:
+      dense: of `make_dense`.
+      folder: of the SavedModel; is made.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    signature = dense.score.input_signature
+
+    def serve(*tensors):
+        return {SCORES: dense.score(*tensors)}
+
+    _save(dense, serve, signature, folder, placed={})
+
+
+def write_sparse(
+    parts: Parts,
+    trained: Trained,
+    folder: Path,
+    on_device: Collection[str] = (),
+    quantize: str = NONE,
+) -> None:
+    """Writes the look-ups: the tensors of a request that hold ids -> `embeddings`.
+
+    An id outside of its table is an error that names the feature. Memory is that of the tables.
+
+    Args:
+      parts: of the model, which has tables.
+      trained: whose tables are read, every block checked.
+      folder: of the SavedModel; is made.
+      on_device: names of the tables that a GPU is to hold; the others lie in host memory.
+      quantize: how tables are stored, `--quantize_tables`.
+
+    Raises:
+      Damaged: a file of the checkpoint is missing, cut or changed.
+      ValueError: a value is too large for float16.
+      OSError: the SavedModel cannot be written.
+    """
+    tables = _Tables(parts, trained, on_device, quantize)
+    read = {lookup.input for lookup in parts.lookups}
+    inputs = [tensor for tensor in parts.inputs if tensor.name in read]
+
+    def serve(*tensors):
+        named = _checked(parts, _by_name(inputs, tensors))
+        return {EMBEDDINGS: tables.look_up(named)}
+
+    _save(tables, serve, _signature(inputs), folder, tables.placed)
+
+
+def write_monolithic(
+    dense: DenseModel,
+    parts: Parts,
+    trained: Trained,
+    folder: Path,
+    on_device: Collection[str] = (),
+    quantize: str = NONE,
+) -> None:
+    """Writes all of a model as one: the tensors of a request -> `scores`.
+
+    As `write_sparse`; a numerical that is not finite is an error, too.
+    """
+    whole = tf.Module(name="whole")
+    whole.tables, whole.dense = _Tables(parts, trained, on_device, quantize), dense
+
+    def serve(*tensors):
+        named = _checked(parts, _by_name(parts.inputs, tensors))
+        of_dense = [named[name] for name in parts.dense_inputs]
+        if parts.width:
+            of_dense.insert(0, whole.tables.look_up(named))
+        return {SCORES: dense.score(*of_dense)}
+
+    _save(whole, serve, _signature(parts.inputs), folder, whole.tables.placed)
+
+
+class _Tables(tf.Module):
+    """Tables as variables, one each, filled block by block; int8 ones have one of scales, too.
+
+    Attributes:
+      values, scales: the variables, by name of the table.
+      placed: of each variable, by its own name, the device that is to hold it.
+    """
+
+    def __init__(self, parts: Parts, trained: Trained, on_device: Collection[str], quantize: str):
+        super().__init__(name="tables")
+        self._lookups = parts.lookups
+        self._device = {
+            name: _DEVICE if name in on_device else _HOST for name, _, _ in parts.tables
+        }
+        self.values, self.scales, self.placed = {}, {}, {}
+        for number, (name, rows, dim) in enumerate(parts.tables):
+            # Numbered, because names of tables are free text.
+            kept = [(self.values, f"table_{number}", [rows, dim], STORED_AS[quantize])]
+            if quantize == INT8:
+                kept.append((self.scales, f"table_{number}_scales", [rows], "float32"))
+            for variables, variable_name, shape, dtype in kept:
+                self.placed[variable_name] = self._device[name]
+                with tf.device(_HOST):  # here; where it is served `_finish` says
+                    variables[name] = tf.Variable(
+                        tf.zeros(shape, dtype), trainable=False, name=variable_name
+                    )
+            for first, block, scales in served_blocks(trained, name, quantize):
+                places = tf.range(first, first + len(block), dtype=tf.int64)
+                self.values[name].scatter_update(tf.IndexedSlices(block, places))
+                if scales is not None:
+                    self.scales[name].scatter_update(tf.IndexedSlices(scales, places))
+
+    def look_up(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """float32 [batch, width] from the tensors of a request, checked before."""
+        found = []
+        for lookup in self._lookups:
+            with tf.device(self._device[lookup.table]):
+                found.append(self._vectors(lookup, _columns(tensors[lookup.input])))
+        return tf.concat(found, axis=1)
+
+    def _vectors(self, lookup: LookUp, columns: tf.Tensor) -> tf.Tensor:
+        """[batch, dim], or [batch, count * dim] without a combiner; -1 is zeros."""
+        ids = columns[:, lookup.start : lookup.start + lookup.count]
+        there = ids >= 0
+        rows = tf.where(there, ids, 0)
+        vectors = tf.cast(tf.gather(self.values[lookup.table], rows), tf.float32)
+        if lookup.table in self.scales:
+            vectors *= tf.gather(self.scales[lookup.table], rows)[:, :, tf.newaxis]
+        vectors = tf.where(there[:, :, tf.newaxis], vectors, 0.0)
+        if lookup.combiner == "sum":
+            return tf.reduce_sum(vectors, axis=1)
+        return tf.reshape(vectors, [-1, lookup.count * vectors.shape[2]])
+
+
+def _checked(parts: Parts, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The tensors, behind an assertion that each value is allowed.
+
+    In the graph, because a GPU gathers zeros for an id outside of its table, and says nothing.
+    """
+    checked = {}
+    for name, tensor in tensors.items():
+        features = [feature for feature in parts.features if feature.input == name]
+        names = np.repeat([f.name for f in features], [f.count for f in features])
+        columns = _columns(tensor)
+        if tensor.dtype.is_floating:
+            bad, rule = ~tf.math.is_finite(columns), "must be finite, got"
+        else:
+            least = np.repeat([-int(f.padded) for f in features], [f.count for f in features])
+            end = np.repeat([f.cardinality for f in features], [f.count for f in features])
+            dtype = tensor.dtype.as_numpy_dtype
+            bad = (columns < least.astype(dtype)) | (columns >= end.astype(dtype))
+            rule = "has ids from 0 to its cardinality - 1, got"
+        with tf.device(_HOST):
+            where = tf.where(bad)
+            said = [tf.gather(names, where[:, 1]), rule, tf.boolean_mask(columns, bad)]
+            said += ["in rows", where[:, 0]]
+            right = tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), said, summarize=3)
+        with tf.control_dependencies([right]):
+            checked[name] = tf.identity(tensor)
+    return checked
+
+
+def _columns(tensor: tf.Tensor) -> tf.Tensor:
+    """[batch, values of a row]."""
+    return tf.reshape(tensor, [-1, int(np.prod(tensor.shape[1:]))])
+
+
+def _by_name(inputs: Collection[Tensor], tensors) -> dict[str, tf.Tensor]:
+    return dict(zip([tensor.name for tensor in inputs], tensors, strict=True))
+
+
+def _signature(inputs: Collection[Tensor]) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec([None, *tensor.dims], tensor.dtype, tensor.name) for tensor in inputs]
+
+
+def _save(
+    module: tf.Module, serve: Callable, signature, folder: Path, placed: Mapping[str, str]
+) -> None:
+    """Writes a module, whose `serve` is its only signature.
+
+    Args:
+      placed: of variables, by name, the device that is to hold them; a server chooses for others.
+    """
+    served = tf.function(serve, input_signature=signature, autograph=False)
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    with names_file(folder):
+        tf.saved_model.save(module, str(folder), signatures=served, options=options)
+        _finish(folder, placed)
+
+
+def _finish(folder: Path, placed: Mapping[str, str]) -> None:
+    """Says in a SavedModel which device holds which variable, and that nothing has a gradient.
+
+    TensorFlow itself stores the devices of the machine that writes, which may have no GPU. It would
+    also store the gradients that our layers define, which took as long to trace as all else; where
+    it does not, loading warns of each function that refers to them.
+    """
+    file = folder / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    for graph in model.meta_graphs:
+        for node in graph.graph_def.node:  # for sessions, as servers have them
+            if node.op == "VarHandleOp":
+                node.device = placed.get(node.name, "")
+        for node in graph.object_graph_def.nodes:  # for tf.saved_model.load
+            if node.HasField("variable"):
+                node.variable.device = placed.get(node.variable.name, "")
+        for function in graph.graph_def.library.function:
+            for node in function.node_def:
+                node.attr.pop("_gradient_op_type", None)
+    file.write_bytes(model.SerializeToString(deterministic=True))
+    (folder / "fingerprint.pb").unlink()  # of the file as it was

@@ -1,0 +1,98 @@
+"""SIM, DIEN and DIN as served: a user, a target item and a history, one vector an id."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import tensorflow as tf
+
+from dataloading.batch import SequenceInputs
+from dataloading.sequence_tfrecord_channels import sequence_channels
+from deployment.parts import Parts, id_dtype
+from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.trained_model import Trained, tables_of
+from nn.sequence.config import HARD, SIM, SequenceConfig
+from nn.sequence.model import SequenceModel
+
+USER, TARGET, HISTORY = "user_features", "target_features", "positive_history"
+
+# Ids from here on do not fit int32.
+_WIDE = 2**31
+
+
+def parts(trained: Trained) -> Parts:
+    """The parts of SIM, DIEN and DIN; a model without history is not sent one.
+
+    Names of tables are those of the target's features, which the history shares.
+    """
+    shape = trained.shape
+    channels = sequence_channels(trained.spec, with_labels=False, with_negatives=False)
+    length, num_items = shape.num_positions, len(shape.item_features)
+    wide = id_dtype(max(shape.user_cardinalities + shape.item_cardinalities) > _WIDE)
+    inputs, features, lookups = [], [], []
+    if shape.user_features:
+        inputs.append(Tensor(USER, wide, (len(shape.user_features),)))
+    inputs.append(Tensor(TARGET, wide, (num_items,)))
+    if length:
+        inputs.append(Tensor(HISTORY, wide, (num_items, length)))
+    for i, (name, rows) in enumerate(
+        zip(shape.user_features, shape.user_cardinalities, strict=True)
+    ):
+        features.append(Feature(name, USER, i, 1, rows, False))
+        lookups.append(LookUp(name, USER, i, 1, None))
+    for i, (table, rows) in enumerate(
+        zip(shape.item_features, shape.item_cardinalities, strict=True)
+    ):
+        features.append(Feature(table, TARGET, i, 1, rows, False))
+        lookups.append(LookUp(table, TARGET, i, 1, None))
+        if length:
+            name = channels.positive[i]
+            features.append(Feature(name, HISTORY, i * length, length, rows, False))
+            lookups.append(LookUp(table, HISTORY, i * length, length, None))
+    dense_inputs = (HISTORY,) if length else ()
+    if shape.model_type == SIM and shape.gsu == HARD:
+        dense_inputs = (TARGET, HISTORY)
+    return Parts(
+        inputs=tuple(inputs),
+        features=tuple(features),
+        lookups=tuple(lookups),
+        tables=tuple(tables_of(trained)),
+        dense_inputs=dense_inputs,
+    )
+
+
+def one_row_model(shape: SequenceConfig, policy: str) -> SequenceModel:
+    """The model with tables of one row.
+
+    Args:
+      policy: Keras dtype policy.
+    """
+    one_row = replace(
+        shape,
+        user_cardinalities=(1,) * len(shape.user_cardinalities),
+        item_cardinalities=(1,) * len(shape.item_cardinalities),
+    )
+    return SequenceModel(one_row, dtype=policy)
+
+
+def logits(
+    model: SequenceModel, embeddings: tf.Tensor, tensors: Mapping[str, tf.Tensor]
+) -> tf.Tensor:
+    """[batch, 1] from vectors, the history's ids, and for hard search those of the target."""
+    history = target = ()
+    if HISTORY in tensors:
+        history = tuple(tf.unstack(tensors[HISTORY], axis=1))
+    if TARGET in tensors:
+        target = tuple(tf.split(tensors[TARGET], len(model.config.item_features), axis=1))
+    inputs = SequenceInputs((), target, history, ())
+    return model.logits(tf.cast(embeddings, model.compute_dtype), inputs)
+
+
+def arrays(parts: Parts, inputs: SequenceInputs) -> dict[str, np.ndarray]:
+    """The tensors of a request from what a loader yields."""
+    made = {
+        USER: lambda: np.concatenate(inputs.user, axis=1),
+        TARGET: lambda: np.concatenate(inputs.target, axis=1),
+        HISTORY: lambda: np.stack(inputs.positive, axis=1),
+    }
+    return {tensor.name: made[tensor.name]().astype(tensor.dtype) for tensor in parts.inputs}

@@ -1,0 +1,100 @@
+"""A trained model of any recipe in the parts that are served (`deployment.parts.Parts`)."""
+
+from types import ModuleType
+
+import numpy as np
+import tensorflow as tf
+
+from dataloading.batch import Inputs, InteractionInputs, SequenceInputs
+from deployment import interaction_parts, ranking_parts, sequence_parts
+from deployment.parts import Parts
+from deployment.serving.interface import EMBEDDINGS
+from deployment.trained_model import DCNV2, DLRM, NCF, SIM, Trained
+from runtime import checkpoint
+
+# What `--precision` computes the dense part in, as a Keras dtype policy; weights stay float32.
+POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
+
+# Each has `parts`, `one_row_model`, `logits` and `arrays`.
+_FAMILIES: dict[str, ModuleType] = {
+    DLRM: ranking_parts,
+    DCNV2: ranking_parts,
+    SIM: sequence_parts,
+    NCF: interaction_parts,
+}
+_FAMILY_OF_INPUTS = {
+    Inputs: ranking_parts,
+    SequenceInputs: sequence_parts,
+    InteractionInputs: interaction_parts,
+}
+
+
+def parts_of(trained: Trained) -> Parts:
+    """What a request of this model holds, and what is looked up for it."""
+    return _FAMILIES[trained.recipe].parts(trained)
+
+
+def request_arrays(parts: Parts, inputs) -> dict[str, np.ndarray]:
+    """The tensors of a request, by name, from the inputs of a batch as a loader yields them.
+
+    Args:
+      parts: of the model.
+      inputs: `dataloading.batch.Inputs`, `SequenceInputs` or `InteractionInputs` of TensorFlow's
+        tensors or of NumPy's arrays.
+
+    Returns:
+      Arrays [batch, *dims] of the dtypes of `parts.inputs`. Where a row has fewer ids than its
+      feature's hotness, -1 fills the rest.
+    """
+    return _FAMILY_OF_INPUTS[type(inputs)].arrays(parts, inputs)
+
+
+class DenseModel(tf.Module):
+    """A model behind its look-ups: scores from vectors.
+
+    Attributes:
+      score: a `tf.function` of float32 `embeddings` [batch, width] (which a model without tables
+        does not take) and the tensors `parts.dense_inputs` [batch, *dims], for any batch; returns
+        sigmoid(logit), computed in float32, [batch, 1].
+      weights: the variables that it reads.
+
+    Args:
+      trained: the model, whose dense weights are read.
+      policy: Keras dtype policy that it computes in: "float32", "mixed_float16", "mixed_bfloat16".
+
+    Raises:
+      Damaged: a file of the checkpoint is missing, cut or changed.
+      ValueError: the checkpoint is of another model.
+    """
+
+    def __init__(self, trained: Trained, policy: str = "float32"):
+        super().__init__(name="dense")
+        family, parts = _FAMILIES[trained.recipe], parts_of(trained)
+        # Only its variables become attributes: of a Keras model TensorFlow would store more than
+        # is served, and warn of what it cannot store.
+        model = family.one_row_model(trained.shape, policy)
+        dense = [w for w in model.weights_to_save() if w.name.startswith("dense/")]
+        with checkpoint.offering_the_previous(trained.path, "--checkpoint_dir"):
+            checkpoint.restore(trained.path, dense)
+
+        def score(*tensors: tf.Tensor) -> tf.Tensor:
+            vectors, of_request = None, tensors
+            if parts.width:
+                vectors, *of_request = tensors
+            named = dict(zip(parts.dense_inputs, of_request, strict=True))
+            found = family.logits(model, vectors, named)
+            return tf.sigmoid(tf.cast(found, tf.float32))
+
+        signature = [tf.TensorSpec([None, parts.width], tf.float32, EMBEDDINGS)]
+        signature = signature[: bool(parts.width)]
+        for tensor in map(parts.tensor, parts.dense_inputs):
+            signature.append(tf.TensorSpec([None, *tensor.dims], tensor.dtype, tensor.name))
+        self.score = tf.function(score, input_signature=signature, autograph=False)
+        # In an order of their own: TensorFlow has them in a set.
+        read = self.score.get_concrete_function().variables
+        self.weights = sorted(read, key=lambda variable: variable.name)
+
+
+def make_dense(trained: Trained, policy: str = "float32") -> DenseModel:
+    """The part of a trained model behind its look-ups, see `DenseModel`."""
+    return DenseModel(trained, policy)

@@ -1,0 +1,184 @@
+"""Tables of a checkpoint as files that a server maps into its memory: streamed, and smaller."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from dataloading.failed_writes import names_file
+from deployment.serving.interface import Table
+from deployment.trained_model import Trained, table_name
+from runtime.checkpoint.reader import rows_of
+
+NONE, FP16, INT8 = "none", "fp16", "int8"
+QUANTIZATIONS = (NONE, FP16, INT8)
+
+# How `--quantize_tables` stores a value.
+STORED_AS = {NONE: "float32", FP16: "float16", INT8: "int8"}
+
+# int8 values are -127 to 127: symmetric, so that a row and its negative are stored alike.
+_LARGEST_INT8 = 127
+
+# A scale below the smallest normal float32 would be rounded by up to a half, and values divided by
+# it would not fit into int8. Rows that small, all values below 1.5e-36, are stored as zeros.
+_SMALLEST_SCALE = np.finfo(np.float32).tiny
+
+
+def table_bytes(rows: int, dim: int, quantize: str) -> int:
+    """Bytes of a table's values and scales as a server holds them."""
+    scales = 4 * rows if quantize == INT8 else 0
+    return rows * dim * np.dtype(STORED_AS[quantize]).itemsize + scales
+
+
+def described(tables: Sequence[tuple[str, int, int]], quantize: str) -> tuple[Table, ...]:
+    """What `write_tables` returns: tables of one width lie in one file, one behind the other.
+
+    Args:
+      tables: (name, rows, columns) of each.
+      quantize: "none", "fp16" or "int8".
+    """
+    written, rows_before = [], dict.fromkeys((dim for _, _, dim in tables), 0)
+    for name, rows, dim in tables:
+        scales = f"dim_{dim}_scales.npy" if quantize == INT8 else None
+        written.append(
+            Table(name, rows, dim, STORED_AS[quantize], f"dim_{dim}.npy", scales, rows_before[dim])
+        )
+        rows_before[dim] += rows
+    return tuple(written)
+
+
+def write_tables(
+    trained: Trained, tables: Sequence[tuple[str, int, int]], folder: Path, quantize: str = NONE
+) -> tuple[Table, ...]:
+    """Writes tables as .npy files, block by block; memory is that of two blocks of the checkpoint.
+
+    Every block is checked before it is used. "fp16" rounds each value to the nearest float16.
+    "int8" stores round(value / scale) with scale = max |value of the row| / 127, float32, in a file
+    of their own; value * scale is off by at most half a scale. A row of zeros has scale 0.
+
+    Args:
+      trained: whose checkpoint it is.
+      tables: (name, rows, columns) of each.
+      folder: where to; is there.
+      quantize: "none", "fp16" or "int8".
+
+    Raises:
+      Damaged: a file of the checkpoint is missing, cut or changed.
+      ValueError: a value is too large for float16.
+      OSError: a file cannot be written; it names the file.
+    """
+    written = described(tables, quantize)
+    for dim in sorted({table.dim for table in written}):
+        together = [table for table in written if table.dim == dim]
+        first, rows = together[0], sum(table.rows for table in together)
+        with ExitStack() as files:
+            values = files.enter_context(NpyFile(folder / first.file, (rows, dim), first.dtype))
+            scales = None
+            if first.scales is not None:
+                scales = files.enter_context(NpyFile(folder / first.scales, (rows,), "float32"))
+            for table in together:
+                for _, block, block_scales in served_blocks(trained, table.name, quantize):
+                    values.append(block)
+                    if scales is not None:
+                        scales.append(block_scales)
+    return written
+
+
+def served_blocks(
+    trained: Trained, table: str, quantize: str
+) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
+    """(number of the first row, rows [any, columns], their scales) of a table, in order.
+
+    Args:
+      trained: whose checkpoint it is.
+      table: its name.
+      quantize: rows are float32 ("none"), float16 ("fp16"), or int8 ("int8"), of which each has a
+        float32 scale [any]; scales of others are None.
+
+    Raises:
+      Damaged: a file of the checkpoint is missing, cut or changed.
+      ValueError: a value is too large for float16.
+    """
+    for first_row, rows in blocks_of(trained, table):
+        if quantize == INT8:
+            yield first_row, *to_int8(rows)
+        elif quantize == FP16:
+            yield first_row, to_float16(rows, table, first_row), None
+        else:
+            yield first_row, rows, None
+
+
+def blocks_of(trained: Trained, table: str) -> Iterator[tuple[int, np.ndarray]]:
+    """(number of the first row, rows float32 [any, columns]) of a table, in order, each checked."""
+    first_row = 0
+    for block in rows_of(trained.path, trained.index.weights[table_name(table)]):
+        yield first_row, block
+        first_row += len(block)
+
+
+def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows float32 [n, columns] as (int8 [n, columns], scales float32 [n])."""
+    largest = np.abs(rows).max(axis=1, initial=0)
+    scales = largest / np.float32(_LARGEST_INT8)
+    scales[scales < _SMALLEST_SCALE] = 0
+    # Rows whose scale is 0 are divided by 1 and stored as zeros: all their values round to 0.
+    divisors = np.where(scales == 0, np.float32(1), scales)
+    return np.rint(rows / divisors[:, None]).astype(np.int8), scales
+
+
+def to_float16(rows: np.ndarray, table: str, first_row: int) -> np.ndarray:
+    """Rows float32 [n, columns] as float16.
+
+    Raises:
+      ValueError: a value would become infinite; it says of which table and row.
+    """
+    with np.errstate(over="ignore"):
+        narrow = rows.astype(np.float16)
+    row, column = np.nonzero(np.isinf(narrow))
+    if row.size:
+        raise ValueError(
+            f"--quantize_tables fp16: table {table}, row {first_row + row[0]} has the value "
+            f"{rows[row[0], column[0]]:g}, the largest float16 is 65504: use --quantize_tables "
+            "int8, whose rows have scales, or none"
+        )
+    return narrow
+
+
+class NpyFile:
+    """A new .npy file of which the values come block by block.
+
+    Raises:
+      OSError: it cannot be written; it names the file.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: str):
+        self._path = path
+        header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+        with names_file(path):
+            # Unbuffered: blocks are large, and what a buffer holds could fail when it is closed.
+            self._stream = open(path, "xb", buffering=0)  # noqa: SIM115 closed by __exit__
+            np.lib.format.write_array_header_1_0(self._stream, header)
+
+    def __enter__(self) -> "NpyFile":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._stream.close()
+
+    def append(self, values: np.ndarray) -> None:
+        """Writes the next values, of the dtype that was announced."""
+        append(self._stream, self._path, values)
+
+
+def append(stream: BinaryIO, path: Path, values: np.ndarray) -> None:
+    """Writes all bytes of an array at the end of an unbuffered file.
+
+    Raises:
+      OSError: it cannot be written; it names the file.
+    """
+    rest = np.ascontiguousarray(values).data.cast("B")
+    with names_file(path):
+        while rest:
+            rest = rest[stream.write(rest) :]
