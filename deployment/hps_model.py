@@ -3,9 +3,15 @@
 Copied as `model.py` into the version folder, beside the package that it imports.
 """
 
+import sys
 from pathlib import Path
 
 import triton_python_backend_utils as triton  # the server has it
+
+if __name__ != "deployment.hps_model":
+    # As model.py: the package beside this file, not one that lies where the server was started,
+    # which comes first in Triton's order.
+    sys.path.insert(0, str(Path(__file__).absolute().parent))
 
 from deployment.hps_keys import KEYS, NUM_KEYS, keys_of
 from deployment.serving import interface as interfaces

@@ -35,7 +35,7 @@ def run(flags: argparse.Namespace) -> None:
     if flags.threads < 0:
         raise ValueError(f"--threads is {flags.threads}; allowed: 0 (one for each core) or more")
     if flags.output:
-        check_writable(flags.output)  # before the work
+        check_writable(flags.output, "--output")  # before the work
     served = find_served(flags.model)
     scorer = Scorer(served.folder, flags.threads, served.dense_folder)
     most = scorer.interface.max_batch_size
@@ -73,7 +73,7 @@ def _scores(scorer: Scorer, file: RowFile, batch_size: int) -> Iterator[np.ndarr
 def _output(path: str | None, file: RowFile) -> Iterator[Callable[[np.ndarray], None]]:
     """What takes the scores of the next rows."""
     if path:
-        with open_predictions(path, file.num_rows()) as writer:
+        with open_predictions(path, file.num_rows(), "--output") as writer:
             yield writer.add
         return
     first_row = 0

@@ -82,8 +82,9 @@ class DenseModel(tf.Module):
             if parts.width:
                 vectors, *of_request = tensors
             named = dict(zip(parts.dense_inputs, of_request, strict=True))
-            found = family.logits(model, vectors, named)
-            return tf.sigmoid(tf.cast(found, tf.float32))
+            found = tf.cast(family.logits(model, vectors, named), tf.float32)
+            # The sigmoid of infinity is a score like any other, and so is onnxruntime's of NaN.
+            return tf.where(tf.math.is_finite(found), tf.sigmoid(found), np.nan)
 
         signature = [tf.TensorSpec([None, parts.width], tf.float32, EMBEDDINGS)]
         signature = signature[: bool(parts.width)]

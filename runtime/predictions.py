@@ -23,9 +23,13 @@ import numpy as np
 # Rows that are held until they are written together: 4 MiB of scores.
 BLOCK_ROWS = 1 << 20
 
+FLAG = "--predictions_path"  # of the recipes
+
 
 @contextlib.contextmanager
-def open_predictions(path: str | os.PathLike, num_rows: int) -> Iterator["PredictionWriter"]:
+def open_predictions(
+    path: str | os.PathLike, num_rows: int, flag: str = FLAG
+) -> Iterator["PredictionWriter"]:
     """A writer of `num_rows` scores; the file is there once the context is left without an error.
 
     Until then it grows beside its place under a hidden name. After an error nothing is left of it,
@@ -34,22 +38,23 @@ def open_predictions(path: str | os.PathLike, num_rows: int) -> Iterator["Predic
     Args:
       path: ends with .parquet, .csv or .npy; its folder is made.
       num_rows: how many scores there will be.
+      flag: what names the path on a command line.
 
     Raises:
       ValueError: another ending, something other than a file at `path`, more or fewer scores than
         `num_rows`, or the system's refusal (permission, full disk).
     """
-    open_format = _format_of(path)
+    open_format = _format_of(path, flag)
     path = _real(path)
-    partial, stream = _open_beside(path)
+    partial, stream = _open_beside(path, flag)
     rows = None
     try:
-        with _saying_where(path):
+        with _saying_where(path, flag):
             rows = open_format(stream, num_rows)
-        writer = PredictionWriter(path, num_rows, rows)
+        writer = PredictionWriter(path, num_rows, rows, flag)
         yield writer
         writer.finish()
-        with _saying_where(path):
+        with _saying_where(path, flag):
             rows.close()
             stream.flush()
             os.fsync(stream.fileno())
@@ -64,7 +69,7 @@ def open_predictions(path: str | os.PathLike, num_rows: int) -> Iterator["Predic
             partial.unlink(missing_ok=True)
 
 
-def check_writable(path: str | os.PathLike) -> None:
+def check_writable(path: str | os.PathLike, flag: str = FLAG) -> None:
     """Finds out before the work whether `open_predictions` could write to `path` after it.
 
     Makes the folder of `path`.
@@ -72,9 +77,9 @@ def check_writable(path: str | os.PathLike) -> None:
     Raises:
       ValueError: as there.
     """
-    if issubclass(_format_of(path), _Table):
-        _import_pyarrow()
-    partial, stream = _open_beside(_real(path))
+    if issubclass(_format_of(path, flag), _Table):
+        _import_pyarrow(flag)
+    partial, stream = _open_beside(_real(path), flag)
     stream.close()
     partial.unlink()
 
@@ -82,8 +87,8 @@ def check_writable(path: str | os.PathLike) -> None:
 class PredictionWriter:
     """Collects scores in blocks of `BLOCK_ROWS` and hands them to the format."""
 
-    def __init__(self, path: Path, num_rows: int, rows: "_Table | _Npy"):
-        self._path = path
+    def __init__(self, path: Path, num_rows: int, rows: "_Table | _Npy", flag: str):
+        self._path, self._flag = path, flag
         self._num_rows = num_rows
         self._rows = rows
         self._block = np.empty(min(BLOCK_ROWS, num_rows), np.float32)
@@ -132,7 +137,7 @@ class PredictionWriter:
         )
 
     def _write(self) -> None:
-        with _saying_where(self._path):
+        with _saying_where(self._path, self._flag):
             self._rows.write(self._num_written, self._block[: self._num_held])
         self._num_written += self._num_held
         self._num_held = 0
@@ -202,17 +207,17 @@ class _Npy:
 _FORMATS = {".parquet": _Parquet, ".csv": _Csv, ".npy": _Npy}
 
 
-def _format_of(path: str | os.PathLike):
+def _format_of(path: str | os.PathLike, flag: str):
     ending = Path(path).suffix.lower()
     if ending not in _FORMATS:
         raise ValueError(
-            f"--predictions_path {path} ends with {ending!r}; allowed: {', '.join(_FORMATS)}, "
+            f"{flag} {path} ends with {ending!r}; allowed: {', '.join(_FORMATS)}, "
             "which says the format"
         )
     return _FORMATS[ending]
 
 
-def _import_pyarrow():
+def _import_pyarrow(flag: str = FLAG):
     """The module `pyarrow`, with the two that write."""
     try:
         import pyarrow
@@ -220,7 +225,7 @@ def _import_pyarrow():
         import pyarrow.parquet
     except ImportError as error:
         raise ValueError(
-            f"--predictions_path: .parquet and .csv need pyarrow, which cannot be imported "
+            f"{flag}: .parquet and .csv need pyarrow, which cannot be imported "
             f"({error}): install it with `make setup`, or give a path that ends with .npy"
         ) from None
     return pyarrow
@@ -231,14 +236,13 @@ def _real(path: str | os.PathLike) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
+def _open_beside(path: Path, flag: str) -> tuple[Path, BinaryIO]:
     """A new file beside `path`, open, so that a rename suffices to put it in place."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with _saying_where(path):
+    with _saying_where(path, flag):
         if path.exists() and not path.is_file():
             raise ValueError(
-                f"--predictions_path {path} exists and is no file: it is left as it is; give "
-                "another path"
+                f"{flag} {path} exists and is no file: it is left as it is; give another path"
             )
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -246,12 +250,12 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
 
 
 @contextlib.contextmanager
-def _saying_where(path: Path):
+def _saying_where(path: Path, flag: str):
     try:
         yield
     except OSError as error:
         raise ValueError(
-            f"--predictions_path {path}: {error.strerror}; the predictions were not written. Give "
+            f"{flag} {path}: {error.strerror}; the predictions were not written. Give "
             "a path where a file can be made, with room for at least 4 bytes a row (.parquet, "
             ".npy; up to 30 for .csv)"
         ) from None
