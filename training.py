@@ -285,6 +285,10 @@ def train(
         if keeper.due(at.step, at.step == total_steps or reached() or is_best()):
             save()
 
+    def say_which_was_best() -> None:
+        if world.is_chief:
+            folder.best_was(at.best.get(f"{best_name}_step"))
+
     with contextlib.ExitStack() as entered:
         signals = StopSignal()
         if folder is not None:
@@ -293,8 +297,7 @@ def train(
         saved_step = at.step if unchanged else None
         if folder is not None and keeps_best and begun:
             # It may go on from before the best one, or was killed before it said which that is.
-            chief = folder.best_was if world.is_chief else lambda step: None
-            agreed(world, lambda: chief(at.best.get(f"{best_name}_step")))
+            agreed(world, say_which_was_best)
         if not reached():
             at.best.pop(reached_name, None)  # of another threshold
         keeper = Keeper(config.checkpoint, folder, world, log, signals, saved_step)

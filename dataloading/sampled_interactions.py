@@ -57,7 +57,8 @@ class SampledInteractions:
     shuffled. The row at position p of epoch e is a function of (seed, e, p): ranks, batch size and
     restarts change nothing.
 
-    Memory: 8 bytes an interaction, on the GPU where one is visible.
+    Memory: 8 bytes an interaction, and 8 an item where not all are drawn alike, on the GPU where
+    one is visible.
 
     Args:
         spec: with the channels `user` and `item`, one feature each.
@@ -117,7 +118,7 @@ class SampledInteractions:
         # constants on the host.
         self._pairs = users.astype(np.int64) << _ITEM_BITS
         self._pairs |= items
-        self._pairs_on_device = self._rows_at = None
+        self._pairs_on_device = self._ends_on_device = self._rows_at = None
 
     @property
     def num_batches(self) -> int:
@@ -172,8 +173,8 @@ class SampledInteractions:
         interactions, negatives = self._rows_at(draw.epoch, positions)
         pairs = tf.gather(self._pairs_on_device, interactions)
         is_positive = negatives < 0
-        if self._ends is not None:
-            drawn = tf.searchsorted(tf.constant(self._ends), negatives, side="right")
+        if self._ends_on_device is not None:
+            drawn = tf.searchsorted(self._ends_on_device, negatives, side="right")
             negatives = tf.cast(drawn, tf.int64)
         items = tf.where(is_positive, pairs & ((1 << _ITEM_BITS) - 1), negatives)
         users = right_shift(pairs, _ITEM_BITS)
@@ -198,7 +199,8 @@ class SampledInteractions:
         return interactions, tf.where(is_positive, tf.constant(-1, tf.int64), drawn)
 
     def _bring_to_device(self) -> None:
-        """Puts the interactions into the memory of the device that trains, once."""
+        """Puts what lies in memory into that of the device that trains, once: as a constant of the
+        step it would be part of each graph."""
         import tensorflow as tf
 
         if self._rows_at is not None:
@@ -206,7 +208,9 @@ class SampledInteractions:
         gpus = tf.config.list_logical_devices("GPU")
         with tf.init_scope(), tf.device(gpus[0].name if gpus else "CPU:0"):
             self._pairs_on_device = tf.constant(self._pairs)
-        self._pairs = None
+            if self._ends is not None:
+                self._ends_on_device = tf.constant(self._ends)
+        self._pairs = self._ends = None
         # Some 130 small operations: in one loop by XLA they take 2 ms of 131,072 rows instead of 9
         # on 2 cores. Not measured on a GPU, where they stay apart and need no compiler.
         self._rows_at = tf.function(

@@ -240,6 +240,14 @@ def test_training_looks_at_validation_rows_and_never_at_test_rows(tmp_path):
     run(tmp_path / "rows", tmp_path / "t", *flags, code=loop.USER_ERROR)
 
 
+def test_negatives_by_popularity(rows, trained, tmp_path):
+    """The same training but for what is drawn."""
+    popular = run(rows, tmp_path, *GMF, "--negative_exponent=1")
+    alike = trained["gmf"][1]
+    assert popular["steps"] == alike["steps"]
+    assert popular["validation_loss"] != pytest.approx(alike["validation_loss"], rel=1e-3)
+
+
 def test_bfloat16(rows, tmp_path):
     assert run(rows, tmp_path, *TINY, "--opt_level=O2")["hr@3"] > 2 * CHANCE
 
