@@ -10,6 +10,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
 
+from runtime import plots
+from tests import no_pictures
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -33,6 +36,15 @@ def pytest_collection_modifyitems(config, items):
 def root() -> Path:
     """The repository."""
     return ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_pictures_of_runs_in_this_process():
+    """In other processes they are drawn: test_entry_scripts.py looks for them, and
+    tests/runtime/test_plots.py at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "draw", no_pictures.touch)
+        yield
 
 
 @pytest.fixture(scope="session")

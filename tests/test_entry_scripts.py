@@ -52,8 +52,11 @@ def in_process(run_dir, *flags, recipe=dlrm):
     return code, summary(run_dir) if code == 0 else None
 
 
-@pytest.mark.parametrize("script", ["dlrm.py", "dcnv2.py", "main.py"])
-def test_train_eval_and_inference(script, tiny, tmp_path, run_script):
+@pytest.mark.parametrize(
+    ("script", "recipe"), [("dlrm.py", dlrm), ("dcnv2.py", dcnv2), ("main.py", dlrm)]
+)
+def test_train_eval_and_inference(script, recipe, tiny, tmp_path, run_script):
+    """The script in a process of its own, and what it saved in this one."""
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
     train = run_script(
         script, data, *TINY, f"--save_checkpoint_path={model}", f"--run_dir={tmp_path / 'train'}"
@@ -72,19 +75,14 @@ def test_train_eval_and_inference(script, tiny, tmp_path, run_script):
         assert (tmp_path / "train" / picture).read_bytes().startswith(b"\x89PNG")
 
     restore = f"--restore_checkpoint_path={model}"
-    on_validation = run_script(
-        *(script, data, restore, "--mode=eval", "--eval_mapping=validation"),
-        f"--run_dir={tmp_path / 'eval'}",
-    )
-    assert on_validation.returncode == 0, on_validation.stderr
-    assert summary(tmp_path / "eval")["auc"] == pytest.approx(trained["auc"], abs=1e-6)
+    flags = (data, restore, "--mode=eval", "--eval_mapping=validation")
+    code, on_validation = in_process(tmp_path / "eval", *flags, recipe=recipe)
+    assert code == 0
+    assert on_validation["auc"] == pytest.approx(trained["auc"], abs=1e-6)
 
-    inference = run_script(
-        *(script, data, restore, "--mode=inference", "--valid_batch_size=64", "--max_steps=5"),
-        *("--warmup_batches=2", f"--run_dir={tmp_path / 'inference'}"),
-    )
-    assert inference.returncode == 0, inference.stderr
-    result = summary(tmp_path / "inference")
+    flags = (data, restore, "--mode=inference", "--valid_batch_size=64", "--max_steps=5")
+    code, result = in_process(tmp_path / "inference", *flags, "--warmup_batches=2", recipe=recipe)
+    assert code == 0
     assert result["num_measurements"] == 5
     assert result["latency_p50"] <= result["latency_p90"] <= result["latency_p95"]
     assert result["latency_p99"] > 0 and result["throughput"] > 0
@@ -103,14 +101,8 @@ def test_eval_reads_test_rows_and_training_validation_rows(tiny, tmp_path):
     assert tested["auc"] != trained["auc"]
 
 
-def test_xla_and_amp_work_on_a_cpu(tiny, tmp_path, run_script, capsys):
-    for flags in (["--xla"], ["--xla", "--amp"]):
-        done = run_script(
-            *("dlrm.py", f"--dataset_path={tiny}", *TINY, *flags, f"--run_dir={tmp_path}")
-        )
-        assert done.returncode == 0, done.stderr
-        assert ("bfloat16" if "--amp" in flags else "float32") in done.stdout
-        assert summary(tmp_path)["log_loss"] < 0.75
+def test_amp_works_on_a_cpu(tiny, tmp_path, capsys):
+    """With `--xla`: test_interaction_flag.py."""
     flags = (f"--dataset_path={tiny}", *TINY, "--amp", "--interaction=cross")
     code, found = in_process(tmp_path, *flags)
     assert code == 0 and found["log_loss"] < 0.75

@@ -48,6 +48,8 @@ def test_xla_compiles_around_the_op(tmp_path, run_script):
         )
         assert done.returncode == 0, done.stderr
         assert "interaction dot_custom" in done.stdout
+        assert ("bfloat16" if "--amp" in flags else "float32") in done.stdout
+        assert summary(run_dir)["log_loss"] < 0.75
         assert ("Compiled cluster using XLA" in done.stderr) == bool(flags)
         found["".join(flags)] = losses(run_dir)
     assert found["--xla"] == pytest.approx(found[""], rel=TOLERANCE["float32"])

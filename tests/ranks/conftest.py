@@ -5,11 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 import pytest
+
+from tests.ranks import horovodrun, recipe_worker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LAUNCHERS = ("gloo", "mpi")
@@ -65,7 +68,7 @@ def run_ranks(request, tmp_path_factory):
             request.getfixturevalue("mpi")
             command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
         else:
-            command = [str(Path(sys.executable).parent / "horovodrun"), "--gloo"]
+            command = gloo_command()
         command += ["-np", str(num_ranks), sys.executable]
         command += [program] if program.endswith(".py") else ["-m", program]
         returncode, output = run_limited(
@@ -90,6 +93,56 @@ def run_ranks(request, tmp_path_factory):
         return RanksRun(returncode, output, found)
 
     return run
+
+
+class RecipesRun(NamedTuple):
+    """What recipes did with several command lines.
+
+    Attributes:
+      codes, said: of each by its name the exit codes, and what was said, rank by rank.
+      output: of the launcher.
+    """
+
+    codes: dict[str, list[int]]
+    said: dict[str, list[str]]
+    output: str
+
+
+@pytest.fixture(scope="session")
+def run_recipes(run_ranks, tmp_path_factory):
+    """Runs command lines one after the other on ranks that are started once; one rank is here.
+
+    `run_recipes(num_ranks, {name: (program, *flags)})`, e.g. with program "dlrm.py". With check, an
+    exit code other than 0 fails the test and shows what was said.
+    """
+
+    def run(
+        num_ranks: int, commands: dict[str, Sequence[object]], *, check: bool = True
+    ) -> RecipesRun:
+        words = {name: list(map(str, command)) for name, command in commands.items()}
+        results, output = [], ""
+        if num_ranks == 1:
+            results.append(recipe_worker.run_all(words, "0"))
+        else:
+            file = tmp_path_factory.mktemp("commands") / "commands.json"
+            file.write_text(json.dumps(words))
+            done = run_ranks(num_ranks, recipe_worker.__name__, file, timeout=300, check=False)
+            results, output = done.results, done.output
+            assert None not in results, output
+        codes, said = (
+            {name: [found[name][part] for found in results] for name in words} for part in range(2)
+        )
+        if check:
+            failed = {name: said[name] for name in words if any(codes[name])}
+            assert failed == {}
+        return RecipesRun(codes, said, output)
+
+    return run
+
+
+def gloo_command() -> list[str]:
+    """What `horovodrun --gloo` is here, but for its arguments."""
+    return [sys.executable, horovodrun.__file__, "--gloo"]
 
 
 def run_limited(command: list[str], env: dict[str, str], timeout: float) -> tuple[int, str]:

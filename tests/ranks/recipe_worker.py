@@ -1,37 +1,45 @@
-"""Runs `dlrm.py` with several command lines, one after the other, on the ranks it is started on.
+"""Runs recipes with several command lines, one after the other, on the ranks it is started on.
 
     horovodrun -np N python -m tests.ranks.recipe_worker COMMANDS.json
 
-The file holds {name: arguments}; `{rank}` in an argument is each rank's own number. Each rank
-writes {name: [exit code, what it said on stdout and stderr]} to $RANK_RESULTS/RANK.json, and exits
-as the last command line does.
+The file holds {name: [program, arguments]}; `{rank}` in an argument is each rank's own number. Each
+rank writes {name: [exit code, what it said on stdout and stderr]} to $RANK_RESULTS/RANK.json, and
+exits as the last command line does.
 """
 
 import contextlib
+import importlib
 import io
 import json
 import os
 import sys
 from pathlib import Path
 
-import dlrm
+from runtime import plots
+from tests import no_pictures
 
 
-def run(arguments: list[str]) -> tuple[int, str]:
-    """(exit code, all that was said) of `dlrm.py ARGUMENTS`."""
+def run(program: str, *arguments: str) -> tuple[int, str]:
+    """(exit code, all that was said) of `PROGRAM ARGUMENTS`, e.g. of `dlrm.py`."""
+    recipe = importlib.import_module(program.removesuffix(".py"))
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = dlrm.main(["dlrm.py", *arguments])
+        code = recipe.main([program, *arguments])
     return code, said.getvalue()
 
 
-if __name__ == "__main__":
-    rank = os.environ.get("HOROVOD_RANK", "0")
-    commands = json.loads(Path(sys.argv[1]).read_text())
-    found = {
-        name: run([argument.replace("{rank}", rank) for argument in arguments])
-        for name, arguments in commands.items()
+def run_all(commands: dict[str, list[str]], rank: str) -> dict[str, tuple[int, str]]:
+    """What `run` finds, by the commands' names."""
+    return {
+        name: run(*(word.replace("{rank}", rank) for word in command))
+        for name, command in commands.items()
     }
-    Path(os.environ["RANK_RESULTS"], f"{rank}.json").write_text(json.dumps(found))
-    *_, (code, _) = found.values()
-    sys.exit(code)
+
+
+if __name__ == "__main__":
+    plots.draw = no_pictures.touch
+    own_rank = os.environ["HOROVOD_RANK"]
+    found = run_all(json.loads(Path(sys.argv[1]).read_text()), own_rank)
+    Path(os.environ["RANK_RESULTS"], f"{own_rank}.json").write_text(json.dumps(found))
+    *_, (last_code, _) = found.values()
+    sys.exit(last_code)

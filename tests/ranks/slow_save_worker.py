@@ -14,7 +14,7 @@ from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint, distributed
 from runtime.checkpoint import writer
 
-TIMEOUT_S, SLOW_S = 3, 9
+TIMEOUT_S, SLOW_S = 3, 5
 
 
 class Slow(TableWeight):

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +12,15 @@ import tensorflow as tf
 import nn.embedding as dmp
 from nn.keras import keras
 from tests.ranks import data_parallel_worker
+from tests.ranks.conftest import gloo_command
 
 
 @pytest.fixture(scope="module")
 def two_ranks(root):
     """What the worker wrote; it goes on to the next case after none that failed."""
-    horovodrun = Path(sys.executable).parent / "horovodrun"
-    if not horovodrun.exists():
-        pytest.skip("Horovod is not installed")
+    pytest.importorskip("horovod", reason="Horovod is not installed")
     return subprocess.run(
-        [horovodrun, "--gloo", "-np", "2", sys.executable, "-m", data_parallel_worker.__name__],
+        [*gloo_command(), "-np", "2", sys.executable, "-m", data_parallel_worker.__name__],
         cwd=root,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "HOROVOD_CYCLE_TIME": "1"},
         capture_output=True,

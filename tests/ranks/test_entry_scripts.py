@@ -1,4 +1,4 @@
-"""`dlrm.py` on several ranks, as a user starts it."""
+"""`dlrm.py` on several ranks: N do what one does, and an error is said once."""
 
 import json
 import os
@@ -6,12 +6,10 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from tests.ranks import recipe_worker
 from tests.ranks.conftest import run_limited
 from tests.tables import arrays_of
 
@@ -51,26 +49,19 @@ def summary(run_dir):
 
 
 @pytest.fixture(scope="module")
-def one_rank(rows, run_script, tmp_path_factory):
-    """The folder of one process: `model`, and of each mode its log (MODES) and predictions."""
+def one_rank(rows, run_recipes, tmp_path_factory):
+    """The folder of one process: `model`, and of each mode its log and predictions."""
     folder = tmp_path_factory.mktemp("one")
-    train = ("--dataset_path", rows, *SMALL, "--save_checkpoint_path", folder / "model")
-    commands = {"run": (*train, "--run_dir", folder / "run")}
-    commands |= modes(rows, folder, folder)
+    commands = {"train": training(rows, folder)} | modes(rows, folder, folder)
     del commands["inference"]
-    file = commands_file(folder, commands)
-    env = {"RANK_RESULTS": str(folder)}
-    done = run_script("-m", recipe_worker.__name__, file, env=env)
-    found = json.loads((folder / "0.json").read_text())
-    assert [code for code, _ in found.values()] == [0] * len(commands), (found, done.stderr)
+    run_recipes(1, commands)
     return folder
 
 
-def commands_file(folder, commands):
-    """For recipe_worker.py."""
-    file = folder / "commands.json"
-    file.write_text(json.dumps({name: list(map(str, flags)) for name, flags in commands.items()}))
-    return file
+def training(rows, folder, *flags):
+    """The command line of a training, which logs to folder/train."""
+    where = ("--save_checkpoint_path", folder / "model", "--run_dir", folder / "train")
+    return ("dlrm.py", "--dataset_path", rows, *SMALL, *where, *flags)
 
 
 def modes(rows, model_folder, folder):
@@ -87,25 +78,11 @@ def modes(rows, model_folder, folder):
     }
     flags["predict"] += (folder / "scores.csv", *SLICES)
     flags["inference"] += ("--max_steps", "5")
-    common = ("--restore_checkpoint_path", model_folder / "model", "--valid_batch_size", "600")
+    common = ("dlrm.py", "--restore_checkpoint_path", model_folder / "model")
+    common += ("--valid_batch_size", "600")
     return {
         name: (*common, *more, "--run_dir", folder / name, "--cpu") for name, more in flags.items()
     }
-
-
-class Runs(NamedTuple):
-    """What some ranks did with several command lines.
-
-    Attributes:
-      folder: has the log of each, and the predictions.
-      codes, said: of each by its name the exit codes, and what was said, rank by rank.
-      output: of the launcher.
-    """
-
-    folder: Path
-    codes: dict[str, list[int]]
-    said: dict[str, list[str]]
-    output: str
 
 
 # What is wrong with a command line on 2 ranks: flags, exit code, message.
@@ -144,21 +121,16 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def runs(request, rows, one_rank, run_ranks, tmp_path_factory):
-    """All modes on so many ranks, which are started once; on 2 of them the mistakes, too."""
+def runs(request, rows, one_rank, run_recipes, tmp_path_factory):
+    """(folder of the logs, what was said) of training, on 3 ranks in slices, and all modes on so
+    many ranks; on 2 of them of the mistakes, too."""
     folder = tmp_path_factory.mktemp("many")
-    commands = modes(rows, one_rank, folder)
+    commands = {"train": training(rows, folder, *(SLICES if request.param == 3 else ()))}
+    commands |= modes(rows, one_rank, folder)
     if request.param == 2:
-        train = ("--dataset_path", rows, *SMALL, "--run_dir", folder / "train")
+        train = ("dlrm.py", "--dataset_path", rows, *SMALL, "--run_dir", folder / "mistake")
         commands |= {name: (*train, *flags) for name, (flags, _, _) in MISTAKES.items()}
-    file = commands_file(folder, commands)
-    run = run_ranks(request.param, recipe_worker.__name__, file, timeout=300, check=False)
-    assert None not in run.results, run.output
-    codes, said = (
-        {name: [found[name][part] for found in run.results] for name in commands}
-        for part in range(2)
-    )
-    return Runs(folder, codes, said, run.output)
+    return folder, run_recipes(request.param, commands, check=False)
 
 
 def same_losses(one, many):
@@ -169,48 +141,48 @@ def same_losses(one, many):
     np.testing.assert_allclose([loss for _, loss in first], [loss for _, loss in second], rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("launcher", "num_ranks", "flags"),
-    [
-        ("gloo", 2, ()),
-        ("mpi", 2, ("--model_parallel_input",)),
-        ("gloo", 3, SLICES),
-    ],
-    ids=["gloo", "mpi, model-parallel input", "gloo, slices"],
-)
-def test_training_equals_one_process(
-    rows, one_rank, run_ranks, tmp_path, launcher, num_ranks, flags
-):
-    flags = ("--dataset_path", rows, *SMALL, "--run_dir", tmp_path / "run", *flags)
-    path = tmp_path / "model"
-    run = run_ranks(num_ranks, "dlrm.py", *flags, "--save_checkpoint_path", path, launcher=launcher)
-    same_losses(one_rank / "run", tmp_path / "run")
-    one, many = summary(one_rank / "run"), summary(tmp_path / "run")
-    assert many["auc"] == pytest.approx(one["auc"], abs=1e-4)
-    assert run.output.count("summary") == 1, "one rank speaks"
-    expected, found = arrays_of(one_rank / "model"), arrays_of(path)
+def check_same_training(one, many, said):
+    """Losses, metrics and all weights of two folders; `said` by all ranks of the second."""
+    same_losses(one / "train", many / "train")
+    assert summary(many / "train")["auc"] == pytest.approx(summary(one / "train")["auc"], abs=1e-4)
+    assert said.count("summary") == 1, "one rank speaks"
+    expected, found = arrays_of(one / "model"), arrays_of(many / "model")
     assert expected.keys() == found.keys() and "sparse.accumulator/cat_0" in found
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.parametrize("runs", [2, 3], indirect=True, ids=["2", "3, slices"])
+def test_training_equals_one_process(one_rank, runs):
+    folder, run = runs
+    assert set(run.codes["train"]) == {0}, run.said["train"]
+    check_same_training(one_rank, folder, "".join(run.said["train"]))
+
+
+def test_training_by_mpi_equals_one_process(rows, one_rank, run_ranks, tmp_path):
+    program, *flags = training(rows, tmp_path, "--model_parallel_input")
+    run = run_ranks(2, program, *flags, launcher="mpi")
+    check_same_training(one_rank, tmp_path, run.output)
+
+
 @pytest.mark.parametrize("runs", [2, 3], indirect=True)
 @pytest.mark.parametrize("metrics", ["exact", "bins"])
 def test_evaluation_counts_every_row_once(one_rank, runs, metrics):
-    assert set(runs.codes[metrics]) == {0}, runs.said[metrics]
-    one, many = summary(one_rank / metrics), summary(runs.folder / metrics)
+    folder, run = runs
+    assert set(run.codes[metrics]) == {0}, run.said[metrics]
+    one, many = summary(one_rank / metrics), summary(folder / metrics)
     assert many["auc"] == pytest.approx(one["auc"], abs=1e-6)
     assert many["log_loss"] == pytest.approx(one["log_loss"], abs=1e-6)
-    assert (runs.folder / metrics / "roc.png").exists()
+    assert (folder / metrics / "roc.png").exists()
 
 
 @pytest.mark.parametrize("runs", [2, 3], indirect=True)
 def test_predictions_are_in_row_order(one_rank, runs):
     """Labels are not there: 1,001 rows in batches that do not divide."""
-    assert set(runs.codes["predict"]) == {0}, runs.said["predict"]
+    folder, run = runs
+    assert set(run.codes["predict"]) == {0}, run.said["predict"]
     one, many = (
-        np.loadtxt(folder / "scores.csv", delimiter=",", skiprows=1)
-        for folder in (one_rank, runs.folder)
+        np.loadtxt(place / "scores.csv", delimiter=",", skiprows=1) for place in (one_rank, folder)
     )
     assert many[:, 0].tolist() == list(range(1001))
     np.testing.assert_allclose(many[:, 1], one[:, 1], atol=1e-6)
@@ -218,8 +190,9 @@ def test_predictions_are_in_row_order(one_rank, runs):
 
 @pytest.mark.parametrize("runs", [2, 3], indirect=True)
 def test_inference(runs):
-    assert set(runs.codes["inference"]) == {0}, runs.said["inference"]
-    found = summary(runs.folder / "inference")
+    folder, run = runs
+    assert set(run.codes["inference"]) == {0}, run.said["inference"]
+    found = summary(folder / "inference")
     assert found["throughput"] > 0 and found["auc"] > 0.5
 
 
@@ -227,12 +200,13 @@ def test_inference(runs):
 @pytest.mark.parametrize("name", MISTAKES)
 def test_an_error_is_said_once(runs, name):
     _, code, message = MISTAKES[name]
-    assert runs.codes[name] == [code, code]
-    said = [line for text in runs.said[name] for line in text.splitlines() if "dlrm: " in line]
-    assert len(said) == 1, runs.said[name]
+    _, run = runs
+    assert run.codes[name] == [code, code]
+    said = [line for text in run.said[name] for line in text.splitlines() if "dlrm: " in line]
+    assert len(said) == 1, run.said[name]
     assert re.search(message, said[0]), said
     if name == "diverged":  # the last one
-        assert f"exit with status code {code}" in runs.output
+        assert f"exit with status code {code}" in run.output
 
 
 def test_a_bad_row_on_one_rank_ends_all(rows, run_ranks, tmp_path):
@@ -251,7 +225,7 @@ def test_a_bad_row_on_one_rank_ends_all(rows, run_ranks, tmp_path):
     assert "77" in run.output and "cat_2" in run.output
 
 
-def test_real_rows(criteo_rows, run_script, run_ranks, tmp_path):
+def test_real_rows(criteo_rows, run_script, run_recipes, run_ranks, tmp_path):
     """On the first 10,000 rows of the Criteo log, 2 ranks reach the AUC of one."""
     prepared = tmp_path / "criteo"
     done = run_script(
@@ -260,8 +234,7 @@ def test_real_rows(criteo_rows, run_script, run_ranks, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     flags = ("--dataset_path", prepared, *SMALL, "--run_dir")
-    done = run_script("dlrm.py", *flags, tmp_path / "one")
-    assert done.returncode == 0, done.stderr
+    run_recipes(1, {"one": ("dlrm.py", *flags, tmp_path / "one")})
     run_ranks(2, "dlrm.py", *flags, tmp_path / "two")
     one, two = summary(tmp_path / "one"), summary(tmp_path / "two")
     assert one["auc"] > 0.6
@@ -275,4 +248,4 @@ def test_one_rank_of_a_launcher_is_one_process(rows, one_rank, tmp_path):
     command = [launcher, "--gloo", "-np", "1", sys.executable, "dlrm.py", *map(str, flags)]
     code, output = run_limited(command, {**os.environ}, 120)
     assert code == 0, output
-    same_losses(one_rank / "run", tmp_path / "run")
+    same_losses(one_rank / "train", tmp_path / "run")

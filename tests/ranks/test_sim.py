@@ -9,18 +9,23 @@ from tests import sequence_data
 from tests.ranks.test_entry_scripts import summary
 from tests.tables import arrays_of
 
-FLAGS = (
+REAL = (
     *("--global_batch_size", "2048", "--lr", "0.003", "--epochs", "1", "--print_freq", "3"),
-    *("--seed", "1", "--noevaluate_training_rows"),
+    *("--seed", "1", "--noevaluate_training_rows", "--max_steps", "25"),  # of 9 and 68
+)
+WEIGHTS = (
+    *("--global_batch_size", "64", "--optimizer", "sgd", "--lr", "0.5", "--epochs", "2"),
+    *("--long_seq_length", "7", "--gsu_top_k", "3", "--print_freq", "5", "--seed", "1"),
+    *("--weight_decay", "0.01"),
 )
 
 
 @pytest.fixture(scope="module")
 def musical(root, run_script, tmp_path_factory):
-    """Real reviews in JSON, with a metadata file that is made here."""
+    """Real reviews in JSON, with a metadata file that is made here; None where they are not."""
     reviews = root.parent / "shared/data/amazon_musical/Musical_Instruments.json"
     if not reviews.exists():
-        pytest.skip(f"the real reviews are not there: {reviews}")
+        return None
     folder = tmp_path_factory.mktemp("musical")
     items = sorted({json.loads(line)["asin"] for line in reviews.open()})
     with (folder / "meta.json").open("w") as file:
@@ -36,10 +41,11 @@ def musical(root, run_script, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def grocery(root, run_script, tmp_path_factory):
-    """A real log of users, items and times, with a table of the items' categories."""
+    """A real log of users, items and times, with a table of the items' categories; None where it
+    is not."""
     data = root.parent / "shared/data/amazon_grocery"
     if not data.exists():
-        pytest.skip(f"the real events are not there: {data}")
+        return None
     folder = tmp_path_factory.mktemp("grocery")
     prepare(
         *(run_script, folder, "--input_format", "csv", "--delimiter", "tab"),
@@ -62,47 +68,50 @@ def prepare(run_script, folder, *flags):
         assert done.returncode == 0, done.stderr
 
 
-def train(flags, tables, run_script, run_ranks, folder):
-    """Trains on one rank and on two; (log's folder, weights) of each."""
-    for name in ("one", "two"):
-        run_dir = (
-            "--results_dir",
-            folder / name,
-            "--save_checkpoint_path",
-            folder / name / "model",
+@pytest.fixture(scope="module")
+def runs(musical, grocery, run_recipes, tmp_path_factory):
+    """`runs / NAME / RANKS`: the folder of each training of `commands`, by one rank and by two."""
+    folder = tmp_path_factory.mktemp("runs")
+    sequence_data.write(folder / "rows", 299)
+    for ranks in (1, 2):
+        run_recipes(ranks, commands(musical, grocery, folder, ranks))
+    return folder
+
+
+def commands(musical, grocery, folder, ranks):
+    slices = ("--row_slice_threshold", 900, "--column_slice_threshold", 100)
+    flags = {"weights": (folder / "rows", *WEIGHTS, *(slices if ranks > 1 else ()))}
+    for name, data, model in (("musical", musical, "sim"), ("grocery", grocery, "din")):
+        if data is not None:
+            flags[name] = (data, "--model_type", model, *REAL)
+    return {
+        name: (
+            *("sim.py", "--results_dir", folder / name / str(ranks)),
+            *("--save_checkpoint_path", folder / name / str(ranks) / "model"),
+            *("--dataset_dir", *of),
         )
-        if name == "one":
-            done = run_script("sim.py", *flags, *run_dir)
-            assert done.returncode == 0, done.stderr
-        else:
-            run_ranks(2, "sim.py", *flags, *tables, *run_dir)
-    return [(folder / name, arrays_of(folder / name / "model")) for name in ("one", "two")]
+        for name, of in flags.items()
+    }
 
 
-@pytest.mark.parametrize(("data", "model"), [("musical", "sim"), ("grocery", "din")])
-def test_real_rows(data, model, request, run_script, run_ranks, tmp_path):
-    flags = ("--dataset_dir", request.getfixturevalue(data), "--model_type", model, *FLAGS)
-    (one, _), (two, _) = train(flags, (), run_script, run_ranks, tmp_path)
-    expected, found = summary(one), summary(two)
-    assert expected["test_auc"] > 0.52  # after nine steps on the reviews
-    assert found["test_auc"] == pytest.approx(expected["test_auc"], abs=1e-4)
-    assert found["test_loss"] == pytest.approx(expected["test_loss"], rel=1e-3)
-    assert found["steps"] == expected["steps"]
+@pytest.mark.parametrize("name", ["musical", "grocery"])
+def test_real_rows(name, request, runs):
+    if request.getfixturevalue(name) is None:
+        pytest.skip("the real rows are not there")
+    one, two = (summary(runs / name / ranks) for ranks in "12")
+    assert one["test_auc"] > 0.52  # after nine steps on the reviews
+    assert two["test_auc"] == pytest.approx(one["test_auc"], abs=1e-4)
+    assert two["test_loss"] == pytest.approx(one["test_loss"], rel=1e-3)
+    assert two["steps"] == one["steps"]
 
 
-def test_all_weights(run_script, run_ranks, tmp_path):
+def test_all_weights(runs):
     """By SGD, which shows a gradient that is off by a factor; the last batch does not divide, and
     the tables are cut by rows and by columns."""
-    sequence_data.write(tmp_path / "rows", 299)
-    flags = (
-        *("--dataset_dir", tmp_path / "rows", "--global_batch_size", "64", "--optimizer", "sgd"),
-        *("--lr", "0.5", "--epochs", "2", "--long_seq_length", "7", "--gsu_top_k", "3"),
-        *("--print_freq", "5", "--seed", "1", "--weight_decay", "0.01"),
-    )
-    tables = ("--row_slice_threshold", 900, "--column_slice_threshold", 100)
-    (one, expected), (two, found) = train(flags, tables, run_script, run_ranks, tmp_path)
+    expected, found = (arrays_of(runs / "weights" / ranks / "model") for ranks in "12")
     assert expected.keys() == found.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-5, err_msg=name)
+    one, two = (summary(runs / "weights" / ranks) for ranks in "12")
     for name in ("test_auc", "train_auc", "test_loss"):
-        assert summary(two)[name] == pytest.approx(summary(one)[name], abs=1e-4)
+        assert two[name] == pytest.approx(one[name], abs=1e-4)

@@ -5,4 +5,4 @@ def test_ranks_wait_for_one_that_still_works(run_ranks, tmp_path):
     run = run_ranks(2, "tests/ranks/slow_save_worker.py", tmp_path / "model")
     for rank, found in enumerate(run.results):
         assert found["values"] == [rank + 1]
-        assert found["saved_s"] > 9 and found["restored_s"] > 6, "rank 0 was slow indeed"
+        assert found["saved_s"] > 5 and found["restored_s"] > 10 / 3, "rank 0 was slow indeed"

@@ -17,8 +17,10 @@ import pytest
 
 from runtime import checkpoint
 from runtime.checkpoint import Folder, Saver
-from tests.ranks.conftest import run_limited
+from tests.ranks.conftest import run_ranks, run_recipes
 from tests.runtime.array_weights import ArrayWeight, on_ranks
+
+__all__ = ["run_ranks", "run_recipes"]
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -271,27 +273,27 @@ def test_stop(mount, rows, run_script):
     check_only(folder, 3)
 
 
-@pytest.mark.parametrize("mode", ["continue", "stop"])
-def test_two_ranks(mount, rows, mode):
+def test_two_ranks(mount, rows, run_recipes):
     """Both hear of it, one speaks."""
-    disk = mount(12 * 2**20)
-    disk.leave(CHECKPOINT_BYTES * 3 // 2)
-    folder = disk.path / "checkpoints"
-    flags = ("--on_checkpoint_error", mode, "--max_steps", "20")
-    launcher = [str(Path(sys.executable).parent / "horovodrun"), "--gloo", "-np", "2"]
-    code, output = run_limited(
-        [*launcher, *command(rows, folder, *flags)],
-        {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "HOROVOD_CYCLE_TIME": "1"},
-        120,
-    )
-    assert code != 0 and "exit with status code 2" in output, output
-    said = [line for line in output.splitlines() if "dlrm: error" in line]
-    step = 20 if mode == "continue" else 6
-    assert len(said) == 1 and f"checkpoint of step {step} failed" in said[0], output
-    assert "No space left on device" in said[0]
-    check_only(folder, 3)
-    with_folder = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info)]
-    assert with_folder == []
+    folders = {}
+    for mode in ("continue", "stop"):
+        disk = mount(12 * 2**20)
+        disk.leave(CHECKPOINT_BYTES * 3 // 2)
+        folders[mode] = disk.path / "checkpoints"
+    flags = ("--max_steps", "20", "--on_checkpoint_error")
+    commands = {mode: command(rows, folder, *flags, mode)[1:] for mode, folder in folders.items()}
+    run = run_recipes(2, commands, check=False)
+    for mode, folder in folders.items():
+        assert run.codes[mode] == [2, 2], run.said[mode]
+        said = [line for text in run.said[mode] for line in text.splitlines()]
+        errors = [line for line in said if "dlrm: error" in line]
+        step = 20 if mode == "continue" else 6
+        assert len(errors) == 1 and f"checkpoint of step {step} failed" in errors[0], said
+        assert "No space left on device" in errors[0]
+        check_only(folder, 3)
+        with_folder = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info)]
+        assert with_folder == []
+    assert "exit with status code 2" in run.output
 
 
 # Memory.
