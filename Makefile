@@ -19,7 +19,7 @@ TEST_WORKERS ?= 2
 CUDA ?= auto
 READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv/engines)
 
-.PHONY: help setup engines op op-wheel demo test test-ranks test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation clean
+.PHONY: help setup engines serve-setup op op-wheel demo test test-ranks test-serve test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,12 @@ setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod a
 	@touch $@
 
 engines: .venv/engines ## install Spark and NVTabular, the other engines of the Criteo preparation
+
+.venv-serve/installed: deployment/requirements-serve.lock deployment/serve_setup.sh
+	@bash deployment/serve_setup.sh "$(PYTHON)"
+	@touch $@
+
+serve-setup: .venv-serve/installed ## make .venv-serve with a Triton server, to serve models on this machine
 
 OP := tensorflow-dot-based-interact
 OP_SOURCES := $(wildcard $(addprefix $(OP)/,Makefile *.sh *.py *.toml */*.py */*/*.py */*/*/*.py */cc/*.h */cc/*/*.*))
@@ -73,12 +79,15 @@ data/demo/feature_spec.yaml: | .venv/installed .venv/op
 
 test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
-	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks --ignore=tests/serving
 
 test-ranks: .venv/op .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/ranks
 
-test-all: $(READY) ## run all tests, the long sweeps too
+test-serve: .venv/op .venv-serve/installed ## run the tests on a real Triton server: trained, deployed, asked
+	@$(PY) -m pytest tests/serving
+
+test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long
 
 lint: .venv/installed ## check style
@@ -123,14 +132,17 @@ bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step beside plain 
 bench-interaction-preparation: .venv/engines ## NCF's preparation beside pandas: the same rows, seconds and memory
 	@$(PY) -m benchmarks.interaction_preparation
 
+bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM beside its plain SavedModel, both on a Triton server, interleaved
+	@$(PY) -m benchmarks.serving
+
 .venv-torch/installed: benchmarks/requirements-torch.txt | .venv/installed
 	@echo "setup: installing PyTorch, the benchmark's peer, into .venv-torch"
 	@rm -rf .venv-torch && "$(PYTHON)" -m venv .venv-torch
 	@.venv-torch/bin/python -m pip install --disable-pip-version-check -qq -r benchmarks/requirements-torch.txt
 	@touch $@
 
-lock: ## resolve requirements*.txt anew and write requirements.lock and requirements-engines.lock
+lock: ## resolve all requirements*.txt anew and write their locks
 	@bash runtime/lock.sh "$(PYTHON)"
 
 clean: ## remove .venv and the caches (never data/ or runs/)
-	@rm -rf .venv .venv-torch .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-torch .venv-serve .pytest_cache .ruff_cache .hypothesis

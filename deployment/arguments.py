@@ -86,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         "--check_rows",
         type=int,
         metavar="N",
-        help="compare the AUC on the first N rows to evaluate on only (default: all)",
+        help="compare the AUC as trained and as served, of smaller tables or half precision, on "
+        "the first N rows to evaluate on only (default: all)",
     )
     add(
         "--unknown_ids",

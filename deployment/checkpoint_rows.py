@@ -10,8 +10,8 @@ class CheckpointRows:
     """A table of which single rows are read, wherever the checkpoint's pieces have them.
 
     The files are mapped into memory: what is read stays in the page cache, not in this process.
-    Checksums are of whole blocks and are not looked at; who streams the table first has checked
-    them (`deployment.table_files.write_tables`).
+    Checksums are of whole blocks and are not looked at. Who writes the table's files as well
+    (`deployment.table_files`) checks all of it then, and fails if a block was changed.
 
     Args:
       trained: whose checkpoint it is.

@@ -3,16 +3,21 @@
 python -m deployment.deploy --checkpoint_dir runs/demo/checkpoint --model_repository repository
 """
 
+import contextlib
 import os
+import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from dataloading.command_line import exit_status
 from deployment.arguments import parse
-from deployment.options import Options
+from deployment.options import Cache, Options
 from deployment.repository import appear_together, write_marker
+from deployment.serving.interface import UNKNOWN_IS_ZERO
+from deployment.serving.scorer import all_cores, to_stderr
 from deployment.table_files import NONE
 
 # What `--gpus` and `--gpu_cache_share` are where they are not given.
@@ -44,15 +49,30 @@ class Deployed(NamedTuple):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the models are there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Returns the exit status: 0 when the models are there, 2 (130 for Ctrl-C and SIGTERM) with a
+    message otherwise."""
     # TensorFlow's own log below errors: start-up lines.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
     def work() -> None:
         print(deploy(parse(argv)).report())
 
-    return exit_status(work, "interrupted; nothing was deployed")
+    with _sigterm_like_ctrl_c():
+        return exit_status(work, "interrupted; the repository has all new models or none of them")
+
+
+@contextlib.contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    """Clears up behind a SIGTERM, too; of a process that it ends at once the folder would stay."""
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def deploy(options: Options) -> Deployed:
@@ -64,22 +84,20 @@ def deploy(options: Options) -> Deployed:
       OSError: something cannot be written.
     """
     # TensorFlow takes seconds to import, which a wrong flag need not wait for.
-    from deployment.backends import BACKENDS
-    from deployment.ensemble import part_name, write_ensemble
+    from deployment.backends import BACKENDS, names_of, write_ensemble
     from deployment.served_model import parts_of
     from deployment.trained_model import open_checkpoint
 
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
-    check_same_spec(trained)
     parts, backend = parts_of(trained), BACKENDS[options.backend]
     check_tables(parts, options)
+    check_unknown_ids(parts, options)
     name = options.model_name or trained.recipe
-    models = {name: backend.monolithic}
-    if not options.monolithic:
-        models = {part_name(name, model): model for model in backend.ensemble}
+    called = backend.monolithic if options.monolithic else backend.ensemble
+    models = names_of(name, called)
     names = list(dict.fromkeys([*models, name]))  # the one to ask is last
     repository = Path(os.path.abspath(options.model_repository))
-    with appear_together(repository, names, options.overwrite) as staging:
+    with appear_together(repository, names, options.overwrite, to_stderr) as staging:
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             job, checks = _prepare(options, name, trained, parts, repository, Path(scratch))
             said = {}
@@ -88,30 +106,10 @@ def deploy(options: Options) -> Deployed:
                 if model in models:
                     said[model] = models[model].write(job, model, folder)
                 else:
-                    said[model] = write_ensemble(job, backend.ensemble, folder)
+                    said[model] = write_ensemble(job, called, folder)
                 write_marker(folder, _made_of(options, trained), names)
         made = tuple((model, said[model], _size_bytes(staging / model)) for model in names)
     return Deployed(repository, trained.path, made, tuple(checks))
-
-
-def check_same_spec(trained) -> None:
-    """Raises ValueError where the feature spec is not that of the training: features in another
-    order, or with another vocabulary, would be looked up in wrong rows without a word."""
-    import main as recipes
-
-    wanted = trained.index.description.get("feature_spec")
-    spec = recipes.load_feature_spec(trained.config)
-    found = spec.fingerprint() if spec is not None else None
-    if wanted != found:
-        raise ValueError(
-            f"checkpoint {trained.path} was trained on another feature spec than "
-            f"{trained.spec.origin} (fingerprint {_short(wanted)}, this is {_short(found)}): give "
-            "the training's data set, or a folder with its feature_spec.yaml, with --dataset_path"
-        )
-
-
-def _short(fingerprint: str | None) -> str:
-    return "none" if fingerprint is None else fingerprint[:12]
 
 
 def check_tables(parts, options: Options) -> None:
@@ -129,6 +127,15 @@ def check_tables(parts, options: Options) -> None:
         )
 
 
+def check_unknown_ids(parts, options: Options) -> None:
+    """Raises ValueError where an unknown id of a history would become padding."""
+    if parts.histories and options.unknown_ids == UNKNOWN_IS_ZERO:
+        raise ValueError(
+            "--unknown_ids zero: the model has histories, where id 0 is padding and no event; "
+            "leave the flag out, and leave events with unknown items out of the histories sent"
+        )
+
+
 def _prepare(options: Options, name: str, trained, parts, repository: Path, scratch: Path):
     """What all models are made of, and sentences on what was compared.
 
@@ -136,12 +143,12 @@ def _prepare(options: Options, name: str, trained, parts, repository: Path, scra
       repository: absolute.
       scratch: a folder for what no model keeps.
     """
-    from deployment import hps, saved_models
+    from deployment import saved_models
     from deployment.backends import BACKENDS
     from deployment.job import Job
     from deployment.onnx_model import check_against_tensorflow, dense_to_onnx
     from deployment.placement import place
-    from deployment.quantized_auc import auc_change
+    from deployment.served_auc import auc_change
     from deployment.served_model import POLICIES, make_dense
     from deployment.serving.interface import Interface
     from deployment.table_files import described
@@ -155,8 +162,7 @@ def _prepare(options: Options, name: str, trained, parts, repository: Path, scra
         dense_to_onnx(scratch / "dense", onnx)
         difference = check_against_tensorflow(dense, parts, onnx)
         checks.append(f"the dense part in ONNX: scores within {difference:.1e} of TensorFlow's")
-    if quantize != NONE:
-        checks.append(auc_change(trained, parts, dense, quantize, options.check_rows).report())
+    first = dense
     if onnx is None and options.precision != "fp32":
         dense = make_dense(trained, POLICIES[options.precision])
     batching = Batching(
@@ -179,6 +185,7 @@ def _prepare(options: Options, name: str, trained, parts, repository: Path, scra
             unknown_ids=options.unknown_ids,
             precision=options.precision,
             max_batch_size=options.max_batch_size,
+            histories=parts.histories,
         ),
         placement=place(parts.tables, round((options.device_memory_gb or 0) * 1e9), quantize),
         quantize=quantize,
@@ -186,12 +193,30 @@ def _prepare(options: Options, name: str, trained, parts, repository: Path, scra
         instances=options.instances,
         threads=options.threads_per_instance or 0,
         execution_env=options.execution_env,
-        cache=hps.Cache(
+        cache=Cache(
             options.gpus or _GPUS, options.gpu_cache_share or _CACHE_SHARE, options.instances
         ),
         served_path=options.served_path or str(repository),
     )
+    if quantize != NONE or options.runs_in_half_precision:
+        served = _dense_as_served(job, scratch) if options.runs_in_half_precision else None
+        change = auc_change(trained, parts, first, quantize, options.check_rows, served)
+        checks.append(change.report())
     return job, checks
+
+
+def _dense_as_served(job, folder: Path):
+    """The dense part in the precision that is asked for, as `served_auc.auc_change` has it.
+
+    Args:
+      folder: has `dense.onnx`.
+
+    Raises:
+      ValueError: OpenVINO is not there.
+    """
+    from deployment.serving.dense import Dense
+
+    return Dense(folder, job.interface, all_cores(), to_stderr).run
 
 
 def _make_folder(staging: Path, model: str) -> Path:

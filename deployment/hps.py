@@ -18,12 +18,13 @@ src/hps.cc and src/model_instance_state.cpp:
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dataloading.failed_writes import names_file
-from deployment.hps_keys import keys_of_a_row
+from deployment.options import Cache
+from deployment.serving.hps_keys import keys_of_a_row
 from deployment.serving.interface import Interface
 from deployment.table_files import append, blocks_of
 from deployment.trained_model import Trained
@@ -36,20 +37,6 @@ _LEAST_KEYS = 100
 
 # Buffers for look-ups, of which each copy of the model needs one.
 _BUFFERS_PER_INSTANCE = 2
-
-
-class Cache(NamedTuple):
-    """HPS's cache on the GPUs.
-
-    Attributes:
-      gpus: their numbers.
-      share: of each table's rows that fit into the cache, in (0, 1].
-      instances: copies of the model on each GPU.
-    """
-
-    gpus: tuple[int, ...]
-    share: float
-    instances: int
 
 
 def write_tables(trained: Trained, tables: Sequence[tuple[str, int, int]], folder: Path) -> None:

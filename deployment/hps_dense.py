@@ -6,7 +6,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from dataloading.failed_writes import names_file
-from deployment.hps_keys import VECTORS, in_order, values_of_a_row
+from deployment.serving.hps_keys import VECTORS, in_order, values_of_a_row
 from deployment.serving.interface import EMBEDDINGS, Interface
 
 # In front of the names of what is added, so that none is one of the dense part's.

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from deployment import hps, hps_keys
+from deployment import hps
 from deployment.gpu_models import write_onnx
 from deployment.hps_dense import behind_hps
 from deployment.job import Job
 from deployment.python_models import write_python_model
-from deployment.serving.interface import CHECKS, Interface, Tensor
+from deployment.serving import hps_keys
+from deployment.serving.interface import Interface, Tensor
 from deployment.triton_config import (
     CONFIG_FILE,
     GPU,
@@ -21,11 +22,6 @@ from deployment.triton_config import (
 _VECTORS = Tensor(hps_keys.VECTORS, "float32", ())
 
 
-def keys_and_dense_inputs(interface: Interface) -> list[Tensor]:
-    """What the checks answer: what HPS is asked for, and what the dense part reads beside."""
-    return [*hps_keys.asked(interface), *_dense_inputs(interface)]
-
-
 def vectors(interface: Interface) -> list[Tensor]:
     """What HPS answers."""
     return [_VECTORS]
@@ -33,18 +29,14 @@ def vectors(interface: Interface) -> list[Tensor]:
 
 def vectors_and_dense_inputs(interface: Interface) -> list[Tensor]:
     """What the dense part receives."""
-    return [_VECTORS, *_dense_inputs(interface)]
-
-
-def _dense_inputs(interface: Interface) -> list[Tensor]:
-    return [tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs]
+    beside = (tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs)
+    return [_VECTORS, *beside]
 
 
 def write_keys(job: Job, name: str, folder: Path) -> str:
     """Writes the checks, which ask for keys."""
-    interface = job.interface._replace(role=CHECKS)
-    answers = keys_and_dense_inputs(interface)
-    write_python_model(job, name, folder, interface, answers, "hps_model.py", ("hps_keys.py",))
+    interface = job.interface._replace(role=hps_keys.ROLE)
+    write_python_model(job, name, folder, interface, hps_keys.answered(interface))
     return "checks of requests, and the keys that they ask for, on the CPU"
 
 
@@ -61,8 +53,8 @@ def write_tables(job: Job, name: str, folder: Path) -> str:
         vectors(interface),
         job.batching,
         Instances(GPU, job.instances, cache.gpus),
+        # No warm-up: zeros for NUMKEYS would ask for nothing.
         parameters=hps.backend_parameters(interface),
-        warm_up=False,  # zeros for NUMKEYS would ask for nothing
     )
     write_config(config, folder / CONFIG_FILE)
     return (

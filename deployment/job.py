@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from deployment.hps import Cache
+from deployment.options import Cache
 from deployment.parts import Parts
 from deployment.placement import Placement
 from deployment.served_model import DenseModel
@@ -47,6 +47,11 @@ class Job(NamedTuple):
     cache: Cache
     served_path: str
 
+    @property
+    def warm_up(self) -> tuple[int, ...]:
+        """Rows of the batches that models compute before they are ready."""
+        return 1, self.interface.max_batch_size
+
 
 # `write(job, name of the model, folder)` fills a model's folder, which has an empty version folder;
 # returns a sentence for the report.
@@ -57,19 +62,19 @@ class Model(NamedTuple):
     """A model of a deployment.
 
     Attributes:
-      role: what it does; in an ensemble behind the deployment's name it is the model's name.
+      name: in an ensemble it stands behind the deployment's name.
       receives, answers: its tensors, by the interface.
       write: writes it.
     """
 
-    role: str
+    name: str
     receives: Callable[[Interface], Sequence[Tensor]]
     answers: Callable[[Interface], Sequence[Tensor]]
     write: Write
 
 
 def of_role(role: str, write: Write) -> Model:
-    """A model with the tensors that `deployment.serving` has for its role."""
+    """A model named after its role, with the tensors that `deployment.serving` has for that."""
     return Model(
         role,
         lambda interface: received(interface._replace(role=role)),

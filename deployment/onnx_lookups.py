@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from deployment.parts import Parts
-from deployment.serving.interface import EMBEDDINGS, SCORES, LookUp
+from deployment.serving.interface import EMBEDDINGS, SCORES, LookUp, id_limits
 from deployment.table_files import INT8, STORED_AS
 
 
@@ -67,40 +67,73 @@ class LookUpGraph:
             helper.make_tensor_value_info(t.name, _onnx_type(t.dtype), ["batch", *t.dims])
             for t in self._parts.inputs
         )
-        finite = self._finite()
-        renamed = f"{SCORES}/unchecked" if finite else SCORES
+        allowed = self._allowed_rows()
+        renamed = f"{SCORES}/unchecked" if allowed else SCORES
         for node in dense.graph.node:
             copy = graph.node.add()
             copy.CopyFrom(node)
             copy.output[:] = [renamed if name == SCORES else name for name in node.output]
-        if finite:
-            self._add("Where", [finite, renamed, self._constant(np.float32(np.nan))], SCORES)
+        if allowed:
+            self._add("Where", [allowed, renamed, self._constant(np.float32(np.nan))], SCORES)
         dense_nodes = list(graph.node)
         del graph.node[:]
         graph.node.extend([*own, *dense_nodes, *self._nodes[len(own) :]])
         graph.initializer.extend(self._initializers)
         return whole
 
-    def _finite(self) -> str | None:
-        """Name of bool [batch, 1], whether a row's numericals are finite; None without any."""
-        names = [f.input for f in self._parts.features if f.cardinality is None]
-        if not names:
-            return None
-        size = self._add("Abs", [names[0]], "numericals/size")
+    def _allowed_rows(self) -> str | None:
+        """Name of bool [batch, 1], whether a row keeps the rules that no look-up checks; None where
+        there are none."""
+        numericals = {f.input for f in self._parts.features if f.cardinality is None}
+        rules = [self._finite(name) for name in sorted(numericals)]
+        rules += [self._right_aligned(name) for name in self._parts.histories]
+        allowed = rules[0] if rules else None
+        for number, rule in enumerate(rules[1:]):
+            allowed = self._add("And", [allowed, rule], f"rows/keep_rules_{number}")
+        return allowed
+
+    def _finite(self, name: str) -> str:
+        """Name of bool [batch, 1], whether a row's numericals are finite."""
+        size = self._add("Abs", [name], "numericals/size")
         largest = self._add("ReduceMax", [size], "numericals/largest", axes=[1], keepdims=1)
         # False of NaN, too.
         return self._add(
             "Less", [largest, self._constant(np.float32(np.inf))], "numericals/are_finite"
         )
 
+    def _right_aligned(self, name: str) -> str:
+        """Name of bool [batch, 1], whether the zeros of a row's histories are padding: in front, at
+        the same steps of all."""
+        steps = self._parts.tensor(name).dims[1]
+        zero = self._constant(np.zeros([], self._parts.tensor(name).dtype))
+        padding = self._add("Equal", [name, zero], f"{name}/padding")
+        first = self._slice(padding, 0, 1, 1, f"{name}/first_history")
+        # Of the first step itself: in front of it there is nothing.
+        pieces = [
+            self._slice(padding, 0, 1, 2, f"{name}/first_step"),
+            self._slice(padding, 0, steps - 1, 2, f"{name}/but_last_step"),
+        ]
+        before = self._add("Concat", pieces, f"{name}/step_before", axis=2)
+        id_before = self._add("Not", [before], f"{name}/id_before")
+        behind_id = self._add("And", [padding, id_before], f"{name}/behind_id")
+        differs = self._add("Xor", [padding, first], f"{name}/differs")
+        bad = self._add("Or", [behind_id, differs], f"{name}/misplaced")
+        bad = self._add("Cast", [bad], f"{name}/misplaced_as_number", to=TensorProto.INT32)
+        bad = self._add("ReduceMax", [bad], f"{name}/bad_histories", axes=[2], keepdims=0)
+        bad = self._add("ReduceMax", [bad], f"{name}/bad_rows", axes=[1], keepdims=1)
+        none = self._constant(np.int32(0))
+        return self._add("Equal", [bad, none], f"{name}/are_right_aligned")
+
+    def _slice(self, values: str, start: int, stop: int, axis: int, output: str) -> str:
+        """Adds what lies from start to stop - 1 on an axis; returns its name."""
+        bounds = [self._constant(np.array([value])) for value in (start, stop, axis)]
+        return self._add("Slice", [values, *bounds], output)
+
     def _indices(self, name: str) -> tuple[str, str]:
         """Names of int64 [batch, columns], which rows to gather, and bool likewise, which ids are
         there."""
         tensor = self._parts.tensor(name)
-        features = [feature for feature in self._parts.features if feature.input == name]
-        counts = [feature.count for feature in features]
-        least = np.repeat([-int(feature.padded) for feature in features], counts)
-        beyond = np.repeat([feature.cardinality for feature in features], counts)
+        least, beyond = id_limits(self._parts.features, tensor)
         shape = self._constant(np.array([0, math.prod(tensor.dims)]))  # 0: the batch, as it is
         flat = self._add("Reshape", [name, shape], f"{name}/columns")
         ids = self._add("Cast", [flat], f"{name}/ids", to=TensorProto.INT64)
@@ -114,11 +147,8 @@ class LookUpGraph:
     def _vectors(self, number: int, lookup: LookUp, rows: str, there: str) -> str:
         """Name of the vectors of a look-up, [batch, dim] or [batch, count * dim]."""
         name = f"lookup_{number}"
-        bounds = [
-            self._constant(np.array([value]))
-            for value in (lookup.start, lookup.start + lookup.count, 1)
-        ]
-        ids = self._add("Slice", [rows, *bounds], f"{name}/rows")
+        columns = lookup.start, lookup.start + lookup.count, 1
+        ids = self._slice(rows, *columns, f"{name}/rows")
         said = _said(self._parts, lookup)
         found = self._add("Gather", [_table(lookup.table), ids], f"{name}/stored", node=said)
         if STORED_AS[self._quantize] != "float32":
@@ -131,7 +161,7 @@ class LookUpGraph:
             scale = self._add("Unsqueeze", [scale, last], f"{name}/scale_of_row")
             found = self._add("Mul", [found, scale], f"{name}/scaled")
         if self._parts.feature_of(lookup).padded:
-            mask = self._add("Slice", [there, *bounds], f"{name}/are_there")
+            mask = self._slice(there, *columns, f"{name}/are_there")
             mask = self._add("Unsqueeze", [mask, last], f"{name}/mask")
             zero = self._constant(np.float32(0))
             found = self._add("Where", [mask, found, zero], f"{name}/without_padding")

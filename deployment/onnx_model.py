@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.failed_writes import names_file
+from deployment.drawn_requests import drawn_request
 from deployment.onnx_lookups import LookUpGraph
 from deployment.parts import Parts
 from deployment.served_model import DenseModel
@@ -128,27 +129,6 @@ def check_against_tensorflow(
     return most
 
 
-def drawn_request(parts: Parts, rows: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """A request of random values: numericals normal, ids uniform, the first row all zeros.
-
-    A history of zeros is an empty one; in the others a zero is a gap, as it may not be in rows of
-    a data set.
-    """
-    arrays = {}
-    for tensor in parts.inputs:
-        features = [feature for feature in parts.features if feature.input == tensor.name]
-        columns = [
-            rng.normal(size=(rows, f.count))
-            if f.cardinality is None
-            else rng.integers(0, f.cardinality, (rows, f.count))
-            for f in features
-        ]
-        values = np.concatenate(columns, axis=1).astype(tensor.dtype)
-        values[0] = 0
-        arrays[tensor.name] = values.reshape(rows, *tensor.dims)
-    return arrays
-
-
 def monolithic_onnx(
     dense: Path, parts: Parts, trained: Trained, file: Path, quantize: str = NONE
 ) -> None:
@@ -156,8 +136,8 @@ def monolithic_onnx(
 
     The tables are in `<file>.data` beside it, which onnxruntime maps into memory: they are
     streamed there, block by block, and may be of any size. An id outside of its table ends the run
-    with an error that names the feature's look-up; a row with a numerical that is not finite scores
-    NaN.
+    with an error that names the feature's look-up; a row with a numerical that is not finite, or
+    with a 0 in a history that is no padding in front, scores NaN.
 
     Args:
       dense: the ONNX model behind the look-ups.

@@ -2,15 +2,31 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 from deployment.repository import check_name
-from deployment.serving.interface import UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
+from deployment.serving.interface import UNKNOWN_IS_ERROR
 from deployment.table_files import INT8, NONE
 from deployment.tensorrt import check_precision
 
 LOCAL, TENSORFLOW, HPS = "local", "tensorflow", "hps"
 PRECISIONS = ("fp32", "fp16", "bf16")
+
+
+class Cache(NamedTuple):
+    """HPS's cache on the GPUs.
+
+    Attributes:
+      gpus: their numbers.
+      share: of each table's rows that fit into the cache, in (0, 1].
+      instances: copies of the model on each GPU.
+    """
+
+    gpus: tuple[int, ...]
+    share: float
+    instances: int
 
 
 @dataclass(frozen=True)
@@ -45,13 +61,19 @@ class Options:
     served_path: str | None = None
     overwrite: bool = False
 
+    @property
+    def runs_in_half_precision(self) -> bool:
+        """Whether the dense part runs here as it is served, and other than it was trained."""
+        return self.backend == LOCAL and self.precision != "fp32"
+
     def __post_init__(self):
         if self.model_name is not None:
             check_name(self.model_name)
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"--{name} must be {least} or more, got {value}")
+            if value is not None and not least <= value < inf:
+                finite = " and finite" if isinstance(value, float) else ""
+                raise ValueError(f"--{name} must be {least} or more{finite}, got {value}")
         if self.gpu_cache_share is not None and not 0 < self.gpu_cache_share <= 1:
             raise ValueError(
                 "--gpu_cache_share is a share of each table's rows, more than 0 and at most 1, got "
@@ -60,7 +82,9 @@ class Options:
         for backend, flag, applies, why in _REFUSED:
             if backend in (None, self.backend) and applies(self):
                 value = getattr(self, flag)
-                shown = f"--{flag}" if value is True else f"--{flag} {value}"
+                shown = f"--{flag} {value}"
+                if isinstance(value, bool):
+                    shown = f"--{flag}" if value else f"--no-{flag}"
                 raise ValueError(f"{shown}: {why}")
         if self.backend != LOCAL and not self.monolithic:
             check_precision(self.precision)
@@ -87,9 +111,11 @@ _REFUSED: tuple[_Rule, ...] = (
     (
         None,
         "check_rows",
-        lambda o: o.check_rows is not None and o.quantize_tables == NONE,
-        "these are the rows on which quantized tables are compared with exact ones, which needs "
-        "--quantize_tables fp16 or int8",
+        lambda o: (
+            o.check_rows is not None and o.quantize_tables == NONE and not o.runs_in_half_precision
+        ),
+        "these are the rows on which what is served is compared with what was trained, which needs "
+        "--quantize_tables fp16 or int8, or --precision fp16 or bf16 of the backend local",
     ),
     (
         None,
@@ -139,23 +165,10 @@ _REFUSED: tuple[_Rule, ...] = (
     ),
     (
         TENSORFLOW,
-        "max_queue_delay_us",
-        lambda o: o.monolithic and o.max_queue_delay_us is not None,
-        "with --monolithic one SavedModel does everything, and a bad request fails its whole "
-        "batch: so none are put together. Leave one of the flags out",
-    ),
-    (
-        TENSORFLOW,
-        "unknown_ids",
-        lambda o: o.monolithic and o.unknown_ids == UNKNOWN_IS_ZERO,
-        "with --monolithic one SavedModel refuses unknown ids in its graph: leave one of the flags "
-        "out",
-    ),
-    (
-        TENSORFLOW,
-        "execution_env",
-        lambda o: o.monolithic and o.execution_env is not None,
-        "with --monolithic there is one SavedModel and no model in Python: leave the flag out",
+        "dynamic_batching",
+        lambda o: not o.dynamic_batching,
+        "of SavedModels and TensorRT plans Triton puts waiting requests together, whatever their "
+        "configuration says: leave the flag out",
     ),
     *(
         (

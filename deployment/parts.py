@@ -14,6 +14,8 @@ class Parts(NamedTuple):
       lookups: in the order in which their vectors stand side by side.
       tables: (name, rows, columns) of each.
       dense_inputs: names of the request's tensors that the dense part gets beside the vectors.
+      histories: names of the request's tensors [features, steps] of which zeros are padding, in
+        front, at the same steps of all features of a row.
     """
 
     inputs: tuple[Tensor, ...]
@@ -21,6 +23,7 @@ class Parts(NamedTuple):
     lookups: tuple[LookUp, ...]
     tables: tuple[tuple[str, int, int], ...]
     dense_inputs: tuple[str, ...]
+    histories: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:

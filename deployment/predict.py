@@ -1,4 +1,4 @@
-"""Scores of the rows of a file by a deployed model, without a server.
+"""Scores of the rows of a file or a data set by a deployed model, without a server.
 
     python -m deployment.predict --model repository --input rows.csv --output scores.csv
 
@@ -8,95 +8,62 @@ server would answer. The file's columns are named after the model's features.
 
 import argparse
 import contextlib
+import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-
-import numpy as np
+from collections.abc import Iterator
 
 from dataloading.command_line import exit_status
-from dataloading.spec_rules import listing
-from deployment.predict_rows import RowFile
-from deployment.served_folder import find_served
-from deployment.serving.checks import BadRequest
-from deployment.serving.scorer import Scorer
-from runtime.predictions import check_writable, open_predictions
+
+READER_GONE = 141  # exit status where nobody reads stdout any more: 128 + SIGPIPE, as the shell's
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when all rows have their scores, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Returns the exit status: 0 when all rows have their scores; otherwise 2, or 130 for Ctrl-C
+    and SIGTERM, with a message, or `READER_GONE`."""
     flags = _parser().parse_args(argv)
-    return exit_status(lambda: run(flags), "interrupted; nothing was written to --output")
+    left = "nothing was written to --output" if flags.output else "the table on stdout is not whole"
+    with _interrupted_by_sigterm():
+        return exit_status(lambda: _score(flags), f"interrupted; {left}")
 
 
-def run(flags: argparse.Namespace) -> None:
-    """Scores the rows as the flags say."""
-    if flags.threads < 0:
-        raise ValueError(f"--threads is {flags.threads}; allowed: 0 (one for each core) or more")
-    if flags.output:
-        check_writable(flags.output, "--output")  # before the work
-    served = find_served(flags.model)
-    scorer = Scorer(served.folder, flags.threads, served.dense_folder)
-    most = scorer.interface.max_batch_size
-    batch_size = most if flags.batch_size is None else flags.batch_size
-    if not 1 <= batch_size <= most:
-        raise ValueError(
-            f"--batch_size is {batch_size}; allowed: 1 to {most}, the model's max_batch_size"
-        )
-    file = RowFile(flags.input, scorer.interface)
-    started = time.perf_counter()
-    num_rows = 0
-    with _output(flags.output, file) as add:
-        for scores in _scores(scorer, file, batch_size):
-            add(scores)
-            num_rows += len(scores)
-    elapsed_s = time.perf_counter() - started
-    said = f"{num_rows:,} rows scored in {elapsed_s:.1f} s by {served.folder}"
-    if served.dense_folder is not None:
-        said += f" and {served.dense_folder}"
-    if file.ignored:
-        said += f"; columns that no feature is named after were ignored: {listing(file.ignored)}"
-    print(said, file=sys.stdout if flags.output else sys.stderr)
+def _score(flags: argparse.Namespace) -> int:
+    # Not at the top: it takes a second, in which Ctrl-C is to end in a sentence, too.
+    from deployment.predict_scores import score
 
-
-def _scores(scorer: Scorer, file: RowFile, batch_size: int) -> Iterator[np.ndarray]:
-    """The scores float32 [rows] of some rows at a time."""
-    for first_row, arrays in file.requests(batch_size):
-        try:
-            yield scorer.score(arrays)[:, 0]
-        except BadRequest as error:  # the values themselves are checked: a score is NaN
-            raise ValueError(f"{file.where(first_row)} and those behind it: {error}") from None
+    try:
+        score(flags)
+    except BrokenPipeError:  # `head` has seen enough
+        return READER_GONE
+    return 0
 
 
 @contextlib.contextmanager
-def _output(path: str | None, file: RowFile) -> Iterator[Callable[[np.ndarray], None]]:
-    """What takes the scores of the next rows."""
-    if path:
-        with open_predictions(path, file.num_rows(), "--output") as writer:
-            yield writer.add
-        return
-    first_row = 0
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """While entered, SIGTERM raises KeyboardInterrupt; another one does not disturb the tidying."""
 
-    def write(scores: np.ndarray) -> None:
-        nonlocal first_row
-        # The text of a float32 is the shortest that has all of its bits.
-        lines = (f"{row},{score!s}\n" for row, score in enumerate(scores, first_row))
-        sys.stdout.write("".join(lines))
-        first_row += len(scores)
+    def interrupt(number, frame):
+        signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
 
-    sys.stdout.write("row,score\n")
-    yield write
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        # None: a handler that was not installed from Python.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m deployment.predict",
-        description="Scores the rows of a file by a deployed model, without a server.",
+        description="Scores the rows of a file or a data set by a deployed model, without a "
+        "server.",
         epilog="The columns of the file are named after the model's features, others are ignored. "
         "Numericals and single ids are one value a row; of several ids a Parquet file has lists, a "
-        "CSV file ';' between them. Ids are those of training. Rows are counted from 0 in the "
-        "output, in the order of the file.",
+        "CSV file ';' between them. Ids are those of training: whole numbers, in a CSV file "
+        "without a decimal point (17, not 17.0), in a Parquet file of any type. Of texts, "
+        "`python -m dataloading.transcode --vocabulary` makes a folder of such ids for --input. "
+        "Rows are counted from 0 in the output, in the order of the file, and from 1 in messages.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -110,14 +77,21 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--input",
         required=True,
-        metavar="FILE",
-        help="rows: .csv with a header (may be .gz), or .parquet",
+        metavar="PATH",
+        help="rows: .csv with a header and commas (.csv.gz compressed), .parquet, or the folder of "
+        "a data set in split binaries, encoded as the training's",
+    )
+    add(
+        "--mapping",
+        metavar="NAME",
+        help="which rows of a data set's folder, e.g. test (default: the only ones)",
     )
     add(
         "--output",
         metavar="FILE",
         help="where scores go: .csv or .parquet (columns row and score), or .npy (float32 [rows]); "
-        "it appears when all are there (default: stdout, as CSV)",
+        "it appears when all are there (default: stdout, as CSV, batch by batch: a bad row leaves "
+        "the scores of the batches in front of it there, with exit status 2)",
     )
     add(
         "--batch_size",
@@ -125,7 +99,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="rows at a time at most (default: the model's max_batch_size)",
     )
-    add("--threads", type=int, default=0, metavar="N", help="default 0: one for each core")
+    add(
+        "--threads",
+        type=int,
+        default=0,
+        metavar="N",
+        help="at most, and by default, one for each core",
+    )
     return parser
 
 

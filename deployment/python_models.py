@@ -5,7 +5,7 @@ changes, as the tables and weights beside it do.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import deployment
@@ -69,8 +69,7 @@ def write_python_model(
     folder: Path,
     interface: Interface,
     answers: Sequence[Tensor],
-    model: str = _SERVING_MODEL,
-    modules: tuple[str, ...] = (),
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
     """Writes a model's interface, code and configuration.
 
@@ -79,8 +78,7 @@ def write_python_model(
       name, folder: of the model.
       interface: of the model, with its role.
       answers: the tensors that it answers.
-      model: file of the package `deployment` that becomes `model.py`.
-      modules: files of the package that it imports beside `deployment.serving`.
+      shapes: see `model_config`.
 
     Raises:
       OSError: a file cannot be written; it names the file.
@@ -88,7 +86,7 @@ def write_python_model(
     version = folder / str(VERSION)
     with names_file(version / interfaces.FILE):
         interfaces.write(interface, version)
-    _copy_code(version, model, modules)
+    _copy_code(version)
     parameters = {"threads": str(job.threads)}
     if job.execution_env:
         parameters["EXECUTION_ENV_PATH"] = job.execution_env
@@ -99,19 +97,21 @@ def write_python_model(
         answers,
         job.batching,
         Instances(CPU, job.instances),
+        warm_up=job.warm_up,
         parameters=parameters,
+        shapes=shapes,
     )
     write_config(config, folder / CONFIG_FILE)
 
 
-def _copy_code(version: Path, model: str, modules: tuple[str, ...]) -> None:
+def _copy_code(version: Path) -> None:
     target = version / _PACKAGE.name
     files = sorted(file.relative_to(_PACKAGE) for file in (_PACKAGE / "serving").glob("*.py"))
     with names_file(target):
         (target / "serving").mkdir(parents=True)
-    for file in (Path("__init__.py"), *files, *map(Path, modules)):
+    for file in (Path("__init__.py"), *files):
         _copy(_PACKAGE / file, target / file)
-    _copy(_PACKAGE / model, version / _MODEL_FILE)
+    _copy(_PACKAGE / _SERVING_MODEL, version / _MODEL_FILE)
 
 
 def _copy(source: Path, target: Path) -> None:

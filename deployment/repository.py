@@ -4,14 +4,13 @@ import contextlib
 import json
 import os
 import re
-import secrets
-import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dataloading.failed_writes import names_file
+from deployment.moves import claimed, clear_up, move
 
 # In the folder of every model that this package wrote: what it was made of.
 MARKER = "deployed.json"
@@ -29,13 +28,18 @@ def check_name(name: str) -> None:
 
 
 @contextlib.contextmanager
-def appear_together(repository: Path, models: Sequence[str], overwrite: bool) -> Iterator[Path]:
+def appear_together(
+    repository: Path, models: Sequence[str], overwrite: bool, say: Callable[[str], None]
+) -> Iterator[Path]:
     """A folder to write models into, which move into the repository when the block ends well.
 
-    The folder lies beside the repository, not in it: a server that polls takes every folder in
-    there for a model. What is replaced leaves the repository in the opposite order, the last model
-    first, so that a server sees no ensemble without its models. Killed, a deployment leaves at most
-    that folder, `.<repository>.<random>`.
+    The folder, `.<repository>.<random>`, lies beside the repository, not in it: a server that polls
+    takes every folder in there for a model. What is replaced leaves the repository in the opposite
+    order, the last model first, so that a server sees no ensemble without its models.
+
+    A deployment that is killed leaves that folder, and the repository as it was. Only if it is
+    killed between the renames, which take milliseconds, models are missing there: they lie in the
+    folder, and the next deployment into the repository brings them back before all else.
 
     Args:
       repository: its folder; need not exist.
@@ -43,33 +47,34 @@ def appear_together(repository: Path, models: Sequence[str], overwrite: bool) ->
         that of the deployment.
       overwrite: allows models of ours to be replaced; those of the same deployment that are not in
         `models` (an ensemble's, where there is one model now) are removed.
+      say: gets a sentence on each killed deployment that was cleared up.
 
     Raises:
       ValueError: a model is there and may not be replaced, or the repository cannot be one.
-      OSError: they could not be moved; what was there before is there again.
+      OSError: they could not be moved; what was there before is there again, or the message says
+        where it is.
     """
+    clear_up(repository, say)
     replaced = check_replaceable(repository, models, overwrite)
     made = not repository.exists()
     with names_file(repository):
         repository.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{repository.name}.", dir=repository.parent))
     try:
-        yield staging
-        umask = os.umask(0)
-        os.umask(umask)
-        for model in models:
-            (staging / model).chmod(0o777 & ~umask)
-        _sync(staging)
-        with names_file(repository):
-            repository.mkdir(exist_ok=True)
-        _move(staging, repository, models, replaced)
+        with claimed(staging, repository):
+            yield staging
+            umask = os.umask(0)
+            os.umask(umask)
+            for model in models:
+                (staging / model).chmod(0o777 & ~umask)
+            with names_file(repository):
+                repository.mkdir(exist_ok=True)
+            move(staging, repository, models, replaced)
     except BaseException:
         if made:
             with contextlib.suppress(OSError):
                 repository.rmdir()  # only an empty one goes
         raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def check_replaceable(repository: Path, models: Sequence[str], overwrite: bool) -> list[str]:
@@ -140,35 +145,3 @@ def _deployed_with(model: Path, name: str) -> set[str]:
         if theirs is not None and theirs["models"] == made_of["models"]:
             found.add(other)
     return found
-
-
-def _sync(staging: Path) -> None:
-    """Waits until all files are on the disk: a name must not stay where its content is lost."""
-    for file in staging.rglob("*"):
-        if file.is_file():
-            descriptor = os.open(file, os.O_RDONLY)
-            try:
-                with names_file(file):
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-
-def _move(staging: Path, repository: Path, models: Sequence[str], replaced: Sequence[str]) -> None:
-    """Takes away what is replaced and brings in the models, or leaves all as it was."""
-    old = staging / f"replaced.{secrets.token_hex(4)}"
-    old.mkdir()
-    done: list[tuple[Path, Path]] = []
-    moves = [(repository / model, old / model) for model in replaced]
-    moves += [(staging / model, repository / model) for model in models]
-    try:
-        for source, target in moves:
-            source.rename(target)
-            done.append((source, target))
-    except OSError as error:
-        for source, target in reversed(done):
-            target.rename(source)
-        raise OSError(
-            f"{repository}: the models could not take their names ({error}); what was there before "
-            "is there again"
-        ) from error

@@ -14,7 +14,14 @@ from tensorflow.core.protobuf import saved_model_pb2
 from dataloading.failed_writes import names_file
 from deployment.parts import Parts
 from deployment.served_model import DenseModel
-from deployment.serving.interface import EMBEDDINGS, SCORES, LookUp, Tensor
+from deployment.serving.interface import (
+    EMBEDDINGS,
+    SCORES,
+    LookUp,
+    Tensor,
+    feature_at,
+    id_limits,
+)
 from deployment.table_files import INT8, NONE, STORED_AS, served_blocks
 from deployment.trained_model import Trained
 
@@ -49,7 +56,8 @@ def write_sparse(
 ) -> None:
     """Writes the look-ups: the tensors of a request that hold ids -> `embeddings`.
 
-    An id outside of its table is an error that names the feature. Memory is that of the tables.
+    An id outside of its table, and a 0 in a history that is no padding in front, are errors that
+    name the feature. Memory is that of the tables.
 
     Args:
       parts: of the model, which has tables.
@@ -160,25 +168,47 @@ def _checked(parts: Parts, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Ten
     """
     checked = {}
     for name, tensor in tensors.items():
-        features = [feature for feature in parts.features if feature.input == name]
-        names = np.repeat([f.name for f in features], [f.count for f in features])
         columns = _columns(tensor)
         if tensor.dtype.is_floating:
-            bad, rule = ~tf.math.is_finite(columns), "must be finite, got"
+            rules = [("must be finite, got", ~tf.math.is_finite(columns))]
         else:
-            least = np.repeat([-int(f.padded) for f in features], [f.count for f in features])
-            end = np.repeat([f.cardinality for f in features], [f.count for f in features])
-            dtype = tensor.dtype.as_numpy_dtype
-            bad = (columns < least.astype(dtype)) | (columns >= end.astype(dtype))
-            rule = "has ids from 0 to its cardinality - 1, got"
+            least, end = id_limits(parts.features, parts.tensor(name))
+            ids = tf.cast(columns, tf.int64)
+            out_of_range = (ids < least) | (ids >= end)
+            rules = [("has ids from 0 to its cardinality - 1, got", out_of_range)]
+        if name in parts.histories:
+            rule = "has zeros only in front, where all histories of the row have them, got"
+            rules.append((rule, _columns(_misplaced(tensor))))
         with tf.device(_HOST):
-            where = tf.where(bad)
-            said = [tf.gather(names, where[:, 1]), rule, tf.boolean_mask(columns, bad)]
-            said += ["in rows", where[:, 0]]
-            right = tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), said, summarize=3)
-        with tf.control_dependencies([right]):
+            right = [_assertion(parts, name, columns, *rule) for rule in rules]
+        with tf.control_dependencies(right):
             checked[name] = tf.identity(tensor)
     return checked
+
+
+def _misplaced(histories: tf.Tensor) -> tf.Tensor:
+    """Where in histories [batch, features, steps] a 0 is behind an id, or one of a row's first
+    history and of this one is 0 and the other not; bool likewise."""
+    padding = tf.equal(histories, 0)
+    before = tf.concat([padding[:, :, :1], padding[:, :, :-1]], axis=2)
+    return (padding & ~before) | tf.not_equal(padding, padding[:, :1])
+
+
+def _assertion(
+    parts: Parts, tensor_name: str, columns: tf.Tensor, rule: str, bad: tf.Tensor
+) -> tf.Operation:
+    """Fails where a value is bad, and names features, values, rows and columns.
+
+    Args:
+      columns: the values [batch, columns].
+      rule: what is asked of them.
+      bad: bool likewise.
+    """
+    names = [feature_at(parts.features, tensor_name, n).name for n in range(columns.shape[1])]
+    where = tf.where(bad)
+    said = [tf.gather(names, where[:, 1]), rule, tf.boolean_mask(columns, bad)]
+    said += ["in rows", where[:, 0], "columns", where[:, 1]]
+    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), said, summarize=3)
 
 
 def _columns(tensor: tf.Tensor) -> tf.Tensor:

@@ -58,6 +58,7 @@ def parts(trained: Trained) -> Parts:
         lookups=tuple(lookups),
         tables=tuple(tables_of(trained)),
         dense_inputs=dense_inputs,
+        histories=(HISTORY,) if length else (),
     )
 
 

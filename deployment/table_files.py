@@ -66,7 +66,7 @@ def write_tables(
 
     Raises:
       Damaged: a file of the checkpoint is missing, cut or changed.
-      ValueError: a value is too large for float16.
+      ValueError: a value is not finite, or too large for float16.
       OSError: a file cannot be written; it names the file.
     """
     written = described(tables, quantize)
@@ -99,23 +99,46 @@ def served_blocks(
 
     Raises:
       Damaged: a file of the checkpoint is missing, cut or changed.
-      ValueError: a value is too large for float16.
+      ValueError: a value is not finite, or too large for float16.
     """
     for first_row, rows in blocks_of(trained, table):
         if quantize == INT8:
             yield first_row, *to_int8(rows)
         elif quantize == FP16:
-            yield first_row, to_float16(rows, table, first_row), None
+            yield first_row, to_float16(rows, table, range(first_row, first_row + len(rows))), None
         else:
             yield first_row, rows, None
 
 
 def blocks_of(trained: Trained, table: str) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the first row, rows float32 [any, columns]) of a table, in order, each checked."""
+    """(number of the first row, rows float32 [any, columns]) of a table, in order, each checked.
+
+    Raises:
+      Damaged: a file of the checkpoint is missing, cut or changed.
+      ValueError: a value is not finite.
+    """
     first_row = 0
     for block in rows_of(trained.path, trained.index.weights[table_name(table)]):
+        check_finite(block, table, range(first_row, first_row + len(block)))
         yield first_row, block
         first_row += len(block)
+
+
+def check_finite(rows: np.ndarray, table: str, numbers: Sequence[int]) -> None:
+    """Raises ValueError where rows [n, columns] have a value that no score can be made of.
+
+    Args:
+      rows: of the table.
+      table: its name.
+      numbers: which rows they are, [n].
+    """
+    if np.isfinite(rows).all():
+        return
+    row, column = np.argwhere(~np.isfinite(rows))[0]
+    raise ValueError(
+        f"table {table}, row {numbers[row]} has the value {rows[row, column]} in the checkpoint, "
+        "of which no score can be made: deploy another checkpoint"
+    )
 
 
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -128,8 +151,13 @@ def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(rows / divisors[:, None]).astype(np.int8), scales
 
 
-def to_float16(rows: np.ndarray, table: str, first_row: int) -> np.ndarray:
+def to_float16(rows: np.ndarray, table: str, numbers: Sequence[int]) -> np.ndarray:
     """Rows float32 [n, columns] as float16.
+
+    Args:
+      rows: of the table, finite.
+      table: its name.
+      numbers: which rows they are, [n].
 
     Raises:
       ValueError: a value would become infinite; it says of which table and row.
@@ -139,7 +167,7 @@ def to_float16(rows: np.ndarray, table: str, first_row: int) -> np.ndarray:
     row, column = np.nonzero(np.isinf(narrow))
     if row.size:
         raise ValueError(
-            f"--quantize_tables fp16: table {table}, row {first_row + row[0]} has the value "
+            f"--quantize_tables fp16: table {table}, row {numbers[row[0]]} has the value "
             f"{rows[row[0], column[0]]:g}, the largest float16 is 65504: use --quantize_tables "
             "int8, whose rows have scales, or none"
         )

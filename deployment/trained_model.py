@@ -53,7 +53,7 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> Trained:
 
     Raises:
       ValueError: there is no checkpoint, it is damaged or of another version; the data set is not
-        there, or has other features than the model.
+        there, or its feature spec is not that of the training.
     """
     found = checkpoint.resolve(checkpoint.best_of(path), "--checkpoint_dir")
     with checkpoint.offering_the_previous(found, "--checkpoint_dir"):
@@ -69,9 +69,11 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> Trained:
     if dataset_path:
         changes["dataset_path"] = dataset_path
     config = recorded_flags(index.description, where, **changes)
-    spec = _spec_of(config, where, given=bool(dataset_path))
+    raw = _raw_spec(config, where, given=bool(dataset_path))
+    spec = ranking.spec_of_rows(config, raw) if config.recipe in (DLRM, DCNV2) else raw
     trained = Trained(found, index, config, spec, _shape_of(config, spec))
     _check_tables(trained)
+    _check_spec(trained, raw)
     return trained
 
 
@@ -138,11 +140,12 @@ def table_name(table: str) -> str:
     return f"sparse/{table}"
 
 
-def _spec_of(config: Config, where: str, given: bool) -> FeatureSpec:
+def _raw_spec(config: Config, where: str, given: bool) -> FeatureSpec | None:
+    """The feature spec as the data set has it; None where the training had none."""
     import main
 
     try:
-        spec = main.load_feature_spec(config)
+        return main.load_feature_spec(config)
     except (OSError, ValueError) as error:
         if given:
             raise
@@ -150,9 +153,6 @@ def _spec_of(config: Config, where: str, given: bool) -> FeatureSpec:
             f"{where} was trained on {config.data.dataset_path}, whose feature spec cannot be read "
             f"({error}): say where it is now with --dataset_path"
         ) from None
-    if config.recipe in (DLRM, DCNV2):
-        return ranking.spec_of_rows(config, spec)
-    return spec
 
 
 def _shape_of(config: Config, spec: FeatureSpec):
@@ -184,3 +184,20 @@ def _check_tables(trained: Trained) -> None:
                 f"{trained.spec.origin} need {ours}: give the data set that the model was trained "
                 "on with --dataset_path"
             )
+
+
+def _check_spec(trained: Trained, raw: FeatureSpec | None) -> None:
+    """Raises ValueError where the feature spec is not that of the training: features in another
+    order, or with another vocabulary, would be looked up in wrong rows without a word."""
+    wanted = trained.index.description.get("feature_spec")
+    found = raw.fingerprint() if raw is not None else None
+    if wanted != found:
+        raise ValueError(
+            f"checkpoint {trained.path} was trained on another feature spec than "
+            f"{trained.spec.origin} (fingerprint {_short(wanted)}, this is {_short(found)}): give "
+            "the training's data set, or a folder with its feature_spec.yaml, with --dataset_path"
+        )
+
+
+def _short(fingerprint: str | None) -> str:
+    return "none" if fingerprint is None else fingerprint[:12]

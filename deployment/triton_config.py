@@ -4,7 +4,7 @@ The meaning of the fields: github.com/triton-inference-server/server, docs/user_
 model_configuration.md and ensemble_models.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,9 +80,10 @@ def model_config(
     batching: Batching,
     instances: Instances,
     *,
+    warm_up: Collection[int] = (),
     parameters: Mapping[str, str] | None = None,
-    warm_up: bool = True,
     flat: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> ModelConfig:
     """Configuration of a model that is no ensemble.
 
@@ -92,15 +93,20 @@ def model_config(
       inputs, outputs: without the batch, a dimension of any length is -1; see `batching`.
       batching: how requests are put together.
       instances: copies of the model.
+      warm_up: for so many rows of zeros, in range for ids and numericals alike, the server asks the
+        model before it is ready: the first user shall not pay for memory that is allocated and
+        kernels that are chosen then.
       parameters: what the backend reads beside.
-      warm_up: whether the server asks the model for zeros, in range for ids and numericals alike,
-        before it is ready: one row and a full batch, so that the first user does not pay for memory
-        that is allocated and kernels that are chosen then.
       flat: inputs of one dimension, with the values that each row has in them; only where Triton
         knows of no batches.
+      shapes: of tensors which the model has in another shape than stated here, that shape; Triton
+        converts them.
     """
     config = ModelConfig(name=name, max_batch_size=batching.max_batch_size, **runs_on)
     _add_tensors(config, inputs, outputs, batching.max_batch_size)
+    for stated in (*config.input, *config.output):
+        if stated.name in (shapes or {}):
+            stated.reshape.shape.extend(shapes[stated.name])
     config.version_policy.latest.num_versions = 1
     config.instance_group.append(
         ModelInstanceGroup(
@@ -115,8 +121,8 @@ def model_config(
         config.dynamic_batching.max_queue_delay_microseconds = delay
     for key, value in (parameters or {}).items():
         config.parameters[key].string_value = value
-    if warm_up:
-        _add_warm_up(config, inputs, batching.max_batch_size, flat or {})
+    for rows in sorted(set(warm_up)):
+        _add_warm_up(config, inputs, rows, flat or {})
     return config
 
 
@@ -175,18 +181,6 @@ def write_config(config: ModelConfig, path: Path) -> None:
         path.write_text(text_format.MessageToString(config))
 
 
-def read_config(path: Path) -> ModelConfig:
-    """What a configuration's file says.
-
-    Raises:
-      ValueError: it is no configuration.
-    """
-    try:
-        return text_format.Parse(path.read_text(), ModelConfig())
-    except text_format.ParseError as error:
-        raise ValueError(f"{path} is no model configuration of Triton: {error}") from None
-
-
 def _add_tensors(
     config: ModelConfig, inputs: Sequence[Tensor], outputs: Sequence[Tensor], max_batch_size: int
 ) -> None:
@@ -197,15 +191,15 @@ def _add_tensors(
 
 
 def _add_warm_up(
-    config: ModelConfig, inputs: Sequence[Tensor], max_batch_size: int, flat: Mapping[str, int]
+    config: ModelConfig, inputs: Sequence[Tensor], rows: int, flat: Mapping[str, int]
 ) -> None:
-    # Without batches a request of one row has a first dimension of 1.
-    for batch_size in sorted({1, max_batch_size}) if max_batch_size else [0]:
-        sample = config.model_warmup.add(
-            name=f"{batch_size or 1} rows of zeros", batch_size=batch_size
-        )
-        for tensor in inputs:
-            asked = sample.inputs[tensor.name]
-            asked.data_type, asked.zero_data = _TYPES[tensor.dtype], True
-            one_row = (flat.get(tensor.name, 1), *tensor.dims)
-            asked.dims.extend(tensor.dims if max_batch_size else one_row)
+    batched = bool(config.max_batch_size)
+    # Triton leaves a sample of batch size 0 out, also of a model without batches.
+    sample = config.model_warmup.add(
+        name=f"{rows} rows of zeros", batch_size=rows if batched else 1
+    )
+    for tensor in inputs:
+        asked = sample.inputs[tensor.name]
+        asked.data_type, asked.zero_data = _TYPES[tensor.dtype], True
+        whole = (rows * flat.get(tensor.name, 1), *tensor.dims)
+        asked.dims.extend(tensor.dims if batched else whole)

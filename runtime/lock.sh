@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Resolves requirements.txt and requirements-dev.txt in a throw-away environment and writes requirements.lock; then
-# requirements-engines.txt on top of it, and writes what that adds to requirements-engines.lock.
+# requirements-engines.txt on top of it, and writes what that adds to requirements-engines.lock; then, in another one,
+# deployment/requirements-serve.txt.
 set -euo pipefail
 python=$1
 work=$(mktemp -d)
@@ -21,8 +22,15 @@ pip freeze | grep -vxFf "$work/packages" >"$work/added"
   echo "# What requirements-engines.txt adds to requirements.lock, every package with its version; made by \`make lock\`."
   cat "$work/added"
 } >"$work/engines_lock"
+"$python" -m venv "$work/serve"
+"$work/serve/bin/python" -m pip --disable-pip-version-check install --quiet --requirement deployment/requirements-serve.txt
+{
+  echo "# Every package of .venv-serve with its version; made by \`make lock\` from deployment/requirements-serve.txt."
+  "$work/serve/bin/python" -m pip --disable-pip-version-check freeze
+} >"$work/serve_lock"
 mv "$work/lock" requirements.lock
 mv "$work/engines_lock" requirements-engines.lock
-for lock in requirements.lock requirements-engines.lock; do
+mv "$work/serve_lock" deployment/requirements-serve.lock
+for lock in requirements.lock requirements-engines.lock deployment/requirements-serve.lock; do
   echo "lock: $(grep -c == $lock) packages pinned in $lock"
 done

@@ -77,7 +77,8 @@ HOMES = {
     "dask": NVTABULAR,
     "tf2onnx": ("deployment/onnx_model.py",),
     "onnx": tuple(
-        f"deployment/{part}.py" for part in ("onnx_model", "onnx_lookups", "hps_dense", "gpu_models")
+        f"deployment/{part}.py"
+        for part in ("onnx_model", "onnx_lookups", "hps_dense", "gpu_models")
     ),
     "onnxruntime": ("deployment/serving/dense.py", "deployment/onnx_model.py"),
     "openvino": ("deployment/serving/dense.py",),

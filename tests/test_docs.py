@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # `make test` is what runs these tests.
 NOT_HERE = {"make test", "make test-all"}
+# Made by `make serve-setup`; without it what needs a server is left out.
+SERVING = ROOT / ".venv-serve"
 # Containers run tests as root, on any number of cores; Open MPI wants to be told.
 MPI_HERE = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -67,6 +69,8 @@ def launchers_here() -> set[str]:
 def runs_here(script: str) -> bool:
     if {line for line in commands(script) if line} <= NOT_HERE:
         return False
+    if "deployment.serve " in script and not (SERVING / "installed").exists():
+        return False
     wanted = set(re.findall(r"\b(horovodrun|mpirun) ", script))
     return not wanted or wanted <= launchers_here()
 
@@ -91,6 +95,8 @@ def copy_of_the_repository(target: Path) -> Path:
     (target / ".venv").mkdir()
     for part in (ROOT / ".venv").iterdir():
         (target / ".venv" / part.name).symlink_to(part)
+    if SERVING.exists():
+        (target / SERVING.name).symlink_to(SERVING)
     for stamp in ("installed", "op", "engines"):  # newer than the copies that they depend on
         (target / ".venv" / stamp).unlink(missing_ok=True)
         (target / ".venv" / stamp).touch()

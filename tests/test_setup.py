@@ -58,10 +58,11 @@ def test_ci_runs_all_tests_and_ends_with_one_summary(root):
     assert (root / ".ci/run").stat().st_mode & stat.S_IXUSR
     commands = (root / ".ci/run").read_text().splitlines()
     assert "set -euo pipefail" in commands
-    assert commands[-3:] == ["make lint", "make test-ranks", "make test"]
+    assert commands[-4:] == ["make lint", "make test-ranks", "make test-serve", "make test"]
     makefile = (root / "Makefile").read_text()
-    assert "pytest tests --ignore=tests/ranks\n" in makefile
+    assert "pytest tests --ignore=tests/ranks --ignore=tests/serving\n" in makefile
     assert "pytest tests/ranks\n" in makefile
+    assert "pytest tests/serving\n" in makefile
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,9 @@ def test_lock_pins_every_package(root, lock_file, requirement_files):
     for file in requirement_files:
         for line in (root / file).read_text().splitlines():
             if line and not line.startswith("#"):
-                assert re.split("[=<]", line)[0].lower() in names
-                assert "==" not in line or line.split()[0] in lock
+                pin = re.sub(r"\[.*?\]", "", line.split()[0])  # without extras
+                assert re.split("[=<]", pin)[0].lower() in names
+                assert "==" not in pin or pin in lock
 
 
 def test_the_locks_do_not_overlap(root):

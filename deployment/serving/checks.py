@@ -1,4 +1,5 @@
-"""What a request must keep: its tensors' names, dtypes and shapes; ids in range, finite numericals.
+"""What a request must keep: its tensors' names, dtypes and shapes; ids in range, finite numericals,
+histories with zeros in front only.
 
 Look-ups behind it clamp and numbers behind it propagate without a word, so nothing passes unseen.
 """
@@ -7,11 +8,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from deployment.serving.histories import misplaced
 from deployment.serving.interface import (
     UNKNOWN_IS_ZERO,
-    Feature,
     Interface,
     Tensor,
+    feature_at,
+    id_limits,
     received,
 )
 
@@ -79,18 +82,14 @@ class Checks:
         return batch_size
 
 
-def check(interface: Interface, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """`Checks(interface).check(arrays)`, for one request."""
-    return Checks(interface).check(arrays)
-
-
 def check_scores(scores: np.ndarray) -> None:
-    """Raises BadRequest unless no score [batch, 1] is NaN, which finite numericals can lead to."""
+    """Raises BadRequest where a score [batch, 1] is NaN, to which a request that keeps all rules
+    may lead."""
     bad = np.isnan(scores)
     if bad.any():
         raise BadRequest(
-            f"the score of row {np.argmax(bad)} (counted from 0) is NaN: its numericals are too "
-            "large for the model, or the model diverged in training"
+            f"the score of row {np.argmax(bad)} (counted from 0) is NaN: its logit is not finite, "
+            "because a numerical of the row or weights of the model are too large for its precision"
         )
 
 
@@ -103,21 +102,19 @@ class _TensorCheck:
         self._unknown_is_zero = interface.unknown_ids == UNKNOWN_IS_ZERO
         self._features = [f for f in interface.features if f.input == tensor.name]
         self._columns = int(np.prod(tensor.dims))
+        self._is_history = tensor.name in interface.histories
         self._is_numerical = any(f.cardinality is None for f in self._features)
         if self._is_numerical or not self._features:
             return
         # An id, plus 1 where -1 is allowed, is one of `_limits` values from 0 on. Seen as unsigned,
         # a negative one is large: one comparison for both ends.
-        limits = np.zeros(self._columns, np.uint64)
-        self._shifts = np.zeros(self._columns, self._dtype)
-        for feature in self._features:
-            columns = slice(feature.start, feature.start + feature.count)
-            limits[columns] = feature.cardinality + feature.padded
-            self._shifts[columns] = feature.padded
+        least, end = id_limits(self._features, tensor)
+        self._shifts = (-least).astype(self._dtype)
         self._unsigned = np.dtype(f"u{self._dtype.itemsize}")
         # An id that the dtype holds is below this whatever the cardinality is.
-        limits = np.minimum(limits, np.uint64(np.iinfo(self._dtype).max) + np.uint64(1))
-        self._limits = limits.astype(self._unsigned)
+        most = np.uint64(np.iinfo(self._dtype).max) + np.uint64(1)
+        limits = end.astype(np.uint64) + (-least).astype(np.uint64)
+        self._limits = np.minimum(limits, most).astype(self._unsigned)
         self._is_padded = bool(self._shifts.any())
 
     def check_form(self, array: np.ndarray) -> None:
@@ -136,6 +133,13 @@ class _TensorCheck:
             if not np.isfinite(array).all():
                 self._refuse(array, ~np.isfinite(array), "numericals are finite")
             return array
+        checked = self._checked_ids(array)
+        if self._is_history:
+            self._check_padding(checked)
+        return checked
+
+    def _checked_ids(self, array: np.ndarray) -> np.ndarray:
+        """Ids, all in range."""
         good = self._are_known(array)
         if good.all():
             return array
@@ -159,7 +163,7 @@ class _TensorCheck:
         """Raises BadRequest for the first bad value, where `bad` [batch, ...] is true."""
         first = int(np.argmax(bad))
         row, column = divmod(first, self._columns)
-        feature = self._feature_of(column)
+        feature = feature_at(self._features, self.tensor.name, column)
         value = array.reshape(-1)[first]
         if not rule:
             rule = f"ids lie in [0, {feature.cardinality})"
@@ -167,17 +171,33 @@ class _TensorCheck:
                 rule += ", -1 is for no id"
             if value >= 0:
                 rule += "; --unknown_ids zero of deployment.deploy takes others for id 0"
-        raise BadRequest(
-            f"tensor '{self.tensor.name}': feature '{feature.name}', row {row} (counted from 0): "
-            f"{value}; {rule}",
-            feature=feature.name,
+        raise self._bad_request(feature.name, row, f"row {row}", str(value), rule)
+
+    def _check_padding(self, ids: np.ndarray) -> None:
+        """Raises BadRequest for a 0 that is no padding in front."""
+        bad = misplaced(ids)
+        if bad is None:
+            return
+        row, feature, step, is_behind_id = bad
+        name, first_name = (
+            feature_at(self._features, self.tensor.name, number * ids.shape[2]).name
+            for number in (feature, 0)
+        )
+        found, rule = "0 behind an id", "zeros are padding, and stand in front of a history"
+        if not is_behind_id:
+            found = f"{ids[row, feature, step]}, and '{first_name}' has {ids[row, 0, step]}"
+            rule = "zeros are padding, and stand at the same steps of all histories of a row"
+        raise self._bad_request(name, row, f"row {row}, step {step}", found, rule)
+
+    def _bad_request(self, feature: str, row: int, place: str, found: str, rule: str) -> BadRequest:
+        return BadRequest(
+            f"tensor '{self.tensor.name}': feature '{feature}', {place} (counted from 0): {found}; "
+            f"{rule}",
+            feature=feature,
             row=row,
-            found=str(value),
+            found=found,
             rule=rule,
         )
-
-    def _feature_of(self, column: int) -> Feature:
-        return next(f for f in self._features if f.start <= column < f.start + f.count)
 
 
 def _listing(names) -> str:

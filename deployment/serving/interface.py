@@ -8,8 +8,11 @@ All models of an ensemble have the same interface but for `role`.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 FILE = "interface.json"
 TABLES_FOLDER = "tables"
@@ -96,6 +99,8 @@ class Interface(NamedTuple):
     precision: of the dense part: fp32, fp16 or bf16.
     role: which part of the work a folder does, `SCORER` all of it.
     max_batch_size: the most rows of a request.
+    histories: tensors of a request, int32 or int64 [batch, features, steps], of which a 0 is no id
+        but padding: in front, at the same steps of all features of a row.
     """
 
     recipe: str
@@ -109,6 +114,35 @@ class Interface(NamedTuple):
     precision: str = "fp32"
     role: str = SCORER
     max_batch_size: int = 2048
+    histories: tuple[str, ...] = ()
+
+
+def id_limits(features: Iterable[Feature], tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The least id of each column of a request tensor, and one past the largest.
+
+    Args:
+      features: of the model; none of this tensor is a numerical.
+      tensor: whose values are seen as [batch, columns].
+
+    Returns:
+      Both int64 [columns]; of a column that no feature has both are 0, so that none is allowed.
+    """
+    columns = int(np.prod(tensor.dims))
+    least, end = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
+    for feature in features:
+        if feature.input == tensor.name:
+            of_feature = slice(feature.start, feature.start + feature.count)
+            least[of_feature], end[of_feature] = -int(feature.padded), feature.cardinality
+    return least, end
+
+
+def feature_at(features: Iterable[Feature], tensor_name: str, column: int) -> Feature:
+    """The feature that a column of a request tensor belongs to."""
+    return next(
+        feature
+        for feature in features
+        if feature.input == tensor_name and feature.start <= column < feature.start + feature.count
+    )
 
 
 def received(interface: Interface) -> tuple[Tensor, ...]:
@@ -163,7 +197,8 @@ def read(folder: str | Path) -> Interface:
         for name, kind in _PARTS.items():
             content[name] = tuple(kind(**part) for part in content[name])
         content["inputs"] = tuple(t._replace(dims=tuple(t.dims)) for t in content["inputs"])
-        content["dense_inputs"] = tuple(content["dense_inputs"])
+        for name in ("dense_inputs", "histories"):
+            content[name] = tuple(content[name])
         return Interface(**content)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: lacks or has one thing too many: {error}{way_out}") from None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deployment.serving import hps_keys
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import Checks, check_scores
 from deployment.serving.dense import Dense
@@ -31,9 +32,15 @@ class Model:
     Args:
       folder: a version folder.
       interface: its interface.
-      threads: that work on a batch; 0: one for each core.
+      threads: that work on a batch, at most one for each core; 0: one for each.
       log: gets sentences that whoever runs the model should know.
       dense_folder: where the dense part is, if elsewhere.
+
+    Attributes:
+      interface: its interface.
+      threads: how many work on a batch.
+      by_rows: whether each row of an answer is of one row of the request, so that requests can be
+        put together.
 
     Raises:
       ValueError: a file is missing, damaged, or of another version.
@@ -47,8 +54,15 @@ class Model:
         log: Callable[[str], None] = to_stderr,
         dense_folder: str | Path | None = None,
     ):
-        threads = threads or all_cores()
+        cores = all_cores()
+        if threads > cores:
+            log(
+                f"threads is {threads:,}, and this process may use {cores:,} cores: {cores:,} "
+                "threads work on a batch"
+            )
+        self.threads = threads = min(threads or cores, cores)
         self.interface = interface
+        self.by_rows = interface.role != hps_keys.ROLE
         self._checks = Checks(interface)
         self._tables = self._dense = None
         if interface.role in (SCORER, SPARSE):
@@ -67,10 +81,12 @@ class Model:
         return self._checks.check(arrays)
 
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What `interface.answered` says, of tensors that are checked.
+        """What `interface.answered`, or `hps_keys.answered`, says, of tensors that are checked.
 
         Embeddings are in memory that this thread's next call writes to.
         """
+        if not self.by_rows:
+            return hps_keys.answer(self.interface, arrays)
         if self._tables is None and self._dense is None:
             return dict(arrays)
         embeddings = arrays.get(EMBEDDINGS)
@@ -102,7 +118,7 @@ class Scorer:
 
     Args:
       folder: a version folder: of a model in one piece, or of the sparse part of an ensemble.
-      threads: that work on a batch; 0: one for each core.
+      threads: that work on a batch, at most one for each core; 0: one for each.
       dense_folder: the version folder of an ensemble's dense part.
       log: gets sentences that whoever runs the model should know.
 
@@ -142,7 +158,7 @@ class Scorer:
 
         Raises:
           BadRequest: a tensor is missing, has another dtype or shape, an id is out of range, a
-            numerical not finite, or a score NaN.
+            numerical not finite, a zero in a history no padding, or a score NaN.
         """
         scores = self._model.answer(self._model.check(arrays))[SCORES]
         check_scores(scores)

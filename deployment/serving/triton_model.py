@@ -1,8 +1,8 @@
 """A model of Triton's Python backend; a repository has a copy of this file as `model.py`.
 
 Triton starts a process for each instance, and beside the copy lies one of this package. The
-parameter `threads` in config.pbtxt says how many threads work on a batch; 0 or none: the cores that
-there are, divided by the instances.
+parameter `threads` in config.pbtxt says how many threads work on a batch, at most one for each
+core; 0 or none: the cores that there are, divided by the instances.
 """
 
 import json
@@ -49,16 +49,18 @@ class TritonPythonModel:
         self._names = [tensor.name for tensor in interfaces.received(interface)]
         log.log_info(
             f"{name}: {interface.recipe}, role {interface.role}, {interface.precision}, "
-            f"{threads} threads"
+            f"{self._model.threads} threads"
         )
 
     def execute(self, requests: Sequence) -> list:
         """A response for each request, in their order.
 
-        All of them are one batch. A request that breaks a rule gets its own error, and the others
-        of the batch get their scores.
+        All of them are one batch, where an answer has rows that belong to one request each. A
+        request that breaks a rule gets its own error, and the others of the batch get their scores.
         """
         tensors = [self._tensors(request) for request in requests]
+        if not self._model.by_rows:
+            return [self._alone(arrays) for arrays in tensors]
         responses: list = [None] * len(requests)
         good = list(range(len(requests)))
         try:
@@ -82,6 +84,13 @@ class TritonPythonModel:
             responses[number] = _response(rows)
             first_row = next_row
         return responses
+
+    def _alone(self, arrays: Mapping[str, np.ndarray]):
+        """The response to a request that is computed by itself."""
+        try:
+            return _response(self._model.answer(self._model.check(arrays)))
+        except BadRequest as error:
+            return _refusal(error)
 
     def _tensors(self, request) -> dict[str, np.ndarray]:
         """A request's tensors; those that it lacks are missed by the checks."""

@@ -13,19 +13,19 @@ import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
 from deployment import deploy as tool
-from deployment import quantized_auc
-from deployment.hps_keys import keys_of
+from deployment import served_auc
 from deployment.onnx_model import open_session
 from deployment.options import Options
 from deployment.parts import Parts
 from deployment.served_model import parts_of, request_arrays
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
+from deployment.serving.hps_keys import keys_of
 from deployment.serving.scorer import Scorer
 from deployment.trained_model import evaluation_rows, open_checkpoint
-from deployment.triton_config import read_config
 from tests.deployment.hps_stand_in import HpsStandIn
 from tests.deployment.trained import TrainedModel
+from tests.deployment.written_config import read_config
 
 
 def deploy(capsys, model: TrainedModel, repository: Path, *flags: str) -> str:
@@ -113,7 +113,7 @@ def test_one_local_model_with_smaller_tables(
     trained_dlrm, expected, tmp_path, capsys, monkeypatch, quantize, rows
 ):
     """The AUCs that are said are those of exact scores and of what is served."""
-    monkeypatch.setattr(quantized_auc, "_BATCH_ROWS", 64)
+    monkeypatch.setattr(served_auc, "_BATCH_ROWS", 64)
     flags = ["--monolithic", f"--quantize_tables={quantize}", "--model_name=small"]
     flags += ["--no-dynamic_batching", "--max_batch_size=512", "--execution_env=/env"]
     if rows < 300:
@@ -121,7 +121,7 @@ def test_one_local_model_with_smaller_tables(
     said = deploy(capsys, trained_dlrm, tmp_path, *flags)
     assert os.listdir(tmp_path) == ["small"]
     found = re.search(
-        rf"AUC over {rows} rows: (0\.\d+) as trained, (0\.\d+) quantized, difference (.0\.\d+)",
+        rf"AUC over {rows} rows: (0\.\d+) as trained, (0\.\d+) as served, difference (.0\.\d+)",
         said,
     )
     trained, quantized, change = map(float, found.groups())
@@ -183,45 +183,60 @@ def test_tensorflow(trained_dlrm, expected, tmp_path, capsys):
     ]
 
 
-def test_tensorflow_in_one_model(trained_dcnv2, tmp_path, capsys):
-    """DCNv2 with tables of several widths, all on the host."""
-    said = deploy(capsys, trained_dcnv2, tmp_path, "--backend=tensorflow", "--monolithic")
-    assert "requests are not put together" in said
-    arrays, _ = requests(trained_dcnv2)
-    found = score_by_saved_model(tmp_path / "dcnv2/1/model.savedmodel", arrays)["scores"]
-    wanted = trained_dcnv2.scores(tmp_path / "predicted")
+@pytest.mark.parametrize("model", ["trained_dcnv2", "trained_sim"])
+def test_tensorflow_in_one_model(model, request, tmp_path, capsys):
+    """Checks in front of one SavedModel, whose tensors all have one rank."""
+    model = request.getfixturevalue(model)
+    flags = ("--backend=tensorflow", "--monolithic", "--model_name=m", "--max_queue_delay_us=9")
+    said = deploy(capsys, model, tmp_path, *flags)
+    assert "ensemble of m_checks, m_model" in said
+    assert sorted(os.listdir(tmp_path)) == ["m", "m_checks", "m_model"]
+    arrays, _ = requests(model)
+    flat = {name: of.reshape(len(of), -1) for name, of in arrays.items()}
+    found = score_by_saved_model(tmp_path / "m_model/1/model.savedmodel", flat)["scores"]
+    wanted = model.scores(tmp_path / "predicted")
     np.testing.assert_allclose(found[:, 0], wanted, rtol=0, atol=1e-6)
-    config = read_config(tmp_path / "dcnv2/config.pbtxt")
-    assert not config.HasField("dynamic_batching")
-    assert sorted(names(config.input)) == sorted(arrays)
+    checks, whole = (
+        read_config(tmp_path / name / "config.pbtxt") for name in ("m_checks", "m_model")
+    )
+    for config in (checks, whole):
+        assert config.dynamic_batching.max_queue_delay_microseconds == 9
+    assert {t.name: [-1, *t.dims] for t in whole.input} == {
+        name: [-1, of.shape[1]] for name, of in flat.items()
+    }
+    for tensor in checks.output:
+        of = arrays[tensor.name]
+        assert list(tensor.reshape.shape) == [*of.shape[1:]] * (of.ndim > 2)
 
 
 def test_half_precision_in_one_tensorflow_model(trained_dlrm, expected, tmp_path, capsys):
     flags = ("--backend=tensorflow", "--monolithic", "--precision=bf16")
-    deploy(capsys, trained_dlrm, tmp_path, *flags)
+    deploy(capsys, trained_dlrm, tmp_path, *flags, "--unknown_ids=zero")
+    assert interfaces.read(tmp_path / "dlrm_checks/1").unknown_ids == "zero"
     arrays, _ = requests(trained_dlrm)
-    found = score_by_saved_model(tmp_path / "dlrm/1/model.savedmodel", arrays)["scores"][:, 0]
+    found = score_by_saved_model(tmp_path / "dlrm_model/1/model.savedmodel", arrays)["scores"][:, 0]
     off = np.abs(found - expected).max()
     assert 1e-6 < off < 0.02, "bfloat16, and not far off"
 
 
 @pytest.mark.parametrize(
-    "model", ["trained_dlrm", pytest.param("trained_sim", marks=pytest.mark.long)]
+    ("model", "unknown_ids"),
+    [("trained_dlrm", "zero"), pytest.param("trained_sim", "error", marks=pytest.mark.long)],
 )
-def test_hps(model, request, tmp_path, capsys):
+def test_hps(model, unknown_ids, request, tmp_path, capsys):
     """Keys, the documented look-up, ONNX behind it; from paths as the server sees them."""
     model = request.getfixturevalue(model)
     served = tmp_path / "as served"
     flags = ("--backend=hps", f"--served_path={served}", "--model_name=m", "--gpus=0,1")
-    flags += ("--unknown_ids=zero", "--gpu_cache_share=0.3", "--instances=2")
+    flags += (f"--unknown_ids={unknown_ids}", "--gpu_cache_share=0.3", "--instances=2")
     said = deploy(capsys, model, tmp_path / "repository", *flags)
     assert f"--backend-config=hps,ps={served}/m_sparse/ps.json" in said
     (tmp_path / "repository").rename(served)
     server = HpsStandIn(served / "m_sparse/ps.json", "m_sparse")
     assert server.config["gpucacheper"] == 0.3
     arrays, _ = requests(model)
-    interface = interfaces.read(served / "m_checks/1")
-    assert interface.unknown_ids == "zero"
+    interface = interfaces.read(served / "m_keys/1")
+    assert interface.unknown_ids == unknown_ids
     vectors = server.look_up(*keys_of(interface, arrays))
     session = open_session(served / "m_dense/1/model.onnx")
     inputs = {name: arrays[name] for name in interface.dense_inputs} | {"OUTPUT0": vectors}
@@ -237,22 +252,22 @@ def test_hps(model, request, tmp_path, capsys):
     assert list(config.instance_group[0].gpus) == server.config["deployed_device_list"] == [0, 1]
     assert {m.name: read_config(m / "config.pbtxt").max_batch_size for m in served.iterdir()} == {
         "m": 0,
-        "m_checks": 0,
+        "m_keys": 0,
         "m_sparse": 0,
         "m_dense": 0,
     }
     steps = read_config(served / "m/config.pbtxt").ensemble_scheduling.step
     assert dict(steps[1].input_map) == {"KEYS": "KEYS", "NUMKEYS": "NUMKEYS"}
     assert steps[2].input_map["OUTPUT0"] == "OUTPUT0"
-    beside = {name: f"checks_{name}" for name in interface.dense_inputs}
+    beside = {name: f"keys_{name}" for name in interface.dense_inputs}
     assert {k: v for k, v in steps[2].input_map.items() if k != "OUTPUT0"} == beside
-    assert (served / "m_checks/1/deployment/hps_keys.py").is_file()
+    assert (served / "m_keys/1/deployment/serving/hps_keys.py").is_file()
 
 
 @pytest.mark.parametrize("model", ["trained_sim", "trained_ncf"])
 def test_other_recipes_on_the_local_backend(model, request, tmp_path, capsys):
     model = request.getfixturevalue(model)
-    deploy(capsys, model, tmp_path, "--model_name=m", "--monolithic", "--unknown_ids=zero")
+    deploy(capsys, model, tmp_path, "--model_name=m", "--monolithic")
     arrays, _ = requests(model)
     found = Scorer(tmp_path / "m/1", 1).score(arrays)
     wanted = model.scores(tmp_path / "predicted")
@@ -264,6 +279,14 @@ def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
     others."""
     said = deploy(capsys, trained_dlrm, tmp_path, "--precision=bf16")
     assert "the dense part by OpenVINO in bf16" in said
+    trained, served = map(
+        float, re.search(r"300 rows: (0\.\d+) as trained, (0\.\d+) as served", said).groups()
+    )
+    arrays, labels = requests(trained_dlrm)
+    folders = (tmp_path / "dlrm_sparse/1", tmp_path / "dlrm_dense/1")
+    scores = Scorer(folders[0], 1, dense_folder=folders[1]).score(arrays)[:, 0]
+    assert abs(served - roc_auc_score(labels, scores)) < 1e-4, "what is said is of what is served"
+    assert trained != served
     assert interfaces.read(tmp_path / "dlrm_dense/1").precision == "bf16"
     where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}")
     assert "has a model dlrm already: replace it with --overwrite" in refused(capsys, *where)
@@ -299,19 +322,6 @@ def test_a_missing_or_damaged_checkpoint(trained_dlrm, tmp_path, capsys):
     assert sorted(os.listdir(tmp_path)) == ["checkpoint"], "nothing half-written"
 
 
-def test_another_feature_spec(trained_dlrm, tmp_path, capsys):
-    """Two features with one name, rows and columns, of which one is described otherwise."""
-    spec = (trained_dlrm.data / "feature_spec.yaml").read_text()
-    (tmp_path / "feature_spec.yaml").write_text(spec + "\n# a comment changes nothing\n")
-    where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}/r")
-    flags = (*where, f"--dataset_path={tmp_path}", "--monolithic")
-    assert tool.main(list(flags)) == 0
-    (tmp_path / "feature_spec.yaml").write_text(spec.replace("metadata:", "metadata:\n  x: 1", 1))
-    said = refused(capsys, *flags, "--overwrite")
-    assert "was trained on another feature spec than" in said
-    assert "give the training's data set, or a folder with its feature_spec.yaml, with --da" in said
-
-
 def test_a_full_disk_leaves_nothing(trained_dlrm, tmp_path, capsys):
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -340,6 +350,13 @@ def test_a_model_without_tables():
     tool.check_tables(parts, Options("c", Path("r"), monolithic=True))
 
 
+def test_unknown_ids_where_zero_is_padding(trained_sim, tmp_path, capsys):
+    where = (f"--checkpoint_dir={trained_sim.checkpoint}", f"--model_repository={tmp_path}/r")
+    said = refused(capsys, *where, "--unknown_ids=zero")
+    assert said.startswith("error: --unknown_ids zero: the model has histories, where id 0 is pad")
+    assert os.listdir(tmp_path) == []
+
+
 WHERE = ("--checkpoint_dir=c", "--model_repository=r")
 
 
@@ -353,9 +370,18 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         (["--max_queue_delay_us=-1"], "--max_queue_delay_us must be 0 or more, got -1"),
         (["--threads_per_instance=-1"], "--threads_per_instance must be 0 or more, got -1"),
         (["--backend=tensorflow", "--device_memory_gb=-1"], "--device_memory_gb must be 0 or mo"),
+        (
+            ["--backend=tensorflow", "--device_memory_gb=inf"],
+            "--device_memory_gb must be 0 or more and finite, got inf",
+        ),
+        (
+            ["--backend=tensorflow", "--device_memory_gb=nan"],
+            "--device_memory_gb must be 0 or more and finite, got nan",
+        ),
+        (["--backend=hps", "--gpu_cache_share=nan"], "--gpu_cache_share is a share .* got nan"),
         (["--backend=hps", "--gpu_cache_share=1.5"], "--gpu_cache_share is a share .* got 1.5"),
         (["--backend=hps", "--gpu_cache_share=0"], "--gpu_cache_share is a share .* got 0"),
-        (["--check_rows=9"], "--check_rows 9: .* needs --quantize_tables fp16 or int8"),
+        (["--check_rows=9"], "--check_rows 9: .* needs --quantize_tables fp16 or int8, or"),
         (
             ["--no-dynamic_batching", "--max_queue_delay_us=5"],
             "--max_queue_delay_us 5: .* --no-dynamic_batching forbids",
@@ -370,16 +396,8 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         (["--backend=hps", "--quantize_tables=fp16"], "--quantize_tables fp16: HPS stores rows a"),
         (["--backend=hps", "--max_queue_delay_us=0"], "--max_queue_delay_us 0: HPS computes each"),
         (
-            ["--backend=tensorflow", "--monolithic", "--max_queue_delay_us=0"],
-            "--max_queue_delay_us 0: with --monolithic .* fails its whole batch",
-        ),
-        (
-            ["--backend=tensorflow", "--monolithic", "--unknown_ids=zero"],
-            "--unknown_ids zero: with --monolithic one SavedModel refuses",
-        ),
-        (
-            ["--backend=tensorflow", "--monolithic", "--execution_env=/x"],
-            "--execution_env /x: with --monolithic there is .* no model in Python",
+            ["--backend=tensorflow", "--no-dynamic_batching"],
+            "--no-dynamic_batching: of SavedModels and TensorRT plans Triton puts waiting requests",
         ),
         (["--backend=tensorflow", "--threads_per_instance=2"], "--threads_per_instance 2: only th"),
         (["--backend=hps", "--threads_per_instance=2"], "--threads_per_instance 2: only the back"),

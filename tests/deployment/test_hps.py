@@ -1,23 +1,26 @@
 """Tables, requests and vectors of Merlin's HPS."""
 
-import importlib
-import sys
-import types
-from typing import NamedTuple
-
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from deployment import hps, hps_keys
+from deployment import hps
 from deployment.hps_dense import behind_hps
 from deployment.onnx_model import open_session
+from deployment.options import Cache
+from deployment.serving import hps_keys
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
 from runtime.checkpoint import Damaged
 from tests.deployment.hps_stand_in import HpsStandIn
 from tests.deployment.saved_tables import save_tables, sizes
+from tests.deployment.serving.test_triton_model import (  # noqa: F401
+    asked,
+    said,
+    started,
+    triton_model,
+)
 
 RNG = np.random.default_rng(11)
 VALUES = {
@@ -86,7 +89,7 @@ def stand_in(tmp_path):
     """HPS with the tables as they were written."""
     trained = save_tables(tmp_path / "checkpoints", VALUES)
     hps.write_tables(trained, sizes(VALUES), tmp_path)
-    cache = hps.Cache((0, 1), 0.25, 3)
+    cache = Cache((0, 1), 0.25, 3)
     content = hps.ps_json("m_sparse", INTERFACE, str(tmp_path), cache)
     hps.write_ps_json(content, tmp_path / "ps.json")
     return HpsStandIn(tmp_path / "ps.json", "m_sparse")
@@ -166,50 +169,24 @@ def test_a_changed_byte_of_the_checkpoint_is_found(tmp_path):
         hps.write_tables(trained, sizes(VALUES), tmp_path)
 
 
-class _Triton(types.ModuleType):
-    """As much of the module `triton_python_backend_utils` as the model uses."""
-
-    class TritonError(NamedTuple):
-        text: str
-        code: int = 0
-
-    TritonError.INVALID_ARG = 3
-
-    class Tensor(NamedTuple):
-        named: str
-        values: np.ndarray
-
-        def name(self):
-            return self.named
-
-        def as_numpy(self):
-            return self.values
-
-    class InferenceResponse(NamedTuple):
-        tensors: list = ()
-        error: object = None
-
-
-def test_the_model_in_front(tmp_path, monkeypatch):
-    """Of three requests the bad one gets an error, the others their keys."""
-    triton = _Triton("triton_python_backend_utils")
-    monkeypatch.setitem(sys.modules, triton.__name__, triton)
-    interfaces.write(INTERFACE._replace(role="checks"), tmp_path)
-    model = importlib.import_module("deployment.hps_model").TritonPythonModel()
-    model.initialize({"model_repository": str(tmp_path.parent), "model_version": tmp_path.name})
+def test_the_model_in_front(tmp_path, triton_model):  # noqa: F811
+    """Of three requests the bad one gets an error, the others their keys, each by itself."""
+    folder = tmp_path / "1"
+    folder.mkdir()
+    interfaces.write(INTERFACE._replace(role=hps_keys.ROLE), folder)
+    model = started(triton_model, folder)
     bad = {**ARRAYS, "ids": ARRAYS["ids"] + 1}
-    asked = [
-        types.SimpleNamespace(inputs=lambda of=of: [triton.Tensor(*item) for item in of.items()])
-        for of in (ARRAYS, bad, {name: of[1:] for name, of in ARRAYS.items()})
-    ]
-    first, refused, last = model.execute(asked)
+    requests = [ARRAYS, bad, {name: of[1:] for name, of in ARRAYS.items()}]
+    first, refused, last = model.execute([asked(arrays) for arrays in requests])
     assert "feature 'user', row 0 (counted from 0): 5" in refused.error.text
-    assert refused.error.code == triton.TritonError.INVALID_ARG
+    assert refused.error.code == "INVALID_ARG"
     for response, rows in ((first, slice(None)), (last, slice(1, 2))):
-        found = {tensor.name(): tensor.as_numpy() for tensor in response.tensors}
         arrays = {name: of[rows] for name, of in ARRAYS.items()}
         keys, counts = hps_keys.keys_of(INTERFACE, arrays)
-        assert response.error is None and list(found) == ["KEYS", "NUMKEYS", "age"]
-        np.testing.assert_array_equal(found["KEYS"], keys)
-        np.testing.assert_array_equal(found["NUMKEYS"], counts)
-        np.testing.assert_array_equal(found["age"], arrays["age"])
+        assert response.error is None
+        named = [tensor.name for tensor in hps_keys.answered(INTERFACE)]
+        assert list(response.arrays) == named == ["KEYS", "NUMKEYS", "age"]
+        np.testing.assert_array_equal(response.arrays["KEYS"], keys)
+        np.testing.assert_array_equal(response.arrays["NUMKEYS"], counts)
+        np.testing.assert_array_equal(response.arrays["age"], arrays["age"])
+    model.finalize()

@@ -8,16 +8,17 @@ from onnx import numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from deployment import onnx_model
+from deployment.drawn_requests import drawn_request
 from deployment.onnx_model import (
     check_against_tensorflow,
     dense_to_onnx,
-    drawn_request,
     monolithic_onnx,
     open_session,
 )
 from deployment.parts import Parts
 from deployment.saved_models import write_dense
 from deployment.served_model import make_dense, parts_of, request_arrays
+from deployment.serving.histories import misplaced
 from deployment.serving.interface import Feature, LookUp, Tensor
 from deployment.trained_model import evaluation_rows, open_checkpoint
 from nn.sequence import gru
@@ -139,6 +140,43 @@ def test_numericals_that_are_not_finite(dlrm, tmp_path):
         (found,) = session.run(["scores"], {**arrays, "numerical_features": numbers})
         assert np.isnan(found[:, 0]).tolist() == [False, True, False, False]
         np.testing.assert_allclose(found[[0, 2, 3]], scores[[0, 2, 3]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("dims", [(1, 4), (3, 4), (2, 1)])
+def test_zeros_that_are_no_padding(dims, dtype, tmp_path):
+    """Their rows score NaN, and rows whose numerical is not finite; others score the numerical."""
+    parts = Parts(
+        inputs=(Tensor("n", "float32", (1,)), Tensor("h", dtype, dims)),
+        features=(
+            Feature("f", "n", 0, 1, None),
+            *(Feature(f"h{i}", "h", i * dims[1], dims[1], 9) for i in range(dims[0])),
+        ),
+        lookups=(),
+        tables=(),
+        dense_inputs=("n",),
+        histories=("h",),
+    )
+    dense = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["n"], ["scores"])],
+        "dense",
+        [onnx.helper.make_tensor_value_info("n", 1, ["batch", 1])],
+        [onnx.helper.make_tensor_value_info("scores", 1, ["batch", 1])],
+    )
+    model = onnx.helper.make_model(dense, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "dense.onnx")
+    monolithic_onnx(tmp_path / "dense.onnx", parts, None, tmp_path / "model.onnx")
+    rng = np.random.default_rng(0)
+    numbers = rng.choice([1, 2, np.nan, np.inf], (500, 1)).astype(np.float32)
+    ids = rng.integers(0, 2, (500, *dims)).astype(dtype) * 8
+    ids[::2] = ids[::2, :1]
+    (found,) = open_session(tmp_path / "model.onnx").run(["scores"], {"n": numbers, "h": ids})
+    good = np.isfinite(numbers)
+    assert np.isnan(found[~good]).all()
+    good[:, 0] &= [misplaced(row) is None for row in ids[:, np.newaxis]]
+    assert good.any()
+    np.testing.assert_array_equal(found, np.where(good, numbers, np.nan))
 
 
 def test_rows_with_fewer_ids(dlrm, tmp_path):

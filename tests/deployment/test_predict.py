@@ -1,18 +1,24 @@
 """Files of rows through the command: scores by hand, every format, every kind of bad value."""
 
 import gzip
+import os
 import shutil
+import signal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
+from dataloading import transcode
+from deployment import deploy
 from deployment.predict import main
 from deployment.predict_rows import RowFile
 from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
 from deployment.serving.scorer import Scorer
+from tests.deployment import trained
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
     NUMERICAL,
@@ -101,19 +107,47 @@ def test_to_stdout(tmp_path, clicks, capsys):
     [
         ("4,1,0,1;1,2,1", "row 4 (line 5): column 'city': found 4; needed: an id as in training"),
         ("-1,1,0,1;1,2,1", "column 'city': found -1; needed: an id as in training, of the whole"),
-        ("1.5,1,0,1;1,2,1", "column 'city': found '1.5'; needed: an id"),
+        (
+            "1.0,1,0,1;1,2,1",
+            "'1.0'; needed: an id as in training, of the whole numbers from 0 to 3, w",
+        ),
+        (
+            "1.0,1,0,1;1,2,1",
+            "ole numbers from 0 to 3, written without a decimal point (17, not 17.0)",
+        ),
         ("Bern,1,0,1;1,2,1", "column 'city': found 'Bern'; needed: an id"),
+        (
+            "Bern,1,0,1;1,2,1",
+            "3; of texts `python -m dataloading.transcode --vocabulary DATA`, with ",
+        ),
         (",1,0,1;1,2,1", "column 'city': found no value; needed: an id"),
         ("0,nan,0,1;1,2,1", "column 'price': found nan; needed: a finite number"),
         ("0,1,0,1;1,,1", "column 'age': found no value; needed: a finite number (write 0"),
-        ("0,1e39,0,1;1,2,1", "column 'price': found 1e+39; needed: a finite number"),
+        (
+            "0,1e39,0,1;1,2,1",
+            "found 1e+39; needed: a finite number (write 0 or a mean for a missing value); float32 hol",
+        ),
         ("0,1,0,1,2,1", "column 'tags': found 1 values; needed: 2 ids as in training"),
         ("0,1,0,1;1;1,2,1", "column 'tags': found 3 values; needed: 2 ids"),
-        ("0,1,0,1;5,2,1", "column 'tags': found 5; needed: 2 ids as in training, whole numbers fr"),
-        ("0,1,0,1;,2,1", "column 'tags': found ''; needed: 2 ids"),
+        (
+            "0,1,0,1;5,2,1",
+            "column 'tags': found 5; needed: ids as in training, whole numbers from 0 to 4\n",
+        ),
+        (
+            "0,1,0,1;,2,1",
+            "column 'tags': found ''; needed: ids as in training, whole numbers from 0 to 4\n",
+        ),
         ("0,1,0;1;2;3,1;1,2,1", "column 'words': found 4 values; needed: at most 3 ids"),
-        ("0,1,0;6,1;1,2,1", "column 'words': found 6; needed: at most 3 ids"),
-        ("0,1,0;x,1;1,2,1", "column 'words': found 'x'; needed: at most 3 ids"),
+        (
+            "0,1,0;6,1;1,2,1",
+            "column 'words': found 6; needed: ids as in training, whole numbers from 0 to 5\n",
+        ),
+        (
+            "0,1,0;x,1;1,2,1",
+            "column 'words': found 'x'; needed: ids as in training, whole numbers from 0 to 5; of te",
+        ),
+        ('0,1,0,1;1,2,"1', "row 4 has a quotation mark that is not closed at the end of its field"),
+        ('0,1,0,1;1,2,"1', "from 1, a header is not); write one inside of a quoted field twice\n"),
         ("0,1,0,1;1,2", "row 4 has 5 fields, there are 6 columns"),
     ],
 )
@@ -123,7 +157,7 @@ def test_bad_lines(tmp_path, clicks, capsys, line, said):
     flags = ["--model", str(clicks), "--input", str(path), "--batch_size", "3"]
     assert main([*flags, "--output", str(output)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {path}: ") and said in error and "row 4" in error
+    assert error.startswith(f"error: --input {path}: row 4 ") and said in error
     assert not output.exists()
 
 
@@ -134,7 +168,7 @@ def test_bad_lines(tmp_path, clicks, capsys, line, said):
         ({"age": [2.0, float("nan"), 0.5]}, "row 2: column 'age': found nan; needed: a finite"),
         ({"words": [[5], None, []]}, "row 2: column 'words': found no list; needed: at most 3"),
         ({"words": [[5], [0, None], []]}, "row 2: column 'words': found no value; needed"),
-        ({"words": [[5], [-1, 0], []]}, "row 2: column 'words': found -1; needed: at most 3"),
+        ({"words": [[5], [-1, 0], []]}, "row 2: column 'words': found -1; needed: ids as in"),
         ({"words": [5, 0, 1]}, "row 1: column 'words': found one int64; needed: at most 3"),
         ({"tags": [[1, 1], [4], [2, 3]]}, "row 2: column 'tags': found 1 values; needed: 2"),
         ({"city": None, "tags": None}, "lacks the columns city, tags; needed: one for each"),
@@ -151,16 +185,35 @@ def test_bad_parquet(tmp_path, clicks, capsys, changes, said):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("none.csv", None, "there is no such file"),
-        ("rows.txt", b"", "its name says no format; allowed: .csv, .parquet"),
+        ("none.csv", None, "there is no such file or folder"),
+        ("rows.txt", b"", "its name says no format; allowed: .csv, .csv.gz, .parquet"),
         ("rows.csv", b"", "is empty; needed: a header, then rows"),
-        ("rows.csv", HEADER.encode(), "has no rows"),
+        ("rows.csv.gz", b"", "is empty; needed: a header, then rows"),
+        ("rows.csv", HEADER.encode(), "has a header and no rows"),
+        ("rows.csv", b"citty,price,words,tags,age\n1", "lacks the columns city; .* mean 'citty'"),
+        ("rows.csv", b"price,age,label\n1", "lacks the columns city, tags, words; .* age, label$"),
         (
             "rows.csv",
-            b"citty,price,words,tags,age\n",
-            "lacks the columns city; .*; did you mean 'c",
+            b"city;price;words\n1",
+            ".*It has city;price;words; between columns .* a comma",
         ),
-        ("rows.csv", b"city,city,price,words,tags,age\n1", "'city' 2 times; needed: once"),
+        ("rows.csv", b"city\tprice\n1", ".*It has city\tprice; between columns there is a comma"),
+        (
+            "rows.csv",
+            b"city,city,price,words,tags,age\n1",
+            "has the column 'city' 2 times; needed: once$",
+        ),
+        ("rows.csv", b'"city,price\n1', "its header has a quotation mark that is not closed"),
+        ("rows.csv", b'"%s"\n1' % (b"x" * 200_000), "has no header of a CSV file "),
+        (
+            "rows.csv",
+            gzip.compress(b"city"),
+            "is compressed by gzip; let its name end with .csv.gz",
+        ),
+        ("rows.csv.gz", b"city\n1", "is not compressed by gzip, as its name says; let it end with"),
+        ("rows.csv", HEADER.encode("utf-16"), "is UTF-16 text; needed: UTF-8"),
+        ("rows.csv", b"PAR1...", "is a Parquet file; let its name end with .parquet"),
+        ("rows.csv", b"PK\x03\x04", "is a zip archive or a spreadsheet; write its rows as CSV"),
         ("rows.parquet", b"nothing", "is no Parquet file"),
     ],
 )
@@ -170,8 +223,300 @@ def test_files_that_are_none(tmp_path, clicks, capsys, name, content, said):
         path.write_bytes(content)
     assert main(["--model", str(clicks), "--input", str(path)]) == 2
     error = capsys.readouterr().err
-    with pytest.raises(ValueError, match=f"error: .*{name}.*{said}"):
-        raise ValueError(error)
+    with pytest.raises(ValueError, match=f"^error: --input .*{name}: {said}"):
+        raise ValueError(error.strip())
+
+
+def test_a_name_that_another_feature_has_is_no_suggestion(tmp_path):
+    features = tuple(Feature(f"cat_{i}", "ids", i, 1, 9) for i in (0, 1))
+    interface = Interface("dlrm", (Tensor("ids", "int32", (2,)),), features, (), (), (), 0)
+    with pytest.raises(ValueError, match="lacks the columns cat_1; .* It has cat_0$"):
+        RowFile(csv_file(tmp_path, "1", header="cat_0"), interface)
+
+
+@pytest.mark.parametrize("flags", [[], ["--output", "scores.csv"]])
+def test_a_file_that_is_cut_off(tmp_path, clicks, capsys, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    numbers = np.random.default_rng(0).integers(0, 9, 200_000)
+    text = "\n".join([HEADER, *(f"0,{price},5,1;1,2,1" for price in numbers)]).encode()
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(text, 1)[:-100])
+    assert main(["--model", str(clicks), "--input", "rows.csv.gz", *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --input rows.csv.gz: is damaged or cut off, and cannot be read")
+    assert error.endswith("(Truncated compressed stream); make or copy it anew\n")
+    assert os.listdir(tmp_path) == ["rows.csv.gz"]
+
+
+def test_a_file_that_may_not_be_read(tmp_path, clicks, capsys, monkeypatch):
+    path = csv_file(tmp_path, *LINES)
+    monkeypatch.setattr("deployment.predict_rows.line_blocks", refuses)
+    assert main(["--model", str(clicks), "--input", str(path)]) == 2
+    assert capsys.readouterr().err == f"error: --input {path}: Permission denied\n"
+
+
+def refuses(*_):
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_the_input_is_not_written_to(tmp_path, clicks, capsys, link):
+    path = output = csv_file(tmp_path, *LINES)
+    before = path.read_bytes()
+    if link:
+        output = tmp_path / "linked.csv"
+        link(path, output)
+    assert main(["--model", str(clicks), "--input", str(path), "--output", str(output)]) == 2
+    said = f"error: --output {output}: is the same file as {path} of --input, which it would repl"
+    assert said in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_sigterm_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
+    """A second one comes while the first is obeyed."""
+
+    def score(self, arrays):
+        assert len(os.listdir(tmp_path)) == 2  # the hidden file, too
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Scorer, "score", score)
+    before = signal.getsignal(signal.SIGTERM)
+    flags = ["--model", str(clicks), "--input", str(csv_file(tmp_path, *LINES))]
+    assert main([*flags, "--output", str(tmp_path / "scores.csv")]) == 130
+    assert capsys.readouterr().err == "interrupted; nothing was written to --output\n"
+    assert os.listdir(tmp_path) == ["rows.csv"]
+    assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.setattr(Scorer, "score", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert main(flags) == 130
+    assert capsys.readouterr().err == "interrupted; the table on stdout is not whole\n"
+
+
+def test_what_takes_a_second_to_import_is_imported_where_ctrl_c_is_expected(run_script):
+    slow = "{'numpy', 'pyarrow', 'onnxruntime'}"
+    done = run_script("-c", f"import sys, deployment.predict; print({slow} & set(sys.modules))")
+    assert done.stdout == "set()\n", done.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--output", "scores.npy"]])
+def test_nobody_reads_stdout(tmp_path, clicks, capsys, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stdout:  # closed without an error
+        monkeypatch.setattr("sys.stdout", stdout)
+        path = csv_file(tmp_path, *LINES)
+        assert main(["--model", str(clicks), "--input", str(path), *flags]) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_stdout_is_full(tmp_path, clicks, capsys, monkeypatch):
+    with open("/dev/full", "w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        assert main(["--model", str(clicks), "--input", str(csv_file(tmp_path, *LINES))]) == 2
+    assert capsys.readouterr().err.startswith("error: stdout: No space left on device; what is ")
+
+
+def test_a_bad_row_leaves_the_batches_in_front_of_it(tmp_path, clicks, capsys):
+    path = csv_file(tmp_path, *LINES, "4,1,0,1;1,2,1")
+    flags = ["--model", str(clicks), "--input", str(path)]
+    assert main(flags) == 2
+    assert capsys.readouterr().out == ""
+    assert main([*flags, "--batch_size", "2"]) == 2
+    assert [line.split(",")[0] for line in capsys.readouterr().out.split()] == ["row", "0", "1"]
+
+
+def data_set(folder, **changes):
+    """The rows of `made_models.request(6)` in split binaries of every kind, the last four columns
+    in two files.
+
+    changes: feature -> its keys in the feature spec, or the chunks of the mapping `rows`.
+    """
+    stored = {
+        "x.bin": np.float16(np.tile(ARRAYS[NUMERICAL], (2, 1))),
+        "city.bin": np.uint8(np.tile(ARRAYS[CATEGORICAL][:, :1], (2, 1))),
+        "label.bin": np.uint8([1, 0, 1] * 2),
+        "tags.bin": np.int64(np.tile(ARRAYS[CATEGORICAL][:, 1:3], (2, 1))),
+        "words0.bin": np.int16([[5, 5, 5]]),
+        "empty.bin": np.int16([]),
+        "words1.bin": np.int16([[0, 1, 2]] * 5),
+    }
+    folder.mkdir()
+    for name, values in stored.items():
+        values.tofile(folder / name)
+    features = {
+        "price": {"dtype": "float16"},
+        "age": {"dtype": "float16"},
+        "label": {"dtype": "bool"},
+        "city": {"dtype": "uint8", "cardinality": 4},
+        "tags": {"dtype": "int64", "cardinality": 5, "hotness": 2},
+        "words": {"dtype": "int16", "cardinality": 6, "hotness": 3},
+    }
+    kind = {"type": changes.pop("type", "split_binary")}
+    chunks = [
+        {**kind, "features": ["price", "age"], "files": ["x.bin"]},
+        {**kind, "features": ["label"], "files": ["label.bin"]},
+        {**kind, "features": ["city"], "files": ["city.bin"]},
+        {**kind, "features": ["tags"], "files": ["tags.bin"]},
+        {**kind, "features": ["words"], "files": ["words0.bin", "empty.bin", "words1.bin"]},
+    ]
+    rows = changes.pop("rows", {"rows": chunks})
+    spec = {
+        "feature_spec": {name: keys for name, keys in (features | changes).items() if keys},
+        "source_spec": rows or {"rows": chunks, "others": chunks},
+        "channel_spec": {"numerical": ["price", "age"], "categorical": ["city"]},
+    }
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+    return folder
+
+
+STORED = {
+    NUMERICAL: np.tile(ARRAYS[NUMERICAL], (2, 1)),
+    CATEGORICAL: np.hstack(
+        [np.tile(ARRAYS[CATEGORICAL][:, :3], (2, 1)), [[5, 5, 5]] + [[0, 1, 2]] * 5]
+    ).astype(np.int32),
+}
+
+
+@pytest.mark.parametrize("flags", [[], ["--mapping", "rows"]])
+def test_a_data_set(tmp_path, clicks, capsys, flags):
+    folder, output = data_set(tmp_path / "data"), tmp_path / "scores.npy"
+    command_line = ["--model", str(clicks), "--input", str(folder), "--output", str(output)]
+    assert main([*command_line, "--batch_size", "4", *flags]) == 0
+    assert np.array_equal(np.load(output), Scorer(clicks).score(STORED)[:, 0])
+    assert capsys.readouterr().out.endswith("no feature is named after were ignored: label\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "said"),
+    [
+        ("x.bin", {"price": np.inf}, "row 5: feature 'price': found inf; needed: a finite number"),
+        ("city.bin", {"city": 4}, "row 5: feature 'city': found 4; needed: ids as in training, f"),
+        ("tags.bin", {"tags": -1}, "row 5: feature 'tags': found -1; needed: .*, from 0 to 4$"),
+    ],
+)
+def test_bad_values_of_a_data_set(tmp_path, clicks, capsys, file, changes, said):
+    """The fifth row is in the second request."""
+    folder = data_set(tmp_path / "data")
+    ((name, value),) = changes.items()
+    dtype, width = {"price": ("f2", 2), "city": ("u1", 1), "tags": ("i8", 2)}[name]
+    values = np.fromfile(folder / file, dtype)
+    values[4 * width] = value
+    values.tofile(folder / file)
+    flags = ["--model", str(clicks), "--input", str(folder), "--batch_size", "3"]
+    assert main(flags) == 2
+    with pytest.raises(ValueError, match=f"^error: --input {folder}: mapping 'rows': {said}"):
+        raise ValueError(capsys.readouterr().err.strip())
+
+
+def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, capsys):
+    model = write_clicks(tmp_path / "clicks/1", unknown_ids="zero")
+    folder, output = data_set(tmp_path / "data"), tmp_path / "scores.npy"
+    tags = STORED[CATEGORICAL][:, 1:3].astype(np.int64)
+    tags[2] = [1 << 40, 3]
+    tags.tofile(folder / "tags.bin")
+    flags = ["--model", str(model), "--input", str(folder), "--output", str(output)]
+    assert main(flags) == 0
+    arrays = {name: array.copy() for name, array in STORED.items()}
+    arrays[CATEGORICAL][2, 1] = 0
+    assert np.array_equal(np.load(output), Scorer(model).score(arrays)[:, 0])
+    tags[2] = [-1, 3]
+    tags.tofile(folder / "tags.bin")
+    assert main(flags) == 2
+    assert "row 3: feature 'tags': found -1; needed: ids as in training, of 0 or" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "said"),
+    [
+        ({}, ["--mapping", "row"], "has no mapping 'row'; name one by --mapping: rows$"),
+        ({"rows": None}, [], "has 2 mappings; name one by --mapping: rows, others$"),
+        ({"type": "csv"}, [], "x.bin is stored as csv; needed: split_binary. `python -m datal"),
+        (
+            {"tags": {"dtype": "int64", "cardinality": 5}},
+            [],
+            "'tags' has 1 values a row; needed: 2",
+        ),
+        (
+            {"city": {"dtype": "uint8", "cardinality": 5}},
+            [],
+            "'city' has 5 different ids, in the model it has 4 different ids; needed: the same. `py",
+        ),
+        (
+            {"price": {"dtype": "float16", "cardinality": 5}},
+            [],
+            "is no folder of a data set: .*dtype float16 with a cardinality.*--vocabulary DATA",
+        ),
+        (
+            {
+                "rows": {
+                    "rows": [{"type": "split_binary", "features": ["price"], "files": ["x.bin"]}]
+                }
+            },
+            [],
+            "lacks the features age, city, tags, words; needed: all of the model. It has price$",
+        ),
+    ],
+)
+def test_data_sets_of_another_kind(tmp_path, clicks, capsys, changes, flags, said):
+    if isinstance(changes.get("rows"), dict):
+        changes = changes | dict.fromkeys(["label", "age", "city", "tags", "words"])
+    folder = data_set(tmp_path / "data", **changes)
+    if "age" in changes:
+        text = (folder / "feature_spec.yaml").read_text()
+        (folder / "feature_spec.yaml").write_text(text.split("channel_spec")[0] + text)
+    assert main(["--model", str(clicks), "--input", str(folder), *flags]) == 2
+    with pytest.raises(ValueError, match=f"^error: --input {folder}.*{said}"):
+        raise ValueError(capsys.readouterr().err.strip())
+
+
+def test_data_sets_that_are_none(tmp_path, clicks, capsys):
+    model = ["--model", str(clicks), "--input"]
+    assert main([*model, str(tmp_path)]) == 2
+    assert (
+        f"--input {tmp_path}: is a folder without feature_spec.yaml; allowed: a .csv, .csv.gz"
+        in (capsys.readouterr().err)
+    )
+    folder = data_set(tmp_path / "data")
+    for path in folder.glob("*.bin"):
+        path.write_bytes(b"")
+    assert main([*model, str(folder)]) == 2
+    assert "mapping 'rows': has no rows" in capsys.readouterr().err
+    path = csv_file(tmp_path, *LINES)
+    assert main([*model, str(path), "--mapping", "rows"]) == 2
+    assert f"--mapping rows: is for the folder of a data set; --input {path} is none" in (
+        capsys.readouterr().err
+    )
+
+
+def test_texts_by_the_vocabulary_of_the_training(trained_of_texts, tmp_path, capsys):
+    """New rows of texts, encoded as the training's: the scores are those of `--mode predict`."""
+    raw, data = tmp_path / "raw", tmp_path / "data"
+    trained.write_shop(raw / "tomorrow.csv", 50, seed=2, label=False)
+    columns = ["city", "user", "tags", "price"]
+    chunk = {"type": "csv", "header": True, "features": columns, "files": ["tomorrow.csv"]}
+    spec = {
+        "feature_spec": {"price": {}, "city": {}, "user": {}, "tags": {"hotness": 2}},
+        "source_spec": {"tomorrow": [chunk]},
+        "channel_spec": {"numerical": ["price"], "categorical": ["city", "user", "tags"]},
+    }
+    (raw / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+    vocabulary = f"--vocabulary={trained_of_texts.data}"
+    assert transcode.main([f"--input={raw}", f"--output={data}", vocabulary]) == 0
+    models = tmp_path / "models"
+    where = [f"--checkpoint_dir={trained_of_texts.checkpoint}", f"--model_repository={models}"]
+    assert deploy.main([*where, "--monolithic"]) == 0
+    output = tmp_path / "scores.npy"
+    flags = ["--model", str(models), "--output", str(output), "--input"]
+    assert main([*flags, str(data)]) == 0
+    expected = trained_of_texts._replace(data=data).scores(tmp_path / "predicted", "tomorrow")
+    assert len(expected) == 50 and len(set(expected)) > 25
+    np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
+    assert main([*flags, str(raw / "tomorrow.csv")]) == 2
+    assert "of texts `python -m dataloading.transcode --vocabulary DATA`" in capsys.readouterr().err
 
 
 def test_unknown_ids_are_zero_where_the_model_says_so(tmp_path):
@@ -189,8 +534,9 @@ def test_unknown_ids_are_zero_but_not_negative_ones(tmp_path, capsys):
     folder = write_clicks(tmp_path / "clicks/1", unknown_ids="zero")
     path = csv_file(tmp_path, "-1,1,0,1;1,2,1")
     assert main(["--model", str(folder), "--input", str(path)]) == 2
-    assert "found -1; needed: an id as in training, of the whole numbers of 0 or more" in (
-        capsys.readouterr().err
+    assert (
+        "found -1; needed: an id as in training, of the whole numbers from 0 to 9223372036854775806"
+        in (capsys.readouterr().err)
     )
 
 
@@ -227,7 +573,7 @@ def test_a_score_that_is_no_number(tmp_path, clicks, capsys):
     path = csv_file(tmp_path, *LINES[1:], "0,0,5,4;4,1,1")
     assert main(["--model", str(folder), "--input", str(path)]) == 2
     error = capsys.readouterr().err
-    assert f"error: {path}: row 1 (line 2) and those behind it: the score of row 2" in error
+    assert f"error: --input {path}: row 1 (line 2) and those behind it: the score of row 2" in error
 
 
 def models(repository, **roles):
@@ -314,6 +660,7 @@ def test_histories_are_right_aligned(tmp_path):
         (Table("item", 9, 2, "float32", "item.npy"),),
         (NUMERICAL,),
         6,
+        histories=("history",),
     )
     table = {"a": [[1.0, 2.0]] * 3, "target": [3, 4, 8], "items": [[7, 2], [5], []]}
     path = tmp_path / "rows.parquet"
@@ -324,6 +671,42 @@ def test_histories_are_right_aligned(tmp_path):
     assert found.arrays["target"].tolist() == [[3], [4], [8]]
     assert found.arrays["history"].dtype == np.int64
     assert found.arrays[NUMERICAL].tolist() == [[1, 2]] * 3
+
+
+@pytest.mark.parametrize(
+    ("items", "shops", "said"),
+    [
+        ("0;0;7", "4", None),  # the same, padding written or not
+        (
+            "7;0;2",
+            "4;1;1",
+            "'item': found a 0 behind an id; needed: no 0 between the ids of a",
+        ),
+        ("7;2", "4;0", "'shop': found a 0 behind an id; needed"),
+        ("7;2", "4", "'shop': found 1 ids, and 2 in 'item' .* needed: equally many in all hist"),
+        ("7", "0;4;4", "'shop': found 2 ids, and 1 in 'item' "),
+    ],
+)
+def test_histories_of_a_row_are_of_the_same_events(tmp_path, items, shops, said):
+    """The bad row is the second of the second request."""
+    interface = Interface(
+        "sim",
+        (Tensor("history", "int32", (2, 3)),),
+        (Feature("item", "history", 0, 3, 9), Feature("shop", "history", 3, 3, 5)),
+        (),
+        (),
+        (),
+        0,
+        histories=("history",),
+    )
+    path = csv_file(tmp_path, "1;2,1;2", ",", "3,3", f"{items},{shops}", header="item,shop")
+    requests = RowFile(path, interface).requests(2)
+    assert next(requests).arrays["history"].tolist() == [[[0, 1, 2]] * 2, [[0, 0, 0]] * 2]
+    if said is None:
+        assert next(requests).arrays["history"][1].tolist() == [[0, 0, 7], [0, 0, 4]]
+        return
+    with pytest.raises(ValueError, match=rf"rows.csv: row 4 \(line 5\): column {said}"):
+        next(requests)
 
 
 def test_as_a_program(tmp_path, clicks, run_script):

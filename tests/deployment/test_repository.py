@@ -2,6 +2,10 @@
 
 import json
 import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +23,7 @@ MODELS = ("m_sparse", "m_dense", "m")
 
 def deploy(repository: Path, models=MODELS, text: str = "new", overwrite: bool = False) -> None:
     """Writes models with one file each."""
-    with appear_together(repository, models, overwrite) as staging:
+    with appear_together(repository, models, overwrite, print) as staging:
         for model in models:
             (staging / model).mkdir()
             (staging / model / "text").write_text(text)
@@ -47,7 +51,8 @@ def test_all_of_them(tmp_path):
 def test_nothing_of_what_failed(tmp_path):
     """A repository that was not there before is not there behind it."""
     repository = tmp_path / "repository"
-    with pytest.raises(KeyboardInterrupt), appear_together(repository, MODELS, False) as staging:
+    appears = appear_together(repository, MODELS, False, print)
+    with pytest.raises(KeyboardInterrupt), appears as staging:
         (staging / "m").mkdir()
         assert not repository.exists(), "a server that polls sees no half model"
         raise KeyboardInterrupt
@@ -89,6 +94,115 @@ def test_a_rename_that_fails_leaves_what_was_there(tmp_path, monkeypatch, fails)
     with pytest.raises(OSError, match="could not take their names .*cross-device.* is there again"):
         deploy(repository, text="newer", overwrite=True)
     assert content(repository) == {"m": "new", "m_dense": "new", "m_sparse": "new"}
+
+
+@pytest.mark.parametrize("fails", range(12))
+def test_ctrl_c_between_two_renames(tmp_path, monkeypatch, fails):
+    """Before and behind each of them."""
+    repository = tmp_path / "repository"
+    deploy(repository)
+    rename, calls = Path.rename, []
+
+    def interrupted(source, target):
+        calls.append(target)
+        if fails == 2 * len(calls) - 2:
+            raise KeyboardInterrupt
+        rename(source, target)
+        if fails == 2 * len(calls) - 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        deploy(repository, text="newer", overwrite=True)
+    assert content(repository) == {"m": "new", "m_dense": "new", "m_sparse": "new"}
+
+
+def test_models_that_cannot_be_brought_back_are_not_lost(tmp_path, monkeypatch, capsys):
+    """The message says where they are; the next deployment brings them back."""
+    repository = tmp_path / "repository"
+    deploy(repository)
+    rename, calls = Path.rename, []
+
+    def failing(source, target):
+        calls.append(target)
+        if len(calls) >= 3:
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    with monkeypatch.context() as broken, pytest.raises(OSError) as raised:
+        broken.setattr(Path, "rename", failing)
+        deploy(repository, text="newer", overwrite=True)
+    (hidden,) = tmp_path.glob(".repository.*")
+    said = f"took away m m_dense and could not bring it back .*: it is in {hidden}/replaced; deploy"
+    assert re.search(said, str(raised.value))
+    assert sorted(os.listdir(hidden / "replaced")) == ["m", "m_dense"]
+    deploy(repository, ["n"])
+    said = (
+        f"{repository}: a deployment was killed, {hidden} is removed; m_dense m is what was there"
+    )
+    assert said in capsys.readouterr().out
+    assert content(repository) == {"m": "new", "m_dense": "new", "m_sparse": "new", "n": "new"}
+
+
+# Deploys as this file does; is killed before rename number argv[2], or while it writes.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from deployment import repository
+
+rename, calls = Path.rename, []
+
+def killed(*arguments):
+    calls.append(arguments)
+    if len(calls) > int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(*arguments)
+
+Path.rename = killed
+models = ["m_sparse", "m_dense", "m"]
+with repository.appear_together(Path(sys.argv[1]), models, True, print) as staging:
+    for model in models:
+        (staging / model).mkdir()
+        (staging / model / "text").write_text("newer")
+        repository.write_marker(staging / model, {}, models)
+    if sys.argv[2] == "-1":
+        killed()
+"""
+
+
+@pytest.mark.parametrize(
+    ("renames", "back"), [(-1, ""), (2, "m_dense m"), (4, "m_sparse m_dense m")]
+)
+def test_a_kill(tmp_path, root, capsys, renames, back):
+    """The next deployment finds what was there before."""
+    repository = tmp_path / "repository"
+    deploy(repository)
+    command = [sys.executable, "-c", KILLED, str(repository), str(renames)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (hidden,) = tmp_path.glob(".repository.*")
+    with pytest.raises(ValueError, match="has a model m already"):
+        deploy(repository)
+    said = capsys.readouterr().out
+    assert f"{repository}: a deployment was killed, {hidden} is removed" in said
+    assert ("; " + back + " is what was there before" in said) == bool(back)
+    assert content(repository) == {"m": "new", "m_dense": "new", "m_sparse": "new"}
+
+
+def test_deployments_at_work_and_of_others_are_left_alone(tmp_path, capsys):
+    """A repository of a longer name; one that has the lock; a folder that is none of ours."""
+    repository = tmp_path / "repository"
+    (tmp_path / ".repository.theirs").mkdir()
+    longer = tmp_path / ".repository.b.x"
+    longer.mkdir()
+    (longer / "claim.json").write_text('{"repository": "repository.b"}')
+    with appear_together(repository, ["m"], False, print) as staging:
+        (staging / "m").mkdir()
+        deploy(repository, ["n"])
+        assert staging.is_dir()
+    assert sorted(os.listdir(repository)) == ["m", "n"]
+    assert capsys.readouterr().out == ""
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [longer.name, ".repository.theirs"]
 
 
 def test_other_models_stay(tmp_path):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from deployment import saved_models
-from deployment.onnx_model import drawn_request
+from deployment.drawn_requests import drawn_request
 from deployment.saved_models import write_dense, write_monolithic, write_sparse
 from deployment.served_model import POLICIES, make_dense, parts_of
 from deployment.trained_model import open_checkpoint
@@ -169,6 +169,26 @@ def test_bad_ids_are_refused(dlrm, tmp_path):
         numbers[1, 1] = value
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[num_1\] \[must be finite"):
             run(tmp_path / "whole", **{**good, "numerical_features": numbers})
+
+
+def test_zeros_that_are_no_padding_are_refused(tmp_path):
+    _, trained = untrained.make("din", tmp_path)
+    parts = parts_of(trained)
+    write_sparse(parts, trained, tmp_path / "sparse")
+    good = drawn_request(parts, 4, np.random.default_rng(0))
+    good["positive_history"][2] = [[0, 0, 0, 4, 5, 6, 7], [0, 0, 0, 1, 1, 2, 2]]
+    run(tmp_path / "sparse", **good)
+    for feature, step, value, name in (
+        (0, 4, 0, "past_item"),  # behind an id
+        (1, 6, 0, "past_category"),
+        (1, 3, 0, "past_category"),  # in one history only
+        (1, 2, 3, "past_category"),
+    ):
+        bad = {**good, "positive_history": good["positive_history"].copy()}
+        bad["positive_history"][2, feature, step] = value
+        said = rf"\[{name}.*\[has zeros only in front, .*, got\] \[{value}.*\[in rows\] \[2"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+            run(tmp_path / "sparse", **bad)
 
 
 def test_rows_with_fewer_ids(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dataloading.batch import Inputs, RaggedIds
-from deployment.onnx_model import drawn_request
+from deployment.drawn_requests import drawn_request
 from deployment.parts import Parts
 from deployment.served_model import POLICIES, make_dense, parts_of, request_arrays
 from deployment.serving.interface import Feature, LookUp, Tensor
@@ -89,6 +89,7 @@ def test_parts_of_histories(tmp_path):
         ),
         tables=(("user", 6, 4), ("item", 30, 4), ("category", 4, 4)),
         dense_inputs=(history,),
+        histories=(history,),
     )
     assert parts.width == (1 + 2 * 8) * 4
     _, trained = untrained.make("sim_of_hard_search", tmp_path / "b")
@@ -96,7 +97,7 @@ def test_parts_of_histories(tmp_path):
     _, trained = untrained.make("no_history", tmp_path / "c")
     parts = parts_of(trained)
     assert [tensor.name for tensor in parts.inputs] == [user, target]
-    assert parts.dense_inputs == ()
+    assert (parts.dense_inputs, parts.histories) == ((), ())
     assert "past_item" not in {feature.name for feature in parts.features}
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from deployment.checkpoint_rows import CheckpointRows
-from deployment.quantized_auc import look_up
+from deployment.served_auc import look_up
 from deployment.serving.interface import TABLES_FOLDER, Feature, Interface, LookUp, Table, Tensor
 from deployment.serving.tables import Tables
 from deployment.table_files import blocks_of, table_bytes, to_float16, to_int8, write_tables
-from runtime.checkpoint import Box, Damaged
+from runtime.checkpoint import Box, Damaged, writer
 from runtime.checkpoint import files as checkpoint_files
 from tests.deployment.saved_tables import save_tables, sizes
 
@@ -102,7 +102,27 @@ def test_float16_overflow_names_table_and_row(tmp_path, small_blocks):
     )
     with pytest.raises(ValueError, match=said):
         write_tables(trained, [("t", 5000, 4)], tmp_path, "fp16")
-    assert to_float16(np.array([[65504.0]], np.float32), "t", 0)[0, 0] == 65504
+    assert to_float16(np.array([[65504.0]], np.float32), "t", [0])[0, 0] == 65504
+    of_ids = {"ids": np.array([[0, 3210]])}
+    with pytest.raises(ValueError, match=said):
+        look_up(CheckpointRows(trained, "t"), LookUp("t", "ids", 0, 2, "sum"), of_ids, "fp16")
+
+
+@pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_values_that_are_not_finite(tmp_path, monkeypatch, small_blocks, value, quantize):
+    values = np.zeros((5000, 4), np.float32)
+    values[3210, 2] = value
+    with monkeypatch.context() as patch:
+        # A trainer saves no such checkpoint.
+        patch.setattr(writer.np, "isfinite", np.ones_like)
+        trained = save_tables(tmp_path / "checkpoints", {"t": values})
+    said = f"^table t, row 3210 has the value {value} in the checkpoint, .* deploy another"
+    with pytest.raises(ValueError, match=said):
+        write_tables(trained, [("t", 5000, 4)], tmp_path, quantize)
+    of_ids, how = {"ids": np.array([[3210]])}, None if quantize == "none" else quantize
+    with pytest.raises(ValueError, match=said):
+        look_up(CheckpointRows(trained, "t"), LookUp("t", "ids", 0, 1, "sum"), of_ids, how)
 
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
@@ -147,7 +167,7 @@ def test_a_full_disk_is_one_sentence(trained, small_disk: Path, quantize):
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
 def test_the_auc_is_of_the_rows_that_are_served(trained, tmp_path, quantize):
-    """What `quantized_auc` looks up is what the served model does, bit for bit."""
+    """What `served_auc` looks up is what the served model does, bit for bit."""
     (tmp_path / TABLES_FOLDER).mkdir()
     lookups = (
         LookUp("item", "ids", 0, 2, None),
@@ -164,8 +184,9 @@ def test_the_auc_is_of_the_rows_that_are_served(trained, tmp_path, quantize):
     )
     ids = np.random.default_rng(5).integers(0, 40, (50, 6)).astype(np.int32)
     ids[3, 2:5], ids[4, 4] = -1, -1
-    how = None if quantize == "none" else quantize
-    found = [look_up(CheckpointRows(trained, of.table), of, {"ids": ids}, how) for of in lookups]
+    found = [
+        look_up(CheckpointRows(trained, of.table), of, {"ids": ids}, quantize) for of in lookups
+    ]
     served = Tables(tmp_path, interface).look_up({"ids": ids})
     np.testing.assert_array_equal(np.concatenate(found, axis=1), served)
     assert not served[3, 12:22].any(), "a row without ids"

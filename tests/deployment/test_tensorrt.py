@@ -8,7 +8,8 @@ import pytest
 
 from deployment.serving.interface import Tensor
 from deployment.tensorrt import can_build, check_precision, shapes, write_dense_model
-from deployment.triton_config import GPU, Batching, Instances, model_config, read_config
+from deployment.triton_config import GPU, Batching, Instances, model_config
+from tests.deployment.written_config import read_config
 
 INPUTS = (
     Tensor("embeddings", "float32", (48,)),

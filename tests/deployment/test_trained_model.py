@@ -77,6 +77,20 @@ def test_a_data_set_of_other_features(trained_dlrm, tmp_path):
         open_checkpoint(str(trained_dlrm.checkpoint), str(data))
 
 
+def test_another_feature_spec(trained_dlrm, tmp_path):
+    """Two features with one name, rows and columns, of which one is described otherwise."""
+    spec = (trained_dlrm.data / "feature_spec.yaml").read_text()
+    (tmp_path / "feature_spec.yaml").write_text(spec + "\n# a comment changes nothing\n")
+    open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path))
+    (tmp_path / "feature_spec.yaml").write_text(spec.replace("metadata:", "metadata:\n  x: 1", 1))
+    said = (
+        r"was trained on another feature spec than .*feature_spec.yaml \(fingerprint [0-9a-f]{12}, "
+        r"this is [0-9a-f]{12}\): give the training's data set, or a folder with its feature_spec"
+    )
+    with pytest.raises(ValueError, match=said):
+        open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path))
+
+
 def test_a_data_set_that_is_not_there(trained_dlrm, tmp_path):
     with pytest.raises((ValueError, OSError), match="nowhere"):
         open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path / "nowhere"))

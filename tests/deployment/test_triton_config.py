@@ -1,7 +1,6 @@
 """Configurations of served models, parsed back."""
 
 import pytest
-from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import (
     TYPE_FP32,
     TYPE_INT32,
@@ -18,9 +17,9 @@ from deployment.triton_config import (
     accelerate_by_tensorrt,
     ensemble_config,
     model_config,
-    read_config,
     write_config,
 )
+from tests.deployment.written_config import read_config
 
 NUMERICAL = Tensor("numerical_features", "float32", (13,))
 IDS = Tensor("categorical_features", "int32", (26,))
@@ -32,7 +31,7 @@ CPU = Instances("KIND_CPU", 2)
 def parsed(config: ModelConfig, tmp_path) -> ModelConfig:
     """After its way through a file."""
     write_config(config, tmp_path / "config.pbtxt")
-    return text_format.Parse((tmp_path / "config.pbtxt").read_text(), ModelConfig())
+    return read_config(tmp_path / "config.pbtxt")
 
 
 def test_a_model_of_the_python_backend(tmp_path):
@@ -58,13 +57,15 @@ def test_a_model_of_the_python_backend(tmp_path):
     assert list(found.dynamic_batching.preferred_batch_size) == []
     assert found.parameters["EXECUTION_ENV_PATH"].string_value == "/env"
     assert found.version_policy.latest.num_versions == 1
-    assert found == config == read_config(tmp_path / "config.pbtxt")
+    assert found == config
+    assert list(found.model_warmup) == []
 
 
 def test_warm_up_is_one_row_and_a_full_batch_of_zeros(tmp_path):
     config = model_config(
         *("m", {"platform": "tensorrt_plan"}, [IDS, HISTORY], [SCORES]),
         *(Batching(64, False, 0), Instances("KIND_GPU", 1, (0, 1))),
+        warm_up=(1, 64),
     )
     found = parsed(config, tmp_path)
     assert not found.HasField("dynamic_batching")
@@ -74,14 +75,10 @@ def test_warm_up_is_one_row_and_a_full_batch_of_zeros(tmp_path):
         asked = sample.inputs["positive_history"]
         assert (asked.data_type, list(asked.dims), asked.zero_data) == (TYPE_INT64, [2, 100], True)
         assert set(sample.inputs) == {"categorical_features", "positive_history"}
-    cold = model_config(
-        *("m", {"backend": "hps"}, [IDS], [SCORES], Batching(1, False, 0), CPU), warm_up=False
-    )
-    assert list(cold.model_warmup) == []
 
 
 def test_one_row_is_warmed_up_once():
-    config = model_config("m", {}, [IDS], [SCORES], Batching(1, True, 0), CPU)
+    config = model_config("m", {}, [IDS], [SCORES], Batching(1, True, 0), CPU, warm_up=(1, 1))
     assert [sample.batch_size for sample in config.model_warmup] == [1]
 
 
@@ -89,14 +86,34 @@ def test_without_batches_the_first_dimension_is_free(tmp_path):
     """max_batch_size 0, as HPS needs it."""
     flat = Tensor("OUTPUT0", "float32", ())
     config = model_config(
-        "m", {}, [IDS, flat], [SCORES], Batching(0, True, 9), CPU, flat={"OUTPUT0": 48}
+        *("m", {}, [IDS, flat], [SCORES], Batching(0, True, 9), CPU),
+        warm_up=(1, 64),
+        flat={"OUTPUT0": 48},
     )
     found = parsed(config, tmp_path)
     assert [list(t.dims) for t in (*found.input, *found.output)] == [[-1, 26], [-1], [-1, 1]]
     assert not found.HasField("dynamic_batching")
-    (sample,) = found.model_warmup
-    assert sample.batch_size == 0
-    assert [list(sample.inputs[name].dims) for name in (IDS.name, "OUTPUT0")] == [[1, 26], [48]]
+    # A sample of batch size 0 Triton leaves out.
+    assert [sample.batch_size for sample in found.model_warmup] == [1, 1]
+    assert [
+        [list(sample.inputs[name].dims) for name in (IDS.name, "OUTPUT0")]
+        for sample in found.model_warmup
+    ] == [[[1, 26], [48]], [[64, 26], [64 * 48]]]
+
+
+def test_a_tensor_that_the_model_has_in_another_shape(tmp_path):
+    """Stated, and asked for in a warm-up, as requests have it."""
+    stated = Tensor("positive_history", "int64", (200,))
+    config = model_config(
+        *("m", {}, [IDS, stated], [SCORES], Batching(8, True, 0), CPU),
+        warm_up=(1,),
+        shapes={"positive_history": (2, 100)},
+    )
+    ids, history = parsed(config, tmp_path).input
+    assert not ids.HasField("reshape")
+    assert (list(history.dims), list(history.reshape.shape)) == ([200], [2, 100])
+    (sample,) = config.model_warmup
+    assert list(sample.inputs["positive_history"].dims) == [200]
 
 
 def test_an_ensemble(tmp_path):
@@ -133,12 +150,6 @@ def test_tensorrt_inside_onnxruntime(tmp_path):
     (accelerator,) = accelerators.gpu_execution_accelerator
     assert accelerator.name == "tensorrt"
     assert dict(accelerator.parameters) == {"precision_mode": "FP16"}
-
-
-def test_a_file_that_is_no_configuration(tmp_path):
-    (tmp_path / "config.pbtxt").write_text("nmae: 'x'")
-    with pytest.raises(ValueError, match=r"config\.pbtxt is no model configuration of Triton: .*"):
-        read_config(tmp_path / "config.pbtxt")
 
 
 def test_a_folder_that_is_not_there(tmp_path):

@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
-from deployment.serving.checks import BadRequest, Checks, check, check_scores
-from deployment.serving.interface import Feature, Interface, Tensor
+from deployment.serving.checks import BadRequest, Checks, check_scores
+from deployment.serving.interface import Feature, Interface, LookUp, Tensor
 from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, NUMERICAL, request
+
+
+def check(interface, arrays):
+    return Checks(interface).check(arrays)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
@@ -132,6 +136,44 @@ def test_int64_ids_and_tensors_of_more_dims():
     ids[0, 0, 2], ids[0, 1, 1] = -(2**63), 5
     with pytest.raises(BadRequest, match=f"'item', row 0 .*: {-(2**63)}; ids lie in"):
         check(interface, {"history": ids})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("role", ["scorer", "sparse", "dense", "checks"])
+def test_zeros_of_a_history_are_padding(role, dtype):
+    """In front, at the same steps of both features; whichever part of a model gets it."""
+    interface = Interface(
+        "sim",
+        (Tensor("target", dtype, (1,)), Tensor("history", dtype, (2, 4))),
+        (
+            Feature("target", "target", 0, 1, 10),
+            Feature("item", "history", 0, 4, 10),
+            Feature("shop", "history", 4, 4, 5),
+        ),
+        (LookUp("item", "history", 0, 4, None), LookUp("item", "target", 0, 1, None)),
+        (),
+        ("target", "history"),
+        3,
+        role=role,
+        histories=("history",),
+    )
+    good = [[[0, 0, 0, 0], [0, 0, 0, 0]], [[0, 0, 9, 8], [0, 0, 4, 1]], [[1, 2, 3, 4]] * 2]
+    arrays = {"target": np.zeros((3, 1), dtype), "history": np.array(good, dtype)}
+    if role == "dense":
+        arrays["embeddings"] = np.zeros((3, 3), np.float32)
+    assert check(interface, arrays)["history"] is arrays["history"]
+    for place, value, name, step, said in (
+        ((1, 0, 3), 0, "item", 3, "0 behind an id; zeros are padding, and stand in front of a h"),
+        ((2, 1, 2), 0, "shop", 2, "0 behind an id; zeros"),
+        ((1, 1, 2), 0, "shop", 2, "0, and 'item' has 9; zeros are padding, and stand at the same"),
+        ((1, 1, 1), 3, "shop", 1, "3, and 'item' has 0; zeros are padding, and stand at the same"),
+    ):
+        bad = arrays["history"].copy()
+        bad[place] = value
+        said = rf"tensor 'history': feature '{name}', row {place[0]}, step {step} \(.*\): {said}"
+        with pytest.raises(BadRequest, match=said) as caught:
+            check(interface, {**arrays, "history": bad})
+        assert (caught.value.feature, caught.value.row) == (name, place[0])
 
 
 def test_more_ids_than_the_dtype_holds():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import Table, answered, received
+from deployment.serving.interface import Table, answered, feature_at, id_limits, received
 from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, NUMERICAL
 
 
@@ -15,6 +15,7 @@ def test_what_is_written_is_read(tmp_path):
         unknown_ids="zero",
         precision="bf16",
         role="sparse",
+        histories=(CATEGORICAL,),
     )
     for interface in (CLICKS, quantized):
         interfaces.write(interface, tmp_path)
@@ -36,6 +37,16 @@ def test_tensors_by_role(role, gets, answers):
     assert [(tensor.name, tensor.dims) for tensor in answered(interface)] == answers
 
 
+def test_ids_of_each_column():
+    least, end = id_limits(CLICKS.features, CLICKS.inputs[1])
+    assert least.tolist() == [0, 0, 0, -1, -1, -1]
+    assert end.tolist() == [4, 5, 5, 6, 6, 6]
+    names = [feature_at(CLICKS.features, CATEGORICAL, column).name for column in range(6)]
+    assert names == ["city", "tags", "tags", "words", "words", "words"]
+    least, end = id_limits(CLICKS.features[3:], CLICKS.inputs[1])
+    assert (least[0], end[0]) == (0, 0), "a column of no feature"
+
+
 def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="is no interface of a model .*No such file.*deploy the"):
         interfaces.read(tmp_path)
@@ -51,6 +62,9 @@ def test_a_file_that_cannot_be_read(tmp_path):
         interfaces.read(tmp_path)
     path.write_text(json.dumps({key: content[key] for key in content if key != "tables"}))
     with pytest.raises(ValueError, match="lacks or has one thing too many: 'tables'"):
+        interfaces.read(tmp_path)
+    path.write_text(json.dumps({key: content[key] for key in content if key != "histories"}))
+    with pytest.raises(ValueError, match="lacks or has one thing too many: 'histories'"):
         interfaces.read(tmp_path)
     path.write_text(json.dumps(content | {"color": 1}))
     with pytest.raises(ValueError, match="one thing too many: .*'color'"):

@@ -1,5 +1,6 @@
 """Whole models: scores by hand, on threads, in parts; what cannot be loaded."""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,19 @@ def test_scores_by_hand(clicks, threads):
         scores = scorer.score(request(rows))
         assert scores.dtype == np.float32 and scores.shape == (rows, 1)
         np.testing.assert_allclose(scores, expected_scores(request(rows)), rtol=0, atol=1e-7)
+
+
+def test_no_more_threads_than_cores(clicks):
+    """And somebody is told; onnxruntime would start them all."""
+    said = []
+    model = Model(clicks, CLICKS, 1_000, said.append)
+    cores = len(os.sched_getaffinity(0))
+    assert model.threads == cores
+    assert said == [
+        f"threads is 1,000, and this process may use {cores} cores: {cores} threads work on a batch"
+    ]
+    assert len(os.listdir("/proc/self/task")) < 1_000
+    model.close()
 
 
 def test_what_it_scores_it_checks_first(clicks):

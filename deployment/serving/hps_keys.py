@@ -1,10 +1,12 @@
-"""From a request to the keys that Merlin's HPS is asked for; travels with the served model."""
+"""From a request to the keys that Merlin's HPS is asked for; the role `KEYS`."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from deployment.serving.interface import Interface, LookUp, Tensor
+
+ROLE = "keys"  # of a model's interface, beside those that `deployment.serving.interface` has
 
 KEYS, NUM_KEYS, VECTORS = "KEYS", "NUMKEYS", "OUTPUT0"  # HPS's own names of its tensors
 
@@ -53,3 +55,14 @@ def keys_of(
     batch = len(arrays[interface.lookups[0].input])
     counts = [count * batch for count in keys_of_a_row(interface).values()]
     return np.concatenate(keys)[None], np.array([counts], np.int32)
+
+
+def answered(interface: Interface) -> tuple[Tensor, ...]:
+    """What a model of the role answers: what HPS is asked for, and what the dense part reads."""
+    return (*asked(interface), *(t for t in interface.inputs if t.name in interface.dense_inputs))
+
+
+def answer(interface: Interface, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors `answered` of a checked request."""
+    keys, counts = keys_of(interface, arrays)
+    return {KEYS: keys, NUM_KEYS: counts} | {name: arrays[name] for name in interface.dense_inputs}

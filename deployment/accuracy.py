@@ -1,0 +1,152 @@
+"""Quality of a served model and of the trained one, over the same rows."""
+
+import argparse
+import collections
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from deployment.evaluation_requests import LabelledRequest, labelled_requests
+from deployment.served_metrics import ServedMetrics
+from deployment.trained_model import Trained, evaluation_rows, open_checkpoint, restored_recipe
+
+DIFFERENT = 1  # exit status where served and trained model differ by more than --tolerance
+
+
+class Quality(NamedTuple):
+    """Metrics of scores, and the scores themselves.
+
+    metrics: by name, see `ServedMetrics.result`.
+    scores: float32 [rows].
+    requests: how many there were.
+    elapsed_s: from the first request to the last answer.
+    """
+
+    metrics: dict[str, float]
+    scores: np.ndarray
+    requests: int
+    elapsed_s: float
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Does what the flags of deployment.evaluate_accuracy say, and prints it.
+
+    Returns:
+      The exit status.
+
+    Raises:
+      ValueError: checkpoint or data set are wrong, or a request is refused.
+      ServerLost: there is no server.
+    """
+    trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
+    rows = evaluation_rows(trained, options.batch_size)
+    requests = labelled_requests(trained, rows, options.max_rows)
+    name = options.model_name or trained.recipe
+    with _scorer(options, name) as score:
+        served = measure(requests, score, lambda: _metrics(trained, rows))
+    where = options.model or f"{name} at {options.url}"
+    print(
+        f"{where}: {len(served.scores):,} rows in {served.requests:,} requests, "
+        f"{served.elapsed_s:.2f} s, {len(served.scores) / served.elapsed_s:,.0f} rows/s "
+        "with the reading of rows"
+    )
+    print(f"served      {_readable(served.metrics)}")
+    if not options.trained:
+        return 0
+    own = measure_trained(trained, rows, options)
+    print(f"trained     {_readable(own.metrics)}")
+    differences = {k: _difference(served.metrics[k], own.metrics[k]) for k in own.metrics}
+    largest = float(np.abs(served.scores - own.scores).max())
+    print(f"difference  {_readable(differences, '+.2e')}  largest of a score {largest:.2e}")
+    over = {k: v for k, v in differences.items() if not abs(v) <= options.tolerance}
+    if over:
+        print(
+            f"the served model is another than the trained one: {_readable(over, '+.2e')}; "
+            f"allowed is {options.tolerance:g} (--tolerance)",
+            file=sys.stderr,
+        )
+    return DIFFERENT if over else 0
+
+
+def measure(requests: Iterable[LabelledRequest], score, metrics) -> Quality:
+    """Scores requests, in order.
+
+    Args:
+      requests: with their labels.
+      score: an iterable of tensors by name -> an iterator of scores [rows, 1], in order.
+      metrics: gives an empty `ServedMetrics`.
+    """
+    found, kept = metrics(), []
+    # A request is taken some requests before its answer comes.
+    waiting: collections.deque[LabelledRequest] = collections.deque()
+
+    def sent() -> Iterator[Mapping[str, np.ndarray]]:
+        for request in requests:
+            waiting.append(request)
+            yield request.arrays
+
+    started = time.perf_counter()
+    for scores in score(sent()):
+        request = waiting.popleft()
+        kept.append(scores[:, 0])
+        found.update(request.labels, kept[-1], request.items)
+    elapsed_s = time.perf_counter() - started
+    return Quality(found.result(), np.concatenate(kept), len(kept), elapsed_s)
+
+
+def measure_trained(trained: Trained, rows, options: argparse.Namespace) -> Quality:
+    """The same with the checkpoint's model in TensorFlow."""
+    from nn.predictor import predict
+
+    model = restored_recipe(trained, options.batch_size).model
+    batches = predict(model, rows)
+
+    def score(requests):
+        for arrays, scores in zip(requests, batches, strict=False):
+            # --max_rows may end within a batch.
+            yield scores[: len(next(iter(arrays.values()))), None]
+
+    requests = labelled_requests(trained, rows, options.max_rows)
+    return measure(requests, score, lambda: _metrics(trained, rows))
+
+
+def _metrics(trained: Trained, rows) -> ServedMetrics:
+    length = getattr(rows, "series_length", None)
+    return ServedMetrics(length, trained.config.collaborative.topk if length else 0)
+
+
+@contextlib.contextmanager
+def _scorer(options: argparse.Namespace, name: str):
+    """What turns requests into scores, in order: a deployed model's folder, or a server."""
+    if options.model:
+        from deployment.served_folder import find_served
+        from deployment.serving.scorer import Scorer
+
+        found = find_served(options.model)
+        scorer = Scorer(found.folder, dense_folder=found.dense_folder)
+        yield lambda requests: map(scorer.score, requests)
+        return
+    from deployment.client import Client
+
+    with Client(options.url, name, in_flight=options.in_flight) as client:
+        allowed = client.config().max_batch_size
+        if 0 < allowed < options.batch_size:
+            raise ValueError(
+                f"--batch_size is {options.batch_size:,}, {name} at {options.url} takes "
+                f"{allowed:,} rows at most: choose that or fewer"
+            )
+        yield client.scores
+
+
+def _difference(served: float, trained: float) -> float:
+    """0 where neither is a number, such as the AUC of one class."""
+    return 0.0 if math.isnan(served) and math.isnan(trained) else served - trained
+
+
+def _readable(metrics: Mapping[str, float], form: str = ".9f") -> str:
+    return "  ".join(f"{name} {value:{form}}" for name, value in metrics.items())

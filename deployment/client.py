@@ -1,0 +1,291 @@
+"""A served model, asked over gRPC: several requests in flight, answers in the order of requests.
+
+    with Client("127.0.0.1:8001", "dlrm", in_flight=4) as client:
+        for scores in client.scores(requests):  # each a dict of arrays [batch, ...]
+            ...
+
+Every answer is held against the request it should be for; one that is lost, refused or of another
+request is an error that says which. The only file that talks to a server.
+
+A server that crashes breaks the connection. One that is stopped (SIGTERM) answers what it has, and
+tells others that its model "has no available versions". When it starts, it refuses connections
+until all models are loaded. To a client all of these are one thing, `ServerLost`, or where it has
+patience, time that it waits.
+"""
+
+import collections
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import grpc
+import numpy as np
+from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
+from tritonclient.utils import np_to_triton_dtype
+
+from deployment.serving.interface import SCORES
+
+_ASK_AGAIN_S = 0.1  # how often a lost server is looked for
+
+# A connection of its own for each client, which is tried again soon after it broke.
+_CHANNEL = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_receive_message_length", -1),
+)
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+# What a server says of its models while it loads them, or ends.
+_NOT_NOW = "has no available versions"
+# gRPC's words where a connection broke in the middle of an answer.
+_BROKEN = "Stream removed"
+
+
+class RequestRefused(ValueError):
+    """The server answered that it will or can not score a request."""
+
+
+class ServerLost(ConnectionError):
+    """There is no server, it ended, or it did not answer in time."""
+
+
+class WrongAnswer(RuntimeError):
+    """An answer is of another request, or not what a model of scores answers: a defect."""
+
+
+class Statistics(NamedTuple):
+    """What a model has done since it was loaded.
+
+    rows: it scored; executions: in how many runs, fewer where requests were put together.
+    """
+
+    rows: int
+    executions: int
+
+
+class Client:
+    """One connection to one model.
+
+    Args:
+      url: host:port of the server's gRPC.
+      model_name: of the model, in its newest version.
+      in_flight: requests that are sent before the answer to the first is waited for.
+      timeout_s: a request that takes longer is lost.
+      patience_s: how long a server that does not answer, or has ended, is waited for; requests
+        that it had are sent again, which is safe: the same request has the same scores.
+
+    Attributes:
+      resent: how many requests were sent again.
+
+    Raises:
+      ValueError: in_flight is below 1.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model_name: str,
+        *,
+        in_flight: int = 4,
+        timeout_s: float = 60.0,
+        patience_s: float = 0.0,
+    ):
+        if in_flight < 1:
+            raise ValueError(f"--in_flight is {in_flight}; allowed: 1 or more")
+        self._url, self._model = url, model_name
+        self._in_flight, self._timeout_s, self._patience_s = in_flight, timeout_s, patience_s
+        self.resent = 0
+        self._channel = grpc.insecure_channel(url, _CHANNEL)
+        self._server = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def close(self) -> None:
+        """Gives up the connection; requests in flight are dropped."""
+        self._channel.close()
+
+    def prepare(self, arrays: Mapping[str, np.ndarray], name: str) -> service_pb2.ModelInferRequest:
+        """A request as it is sent.
+
+        Args:
+          arrays: tensors by name, [batch, ...] each.
+          name: what the answer is recognised by.
+
+        Raises:
+          ValueError: a dtype that Triton does not know.
+        """
+        message = service_pb2.ModelInferRequest(model_name=self._model, id=name)
+        for tensor, array in arrays.items():
+            array = np.asarray(array)
+            datatype = np_to_triton_dtype(array.dtype)
+            if datatype is None:
+                raise ValueError(f"request {name}: {tensor} is of {array.dtype}, unknown to Triton")
+            message.inputs.add(name=tensor, datatype=datatype, shape=array.shape)
+            message.raw_input_contents.append(array.tobytes())
+        return message
+
+    def ask(self, message: service_pb2.ModelInferRequest) -> np.ndarray:
+        """Sends a prepared request and waits; its scores, float32 [batch, 1].
+
+        Raises:
+          RequestRefused, ServerLost, WrongAnswer: see there.
+        """
+        return self.receive(message, self.send(message))
+
+    def send(self, message: service_pb2.ModelInferRequest):
+        """Sends a prepared request without waiting; what `receive` takes."""
+        return self._server.ModelInfer.future(message, timeout=self._timeout_s)
+
+    def receive(self, message: service_pb2.ModelInferRequest, answer) -> np.ndarray:
+        """Waits for the answer to a request; its scores, float32 [batch, 1].
+
+        Args:
+          message: the request.
+          answer: what `send` gave for it.
+
+        Raises:
+          RequestRefused, ServerLost, WrongAnswer: see there.
+        """
+        deadline = None
+        while True:
+            try:
+                return _checked(message, answer.result())
+            except grpc.FutureCancelledError:
+                raise ServerLost("the connection was closed") from None
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise ServerLost(
+                        f"{self._url} did not answer within {self._timeout_s:g} s"
+                    ) from None
+                if not _is_lost(error):
+                    raise RequestRefused(
+                        f"{self._model} at {self._url} refused it: {error.details()}"
+                    ) from None
+                if deadline is None:
+                    deadline = time.monotonic() + self._patience_s
+                if time.monotonic() >= deadline:
+                    raise ServerLost(f"{self._url} is lost: {error.details()}") from None
+                self.wait_until_ready(deadline - time.monotonic())
+                self.resent += 1
+                answer = self.send(message)
+
+    def scores(self, requests: Iterable[Mapping[str, np.ndarray]]) -> Iterator[np.ndarray]:
+        """Yields the scores of each request, float32 [batch, 1], in their order.
+
+        Args:
+          requests: tensors by name; taken as they are needed, `in_flight` ahead.
+
+        Raises:
+          RequestRefused, ServerLost, WrongAnswer: see there; the text has the request's number and
+            its rows, counted from 0.
+        """
+        pending: collections.deque[_Sent] = collections.deque()
+        first_row = 0
+        try:
+            for number, arrays in enumerate(requests):
+                message = self.prepare(arrays, str(number))
+                rows = message.inputs[0].shape[0] if message.inputs else 0
+                pending.append(_Sent(message, first_row, rows, self.send(message)))
+                first_row += rows
+                if len(pending) == self._in_flight:
+                    yield self._finish(pending.popleft())
+            while pending:
+                yield self._finish(pending.popleft())
+        finally:
+            for sent in pending:
+                sent.answer.cancel()
+
+    def statistics(self) -> Statistics:
+        """What the model has done so far.
+
+        Raises:
+          RequestRefused: there is no such model; ServerLost.
+        """
+        request = service_pb2.ModelStatisticsRequest(name=self._model)
+        found = self._call(self._server.ModelStatistics, request).model_stats[0]
+        return Statistics(found.inference_count, found.execution_count)
+
+    def config(self) -> model_config_pb2.ModelConfig:
+        """The model's configuration, as the server completed it.
+
+        Raises:
+          RequestRefused: there is no such model; ServerLost.
+        """
+        request = service_pb2.ModelConfigRequest(name=self._model)
+        return self._call(self._server.ModelConfig, request).config
+
+    def wait_until_ready(self, patience_s: float) -> None:
+        """Waits for the server and the model.
+
+        Raises:
+          ServerLost: it was not there in time.
+        """
+        deadline = time.monotonic() + patience_s
+        request = service_pb2.ModelReadyRequest(name=self._model)
+        while True:
+            try:
+                if self._server.ModelReady(request, timeout=self._timeout_s).ready:
+                    return
+                said = "the model is not ready"
+            except grpc.RpcError as error:
+                said = error.details()
+            if time.monotonic() > deadline:
+                raise ServerLost(
+                    f"{self._model} at {self._url} was not ready within {patience_s:g} s ({said})"
+                )
+            time.sleep(_ASK_AGAIN_S)
+
+    def _finish(self, sent: "_Sent") -> np.ndarray:
+        try:
+            return self.receive(sent.message, sent.answer)
+        except (RequestRefused, ServerLost, WrongAnswer) as error:
+            rows = f"rows {sent.first_row:,} to {sent.first_row + sent.rows - 1:,}"
+            where = f"request {sent.message.id} ({rows if sent.rows else 'without rows'})"
+            raise type(error)(f"{where}: {error}") from error
+
+    def _call(self, method, request):
+        try:
+            return method(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            text = f"{self._model} at {self._url}: {error.details()}"
+            if _is_lost(error) or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise ServerLost(text) from None
+            raise RequestRefused(text) from None
+
+
+class _Sent(NamedTuple):
+    """A request in flight."""
+
+    message: service_pb2.ModelInferRequest
+    first_row: int
+    rows: int
+    answer: Any
+
+
+def _is_lost(error: grpc.RpcError) -> bool:
+    """Whether an error is about the server, and not about the request."""
+    said = error.details() or ""
+    return error.code() in _LOST or _NOT_NOW in said or _BROKEN in said
+
+
+def _checked(message, reply) -> np.ndarray:
+    """The scores of an answer, float32 [batch, 1].
+
+    Raises:
+      WrongAnswer: it is of another request, or has another shape or dtype.
+    """
+    if reply.id != message.id:
+        raise WrongAnswer(f"the answer to request {message.id} is of request {reply.id}")
+    rows = message.inputs[0].shape[0]
+    for output, content in zip(reply.outputs, reply.raw_output_contents, strict=True):
+        if output.name == SCORES and output.datatype == "FP32" and [*output.shape] == [rows, 1]:
+            return np.frombuffer(content, np.float32).reshape(rows, 1)
+    found = ", ".join(f"{o.name} {o.datatype} {[*o.shape]}" for o in reply.outputs)
+    raise WrongAnswer(
+        f"the answer to request {message.id} has {found}, not {SCORES} FP32 {[rows, 1]}"
+    )

@@ -1,0 +1,82 @@
+"""Our own latency client: some threads, each of which sends a request, waits for its scores, and
+sends the next.
+
+Threads share an interpreter: beyond some thousand requests a second they wait for each other, and
+the latencies are theirs, not the server's. perf_analyzer has no such limit.
+"""
+
+import itertools
+import threading
+import time
+
+from deployment.client import Client, RequestRefused, ServerLost
+from deployment.latency_requests import Rows
+from deployment.latency_statistics import Timing, timing
+
+_MAX_PREPARED = 64  # requests that are sent in turn
+
+
+class ClosedLoop:
+    """Requests of one size to one model, ready to be sent.
+
+    Args:
+      url, model_name: as `Client`.
+      rows: to take requests from, in turn; at least `batch_size`.
+      batch_size: rows of a request.
+      concurrency: threads, each with a connection of its own.
+    """
+
+    def __init__(self, url: str, model_name: str, rows: Rows, batch_size: int, concurrency: int):
+        self._clients = [Client(url, model_name) for _ in range(concurrency)]
+        num_rows = len(next(iter(rows.values())))
+        self._messages = []
+        for number in range(min(num_rows // batch_size, _MAX_PREPARED)):
+            part = slice(number * batch_size, (number + 1) * batch_size)
+            arrays = {name: array[part] for name, array in rows.items()}
+            self._messages.append(self._clients[0].prepare(arrays, str(number)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        for client in self._clients:
+            client.close()
+
+    def run(self, seconds: float, least_requests: int = 1) -> Timing:
+        """Sends requests for so long, and until there were so many.
+
+        Raises:
+          ValueError: no request was answered; the text is the server's.
+        """
+        latencies, errors = [], []  # whose append is safe among threads
+        failed: list[BaseException] = []
+        numbers = itertools.count()
+        started = time.perf_counter()
+        until = started + seconds
+
+        def work(client: Client) -> None:
+            try:
+                while True:
+                    number = next(numbers)
+                    sent = time.perf_counter()
+                    if sent > until and number >= least_requests:
+                        return
+                    try:
+                        client.ask(self._messages[number % len(self._messages)])
+                        latencies.append(time.perf_counter() - sent)
+                    except (RequestRefused, ServerLost) as error:
+                        errors.append(error)
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=work, args=(client,)) for client in self._clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        elapsed_s = time.perf_counter() - started
+        if failed:
+            raise failed[0]
+        if not latencies:
+            raise ValueError(f"none of {len(errors):,} requests was answered: {errors[0]}")
+        return timing(latencies, len(errors), elapsed_s)

@@ -1,0 +1,74 @@
+"""How good a served model is, on the rows that its training was evaluated on.
+
+    python -m deployment.evaluate_accuracy --checkpoint_dir checkpoint --url 127.0.0.1:8001
+
+Rows are read as training reads them and streamed to the server, several requests in flight. With
+`--model` a deployed model of the backend `local` scores them in this process, without a server.
+`--trained` scores the same rows with the checkpoint's model in TensorFlow, as `--mode predict`
+does, and compares.
+"""
+
+import argparse
+import os
+import sys
+
+from dataloading.command_line import exit_status
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("batch_size", "in_flight", "max_rows"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise ValueError(f"--{name} is {value}; allowed: 1 or more")
+    if options.tolerance is not None and not options.trained:
+        raise ValueError("--tolerance is for the comparison with --trained: give both or neither")
+    if options.tolerance is None:
+        options.tolerance = 1e-6
+    if options.tolerance < 0:
+        raise ValueError(f"--tolerance is {options.tolerance:g}; allowed: 0 or more")
+    if options.model and (options.url or options.model_name or options.in_flight):
+        raise ValueError(
+            "--model scores without a server: leave --url, --model_name and --in_flight out"
+        )
+    options.url = options.url or "127.0.0.1:8001"
+    options.in_flight = options.in_flight or 4
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m deployment.evaluate_accuracy",
+        description="Evaluates a served model on the rows that its training was evaluated on.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--checkpoint_dir", required=True, help="what was deployed: its flags say which rows")
+    add("--dataset_path", help="folder of the data set (default: where the training found it)")
+    add("--url", help="host:port of the server's gRPC (default: 127.0.0.1:8001)")
+    add("--model_name", help="of the served model (default: the recipe's)")
+    add("--model", help="folder of a deployed model, in place of a server")
+    add("--batch_size", type=int, default=1024, help="rows of a request (default: 1024)")
+    add("--in_flight", type=int, help="requests sent before an answer is awaited (default: 4)")
+    add("--max_rows", type=int, help="only so many of the first rows (default: all)")
+    add("--trained", action="store_true", help="compare with the checkpoint in TensorFlow")
+    add("--tolerance", type=float, help="largest difference of a metric (default: 1e-6)")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0; 1 where served and trained differ; 2 (130 for Ctrl-C) with a
+    message for a mistake."""
+    # TensorFlow's own log below errors: start-up lines.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    flags = _parser().parse_args(argv)
+
+    def work() -> int:
+        _check(flags)
+        # TensorFlow takes seconds to import, which a wrong flag need not wait for.
+        from deployment.accuracy import evaluate
+
+        return evaluate(flags)
+
+    return exit_status(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

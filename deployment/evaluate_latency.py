@@ -1,0 +1,225 @@
+"""How fast served models answer: latency and throughput by rows and requests in flight.
+
+    python -m deployment.evaluate_latency --model_name dlrm --model_repository repository \
+        --batch_sizes 1,64,2048 --concurrency 1,16 --output latency
+
+With one request in flight (`--concurrency 1`) the server scores that request's rows and no others,
+whether the model's batching is dynamic or static. With several in flight dynamic batching scores
+the rows of requests that wait together; `rows_per_execution` says how many. Writes `latency.csv`
+(deployment/latency_statistics.py has its columns) and `latency.png`.
+
+Requests hold rows of the data set (`--checkpoint_dir`), or ids drawn in range from the interface of
+the model (`--model_repository`). Several models (`--model_name a,b`, which take the same requests)
+are measured in turns, setting by setting and round by round: what else the machine does then
+touches both.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from dataloading.command_line import exit_status
+from deployment import perf_analyzer
+from deployment.client import Client
+from deployment.closed_loop import ClosedLoop
+from deployment.latency_plot import draw
+from deployment.latency_requests import Rows, drawn_rows, interface_in, rows_of_data_set
+from deployment.latency_statistics import Measurement, Timing, medians, table, write_csv
+
+AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
+
+_MAX_ROWS = 65_536  # made for requests, unless a single one has more
+
+
+def evaluate(options: argparse.Namespace) -> list[Measurement]:
+    """Measures what the flags say, writes the files, and prints a table.
+
+    Raises:
+        ValueError: a flag, the repository or the data set is wrong, or no request is answered.
+        ServerLost: there is no server.
+    """
+    models = options.model_name.split(",")
+    sizes = _numbers(options, "batch_sizes")
+    in_flight = _numbers(options, "concurrency")
+    for name, least in (("seconds", 0), ("warmup_seconds", 0), ("requests", 1), ("repeats", 1)):
+        if getattr(options, name) < least:
+            raise ValueError(f"--{name} is {getattr(options, name)}; allowed: {least} or more")
+    client = _client(options.client)
+    rows = _rows(options, models[0], max(sizes))
+    served = [_Served(options.url, model, max(sizes)) for model in models]
+    print(f"measuring {', '.join(models)} at {options.url} with {_NAMES[client]}", flush=True)
+    found = []
+    for repeat in range(1, options.repeats + 1):
+        for batch_size in sizes:
+            for concurrency in in_flight:
+                for model in served:
+                    setting = batch_size, concurrency, repeat
+                    found.append(model.measure(rows, client, options, *setting))
+    shown = medians(found)
+    print(table(shown))
+    csv, png = (options.output.with_name(options.output.name + end) for end in (".csv", ".png"))
+    write_csv(csv, found)
+    draw(png, shown)
+    print(f"wrote {csv} and {png}")
+    return found
+
+
+class _Served:
+    """A model and what the server's configuration says of it."""
+
+    def __init__(self, url: str, model: str, largest: int):
+        self._url, self._name = url, model
+        with Client(url, model) as client:
+            config = client.config()
+            # An ensemble runs nothing itself: its last step does.
+            steps = config.ensemble_scheduling.step
+            self._runs = steps[-1].model_name if steps else model
+        with Client(url, self._runs) as client:
+            dynamic = client.config().HasField("dynamic_batching")
+        self._batching = "dynamic" if dynamic else "static"
+        if 0 < config.max_batch_size < largest:
+            raise ValueError(
+                f"--batch_sizes has {largest:,}, {model} takes {config.max_batch_size:,} rows at "
+                "most: leave it out"
+            )
+
+    def measure(
+        self,
+        rows: Rows,
+        client: str,
+        options: argparse.Namespace,
+        batch_size: int,
+        concurrency: int,
+        repeat: int,
+    ) -> Measurement:
+        with (
+            ClosedLoop(self._url, self._name, rows, batch_size, concurrency) as loop,
+            Client(self._url, self._runs) as runs,
+        ):
+            warm = loop.run(options.warmup_seconds)
+            before = runs.statistics()
+            if client == AUTO:
+                quick = perf_analyzer.is_quick(batch_size, concurrency)
+                client = PERF_ANALYZER if quick else OWN
+            if client == PERF_ANALYZER:
+                # It counts requests, not seconds: as many as the warm-up would have had.
+                number = round(options.seconds * warm.requests / warm.elapsed_s)
+                requests = max(options.requests, number)
+                timed = perf_analyzer.measure(
+                    self._url, self._name, rows, batch_size, concurrency, requests
+                )
+            else:
+                timed = loop.run(options.seconds, options.requests)
+            after = runs.statistics()
+        return self._measurement(
+            timed,
+            client,
+            (batch_size, concurrency, repeat),
+            (after.rows - before.rows) / max(1, after.executions - before.executions),
+        )
+
+    def _measurement(self, timed: Timing, client: str, setting, rows_per_execution) -> Measurement:
+        return Measurement(
+            self._name,
+            client,
+            self._batching,
+            *setting,
+            timed.requests,
+            timed.errors,
+            timed.elapsed_s,
+            timed.requests * setting[0] / timed.elapsed_s,
+            timed.mean_ms,
+            *timed.percentiles_ms,
+            rows_per_execution,
+        )
+
+
+_NAMES = {
+    AUTO: "perf_analyzer, and our own client where requests are large and many are in flight",
+    PERF_ANALYZER: "perf_analyzer",
+    OWN: "our own client, in Python",
+}
+
+
+def _client(asked: str) -> str:
+    """Who measures: what was asked for, where auto may come to our own client."""
+    if asked == OWN or perf_analyzer.works():
+        return asked
+    if asked == PERF_ANALYZER:
+        raise ValueError(
+            f"--client perf_analyzer: {perf_analyzer.PROGRAM} is not there or does not start: run "
+            "`make serve-setup`, or choose --client own"
+        )
+    return OWN
+
+
+def _rows(options: argparse.Namespace, model: str, largest: int) -> Rows:
+    num_rows = max(largest, min(_MAX_ROWS, 16 * largest))
+    if options.checkpoint_dir:
+        return rows_of_data_set(options.checkpoint_dir, options.dataset_path, num_rows)
+    if options.dataset_path:
+        raise ValueError("--dataset_path is of a --checkpoint_dir, which is not given")
+    if not options.model_repository:
+        raise ValueError(
+            "a server does not say which ids are allowed: give --model_repository, or "
+            "--checkpoint_dir for rows of the data set"
+        )
+    return drawn_rows(interface_in(options.model_repository, model), num_rows)
+
+
+def _numbers(options: argparse.Namespace, name: str) -> list[int]:
+    text = getattr(options, name)
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1 or len(set(numbers)) < len(numbers):
+        raise ValueError(f"--{name} is {text}; allowed: different numbers from 1 on, like 1,64")
+    return numbers
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m deployment.evaluate_latency",
+        description="Measures latency and throughput of served models.",
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--model_name", required=True, help="of the served model; several: a,b")
+    add("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
+    add("--model_repository", help="what is served: ids are drawn in range from its interface")
+    add("--checkpoint_dir", help="what was deployed: rows of its data set are sent instead")
+    add("--dataset_path", help="folder of that data set, if not where the training found it")
+    add("--batch_sizes", default="1,64,2048", help="rows of a request")
+    add("--concurrency", default="1", help="requests in flight all the time")
+    add("--seconds", type=float, default=3.0, help="of a measurement, after its warm-up")
+    add("--warmup_seconds", type=float, default=1.0, help="of each measurement")
+    add("--requests", type=int, default=100, help="of a measurement at least")
+    add("--repeats", type=int, default=1, help="rounds; the table and the plot have medians")
+    add(
+        "--client",
+        default=AUTO,
+        choices=(AUTO, PERF_ANALYZER, OWN),
+        help="who measures; auto: perf_analyzer where it starts and its preparations take seconds "
+        "(batch size^2 x concurrency up to 8 million), else our own client",
+    )
+    add("--output", type=Path, default=Path("runs/latency"), help="path of both files, less suffix")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0, or 2 (130 for Ctrl-C) with a message."""
+    # TensorFlow's own log below errors: start-up lines, where rows of a data set are read.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    flags = _parser().parse_args(argv)
+
+    def work() -> None:
+        evaluate(flags)
+
+    return exit_status(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

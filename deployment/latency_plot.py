@@ -1,0 +1,57 @@
+"""Latency and throughput against rows of a request, as PNG. Without pyplot's global state."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from deployment.latency_statistics import Measurement
+
+_COLOURS = ("#1f5fa8", "#c8501e", "#3a8f5c", "#8a5aa8", "#9db4cc", "#999999")
+
+
+def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
+    """Draws a line for each model and number of requests in flight.
+
+    On the left p50, with a band up to p99; on the right rows in a second.
+
+    Args:
+      path: the PNG; its folder is made, and it appears when it is whole.
+      measurements: one for each setting.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.4), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    latency, throughput = figure.subplots(1, 2)
+    lines: dict[str, list[Measurement]] = {}
+    for found in measurements:
+        lines.setdefault(f"{found.model}, {found.concurrency} in flight", []).append(found)
+    for number, (label, points) in enumerate(lines.items()):
+        points.sort(key=lambda found: found.batch_size)
+        style = {"color": _COLOURS[number % len(_COLOURS)], "linewidth": 1.6, "markersize": 4}
+        sizes = [p.batch_size for p in points]
+        p50 = [p.p50_ms for p in points]
+        latency.plot(sizes, p50, "o-", label=label, **style)
+        latency.fill_between(
+            sizes, p50, [p.p99_ms for p in points], color=style["color"], alpha=0.12, linewidth=0
+        )
+        throughput.plot(sizes, [p.rows_per_s for p in points], "o-", label=label, **style)
+    latency.set(title="Latency", ylabel="p50, shaded up to p99 [ms]")
+    throughput.set(title="Throughput", ylabel="rows per second")
+    for axes in (latency, throughput):
+        axes.set(xlabel="rows of a request", xscale="log", yscale="log")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    latency.legend(frameon=False)
+    _write(figure, Path(path))
+
+
+def _write(figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        figure.savefig(partial, format="png")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,130 @@
+"""What smaller tables and half precision cost: the AUC as trained, and as served."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from deployment.checkpoint_rows import CheckpointRows
+from deployment.evaluation_requests import labelled_requests
+from deployment.parts import Parts
+from deployment.served_model import DenseModel
+from deployment.serving.interface import LookUp
+from deployment.table_files import INT8, NONE, check_finite, to_float16, to_int8
+from deployment.trained_model import Trained, evaluation_rows
+from nn.metrics import ExactMetrics
+
+# Rows that are scored together: some megabytes of vectors.
+_BATCH_ROWS = 4096
+
+
+class AucChange(NamedTuple):
+    """The exact ROC AUC of one model over the same rows, from probabilities.
+
+    Attributes:
+      trained: with the rows of tables as the checkpoint has them, in float32.
+      served: with the rows as they are stored, and the dense part as it is served.
+      num_rows: how many rows were scored.
+      note: why an AUC is NaN; empty otherwise.
+    """
+
+    trained: float
+    served: float
+    num_rows: int
+    note: str
+
+    def report(self) -> str:
+        """One line."""
+        change = self.served - self.trained
+        return (
+            f"AUC over {self.num_rows:,} rows: {self.trained:.6f} as trained, "
+            f"{self.served:.6f} as served, difference {change:+.6f}"
+            f"{f' ({self.note})' if self.note else ''}"
+        )
+
+
+def auc_change(
+    trained: Trained,
+    parts: Parts,
+    dense: DenseModel,
+    quantize: str,
+    num_rows: int | None = None,
+    served: Callable[[np.ndarray, Mapping[str, np.ndarray]], np.ndarray] | None = None,
+) -> AucChange:
+    """Scores the rows that `--mode eval` evaluates on, twice.
+
+    Rows of tables are read where the checkpoint has them, as the batches name them: no table is
+    loaded.
+
+    Args:
+      trained: the model.
+      parts: of it.
+      dense: of it, in float32.
+      quantize: how tables are stored: "none", "fp16" or "int8".
+      num_rows: only so many of the first rows, and of interactions those of the last one's series,
+        too; None: all.
+      served: the dense part as it is served, from embeddings and a request's tensors to scores
+        [batch, 1]; None: `dense`.
+
+    Raises:
+      ValueError: there are no rows to evaluate on, or a bad one; a value of a table is not finite,
+        or too large for float16.
+    """
+    rows = evaluation_rows(trained, _BATCH_ROWS)
+    tables = {name: CheckpointRows(trained, name) for name, _, _ in parts.tables}
+
+    def as_trained(embeddings, arrays):
+        of_request = [arrays[name] for name in parts.dense_inputs]
+        return dense.score(*([embeddings] if parts.width else []), *of_request)
+
+    exact, changed = ExactMetrics(), ExactMetrics()
+    sides = ((exact, NONE, as_trained), (changed, quantize, served or as_trained))
+    for arrays, labels, _ in labelled_requests(trained, rows, num_rows):
+        for metrics, how, run in sides:
+            vectors = [look_up(tables[of.table], of, arrays, how) for of in parts.lookups]
+            vectors.append(np.empty((len(labels), 0), np.float32))  # of a model without tables
+            # Only their order counts. Large logits have equal scores, as they have when served.
+            metrics.update(labels, np.asarray(run(np.concatenate(vectors, axis=1), arrays))[:, 0])
+    found, changed = exact.result(), changed.result()
+    return AucChange(found.auc, changed.auc, found.num_rows, found.note)
+
+
+def look_up(
+    table: CheckpointRows, what: LookUp, arrays: Mapping[str, np.ndarray], quantize: str
+) -> np.ndarray:
+    """The vectors float32 [batch, columns] of a look-up; -1 is zeros.
+
+    Args:
+      table: its table.
+      what: the look-up.
+      arrays: the tensors of a request.
+      quantize: how rows are stored; "none": as they are.
+
+    Raises:
+      ValueError: a value is not finite, or too large for float16.
+    """
+    columns = arrays[what.input].reshape(len(arrays[what.input]), -1)
+    ids = columns[:, what.start : what.start + what.count]
+    numbers = np.maximum(ids, 0).reshape(-1)
+    vectors = table.take(numbers)
+    check_finite(vectors, what.table, numbers)
+    if quantize != NONE:
+        vectors = stored(vectors, what.table, numbers, quantize)
+    vectors = vectors.reshape(*ids.shape, table.dim)
+    vectors[ids < 0] = 0
+    return vectors.sum(axis=1) if what.combiner == "sum" else vectors.reshape(len(ids), -1)
+
+
+def stored(rows: np.ndarray, table: str, numbers: np.ndarray, quantize: str) -> np.ndarray:
+    """Rows float32 [n, columns] after their way through the stored form, "fp16" or "int8".
+
+    Args:
+      rows: of the table, finite.
+      table: its name.
+      numbers: which rows they are, [n].
+      quantize: the form.
+    """
+    if quantize == INT8:
+        values, scales = to_int8(rows)
+        return values * scales[:, None]
+    return to_float16(rows, table, numbers).astype(np.float32)

@@ -1,0 +1,62 @@
+"""Quality of scores: exact AUC and log loss, for series of interactions HR@k and NDCG@k as well."""
+
+import numpy as np
+
+from nn.metrics import ExactMetrics
+from nn.ncf.ranking import hit_rate, ndcg, ranks_of_positives
+
+# A score of 1 in float32 stands for anything above 1 - 2^-25, whose log loss is finite.
+_SMALLEST = 2.0**-25
+
+
+class ServedMetrics:
+    """Metrics of probabilities, which is what a served model answers.
+
+    Training and evaluation compute them of logits: where sigmoid rounds two logits to one score,
+    in the sixth digit of nobody's AUC, they differ.
+
+    Args:
+      series_length: rows of a series of interactions; None: rows stand for themselves.
+      k: of HR@k and NDCG@k; used with series only.
+    """
+
+    def __init__(self, series_length: int | None = None, k: int = 10):
+        self._length, self._k = series_length, k
+        self._order = ExactMetrics()  # of which only the AUC is asked for, which needs the order
+        self._losses, self._rows = 0.0, 0
+        self._ranks = np.zeros(series_length or 0, np.int64)
+
+    def update(self, labels: np.ndarray, scores: np.ndarray, items: np.ndarray | None) -> None:
+        """Adds rows.
+
+        Args:
+          labels: 0 or 1, [rows].
+          scores: float32 [rows], in [0, 1].
+          items: integers [rows], of whole series; None where there are no series.
+
+        Raises:
+          ValueError: labels other than 0 and 1.
+        """
+        self._order.update(labels, scores)
+        right = np.where(labels > 0, scores, 1 - scores.astype(np.float64))
+        self._losses -= float(np.log(np.maximum(right, _SMALLEST)).sum())
+        self._rows += len(labels)
+        if self._length is not None:
+            series = (column.reshape(-1, self._length) for column in (items, labels, scores))
+            self._ranks += np.bincount(ranks_of_positives(*series), minlength=self._length)
+
+    def result(self) -> dict[str, float]:
+        """ "auc", NaN where all labels are the same, and "log_loss" in nats, or of series "hr@k",
+        "ndcg@k" and "log_loss".
+
+        Raises:
+          ValueError: there were no rows.
+        """
+        found = self._order.result()
+        log_loss = {"log_loss": self._losses / self._rows}
+        if self._length is None:
+            return {"auc": found.auc} | log_loss
+        hits = {
+            f"{n}@{self._k}": f(self._ranks, self._k) for n, f in (("hr", hit_rate), ("ndcg", ndcg))
+        }
+        return hits | log_loss

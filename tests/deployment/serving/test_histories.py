@@ -1,0 +1,43 @@
+"""Zeros of histories: padding in front, nowhere else."""
+
+import numpy as np
+import pytest
+
+from deployment.serving.histories import Misplaced, misplaced
+
+
+@pytest.mark.parametrize(
+    ("second_row", "found"),
+    [
+        ([[0, 0, 0], [0, 0, 0]], None),
+        ([[0, 0, 7], [0, 0, 1]], None),
+        ([[5, 6, 7], [1, 2, 3]], None),
+        ([[5, 0, 7], [1, 2, 3]], Misplaced(1, 0, 1, True)),
+        ([[5, 6, 7], [1, 2, 0]], Misplaced(1, 1, 2, True)),
+        ([[5, 0, 7], [1, 0, 3]], Misplaced(1, 0, 1, True)),
+        ([[5, 6, 7], [0, 2, 3]], Misplaced(1, 1, 0, False)),
+        ([[0, 0, 7], [0, 2, 3]], Misplaced(1, 1, 1, False)),
+    ],
+)
+def test_by_hand(second_row, found):
+    """The third row is bad where the second one is."""
+    rows = np.array([[[0, 8, 9], [0, 1, 1]], second_row, second_row], np.int32)
+    assert misplaced(rows) == found
+
+
+def test_a_single_step():
+    assert misplaced(np.array([[[0]], [[3]]])) is None
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_against_one_row_at_a_time(features):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 3, (400, features, 4))
+    for row in rows:
+        lists = row.tolist()
+        events = [[i for i in history if i] for history in lists]
+        good = len({len(ids) for ids in events}) == 1 and all(
+            history == [0] * (4 - len(ids)) + ids
+            for history, ids in zip(lists, events, strict=True)
+        )
+        assert (misplaced(row[np.newaxis]) is None) == good

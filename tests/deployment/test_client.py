@@ -1,0 +1,207 @@
+"""The client of a served model, with a server that misbehaves as told."""
+
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+from deployment.client import Client, RequestRefused, ServerLost, WrongAnswer
+from tests.deployment.stand_in_server import StandIn, answer_to, serving
+
+
+def request(number, rows=2):
+    return {"x": np.full((rows, 3), number, np.int32)}
+
+
+def asked(infer, count=6, **options):
+    """The scores of requests 0, 1, ... of two rows each, as lists, and the client."""
+    with serving(StandIn(infer)) as url, Client(url, "sums", **options) as client:
+        return [s.tolist() for s in client.scores(request(n) for n in range(count))], client
+
+
+def test_answers_come_in_the_order_of_requests():
+    """Later ones are answered sooner; in_flight are sent before the first answer, and no more."""
+    sent, sent_before_an_answer, all_there = [], [], threading.Event()
+
+    def infer(message, context):
+        sent.append(message.id)
+        if len(sent) == 3:
+            all_there.set()
+        if message.id == "0":
+            assert all_there.wait(20)
+            time.sleep(0.2)  # so that one too many would be there
+            sent_before_an_answer.extend(sent)
+        time.sleep(0.02 if int(message.id) % 3 == 0 else 0)
+        return answer_to(message)
+
+    found, _ = asked(infer, 20, in_flight=3)
+    assert found == [[[3 * n], [3 * n]] for n in range(20)]
+    assert sorted(sent_before_an_answer) == ["0", "1", "2"]
+
+
+def test_requests_are_taken_when_they_are_needed():
+    taken = []
+
+    def requests():
+        for number in range(10):
+            taken.append(number)
+            yield request(number)
+
+    with serving(StandIn()) as url, Client(url, "sums", in_flight=4) as client:
+        next(client.scores(requests()))
+    assert taken == [0, 1, 2, 3]
+
+
+def test_what_is_sent():
+    seen = []
+
+    def infer(message, context):
+        seen.append(message)
+        return answer_to(message)
+
+    arrays = {"x": np.arange(6, dtype=np.int32).reshape(3, 2).T, "f": np.zeros((2, 1), np.float32)}
+    with serving(StandIn(infer)) as url, Client(url, "sums") as client:
+        assert client.ask(client.prepare(arrays, "seven")).tolist() == [[6], [9]]
+    (message,) = seen
+    assert (message.id, message.model_name) == ("seven", "sums")
+    assert [(t.name, t.datatype, [*t.shape]) for t in message.inputs] == [
+        ("x", "INT32", [2, 3]),
+        ("f", "FP32", [2, 1]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"id": "5"}, r"request 3 \(rows 6 to 7\): the answer to request 3 is of request 5"),
+        (
+            {"scores": np.zeros((3, 1), np.float32)},
+            r"has scores FP32 \[3, 1\], not scores FP32 \[2",
+        ),
+        ({"name": "logits"}, "has logits FP32"),
+        ({"datatype": "FP64"}, "has scores FP64"),
+    ],
+)
+def test_an_answer_that_cannot_be_right(change, said):
+    def infer(message, context):
+        return answer_to(message, **(change if message.id == "3" else {}))
+
+    with pytest.raises(WrongAnswer, match=said):
+        asked(infer)
+
+
+def failing(code, text, times=1):
+    """Refuses request 3 so many times."""
+    left = [times]
+
+    def infer(message, context):
+        if message.id == "3" and left[0]:
+            left[0] -= 1
+            context.abort(code, text)
+        return answer_to(message)
+
+    return infer
+
+
+def test_a_request_that_is_refused():
+    with pytest.raises(
+        RequestRefused, match=r"^request 3 \(rows 6 to 7\): sums at .* id 7 of city"
+    ):
+        asked(failing(grpc.StatusCode.INVALID_ARGUMENT, "id 7 of city"))
+
+
+def test_a_request_without_rows_that_is_refused():
+    def infer(message, context):
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
+
+    with (
+        serving(StandIn(infer)) as url,
+        Client(url, "sums") as client,
+        pytest.raises(RequestRefused, match=r"^request 0 \(without rows\)"),
+    ):
+        list(client.scores([request(0, rows=0)]))
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "recvmsg: connection reset"),
+        (grpc.StatusCode.NOT_FOUND, "unknown model: 'sums' has no available versions"),
+        (grpc.StatusCode.UNKNOWN, "Stream removed"),
+    ],
+)
+def test_a_lost_server_is_waited_for_only_with_patience(code, text):
+    with pytest.raises(ServerLost, match=r"^request 3 \(rows 6 to 7\): 127.* is lost: " + text):
+        asked(failing(code, text))
+    found, client = asked(failing(code, text, times=2), patience_s=20)
+    assert found == [[[3 * n], [3 * n]] for n in range(6)]
+    assert client.resent == 2
+
+
+def test_a_server_that_is_started_again():
+    port, second = [0], []
+
+    def again():
+        time.sleep(0.3)
+        with serving(StandIn(), port[0]):
+            second.append(True)
+            done.wait(30)
+
+    done, thread = threading.Event(), threading.Thread(target=again)
+    with serving(StandIn()) as url:
+        port[0] = int(url.partition(":")[2])
+        client = Client(url, "sums", patience_s=20)
+        assert client.ask(client.prepare(request(1), "a")).tolist() == [[3], [3]]
+    thread.start()
+    assert client.ask(client.prepare(request(2), "b")).tolist() == [[6], [6]]
+    assert second and client.resent >= 1
+    done.set()
+    thread.join()
+    client.close()
+
+
+def test_patience_that_runs_out():
+    with serving(StandIn()) as url:
+        pass
+    with (
+        Client(url, "sums", patience_s=0.3) as client,
+        pytest.raises(ServerLost, match="sums at .* was not ready within 0.[23]"),
+    ):
+        client.ask(client.prepare(request(1), "a"))
+    with serving(StandIn()) as url, Client(url, "other") as client:
+        with pytest.raises(ServerLost, match="the model is not ready"):
+            client.wait_until_ready(0.1)
+        with pytest.raises(RequestRefused, match="other at .*: unknown model 'other'"):
+            client.config()
+    with Client(url, "sums") as client, pytest.raises(ServerLost, match="sums at 127"):
+        client.statistics()
+
+
+def test_a_server_that_does_not_answer():
+    def infer(message, context):
+        time.sleep(0.5)
+        return answer_to(message)
+
+    with pytest.raises(ServerLost, match="request 0 .* did not answer within 0.1 s"):
+        asked(infer, timeout_s=0.1)
+
+
+def test_a_client_that_is_closed():
+    with serving(StandIn()) as url:
+        client = Client(url, "sums")
+        answer = client.send(client.prepare(request(1), "a"))
+        answer.cancel()
+        with pytest.raises(ServerLost, match="the connection was closed"):
+            client.receive(client.prepare(request(1), "a"), answer)
+        client.close()
+
+
+def test_mistakes():
+    with pytest.raises(ValueError, match="--in_flight is 0; allowed: 1 or more"):
+        Client("127.0.0.1:1", "sums", in_flight=0)
+    with Client("127.0.0.1:1", "sums") as client:
+        arrays = {"x": np.zeros((1, 1), np.complex64)}
+        with pytest.raises(ValueError, match="request a: x is of complex64, unknown to Triton"):
+            client.prepare(arrays, "a")

@@ -1,0 +1,54 @@
+"""Random requests keep every rule, and have what is rare in them, too."""
+
+import numpy as np
+
+from deployment.drawn_requests import drawn_request
+from deployment.serving.checks import Checks
+from deployment.serving.interface import Feature, Interface, Tensor
+
+MODEL = Interface(
+    recipe="sim",
+    inputs=(
+        Tensor("n", "float32", (2,)),
+        Tensor("c", "int64", (2, 2)),
+        Tensor("h", "int32", (2, 5)),
+        Tensor("g", "int32", (2, 3)),
+    ),
+    features=(
+        Feature("n", "n", 0, 2, None),
+        Feature("few", "c", 0, 1, 2),
+        Feature("many", "c", 1, 3, 1000),
+        Feature("item", "h", 0, 5, 300),
+        Feature("category", "h", 5, 5, 2),
+        Feature("some", "g", 0, 3, 9),
+        Feature("none", "g", 3, 3, 1),
+    ),
+    lookups=(),
+    tables=(),
+    dense_inputs=(),
+    width=0,
+    histories=("h", "g"),
+)
+
+
+def test_every_value_that_is_allowed():
+    drawn = drawn_request(MODEL, 500, np.random.default_rng(0))
+    assert {name: (v.dtype.name, v.shape) for name, v in drawn.items()} == {
+        "n": ("float32", (500, 2)),
+        "c": ("int64", (500, 2, 2)),
+        "h": ("int32", (500, 2, 5)),
+        "g": ("int32", (500, 2, 3)),
+    }
+    Checks(MODEL).check(drawn)
+    ids = drawn["c"].reshape(500, 4)
+    assert set(ids[:, 0]) == {0, 1}
+    assert ids.min() == 0 and (ids[:, 1:].max(axis=0) > 900).all()
+    assert abs(drawn["n"].std() - 1) < 0.1
+
+
+def test_histories_of_every_length():
+    drawn = drawn_request(MODEL, 500, np.random.default_rng(0))["h"]
+    lengths = np.count_nonzero(drawn, axis=2)
+    assert set(lengths[:, 0]) == {0, 1, 2, 3, 4, 5}
+    assert lengths[0].tolist() == [0, 0]
+    assert drawn[:, 0].max() > 290 and set(drawn[:, 1].flat) == {0, 1}

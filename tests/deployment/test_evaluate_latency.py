@@ -1,0 +1,288 @@
+"""Latency measurements without Triton's server."""
+
+import json
+import sys
+
+import grpc
+import numpy as np
+import pytest
+
+from deployment import evaluate_latency, latency_requests, perf_analyzer
+from deployment.closed_loop import ClosedLoop
+from deployment.latency_plot import draw
+from deployment.latency_statistics import Measurement, medians, table, timing, write_csv
+from deployment.serving import interface as interfaces
+from deployment.serving.interface import Feature, Interface, Tensor
+from tests.deployment.latency_csv import read_csv
+from tests.deployment.stand_in_server import StandIn, answer_to, serving
+
+ROWS = {"x": np.arange(300, dtype=np.int32).reshape(100, 3)}
+
+
+def measurement(**changes):
+    found = Measurement(
+        *("a", "own", "dynamic", 64, 2, 1, 10, 0, 0.5, 1280.0, 2.0, 1.0, 3.0, 4.0, 5.0, 64.0)
+    )
+    return found._replace(**changes)
+
+
+def test_statistics_by_hand():
+    found = timing([0.001 * n for n in range(1, 102)], 3, 2.0)
+    assert found[:4] == pytest.approx((101, 3, 2.0, 51.0))
+    assert found.percentiles_ms == pytest.approx((51, 91, 96, 100))
+
+
+def test_csv_there_and_back(tmp_path):
+    found = [measurement(), measurement(model="b", p99_ms=7.25)]
+    write_csv(tmp_path / "new/file.csv", found)
+    assert read_csv(tmp_path / "new/file.csv") == found
+    first, *_ = (tmp_path / "new/file.csv").read_text().splitlines()
+    assert first == ",".join(Measurement._fields)
+
+
+def test_medians_of_repeats():
+    repeats = [
+        measurement(
+            repeat=n, p50_ms=float(p50), errors=1, rows_per_s=float(rate), requests=requests
+        )
+        for n, p50, rate, requests in ((1, 1, 30, 10), (2, 9, 10, 20), (3, 2, 20, 40))
+    ]
+    other = measurement(batch_size=1)
+    first, second = medians([repeats[0], other, *repeats[1:]])
+    assert first == repeats[0]._replace(
+        repeat=3, p50_ms=2.0, rows_per_s=20.0, errors=3, requests=20
+    )
+    assert second == other
+
+
+def test_table():
+    lines = table([measurement(), measurement(model="another", batch_size=2048)]).splitlines()
+    assert lines[0].split() == [
+        *(
+            "model",
+            "client",
+            "batching",
+            "batch",
+            "in",
+            "flight",
+            "rows/s",
+            "p50",
+            "ms",
+            "p90",
+            "p95",
+            "p99",
+        ),
+        *("errors", "rows/execution"),
+    ]
+    assert lines[2].split() == [
+        *(
+            "another",
+            "own",
+            "dynamic",
+            "2,048",
+            "2",
+            "1,280",
+            "1.00",
+            "3.00",
+            "4.00",
+            "5.00",
+            "0",
+            "64.0",
+        )
+    ]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_plot(tmp_path):
+    draw(tmp_path / "new/a.png", [measurement(), measurement(batch_size=1), measurement(model="b")])
+    assert (tmp_path / "new/a.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.png"]
+
+
+@pytest.fixture
+def interface():
+    return Interface(
+        recipe="dlrm",
+        inputs=(Tensor("n", "float32", (2,)), Tensor("c", "int64", (2, 2))),
+        features=(
+            Feature("n", "n", 0, 2, None),
+            Feature("few", "c", 0, 1, 2),
+            Feature("many", "c", 1, 3, 1000),
+        ),
+        lookups=(),
+        tables=(),
+        dense_inputs=(),
+        width=0,
+    )
+
+
+def test_drawn_rows_are_the_same_in_every_run(interface):
+    first, again = (latency_requests.drawn_rows(interface, 500) for _ in range(2))
+    assert {name: of.shape for name, of in first.items()} == {"n": (500, 2), "c": (500, 2, 2)}
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+
+
+def test_the_interface_of_a_model_of_a_repository(interface, tmp_path):
+    for model, role in (("one", "scorer"), ("two_sparse", "sparse"), ("two_dense", "dense")):
+        (tmp_path / model / "1").mkdir(parents=True)
+        interfaces.write(interface._replace(role=role), tmp_path / model / "1")
+    assert latency_requests.interface_in(tmp_path, "one").role == "scorer"
+    assert latency_requests.interface_in(tmp_path, "two").role == "sparse"
+    with pytest.raises(ValueError, match="has no interface.json of three, which says what ids"):
+        latency_requests.interface_in(tmp_path, "three")
+
+
+def test_a_closed_loop_counts_what_it_sends():
+    sent = []
+
+    def infer(message, context):
+        sent.append(message)
+        if len(sent) % 5 == 0:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
+        return answer_to(message)
+
+    with (
+        serving(StandIn(infer)) as url,
+        ClosedLoop(url, "sums", ROWS, batch_size=40, concurrency=3) as loop,
+    ):
+        found = loop.run(0, least_requests=50)
+    assert found.requests + found.errors == len(sent)
+    assert 50 <= len(sent) <= 53  # each thread ends behind what it has begun
+    assert found.errors == len(sent) // 5
+    assert 0 < found.percentiles_ms[0] <= found.percentiles_ms[3] < 1e3 * found.elapsed_s
+    # Two requests of 40 neighbouring rows are in the 100.
+    values = {np.frombuffer(m.raw_input_contents[0], np.int32).tobytes() for m in sent}
+    assert values == {ROWS["x"][:40].tobytes(), ROWS["x"][40:80].tobytes()}
+
+
+def test_a_closed_loop_without_answers():
+    def infer(message, context):
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "never")
+
+    with (
+        serving(StandIn(infer)) as url,
+        ClosedLoop(url, "sums", ROWS, 4, 1) as loop,
+        pytest.raises(ValueError, match="none of 3 requests was answered: sums at .* never"),
+    ):
+        loop.run(0, least_requests=3)
+
+
+def test_a_closed_loop_does_not_hide_a_wrong_answer():
+    with (
+        serving(StandIn(lambda message, context: answer_to(message, id="x"))) as url,
+        ClosedLoop(url, "sums", ROWS, 4, 2) as loop,
+        pytest.raises(RuntimeError, match="is of request x"),
+    ):
+        loop.run(0)
+
+
+def test_the_tool(interface, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(evaluate_latency, "interface_in", lambda *_: interface)
+    monkeypatch.setattr(evaluate_latency, "drawn_rows", lambda interface, rows: ROWS)
+    for dynamic, word in ((False, "static"), (True, "dynamic")):
+        with serving(StandIn(dynamic=dynamic)) as url:
+            flags = [
+                *(f"--url={url}", "--model_name=sums", f"--model_repository={tmp_path}"),
+                *("--batch_sizes=2,8", "--concurrency=1,2", "--repeats=2", "--client=own"),
+                *("--seconds=0", "--warmup_seconds=0", "--requests=5"),
+                f"--output={tmp_path}/v1.5",
+            ]
+            assert evaluate_latency.main(flags) == 0
+        found = read_csv(tmp_path / "v1.5.csv")
+        settings = [(m.repeat, m.batch_size, m.concurrency) for m in found]
+        assert settings == [(r, b, c) for r in (1, 2) for b in (2, 8) for c in (1, 2)]
+        assert {(m.batching, m.client, m.errors) for m in found} == {(word, "own", 0)}
+        assert all(m.rows_per_execution == m.batch_size and m.requests >= 5 for m in found)
+        assert (tmp_path / "v1.5.png").exists()
+    assert f"wrote {tmp_path}/v1.5.csv and {tmp_path}/v1.5.png" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--batch_sizes=1,x"], "--batch_sizes is 1,x; allowed: different numbers from 1 on"),
+        (["--batch_sizes=0"], "--batch_sizes is 0; allowed"),
+        (["--concurrency=2,2"], "--concurrency is 2,2; allowed"),
+        (["--seconds=-1"], "--seconds is -1.0; allowed: 0 or more"),
+        (["--warmup_seconds=-1"], "--warmup_seconds is -1.0"),
+        (["--requests=0"], "--requests is 0; allowed: 1 or more"),
+        (["--repeats=0"], "--repeats is 0"),
+        ([], "a server does not say which ids are allowed: give --model_repository"),
+        (["--dataset_path=d"], "--dataset_path is of a --checkpoint_dir, which is not given"),
+        (["--client=perf_analyzer"], "is not there or does not start: run `make serve-setup`"),
+    ],
+)
+def test_mistakes(flags, said, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(perf_analyzer, "PROGRAM", tmp_path / "absent")
+    assert evaluate_latency.main(["--model_name=sums", "--url=127.0.0.1:1", *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+PROGRAM = """#!{python}
+import json, sys
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+if "-m" not in flags:
+    sys.exit(0)
+if flags["-m"] == "bad":
+    print("words\\nThread [0] had error: negative", file=sys.stderr)
+    sys.exit(1)
+with open(flags["--input-data"]) as file:
+    data = json.load(file)
+with open({folder!r} + "/seen.json", "w") as file:
+    json.dump([flags, data], file)
+if flags["-m"] == "silent":
+    sys.exit(0)
+requests = [{{"timestamp": n * 10**6, "response_timestamps": [n * 10**6 + 2 * 10**6]}}
+            for n in range(int(flags["--request-count"]))]
+with open(flags["--profile-export-file"], "w") as file:
+    json.dump({{"experiments": [{{"requests": requests}}]}}, file)
+"""
+
+
+@pytest.fixture
+def stand_in_program(tmp_path, monkeypatch):
+    """In place of perf_analyzer: requests of 2 ms, one each ms."""
+    (tmp_path / "lib/python3.11/site-packages/nvidia_pytriton.libs").mkdir(parents=True)
+    program = tmp_path / "perf_analyzer"
+    program.write_text(PROGRAM.format(python=sys.executable, folder=str(tmp_path)))
+    program.chmod(0o755)
+    monkeypatch.setattr(perf_analyzer, "PROGRAM", program)
+    monkeypatch.setattr(perf_analyzer, "ENVIRONMENT", tmp_path)
+    return tmp_path / "seen.json"
+
+
+def test_perf_analyzer(stand_in_program):
+    assert perf_analyzer.works()
+    found = perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 4, 2, 11)
+    assert found[:4] == pytest.approx((11, 0, 0.012, 2.0))
+    assert found.percentiles_ms == pytest.approx((2, 2, 2, 2))
+    flags, data = json.loads(stand_in_program.read_text())
+    wanted = {"-m": "sums", "-u": "127.0.0.1:1", "-b": "4", "--concurrency-range": "2"}
+    assert wanted.items() <= flags.items()
+    assert len(data["data"]) == 100 and data["data"][1] == {"x": {"b64": "AwAAAAQAAAAFAAAA"}}
+    # As many rows as it prepares in seconds, but different ones within a request.
+    perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 50, 2**15, 11)
+    assert len(json.loads(stand_in_program.read_text())[1]["data"]) == 50
+    assert perf_analyzer.is_quick(2048, 2) and not perf_analyzer.is_quick(2048, 3)
+
+
+@pytest.mark.parametrize(("model", "said"), [("bad", "had error: negative"), ("silent", "")])
+def test_perf_analyzer_that_fails(stand_in_program, model, said):
+    with pytest.raises(ValueError, match=f"perf_analyzer could not measure {model}: .*{said}"):
+        perf_analyzer.measure("127.0.0.1:1", model, ROWS, 4, 2, 11)
+
+
+def test_who_measures(stand_in_program, interface, tmp_path, monkeypatch):
+    """auto: perf_analyzer, of which the stand-in asks nobody; our own client for large requests."""
+    monkeypatch.setattr(evaluate_latency, "interface_in", lambda *_: interface)
+    monkeypatch.setattr(evaluate_latency, "drawn_rows", lambda interface, rows: ROWS)
+    monkeypatch.setattr(perf_analyzer, "is_quick", lambda batch_size, concurrency: batch_size < 8)
+    with serving(StandIn()) as url:
+        flags = [
+            *(f"--url={url}", "--model_name=sums", f"--model_repository={tmp_path}"),
+            *("--batch_sizes=2,8", "--seconds=0", "--warmup_seconds=0", "--requests=5"),
+        ]
+        assert evaluate_latency.main([*flags, f"--output={tmp_path}/l"]) == 0
+    found = read_csv(tmp_path / "l.csv")
+    assert [(m.batch_size, m.client) for m in found] == [(2, "perf_analyzer"), (8, "own")]
+    assert found[0].p50_ms == 2.0

@@ -1,0 +1,328 @@
+"""Starting and ending a server, with a stand-in for Triton's; and the set-up of its environment."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from deployment import serve, triton_server
+from deployment.serving_environment import variables
+from deployment.triton_server import Ports, Server, ServerFailed, running
+
+# Says that it is ready, as Triton does, unless the file `behaviour` wants something else.
+STAND_IN = """#!{python}
+import http.server, json, os, pathlib, signal, sys, threading, time
+flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[1:])
+folder = pathlib.Path({folder!r})
+behaviour = (folder / "behaviour").read_text()
+with open(folder / "starts", "a") as file:
+    file.write(" ".join(flags[name] for name in ("http-port", "grpc-port", "metrics-port")) + "\\n")
+folders = [flags["model-repository"], flags["backend-directory"]]
+(folder / "folders").write_text(json.dumps([*folders, *map(os.path.realpath, folders)]))
+print("I1122 a notice\\n| a table |\\nE1122 CudaDriverHelper has not been initialized", flush=True)
+if behaviour == "taken" and len((folder / "starts").read_text().splitlines()) < 3:
+    sys.exit("E1122 failed to start HTTP service: Socket already in use")
+if behaviour == "ends":
+    sys.exit("E1122 failed to load 'sums'")
+if behaviour == "stays":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+class Ready(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        ready = behaviour != "never" and self.path in ("/v2/health/ready", "/metrics")
+        self.send_response(200 if ready else 400)
+        self.end_headers()
+    def log_message(self, *arguments):
+        pass
+for name in ("http-port", "metrics-port"):
+    server = http.server.HTTPServer((flags["http-address"], int(flags[name])), Ready)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+time.sleep(100)
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """Makes a stand-in with a behaviour; gives its path."""
+    folder = tmp_path / "an environment"
+
+    def make(behaviour):
+        (folder / "triton/backends").mkdir(parents=True)
+        (folder / "lib/python3.11/site-packages/nvidia_pytriton.libs").mkdir(parents=True)
+        program = folder / "triton/tritonserver"
+        program.write_text(STAND_IN.format(python=sys.executable, folder=str(folder)))
+        program.chmod(0o755)
+        (folder / "behaviour").write_text(behaviour)
+        return program
+
+    return make
+
+
+def starts(program):
+    return [line.split() for line in (program.parent.parent / "starts").read_text().splitlines()]
+
+
+def test_ports_are_found_and_kept(stand_in, tmp_path):
+    program = stand_in("ready")
+    with running(tmp_path, tmp_path / "new/log", tritonserver=program) as server:
+        assert server.alive() and server.url == f"127.0.0.1:{server.grpc}"
+        pid = server.pid
+        server.kill()
+        server.start()
+        assert server.pid != pid
+    assert server.pid is None and not server.alive()
+    first, second = starts(program)
+    assert first == second == [str(port) for port in (server.http, server.grpc, server.metrics)]
+    assert len(set(first)) == 3
+
+
+def test_a_server_that_ended_by_itself_is_started_again(stand_in, tmp_path):
+    with running(tmp_path, tmp_path / "log", tritonserver=stand_in("ready")) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        while server.alive():
+            time.sleep(0.01)
+        with pytest.raises(ServerFailed, match=r"ended by itself \(exit status -9\)"):
+            server.check_alive()
+        server.start()
+        server.check_alive()
+
+
+def test_variables(stand_in, tmp_path, monkeypatch):
+    """Models see the packages of the server's environment, not those of whoever starts it."""
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    folder = stand_in("ready").parent
+    found = variables(folder)
+    libraries = folder.parent / "lib/python3.11/site-packages/nvidia_pytriton.libs"
+    assert found["LD_LIBRARY_PATH"] == f"{libraries}:{folder}/lib"
+    assert found["PATH"].startswith(f"{folder.parent}/bin:")
+    assert "PYTHONPATH" not in found and found["HOME"] == os.environ["HOME"]
+
+
+@pytest.mark.parametrize("name", ["plain", "a folder; with $words"])
+def test_folders_that_a_shell_would_take_apart(stand_in, tmp_path, name):
+    repository = tmp_path / name
+    repository.mkdir()
+    program = stand_in("ready")
+    with running(repository, tmp_path / "log", tritonserver=program):
+        *given, found, backends = json.loads((program.parent.parent / "folders").read_text())
+        assert found == str(repository) and backends == str(program.parent / "backends")
+        assert all(re.fullmatch(r"[\w/-]+", path) for path in given)
+        assert (given[0] == found) == (name == "plain")
+    assert not Path(given[1]).exists()  # the link: an environment has a space in its name here
+
+
+def test_a_free_port_that_is_taken_meanwhile(stand_in, tmp_path):
+    program = stand_in("taken")
+    with running(tmp_path, tmp_path / "log", tritonserver=program):
+        assert len(starts(program)) == 3
+        assert len({port for ports in starts(program) for port in ports}) > 3
+
+
+def test_a_given_port_that_is_taken(stand_in, tmp_path):
+    program = stand_in("taken")
+    ports = triton_server._chosen(Ports())
+    with (
+        pytest.raises(ServerFailed, match="Socket already in use"),
+        running(tmp_path, tmp_path / "log", ports=ports, tritonserver=program),
+    ):
+        pass
+    assert starts(program) == [[str(port) for port in ports]]
+
+
+def test_an_error_has_what_tells_why(stand_in, tmp_path):
+    server = Server(tmp_path, tmp_path / "log", tritonserver=stand_in("ends"))
+    with pytest.raises(ServerFailed) as caught:
+        server.start()
+    assert str(caught.value) == (
+        "tritonserver ended while it started (exit status 1); it says (all of it is in "
+        f"{tmp_path}/log):\n  E1122 failed to load 'sums'"
+    )
+    with pytest.raises(ServerFailed, match=r"tritonserver ended by itself; it says"):
+        server.check_alive()
+
+
+def test_a_server_that_is_never_ready(stand_in, tmp_path):
+    server = Server(tmp_path, tmp_path / "log", tritonserver=stand_in("never"), ready_s=0.5)
+    with pytest.raises(ServerFailed, match="was not ready within 0.5 s"):
+        server.start()
+    assert server.pid is None
+
+
+def test_a_server_that_does_not_end_is_killed(stand_in, tmp_path):
+    server = Server(tmp_path, tmp_path / "log", tritonserver=stand_in("stays"), stop_s=0.5)
+    server.start()
+    pid, started = server.pid, time.monotonic()
+    server.stop()
+    assert 0.5 <= time.monotonic() - started < 10
+    assert not Path(f"/proc/{pid}").exists()
+    server.stop()  # nothing to do
+    server.kill()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--http_port=70000"], "--http_port is 70000; allowed: 1 to 65535, or 0 for any free one"),
+        (["--grpc_port=-1"], "--grpc_port is -1"),
+        (["--http_port=9", "--metrics_port=9"], "are 9, 8001, 9; allowed: three different ones"),
+        (["--model_repository=absent"], "--model_repository absent is not a folder"),
+        (
+            ["--tritonserver=absent"],
+            "no tritonserver with its backends at .*make serve-setup.*name",
+        ),
+    ],
+)
+def test_mistakes(flags, said, tmp_path, capsys):
+    command_line = [f"--model_repository={tmp_path}", f"--log={tmp_path}/log", *flags]
+    assert serve.main(command_line) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert re.search(said, error), error
+
+
+@pytest.fixture
+def clone(root, tmp_path):
+    """What the set-up reads, in a folder with a space in its name."""
+    folder = tmp_path / "a clone"
+    (folder / "deployment").mkdir(parents=True)
+    for name in ("serve_setup.sh", "requirements-serve.lock"):
+        (folder / "deployment" / name).write_bytes((root / "deployment" / name).read_bytes())
+    return folder
+
+
+# In place of Python: facts by what is asked, and a new environment that is one of its kind.
+PYTHON = """#!/bin/bash
+case "$*" in
+  *'"%d.%d"'*) echo "${VERSION:-3.11}" ;;
+  *get_platform*) echo "${PLATFORM:-linux-x86_64}" ;;
+  *ensurepip*) exit ${NO_VENV:-0} ;;
+  *"-m venv "*) mkdir -p "${@: -1}/bin"; cp "$0" "${@: -1}/bin/python" ;;
+  *"-m pip "*) echo pip >>calls; exit ${NO_NETWORK:-0} ;;
+  *purelib*) echo "$PWD/packages" ;;
+  *) echo "$LIBPYTHON" ;;
+esac
+"""
+
+
+def executable(path, script):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def set_up(clone):
+    """Runs serve_setup.sh with a stand-in for Python and for what the wheel brings."""
+    wheel = clone / "packages/pytriton/tritonserver"
+    executable(clone / "python", PYTHON)
+    executable(wheel / "bin/tritonserver", "#!/bin/bash\necho --exit-timeout-secs; exit 1\n")
+    stub = wheel / "python_backend_stubs/3.11/triton_python_backend_stub"
+    executable(stub, "#!/bin/bash\necho Expected 9 arguments, found 1; exit 1\n")
+    executable(wheel / "backends/python/libtriton_python.so", "")
+    for library in ("libb64-1.so.0d", "libcudart-2.so.12.6.77"):
+        executable(clone / "packages/nvidia_pytriton.libs" / library, "")
+    executable(clone / "libpython3.11.so.1.0", "")
+
+    def run(*arguments, **changed):
+        return subprocess.run(
+            ["bash", "deployment/serve_setup.sh", str(clone / "python"), *arguments],
+            cwd=clone,
+            env=os.environ | {"LIBPYTHON": str(clone / "libpython3.11.so.1.0")} | changed,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def test_what_the_set_up_leaves(set_up, clone):
+    done = set_up()
+    assert done.returncode == 0, done.stderr
+    folder = clone / ".venv-serve"
+    assert (folder / "installed").exists()
+    found = sorted(str(p.relative_to(folder / "triton")) for p in (folder / "triton").rglob("*"))
+    assert found == [
+        *("backends", "backends/python", "backends/python/libtriton_python.so"),
+        "backends/python/triton_python_backend_stub",
+        *("lib", "lib/libb64.so.0d", "lib/libcudart.so.12", "lib/libpython3.11.so.1.0"),
+        "tritonserver",
+    ]
+    assert all(path.exists() for path in (folder / "triton/lib").iterdir())
+    # There is no perf_analyzer in the stand-in's environment.
+    assert done.stdout.splitlines()[1].startswith("serve-setup: perf_analyzer does not start here")
+    # In another folder, and over what was there.
+    (clone / "other env").mkdir()
+    (clone / "other env/old").touch()
+    assert set_up("other env").returncode == 0
+    assert (clone / "other env/triton/tritonserver").exists()
+    assert not (clone / "other env/old").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"VERSION": "3.13"}, "Python 3.11 is needed .* is 3.13; install python3.11"),
+        ({"PLATFORM": "macosx-14-arm64"}, "wheels for linux-x86_64 .* this is macosx-14-arm64"),
+        ({"NO_VENV": "1"}, "cannot make virtual environments.*apt-get install python3.11-venv"),
+        ({"LIBPYTHON": ""}, "no libpython3.11.so.1.0 found.*apt-get install libpython3.11"),
+        ({"NO_NETWORK": "1"}, "pip could not install deployment/requirements-serve.lock"),
+    ],
+)
+def test_what_the_set_up_misses_is_one_sentence(set_up, clone, changed, said):
+    done = set_up(**changed)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert re.search("^serve-setup: .*" + said, line), line
+    assert not (clone / ".venv-serve/installed").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "script", "said"),
+    [
+        ("bin/tritonserver", "echo libb64 not found; exit 127", "does not start; it says: libb64"),
+        (
+            "python_backend_stubs/3.11/triton_python_backend_stub",
+            "exit 127",
+            "the stub of Triton's Python backend does not start; it says: nothing",
+        ),
+        ("python_backend_stubs", None, "nvidia-pytriton has no .*/triton_python_backend_stub"),
+    ],
+)
+def test_a_server_that_does_not_start_here(set_up, clone, file, script, said):
+    path = clone / "packages/pytriton/tritonserver" / file
+    if script is None:
+        shutil.rmtree(path)
+    else:
+        path.write_text(f"#!/bin/bash\n{script}\n")
+    done = set_up()
+    assert done.returncode == 1 and re.search("^serve-setup: .*" + said, done.stderr), done.stderr
+    assert not (clone / ".venv-serve/installed").exists()
+
+
+def test_no_python(clone):
+    done = subprocess.run(
+        ["bash", "deployment/serve_setup.sh", "absent-python"],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("serve-setup: no Python found as absent-python; install it")
+
+
+def test_the_lock_has_what_is_asked_for(root):
+    lock = (root / "deployment/requirements-serve.lock").read_text().splitlines()[1:]
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", line) for line in lock), lock
+    asked = (root / "deployment/requirements-serve.txt").read_text().splitlines()
+    asked = [line.split("  #")[0] for line in asked if not line.startswith("#")]
+    assert len(asked) == 5
+    assert {re.sub(r"\[.*\]", "", line) for line in asked} <= set(lock)

@@ -1,0 +1,131 @@
+"""One Triton server with all that these tests ask: trained, deployed and started once."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from deployment import deploy
+from deployment.evaluation_requests import labelled_requests
+from deployment.serving import interface as interfaces
+from deployment.serving_environment import ENVIRONMENT
+from deployment.trained_model import evaluation_rows, open_checkpoint
+from deployment.triton_server import Server
+from tests.deployment.conftest import (  # noqa: F401
+    trained_dcnv2,
+    trained_dlrm,
+    trained_ncf,
+    trained_sim,
+)
+from tests.deployment.trained import TrainedModel
+
+# The table of `shared_table`: its sizes, and how many instances have it.
+BIG_ROWS, BIG_DIM, BIG_INSTANCES = 6_500_000, 8, 2
+
+
+class Served(NamedTuple):
+    """A model of the server.
+
+    trained: what it was deployed from.
+    arrays: the rows of the mapping `test` as a request.
+    expected: what `--mode predict` says of them, float32 [rows, 1].
+    """
+
+    trained: TrainedModel
+    arrays: dict[str, np.ndarray]
+    expected: np.ndarray
+
+    def rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Some of the rows."""
+        return {name: array[start:stop] for name, array in self.arrays.items()}
+
+
+@pytest.fixture(scope="session")
+def trained(request) -> dict[str, TrainedModel]:
+    """The models by recipe."""
+    if not (ENVIRONMENT / "installed").exists():
+        pytest.skip("there is no serving environment: run `make serve-setup`")
+    names = ("dlrm", "dcnv2", "sim", "ncf")
+    return {name: request.getfixturevalue(f"trained_{name}") for name in names}
+
+
+@pytest.fixture(scope="session")
+def repository(trained, tmp_path_factory) -> Path:
+    """Ensembles of dlrm and dcnv2, the same in one piece (`_mono`), and others."""
+    folder = tmp_path_factory.mktemp("repository")
+
+    def add(recipe, *flags):
+        command_line = [f"--checkpoint_dir={trained[recipe].checkpoint}"]
+        assert deploy.main([*command_line, f"--model_repository={folder}", *flags]) == 0
+
+    for recipe in ("dlrm", "dcnv2"):
+        add(recipe)
+        add(recipe, "--monolithic", f"--model_name={recipe}_mono")
+    add("dlrm", "--monolithic", "--model_name=dlrm_int8", "--quantize_tables=int8")
+    add("dlrm", "--monolithic", "--model_name=dlrm_zero", "--unknown_ids=zero")
+    add("sim", "--monolithic")
+    add("ncf", "--monolithic")
+    add("dlrm", "--monolithic", "--model_name=dlrm_big", f"--instances={BIG_INSTANCES}")
+    enlarge(folder / "dlrm_big/1")
+    return folder
+
+
+def enlarge(folder: Path) -> None:
+    """Gives a deployed model one table of 208 MB of zeros, in place of the rows of its last one."""
+    interface = interfaces.read(folder)
+    table = interface.tables[-1]._replace(rows=BIG_ROWS, file="big.npy", first_row=0)
+    feature = interface.features[-1]._replace(cardinality=BIG_ROWS)
+    changed = {"tables": (*interface.tables[:-1], table)}
+    changed["features"] = (*interface.features[:-1], feature)
+    interfaces.write(interface._replace(**changed), folder)
+    rows = np.lib.format.open_memmap(
+        folder / interfaces.TABLES_FOLDER / "big.npy", "w+", np.float32, (BIG_ROWS, BIG_DIM)
+    )
+    rows.flush()
+
+
+@pytest.fixture(scope="session")
+def server(repository, tmp_path_factory):
+    """The server; a test that ends it starts it again."""
+    server = Server(repository, tmp_path_factory.mktemp("server") / "log")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def served(trained, tmp_path_factory) -> dict[str, Served]:
+    """What requests and scores should be, by recipe."""
+    found = {}
+    for name, model in trained.items():
+        opened = open_checkpoint(str(model.checkpoint))
+        parts = [r.arrays for r in labelled_requests(opened, evaluation_rows(opened, 1024))]
+        arrays = {tensor: np.concatenate([part[tensor] for part in parts]) for tensor in parts[0]}
+        scores = model.scores(tmp_path_factory.mktemp("predict"))
+        found[name] = Served(model, arrays, scores[:, None])
+    return found
+
+
+@pytest.fixture
+def small_repository(tmp_path) -> Path:
+    """A model `sums` in some lines of Python, whose scores are the sums of `x`, int32 [2]."""
+    folder = tmp_path / "a small one/sums"
+    (folder / "1").mkdir(parents=True)
+    source = Path(__file__).parent
+    shutil.copy(source / "sums_model.py", folder / "1/model.py")
+    shutil.copy(source / "sums_config.pbtxt", folder / "config.pbtxt")
+    return folder.parent
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and not only waiting to be asked how it ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return status != "Z" and os.path.exists(f"/proc/{pid}")

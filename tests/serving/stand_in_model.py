@@ -1,0 +1,76 @@
+"""In the place of a model that needs a GPU: the same tensors, computed by Triton's Python backend.
+
+The copy in a version folder finds out what it stands for: `model.onnx`, run as it is; HPS, whose
+`ps.json` is in the model's folder; or a SavedModel, in whose place a test puts the look-ups of a
+local deployment, and the dense part into its folder `dense` where it is in the SavedModel, too.
+Each request is computed by itself. `asked` gets the rows of each execution.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+sys.path.insert(0, str(Path(__file__).absolute().parent))
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self._folder = Path(args["model_repository"]) / args["model_version"]
+        if (self._folder / "model.onnx").exists():
+            self._compute = onnx_model(self._folder / "model.onnx")
+        elif (self._folder.parent / "ps.json").exists():
+            self._compute = hps(self._folder.parent / "ps.json", args["model_name"])
+        else:
+            self._compute = part_of_a_local_model(self._folder)
+
+    def execute(self, requests):
+        answers = [
+            self._compute({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
+            for request in requests
+        ]
+        with open(self._folder / "asked", "a") as asked:
+            print(sum(len(next(iter(answer.values()))) for answer in answers), file=asked)
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor(*item) for item in answer.items()])
+            for answer in answers
+        ]
+
+
+def onnx_model(file):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    names = sorted(node.name for node in session.get_inputs())
+
+    def compute(arrays):
+        assert sorted(arrays) == names
+        return {"scores": session.run(["scores"], arrays)[0]}
+
+    return compute
+
+
+def hps(ps_file, name):
+    from hps_stand_in import HpsStandIn
+
+    backend = HpsStandIn(ps_file, name)
+    return lambda arrays: {"OUTPUT0": backend.look_up(arrays["KEYS"], arrays["NUMKEYS"])}
+
+
+def part_of_a_local_model(folder):
+    from deployment.serving.interface import read, received
+    from deployment.serving.scorer import Model
+
+    interface, dense = read(folder), folder / "dense"
+    if dense.exists():
+        interface = interface._replace(role="scorer")
+    model = Model(folder, interface, 1, dense_folder=dense)
+    shapes = {tensor.name: tensor.dims for tensor in received(interface)}
+
+    def compute(arrays):
+        assert all(array.ndim == 2 for array in arrays.values()), "TensorFlow's backend wants that"
+        shaped = {name: of.reshape(len(of), *shapes[name]) for name, of in arrays.items()}
+        return {name: np.array(of) for name, of in model.answer(model.check(shaped)).items()}
+
+    return compute

@@ -1,0 +1,110 @@
+"""What the server answers is what the trained model says."""
+
+import re
+
+import numpy as np
+import pytest
+
+from deployment import evaluate_accuracy
+from deployment.client import Client
+from nn.metrics import ExactMetrics
+
+
+def printed(text, line):
+    """Numbers by name of a line that evaluate_accuracy printed."""
+    (found,) = re.findall(rf"^{line} +(.*)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in re.findall(r"([\w@]+) ([-+.\de]+)", found)}
+
+
+def evaluate(server, model, recipe_model, *flags):
+    return evaluate_accuracy.main(
+        [
+            *(f"--url={server.url}", f"--model_name={model}", "--batch_size=64"),
+            *(f"--checkpoint_dir={recipe_model.checkpoint}", *flags),
+        ]
+    )
+
+
+@pytest.mark.parametrize("model", ["dlrm", "dlrm_mono", "dcnv2", "dcnv2_mono", "sim", "ncf"])
+def test_accuracy_is_that_of_the_trained_model(server, served, model, capsys):
+    recipe = model.removesuffix("_mono")
+    assert evaluate(server, model, served[recipe].trained, "--trained") == 0
+    said = capsys.readouterr().out
+    ours, theirs = printed(said, "served"), printed(said, "trained")
+    assert ours == pytest.approx(theirs, abs=1e-6)
+    if recipe == "ncf":
+        assert {"hr@3", "ndcg@3", "log_loss"} == set(ours)
+    else:
+        assert {"auc", "log_loss"} == set(ours)
+    assert f"{len(served[recipe].expected):,} rows in " in said
+
+
+@pytest.mark.parametrize("model", ["dlrm", "dcnv2"])
+def test_auc_is_that_of_mode_predict(server, served, model, capsys):
+    """Without the code that evaluate_accuracy uses for the trained model."""
+    assert evaluate(server, model, served[model].trained) == 0
+    labels = np.fromfile(served[model].trained.data / "test/label.bin", np.bool_)
+    metrics = ExactMetrics()
+    metrics.update(labels, served[model].expected)
+    found = printed(capsys.readouterr().out, "served")
+    assert found["auc"] == pytest.approx(metrics.result().auc, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", ["dlrm", "dlrm_mono", "dcnv2", "dcnv2_mono", "sim", "ncf"])
+def test_scores_are_those_of_mode_predict(server, served, model):
+    expected = served[model.removesuffix("_mono")]
+    num_rows = len(expected.expected)
+    requests = [expected.rows(start, start + 33) for start in range(0, num_rows, 33)]
+    with Client(server.url, model, in_flight=3) as client:
+        found = np.concatenate(list(client.scores(requests)))
+    np.testing.assert_allclose(found, expected.expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("recipe", ["dlrm", "dcnv2"])
+def test_ensemble_and_one_piece_agree(server, served, recipe):
+    both = []
+    for model in (recipe, f"{recipe}_mono"):
+        with Client(server.url, model) as client:
+            both.append(client.ask(client.prepare(served[recipe].arrays, "all")))
+    np.testing.assert_array_equal(*both)
+
+
+def test_int8_tables_are_served_and_told_apart(server, served, capsys):
+    dlrm = served["dlrm"]
+    with Client(server.url, "dlrm_int8") as client:
+        found = client.ask(client.prepare(dlrm.arrays, "all"))
+    difference = np.abs(found - dlrm.expected)
+    assert 1e-6 < difference.max() < 0.01
+    assert evaluate(server, "dlrm_int8", dlrm.trained, "--trained") == 1
+    assert "the served model is another than the trained one" in capsys.readouterr().err
+    assert evaluate(server, "dlrm_int8", dlrm.trained, "--trained", "--tolerance=0.01") == 0
+
+
+def test_a_model_without_a_server(repository, served, capsys):
+    for folder in (repository / "dlrm_mono", repository):
+        flags = [f"--model={folder}", f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
+        if folder == repository:  # of several models one must be named
+            assert evaluate_accuracy.main(flags) == 2
+            continue
+        assert evaluate_accuracy.main([*flags, "--trained", "--max_rows=70"]) == 0
+        assert "70 rows in 1 requests" in capsys.readouterr().out
+
+
+def test_the_first_rows_are_whole_series(server, served, capsys):
+    assert evaluate(server, "ncf", served["ncf"].trained, "--max_rows=20", "--trained") == 0
+    assert ": 26 rows in 1 requests" in capsys.readouterr().out
+
+
+def test_too_many_rows_for_a_request(server, served, capsys):
+    flags = [f"--url={server.url}", f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
+    assert evaluate_accuracy.main([*flags, "--batch_size=2049"]) == 2
+    assert "--batch_size is 2,049, dlrm at " in capsys.readouterr().err
+
+
+def test_the_command(server, served, run_script):
+    done = run_script(
+        *("-m", "deployment.evaluate_accuracy", f"--url={server.url}", "--trained"),
+        *(f"--checkpoint_dir={served['dlrm'].trained.checkpoint}", "--in_flight=2"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert printed(done.stdout, "difference")["auc"] == pytest.approx(0, abs=1e-6)

@@ -1,0 +1,148 @@
+"""A bad request is an error for whoever sent it, and for nobody else."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from deployment.client import Client, RequestRefused
+
+BAD_FEATURES = 5  # rows that each of the cases below has before it is made bad
+
+
+def changed(name, change):
+    """A request in which one tensor is changed."""
+
+    def change_one(arrays):
+        found = arrays[name].copy()
+        return arrays | {name: change(found)}
+
+    return change_one
+
+
+def put(row, column, value):
+    def change(array):
+        array[row, column] = value
+        return array
+
+    return change
+
+
+IDS, NUMBERS = "categorical_features", "numerical_features"
+CASES = {
+    "an id too large": (changed(IDS, put(2, 1, 300)), "300"),
+    "a negative id": (changed(IDS, put(0, 0, -1)), "-1"),
+    "NaN": (changed(NUMBERS, put(4, 2, np.nan)), "nan"),
+    "infinity": (changed(NUMBERS, put(4, 2, -np.inf)), "inf"),
+    "another dtype": (changed(IDS, lambda a: a.astype(np.int64)), "INT64"),
+    "a column less": (changed(IDS, lambda a: a[:, 1:]), "shape"),
+    "a dimension more": (changed(NUMBERS, lambda a: a[:, :, None]), "shape"),
+    "fewer rows in one": (changed(NUMBERS, lambda a: a[:3]), "batch"),
+    "no rows": (lambda arrays: {k: v[:0] for k, v in arrays.items()}, "size|batch|rows"),
+    "too many rows": (
+        lambda arrays: {k: np.repeat(v, 410, axis=0) for k, v in arrays.items()},
+        "batch-size must be <= 2048",
+    ),
+    "a tensor missing": (lambda arrays: {IDS: arrays[IDS]}, "numerical_features|expected 2 inputs"),
+    "a tensor more": (lambda arrays: arrays | {"more": arrays[IDS]}, "more"),
+}
+
+
+@pytest.fixture
+def good_requests(server, served):
+    """Sends good requests to a model all the while; afterwards each must have had its answer."""
+    stop = threading.Event()
+    results: list[object] = []
+
+    def run(model, of):
+        def requests():
+            number = 0
+            while not stop.is_set():
+                number = (number + 7) % (len(of.expected) - 5)
+                starts.append(number)
+                yield of.rows(number, number + 5)
+
+        starts: list[int] = []
+        try:
+            with Client(server.url, model, in_flight=4) as client:
+                for number, scores in enumerate(client.scores(requests())):
+                    start = starts[number]
+                    right = of.expected[start : start + 5]
+                    np.testing.assert_allclose(scores, right, rtol=0, atol=1e-6)
+                    results.append(True)
+        except BaseException as error:
+            results.append(error)
+
+    threads = []
+
+    def begin(model, of):
+        threads.append(threading.Thread(target=run, args=(model, of)))
+        threads[-1].start()
+
+    yield begin
+    before = len(results)
+    while len(results) < before + 20 and threads[-1].is_alive():
+        stop.wait(0.01)  # the server goes on answering
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert results and all(result is True for result in results), results[-1]
+
+
+@pytest.mark.parametrize("model", ["dlrm", "dlrm_mono", "dcnv2"])
+def test_only_the_bad_request_fails(server, served, good_requests, model):
+    of = served[model.removesuffix("_mono")]
+    good_requests(model, of)
+    arrays = of.rows(0, BAD_FEATURES)
+    with Client(server.url, model) as client:
+        for _ in range(3):
+            for case, (make_bad, said) in CASES.items():
+                with pytest.raises(RequestRefused, match=said):
+                    client.ask(client.prepare(make_bad(arrays), case))
+        found = client.ask(client.prepare(arrays, "good"))
+    np.testing.assert_allclose(found, of.expected[:BAD_FEATURES], rtol=0, atol=1e-6)
+    server.check_alive()
+
+
+@pytest.mark.parametrize("model", ["dlrm", "dlrm_mono"])
+def test_bad_and_good_requests_of_one_batch(server, served, model):
+    """Requests that wait together are run together; the bad ones among them are answered alone."""
+    of = served["dlrm"]
+    with Client(server.url, model, timeout_s=30) as client:
+        messages = []
+        for number in range(60):
+            arrays = of.rows(number, number + 3)
+            if number % 3 == 1:
+                arrays = changed(IDS, put(1, 5, 40_000 + number))(arrays)
+            messages.append(client.prepare(arrays, str(number)))
+        answers = list(zip(range(60), map(client.send, messages), strict=True))
+        for number, answer in answers:
+            if number % 3 == 1:
+                with pytest.raises(RequestRefused, match=f"{40_000 + number}"):
+                    client.receive(messages[number], answer)
+                continue
+            found = client.receive(messages[number], answer)
+            right = of.expected[number : number + 3]
+            np.testing.assert_allclose(found, right, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor", "value"),
+    [("sim", "positive_history", 10**6), ("sim", "target_features", -1), ("ncf", "item", 10**6)],
+)
+def test_ids_of_other_recipes(server, served, model, tensor, value):
+    arrays = {name: array[:4].copy() for name, array in served[model].arrays.items()}
+    arrays[tensor].reshape(4, -1)[2, -1] = value
+    with Client(server.url, model) as client, pytest.raises(RequestRefused, match=str(value)):
+        client.ask(client.prepare(arrays, "bad"))
+
+
+def test_unknown_ids_are_zero_where_asked(server, served):
+    arrays = served["dlrm"].rows(0, 8)
+    unknown, zero = (changed(IDS, put(slice(None), 5, v))(arrays) for v in (40_000, 0))
+    with Client(server.url, "dlrm_zero") as client:
+        scores = [client.ask(client.prepare(which, "a")) for which in (unknown, zero, arrays)]
+        np.testing.assert_array_equal(scores[0], scores[1])
+        assert (scores[0] != scores[2]).any()
+        with pytest.raises(RequestRefused, match="-1"):
+            client.ask(client.prepare(changed(IDS, put(3, 5, -1))(arrays), "negative"))

@@ -1,0 +1,66 @@
+"""The latency tool on the real server, with both clients."""
+
+import pytest
+
+from deployment import evaluate_latency, perf_analyzer
+from tests.deployment.latency_csv import read_csv
+
+QUICK = ("--seconds=0.2", "--warmup_seconds=0.05", "--requests=10")
+
+
+def test_the_command_on_two_models_with_our_own_client(server, repository, tmp_path, run_script):
+    done = run_script(
+        *("-m", "deployment.evaluate_latency", f"--url={server.url}", "--client=own"),
+        *("--model_name=dlrm,dlrm_mono", f"--model_repository={repository}", *QUICK),
+        *("--batch_sizes=1,32", "--concurrency=1,4", "--repeats=2", f"--output={tmp_path}/l"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = read_csv(tmp_path / "l.csv")
+    settings = [(m.repeat, m.batch_size, m.concurrency, m.model) for m in found]
+    assert settings == [
+        (repeat, batch_size, concurrency, model)
+        for repeat in (1, 2)
+        for batch_size in (1, 32)
+        for concurrency in (1, 4)
+        for model in ("dlrm", "dlrm_mono")
+    ]
+    for m in found:
+        assert m.requests >= 10 and m.errors == 0
+        assert 0 < m.p50_ms <= m.p90_ms <= m.p95_ms <= m.p99_ms
+        assert m.rows_per_s == pytest.approx(m.requests * m.batch_size / m.elapsed_s, rel=0.01)
+        assert m.batching == "dynamic"
+        if m.concurrency == 1:
+            assert m.rows_per_execution == m.batch_size
+        else:
+            assert m.rows_per_execution > m.batch_size
+    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+    assert len(done.stdout.splitlines()) == 1 + 1 + 8 + 1
+
+
+def test_perf_analyzer_on_rows_of_the_data_set(server, served, tmp_path):
+    assert perf_analyzer.works()
+    assert not evaluate_latency.main(
+        [
+            *(f"--url={server.url}", "--model_name=dlrm_mono", "--client=perf_analyzer", *QUICK),
+            *(f"--checkpoint_dir={served['dlrm'].trained.checkpoint}", "--batch_sizes=16"),
+            *("--concurrency=2", f"--output={tmp_path}/l"),
+        ]
+    )
+    (found,) = read_csv(tmp_path / "l.csv")
+    assert (found.client, found.model, found.batch_size) == ("perf_analyzer", "dlrm_mono", 16)
+    assert found.requests >= 10 and found.rows_per_execution >= 16
+    assert 0 < found.p50_ms <= found.p99_ms < 1000
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--batch_sizes=4096"], "--batch_sizes has 4,096, dlrm takes 2,048 rows at most"),
+        (["--model_name=other"], "has no interface.json of other"),
+        (["--model_name=dlrm,other"], "unknown model"),
+    ],
+)
+def test_mistakes(server, repository, flags, said, capsys):
+    command_line = [f"--url={server.url}", "--model_name=dlrm", f"--model_repository={repository}"]
+    assert evaluate_latency.main([*command_line, "--client=own", *flags]) == 2
+    assert said in capsys.readouterr().err

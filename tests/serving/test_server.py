@@ -1,0 +1,170 @@
+"""Starting and ending the server, with a model of some lines."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deployment.client import Client, ServerLost
+from deployment.triton_server import Ports, Server, ServerFailed, running
+from tests.serving.conftest import is_running
+
+
+def ask(url):
+    with Client(url, "sums") as client:
+        return client.ask(client.prepare({"x": np.array([[1, 2], [3, 4]], np.int32)}, "a"))
+
+
+def shared_memory(pid):
+    """Regions that servers of a process have."""
+    return {path.name for path in Path("/dev/shm").glob(f"triton-{pid}-*")}
+
+
+def begin(*arguments, root, env=None):
+    """Starts a Python command; returns it when it has said something, with what it said."""
+    process = subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        cwd=root,
+        env=os.environ | (env or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    return process, process.stdout.readline()
+
+
+def test_the_server_starts_and_ends_and_starts_again(small_repository, tmp_path):
+    before = shared_memory(os.getpid())  # of the server that other tests ask
+    with running(small_repository, tmp_path / "log") as server:
+        first = (server.http, server.grpc, server.metrics)
+        assert ask(server.url).tolist() == [[3], [7]]
+        pid, stubs = server.pid, server.stubs()
+        assert len(stubs) == 1 and server.alive()
+        assert shared_memory(os.getpid()) > before
+        listening = subprocess.run(["ss", "-ltnp"], capture_output=True, text=True, check=False)
+        if not listening.returncode:
+            own = [
+                line.split()[3] for line in listening.stdout.splitlines() if f"pid={pid}," in line
+            ]
+            assert len(own) == 3 and all("127.0.0.1" in address for address in own)
+        server.kill()
+        assert not any(map(is_running, [pid, *stubs])) and not server.alive()
+        assert shared_memory(os.getpid()) == before
+        with pytest.raises(ServerFailed, match="tritonserver ended by itself"):
+            server.check_alive()
+        server.start()
+        assert (server.http, server.grpc, server.metrics) == first
+        assert ask(server.url).tolist() == [[3], [7]]
+        pid, stubs = server.pid, server.stubs()
+    assert not any(map(is_running, [pid, *stubs]))
+    assert shared_memory(os.getpid()) == before
+    assert "without a GPU" in (tmp_path / "log").read_text().splitlines()[0]
+
+
+def test_a_client_without_patience_says_which_request_was_lost(small_repository, tmp_path):
+    with (
+        running(small_repository, tmp_path / "log") as server,
+        Client(server.url, "sums", in_flight=2) as client,
+    ):
+
+        def requests():
+            for number in range(40):
+                if number == 20:
+                    server.kill()
+                yield {"x": np.array([[number, 1], [2, number]], np.int32)}
+
+        # The answer to request 18 may still have come.
+        with pytest.raises(
+            ServerLost, match=r"^request (18|19|20) \(rows \d+ to \d+\): .* is lost"
+        ):
+            for number, scores in enumerate(client.scores(requests())):
+                assert scores.tolist() == [[number + 1], [2 + number]]
+        assert number in (17, 18, 19)
+
+
+def test_a_model_that_cannot_be_loaded(small_repository, tmp_path):
+    model = small_repository / "sums/1/model.py"
+    model.write_text(model.read_text() + "\nraise ValueError('its tables are gone')\n")
+    with (
+        pytest.raises(ServerFailed, match="ended while it started.*(?s:.)*its tables are gone"),
+        running(small_repository, tmp_path / "log"),
+    ):
+        pass
+
+
+def test_a_model_that_takes_too_long(small_repository, tmp_path):
+    model = small_repository / "sums/1/model.py"
+    model.write_text(model.read_text() + "\nimport time\ntime.sleep(100)\n")
+    before = shared_memory(os.getpid())
+    server = Server(small_repository, tmp_path / "log", ready_s=2)
+    with pytest.raises(ServerFailed, match="was not ready within 2 s"):
+        server.start()
+    assert not server.alive() and server.stubs() == [] and shared_memory(os.getpid()) == before
+
+
+def test_a_port_that_is_taken(small_repository, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = Server(small_repository, tmp_path / "log", ports=Ports(metrics=port))
+        with pytest.raises(ServerFailed, match=f"cannot offer its metrics(?s:.)*{port}"):
+            server.start()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_serves_until_a_signal(small_repository, tmp_path, root, number):
+    process, said = begin(
+        *("-m", "deployment.serve", f"--model_repository={small_repository}", "--http_port=0"),
+        *("--grpc_port=0", "--metrics_port=0", f"--log={tmp_path}/log"),
+        root=root,
+    )
+    url = said.partition("gRPC on ")[2].partition(",")[0]
+    assert ask(url).tolist() == [[3], [7]]
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert out == f"{signal.Signals(number).name}: stopping the server (some seconds)\n"
+    assert shared_memory(process.pid) == set()
+
+
+def test_the_server_ends_with_whoever_started_it(small_repository, tmp_path, root):
+    code = (
+        "import sys, time; from deployment.triton_server import running\n"
+        "with running(*sys.argv[1:]) as server:\n"
+        "    print(server.pid, *server.stubs(), flush=True); time.sleep(100)"
+    )
+    # Of what it leaves without a goodbye only links in the folder for temporary files stay.
+    env = {"TMPDIR": str(tmp_path)}
+    process, said = begin("-c", code, small_repository, tmp_path / "log", root=root, env=env)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while any(map(is_running, map(int, said.split()))):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(said.split()) == 2 and shared_memory(process.pid) == set()
+
+
+def test_a_server_that_ends_by_itself(small_repository, tmp_path, root):
+    process, _ = begin(
+        *("-m", "deployment.serve", f"--model_repository={small_repository}", "--http_port=0"),
+        *("--grpc_port=0", "--metrics_port=0", f"--log={tmp_path}/log"),
+        root=root,
+    )
+    (server,) = (
+        int(child)
+        for task in Path(f"/proc/{process.pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    )
+    os.kill(server, signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.startswith("error: tritonserver ended by itself (exit status -9)")

@@ -1,0 +1,148 @@
+"""Ensembles for GPU servers in a real server, with stand-ins for what needs a GPU.
+
+Configurations, the models in Python in front, the ONNX files and what passes between all of them
+are those that were deployed; SavedModels, TensorRT and HPS are played by `stand_in_model.py`.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+
+from deployment import deploy
+from deployment.client import Client, RequestRefused
+from deployment.serving.scorer import Scorer
+from deployment.triton_config import CPU
+from deployment.triton_server import running
+from tests.deployment.written_config import read_config
+
+HERE = Path(__file__).parent
+
+# Name of the model -> (recipe, flags of the deployment).
+DEPLOYED = {
+    "tensorflow": ("dlrm", ["--backend=tensorflow", "--max_queue_delay_us=100"]),
+    "whole": ("dlrm", ["--backend=tensorflow", "--monolithic", "--unknown_ids=zero"]),
+    "hps": ("dlrm", ["--backend=hps", "--max_batch_size=512"]),
+    "history": ("sim", ["--backend=tensorflow"]),
+    "whole_history": ("sim", ["--backend=tensorflow", "--monolithic"]),
+}
+
+
+def replace_what_needs_a_gpu(repository: Path, local: Path) -> None:
+    """Puts stand-ins in the place of models of other backends than Python's.
+
+    Args:
+      repository: as deployed.
+      local: the same recipes for the local backend, as ensembles.
+    """
+    for model in sorted(repository.iterdir()):
+        config = read_config(model / "config.pbtxt")
+        if config.platform == "ensemble" or config.backend == "python":
+            continue
+        if config.platform == "tensorflow_savedmodel":
+            name, _, part = model.name.rpartition("_")
+            recipe = DEPLOYED[name][0]
+            shutil.rmtree(model / "1")
+            shutil.copytree(local / f"{recipe}_sparse/1", model / "1")
+            if part == "model":
+                shutil.copytree(local / f"{recipe}_dense/1", model / "1/dense")
+        if config.backend == "hps":
+            shutil.copy(HERE.parent / "deployment/hps_stand_in.py", model / "1")
+        shutil.copy(HERE / "stand_in_model.py", model / "1/model.py")
+        config.ClearField("platform")
+        config.ClearField("default_model_filename")
+        config.ClearField("optimization")
+        config.backend = "python"
+        (group,) = config.instance_group
+        group.kind = group.Kind.Value(CPU)
+        del group.gpus[:]
+        (model / "config.pbtxt").write_text(text_format.MessageToString(config))
+
+
+@pytest.fixture(scope="module")
+def local(trained, tmp_path_factory) -> Path:
+    """The local deployments."""
+    folder = tmp_path_factory.mktemp("local")
+    for recipe in ("dlrm", "sim"):
+        command_line = [f"--checkpoint_dir={trained[recipe].checkpoint}"]
+        assert deploy.main([*command_line, f"--model_repository={folder}"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stand_ins(trained, local, tmp_path_factory):
+    """(the server, its repository)."""
+    folder = tmp_path_factory.mktemp("stand_ins")
+    for name, (recipe, flags) in DEPLOYED.items():
+        command_line = [f"--checkpoint_dir={trained[recipe].checkpoint}", f"--model_name={name}"]
+        assert deploy.main([*command_line, f"--model_repository={folder}", *flags]) == 0
+    replace_what_needs_a_gpu(folder, local)
+    with running(folder, tmp_path_factory.mktemp("log") / "log") as server:
+        yield server, folder
+
+
+@pytest.mark.parametrize("name", DEPLOYED)
+def test_scores_are_those_of_the_local_model(stand_ins, served, local, name):
+    server, _ = stand_ins
+    recipe = DEPLOYED[name][0]
+    of, scorer = (
+        served[recipe],
+        Scorer(local / f"{recipe}_sparse/1", 1, local / f"{recipe}_dense/1"),
+    )
+    rows = min(300, len(of.expected))
+    with Client(server.url, name) as client:
+        for start, stop in ((0, 1), (7, 8), (0, rows)):
+            arrays = of.rows(start, stop)
+            found = client.ask(client.prepare(arrays, "rows"))
+            np.testing.assert_allclose(found, scorer.score(arrays), rtol=0, atol=1e-6)
+            np.testing.assert_allclose(found, of.expected[start:stop], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "whole", "hps"])
+def test_only_the_bad_request_fails(stand_ins, served, name):
+    """Requests that wait together; the checks in front let none of the bad ones pass."""
+    server, _ = stand_ins
+    of = served["dlrm"]
+    with Client(server.url, name, timeout_s=30) as client:
+        messages = []
+        for number in range(40):
+            arrays = {tensor: array.copy() for tensor, array in of.rows(number, number + 3).items()}
+            if number % 3 == 1:
+                arrays["categorical_features"][1, 5] = -1
+            messages.append(client.prepare(arrays, str(number)))
+        answers = [client.send(message) for message in messages]
+        for number, (message, answer) in enumerate(zip(messages, answers, strict=True)):
+            if number % 3 == 1:
+                with pytest.raises(RequestRefused, match="'cat_3', row .*: -1"):
+                    client.receive(message, answer)
+                continue
+            right = of.expected[number : number + 3]
+            np.testing.assert_allclose(client.receive(message, answer), right, rtol=0, atol=1e-6)
+
+
+def test_unknown_ids_are_zero_where_asked(stand_ins, served):
+    server, _ = stand_ins
+    unknown, zero = (served["dlrm"].rows(0, 8) for _ in range(2))
+    unknown, zero = ({k: v.copy() for k, v in of.items()} for of in (unknown, zero))
+    unknown["categorical_features"][:, 5], zero["categorical_features"][:, 5] = 40_000, 0
+    with Client(server.url, "whole") as client:
+        found = [client.ask(client.prepare(arrays, "a")) for arrays in (unknown, zero)]
+    np.testing.assert_array_equal(*found)
+    with Client(server.url, "tensorflow") as client, pytest.raises(RequestRefused, match="40000"):
+        client.ask(client.prepare(unknown, "a"))
+
+
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [
+        ("tensorflow_sparse", ["1", "2048"]),
+        ("hps_dense", ["1", "512"]),
+        ("whole_history_model", ["1", "2048"]),
+    ],
+)
+def test_models_are_warmed_up(stand_ins, model, rows):
+    """By one row and a full batch, before anybody asks."""
+    _, repository = stand_ins
+    assert (repository / model / "1/asked").read_text().split()[:2] == rows
