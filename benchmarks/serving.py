@@ -19,12 +19,17 @@ from benchmarks import machine, serving_report
 from benchmarks.serving_models import DEPLOYED, PLAIN, SIZES, deploy_all, model_name, train
 from deployment import perf_analyzer
 from deployment.client import Client
+from deployment.closed_loop import ClosedLoop
 from deployment.latency_requests import drawn_rows
+from deployment.latency_statistics import Timing
 from deployment.triton_server import running
 
-# (rows of a request, requests in flight, requests that are measured in a round).
+# (rows of a request, requests in flight, requests that are measured in a round). The last one is
+# for throughput: while the server computes one request it receives the next one.
 SETTINGS = ((1, 1, 800), (64, 1, 200), (2048, 1, 20), (1, 8, 1600), (2048, 2, 30))
 ROWS = 8192  # that requests are made of
+# perf_analyzer prepares the square of so many rows; from here on our own client asks.
+OWN_CLIENT_FROM = 2048
 
 
 class Measurements:
@@ -54,13 +59,27 @@ def measure(args: argparse.Namespace, folder: Path) -> Measurements:
             for setting in SETTINGS:
                 for size, side in turns[:: 1 if number % 2 else -1]:
                     batch_size, in_flight, requests = setting
-                    asked = (server.url, model_name(size, side), rows[size])
-                    timing = perf_analyzer.measure(*asked, batch_size, in_flight, requests)
+                    asked = (server.url, model_name(size, side), rows[size], batch_size, in_flight)
+                    timing = _measure(asked, requests)
                     if timing.errors:
                         raise RuntimeError(f"{size}, {side}: {timing.errors} requests failed")
                     found.timings[size, side, setting].append(timing)
             print(f"round {number + 1} of {args.rounds}", flush=True)
     return found
+
+
+def _measure(asked: tuple, requests: int) -> Timing:
+    """Asks one model, after a warm-up.
+
+    Args:
+      asked: url, name of the model, rows, rows of a request, requests in flight.
+      requests: to be measured.
+    """
+    if asked[3] < OWN_CLIENT_FROM:
+        return perf_analyzer.measure(*asked, requests)
+    with ClosedLoop(*asked) as loop:
+        loop.run(0, least_requests=2 * asked[4])
+        return loop.run(0, least_requests=requests)
 
 
 def _busy_cores(seconds: float = 2.0) -> float:
