@@ -106,7 +106,7 @@ def _compare(found: Measurements, url: str, size: str, rows) -> None:
 def main() -> int:
     """Exit status 1 where a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=[*SIZES])
     parser.add_argument("--output", type=Path, help="Markdown page to write")
     args = parser.parse_args()

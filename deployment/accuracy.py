@@ -14,6 +14,7 @@ import numpy as np
 from deployment.evaluation_requests import LabelledRequest, labelled_requests
 from deployment.served_metrics import ServedMetrics
 from deployment.trained_model import Trained, evaluation_rows, open_checkpoint, restored_recipe
+from recipe_parts import evaluation_mapping
 
 DIFFERENT = 1  # exit status where served and trained model differ by more than --tolerance
 
@@ -44,33 +45,55 @@ def evaluate(options: argparse.Namespace) -> int:
       ServerLost: there is no server.
     """
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
-    rows = evaluation_rows(trained, options.batch_size)
+    mapping = mapping_of(trained, options.eval_mapping)
+    rows = evaluation_rows(trained, options.batch_size, mapping or "auto")
     requests = labelled_requests(trained, rows, options.max_rows)
     name = options.model_name or trained.recipe
     with _scorer(options, name) as score:
         served = measure(requests, score, lambda: _metrics(trained, rows))
     where = options.model or f"{name} at {options.url}"
     print(
-        f"{where}: {len(served.scores):,} rows in {served.requests:,} requests, "
+        f"{where}, {f'rows of {mapping}' if mapping else 'synthetic rows'}: "
+        f"{len(served.scores):,} rows in {served.requests:,} requests, "
         f"{served.elapsed_s:.2f} s, {len(served.scores) / served.elapsed_s:,.0f} rows/s "
         "with the reading of rows"
     )
-    print(f"served      {_readable(served.metrics)}")
+    print(f"served      {readable(served.metrics)}")
     if not options.trained:
         return 0
     own = measure_trained(trained, rows, options)
-    print(f"trained     {_readable(own.metrics)}")
-    differences = {k: _difference(served.metrics[k], own.metrics[k]) for k in own.metrics}
+    print(f"trained     {readable(own.metrics)}")
+    differences = {name: served.metrics[name] - own.metrics[name] for name in own.metrics}
     largest = float(np.abs(served.scores - own.scores).max())
-    print(f"difference  {_readable(differences, '+.2e')}  largest of a score {largest:.2e}")
-    over = {k: v for k, v in differences.items() if not abs(v) <= options.tolerance}
+    print(f"difference  {readable(differences, '+.2e')}  largest of a score {largest:.2e}")
+    over = {
+        name: value
+        for name, value in differences.items()
+        if not (abs(value) <= options.tolerance or _is_of_one_class(name, value))
+    }
     if over:
         print(
-            f"the served model is another than the trained one: {_readable(over, '+.2e')}; "
+            f"the served model is another than the trained one: {readable(over, '+.2e')}; "
             f"allowed is {options.tolerance:g} (--tolerance)",
             file=sys.stderr,
         )
     return DIFFERENT if over else 0
+
+
+def mapping_of(trained: Trained, wanted: str) -> str | None:
+    """The mapping that `--eval_mapping` names; None of synthetic rows, which have none.
+
+    Raises:
+        ValueError: the data set has neither test nor validation rows, or no mappings at all.
+    """
+    if trained.config.data.dataset_type != "synthetic":
+        return evaluation_mapping(wanted, "eval", trained.spec)
+    if wanted != "auto":
+        raise ValueError(
+            f"--eval_mapping {wanted}: {trained.path} was trained on synthetic rows, which have no "
+            "mappings: leave the flag out"
+        )
+    return None
 
 
 def measure(requests: Iterable[LabelledRequest], score, metrics) -> Quality:
@@ -134,6 +157,8 @@ def _scorer(options: argparse.Namespace, name: str):
     from deployment.client import Client
 
     with Client(options.url, name, in_flight=options.in_flight) as client:
+        if options.wait_s:
+            client.wait_until_ready(options.wait_s)
         allowed = client.config().max_batch_size
         if 0 < allowed < options.batch_size:
             raise ValueError(
@@ -143,10 +168,16 @@ def _scorer(options: argparse.Namespace, name: str):
         yield client.scores
 
 
-def _difference(served: float, trained: float) -> float:
-    """0 where neither is a number, such as the AUC of one class."""
-    return 0.0 if math.isnan(served) and math.isnan(trained) else served - trained
+def readable(metrics: Mapping[str, float], form: str = ".9f") -> str:
+    """Metrics for people; an AUC that is not a number is that of rows of one class."""
+    return "  ".join(
+        "auc none, there is one class only"
+        if _is_of_one_class(name, value)
+        else f"{name} {value:{form}}"
+        for name, value in metrics.items()
+    )
 
 
-def _readable(metrics: Mapping[str, float], form: str = ".9f") -> str:
-    return "  ".join(f"{name} {value:{form}}" for name, value in metrics.items())
+def _is_of_one_class(metric: str, value: float) -> bool:
+    """Whether this is the AUC of rows that all have the same label, or a difference of two such."""
+    return metric == "auc" and math.isnan(value)

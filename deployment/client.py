@@ -14,6 +14,7 @@ patience, time that it waits.
 """
 
 import collections
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -36,8 +37,12 @@ _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
 )
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+_NOT_READY = "the model is not ready"
 # What a server says of its models while it loads them, or ends.
 _NOT_NOW = "has no available versions"
+_URL = re.compile(r"[^/\s]+:\d+")  # what gRPC makes of others, it says in its own words
+# Of a server that is not there, or is no gRPC server.
+_WHERE = "is host:port of its gRPC (not its HTTP) what --url names?"
 # gRPC's words where a connection broke in the middle of an answer.
 _BROKEN = "Stream removed"
 
@@ -79,7 +84,7 @@ class Client:
       resent: how many requests were sent again.
 
     Raises:
-      ValueError: in_flight is below 1.
+      ValueError: in_flight is below 1, or the url is none.
     """
 
     def __init__(
@@ -93,6 +98,10 @@ class Client:
     ):
         if in_flight < 1:
             raise ValueError(f"--in_flight is {in_flight}; allowed: 1 or more")
+        if not _URL.fullmatch(url):
+            raise ValueError(
+                f"--url is {url}; allowed: host:port of the server's gRPC, like 127.0.0.1:8001"
+            )
         self._url, self._model = url, model_name
         self._in_flight, self._timeout_s, self._patience_s = in_flight, timeout_s, patience_s
         self.resent = 0
@@ -231,12 +240,13 @@ class Client:
             try:
                 if self._server.ModelReady(request, timeout=self._timeout_s).ready:
                     return
-                said = "the model is not ready"
+                said = _NOT_READY
             except grpc.RpcError as error:
                 said = error.details()
             if time.monotonic() > deadline:
                 raise ServerLost(
                     f"{self._model} at {self._url} was not ready within {patience_s:g} s ({said})"
+                    f"{self._served() if said == _NOT_READY else f': {_WHERE}'}"
                 )
             time.sleep(_ASK_AGAIN_S)
 
@@ -254,8 +264,20 @@ class Client:
         except grpc.RpcError as error:
             text = f"{self._model} at {self._url}: {error.details()}"
             if _is_lost(error) or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise ServerLost(text) from None
+                raise ServerLost(f"{text}: {_WHERE}") from None
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                text += self._served()
             raise RequestRefused(text) from None
+
+    def _served(self) -> str:
+        """Which models there are, as the end of a sentence on one that is not."""
+        request = service_pb2.RepositoryIndexRequest(ready=True)
+        try:
+            index = self._server.RepositoryIndex(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            return f"; which models there are it does not say ({error.details()})"
+        names = sorted({model.name for model in index.models})
+        return f"; served are {', '.join(names) or 'none'}: name one with --model_name"
 
 
 class _Sent(NamedTuple):

@@ -1,14 +1,17 @@
-"""How good a served model is, on the rows that its training was evaluated on.
+"""How good a served model is, on rows of the data set that its training did not learn from.
 
     python -m deployment.evaluate_accuracy --checkpoint_dir checkpoint --url 127.0.0.1:8001
 
-Rows are read as training reads them and streamed to the server, several requests in flight. With
+Rows are those of the mapping `test`, where there are none of `validation`, as in `--mode eval`,
+while a training evaluates itself on `validation`; `--eval_mapping` names another. They are read as
+training reads them and streamed to the server, several requests in flight. With
 `--model` a deployed model of the backend `local` scores them in this process, without a server.
 `--trained` scores the same rows with the checkpoint's model in TensorFlow, as `--mode predict`
 does, and compares.
 """
 
 import argparse
+import math
 import os
 import sys
 
@@ -23,11 +26,14 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError("--tolerance is for the comparison with --trained: give both or neither")
     if options.tolerance is None:
         options.tolerance = 1e-6
-    if options.tolerance < 0:
-        raise ValueError(f"--tolerance is {options.tolerance:g}; allowed: 0 or more")
-    if options.model and (options.url or options.model_name or options.in_flight):
+    for name in ("tolerance", "wait_s"):
+        value = getattr(options, name)
+        if not 0 <= value < math.inf:
+            raise ValueError(f"--{name} is {value:g}; allowed: 0 or more, and finite")
+    if options.model and (options.url or options.model_name or options.in_flight or options.wait_s):
         raise ValueError(
-            "--model scores without a server: leave --url, --model_name and --in_flight out"
+            "--model scores without a server: leave --url, --model_name, --in_flight and --wait_s "
+            "out"
         )
     options.url = options.url or "127.0.0.1:8001"
     options.in_flight = options.in_flight or 4
@@ -36,15 +42,28 @@ def _check(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m deployment.evaluate_accuracy",
-        description="Evaluates a served model on the rows that its training was evaluated on.",
+        description="Evaluates a served model on the test rows of its data set.",
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--checkpoint_dir", required=True, help="what was deployed: its flags say which rows")
+    add("--checkpoint_dir", required=True, help="what was deployed: its data set has the rows")
     add("--dataset_path", help="folder of the data set (default: where the training found it)")
     add("--url", help="host:port of the server's gRPC (default: 127.0.0.1:8001)")
     add("--model_name", help="of the served model (default: the recipe's)")
+    add(
+        "--wait_s",
+        type=float,
+        default=0.0,
+        help="so long server and model may take to be ready (default: 0, they must be)",
+    )
     add("--model", help="folder of a deployed model, in place of a server")
+    add(
+        "--eval_mapping",
+        default="auto",
+        choices=("auto", "train", "validation", "test"),
+        help="which rows; auto (default): test, where there are none validation. A training "
+        "evaluates itself on validation",
+    )
     add("--batch_size", type=int, default=1024, help="rows of a request (default: 1024)")
     add("--in_flight", type=int, help="requests sent before an answer is awaited (default: 4)")
     add("--max_rows", type=int, help="only so many of the first rows (default: all)")

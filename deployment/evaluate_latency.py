@@ -15,8 +15,10 @@ touches both.
 """
 
 import argparse
+import math
 import os
 import sys
+import time
 from pathlib import Path
 
 from dataloading.command_line import exit_status
@@ -30,6 +32,7 @@ from deployment.latency_statistics import Measurement, Timing, medians, table, w
 AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
 
 _MAX_ROWS = 65_536  # made for requests, unless a single one has more
+_MAX_CONCURRENCY = 1024  # each request in flight has a thread, and a connection, of its own
 
 
 def evaluate(options: argparse.Namespace) -> list[Measurement]:
@@ -41,12 +44,13 @@ def evaluate(options: argparse.Namespace) -> list[Measurement]:
     """
     models = options.model_name.split(",")
     sizes = _numbers(options, "batch_sizes")
-    in_flight = _numbers(options, "concurrency")
-    for name, least in (("seconds", 0), ("warmup_seconds", 0), ("requests", 1), ("repeats", 1)):
-        if getattr(options, name) < least:
-            raise ValueError(f"--{name} is {getattr(options, name)}; allowed: {least} or more")
+    in_flight = _numbers(options, "concurrency", _MAX_CONCURRENCY)
+    _check(options, models)
+    csv, png = _files(options.output)
     client = _client(options.client)
     rows = _rows(options, models[0], max(sizes))
+    if options.wait_s:
+        _wait(options.url, models, options.wait_s)
     served = [_Served(options.url, model, max(sizes)) for model in models]
     print(f"measuring {', '.join(models)} at {options.url} with {_NAMES[client]}", flush=True)
     found = []
@@ -58,7 +62,6 @@ def evaluate(options: argparse.Namespace) -> list[Measurement]:
                     found.append(model.measure(rows, client, options, *setting))
     shown = medians(found)
     print(table(shown))
-    csv, png = (options.output.with_name(options.output.name + end) for end in (".csv", ".png"))
     write_csv(csv, found)
     draw(png, shown)
     print(f"wrote {csv} and {png}")
@@ -168,14 +171,61 @@ def _rows(options: argparse.Namespace, model: str, largest: int) -> Rows:
     return drawn_rows(interface_in(options.model_repository, model), num_rows)
 
 
-def _numbers(options: argparse.Namespace, name: str) -> list[int]:
+def _wait(url: str, models: list[str], patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    for model in models:
+        with Client(url, model) as client:
+            client.wait_until_ready(max(0.0, deadline - time.monotonic()))
+
+
+def _check(options: argparse.Namespace, models: list[str]) -> None:
+    if not all(models) or len(set(models)) < len(models):
+        raise ValueError(
+            f"--model_name is {options.model_name}; allowed: a name, or different ones, like a,b"
+        )
+    for name in ("requests", "repeats"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name} is {getattr(options, name)}; allowed: 1 or more")
+    for name in ("seconds", "warmup_seconds", "wait_s"):
+        value = getattr(options, name)
+        if not 0 <= value < math.inf or (name == "seconds" and not value):
+            least = "more than 0" if name == "seconds" else "0 or more"
+            raise ValueError(f"--{name} is {value:g}; allowed: {least}, and finite")
+
+
+def _files(output: Path) -> tuple[Path, Path]:
+    """The CSV and the PNG, of which is known that they can be written: before minutes of measuring.
+
+    Raises:
+        ValueError: one of them cannot.
+    """
+    if not output.name:
+        raise ValueError(f"--output is {output}; allowed: a path of files, like runs/latency")
+    files = (output.with_name(f"{output.name}.csv"), output.with_name(f"{output.name}.png"))
+    for path in files:
+        there = path.exists()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "ab"):
+                pass
+            if not there:
+                path.unlink()
+        except OSError as error:
+            raise ValueError(
+                f"--output {output}: {path} cannot be written ({error.strerror}): choose another"
+            ) from None
+    return files
+
+
+def _numbers(options: argparse.Namespace, name: str, most: float = math.inf) -> list[int]:
     text = getattr(options, name)
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = [0]
-    if min(numbers) < 1 or len(set(numbers)) < len(numbers):
-        raise ValueError(f"--{name} is {text}; allowed: different numbers from 1 on, like 1,64")
+    if min(numbers) < 1 or max(numbers) > most or len(set(numbers)) < len(numbers):
+        bounds = "from 1 on" if most == math.inf else f"from 1 to {most:,}"
+        raise ValueError(f"--{name} is {text}; allowed: different numbers {bounds}, like 1,64")
     return numbers
 
 
@@ -189,11 +239,16 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model_name", required=True, help="of the served model; several: a,b")
     add("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
+    add("--wait_s", type=float, default=0.0, help="so long server and models may take to be ready")
     add("--model_repository", help="what is served: ids are drawn in range from its interface")
     add("--checkpoint_dir", help="what was deployed: rows of its data set are sent instead")
     add("--dataset_path", help="folder of that data set, if not where the training found it")
     add("--batch_sizes", default="1,64,2048", help="rows of a request")
-    add("--concurrency", default="1", help="requests in flight all the time")
+    add(
+        "--concurrency",
+        default="1",
+        help=f"requests in flight all the time, up to {_MAX_CONCURRENCY:,}",
+    )
     add("--seconds", type=float, default=3.0, help="of a measurement, after its warm-up")
     add("--warmup_seconds", type=float, default=1.0, help="of each measurement")
     add("--requests", type=int, default=100, help="of a measurement at least")

@@ -7,7 +7,8 @@ import numpy as np
 
 from deployment.drawn_requests import drawn_request
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import SCORER, SPARSE, Interface
+from deployment.serving.hps_keys import ROLE as KEYS
+from deployment.serving.interface import CHECKS, SCORER, SPARSE, Interface
 
 Rows = Mapping[str, np.ndarray]  # tensors by name, [rows, ...] each
 
@@ -37,15 +38,22 @@ def drawn_rows(interface: Interface, num_rows: int, seed: int = 0) -> Rows:
 
 
 def interface_in(repository: str | Path, model_name: str) -> Interface:
-    """What a model of a repository takes; of an ensemble, what its sparse part says of it.
+    """What a model of a repository takes; of an ensemble, what its first part says of it.
 
     Raises:
       ValueError: there is no such model, or it was not made by deployment.deploy.
     """
-    for folder in (model_name, f"{model_name}_{SPARSE}"):
-        for path in sorted(Path(repository, folder).glob(f"*/{interfaces.FILE}")):
-            found = interfaces.read(path.parent)
-            if found.role in (SCORER, SPARSE):
+    # Which part is the first depends on the backend: local, tensorflow, hps.
+    for folder in (model_name, *(f"{model_name}_{role}" for role in (SPARSE, CHECKS, KEYS))):
+        versions = [
+            path.parent
+            for path in Path(repository, folder).glob(f"*/{interfaces.FILE}")
+            if path.parent.name.isdecimal()
+        ]
+        if versions:
+            # The one that Triton serves.
+            found = interfaces.read(max(versions, key=lambda version: int(version.name)))
+            if found.role in (SCORER, SPARSE, CHECKS, KEYS):
                 return found
     raise ValueError(
         f"{repository} has no {interfaces.FILE} of {model_name}, which says what ids are allowed: "

@@ -6,24 +6,95 @@ The server listens on 127.0.0.1 only. Its own words go to `--log`.
 """
 
 import argparse
+import socket
 import sys
 import time
+from pathlib import Path
+
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dataloading.command_line import exit_status
-from deployment.triton_server import ADDRESS, Ports, running
+from deployment.serving_environment import server_program
+from deployment.triton_config import CONFIG_FILE
+from deployment.triton_server import ADDRESS, Ports, StartStopped, running
 from runtime.signals import StopSignal
 
 _LOOK_EVERY_S = 0.2
+
+# Triton's backends by the platforms that configurations name instead.
+_PLATFORMS = {
+    "tensorflow_savedmodel": "tensorflow",
+    "tensorflow_graphdef": "tensorflow",
+    "tensorrt_plan": "tensorrt",
+    "onnxruntime_onnx": "onnxruntime",
+    "pytorch_libtorch": "pytorch",
+}
 
 
 def serve(options: argparse.Namespace) -> None:
     """Runs the server until SIGINT or SIGTERM, and ends it.
 
     Raises:
-        ValueError: a port that is none; no such repository or program.
+        ValueError: a port that is none, or is in use; no such repository or program; a repository
+            that this program cannot serve; a log that cannot be written.
         ServerFailed: the server did not start, or ended by itself.
     """
     ports = Ports(options.http_port, options.grpc_port, options.metrics_port)
+    _check_ports(ports)
+    repository = Path(options.model_repository)
+    if repository.is_dir():  # else `running` says so
+        _check_models(repository, server_program(options.tritonserver).parent / "backends")
+        _check_log(Path(options.log))
+    with StopSignal() as stop:
+        try:
+            with running(
+                repository,
+                options.log,
+                ports=ports,
+                tritonserver=options.tritonserver,
+                stopped=lambda: stop.name is not None,
+            ) as server:
+                print(
+                    f"serving {repository}: gRPC on {server.url}, HTTP on "
+                    f"{ADDRESS}:{server.http}, metrics on {ADDRESS}:{server.metrics}; "
+                    f"log: {options.log}",
+                    flush=True,
+                )
+                while stop.name is None:
+                    server.check_alive()
+                    time.sleep(_LOOK_EVERY_S)
+                print(f"{stop.name}: stopping the server (some seconds)", flush=True)
+        except StartStopped:
+            print(f"{stop.name}: ended the server, which was loading its models", flush=True)
+
+
+def _check_models(repository: Path, backends: Path) -> None:
+    """Raises ValueError for a repository that has no models, or some for other backends."""
+    files = sorted(repository.glob(f"*/{CONFIG_FILE}"))
+    # Triton can do without a configuration where a version says enough of itself.
+    if not files and not any(path.name.isdecimal() for path in repository.glob("*/*")):
+        raise ValueError(
+            f"--model_repository {repository} has no models: deploy one into it with "
+            "python -m deployment.deploy"
+        )
+    for file in files:
+        try:
+            # Fields of a later Triton are its own affair.
+            config = text_format.Parse(file.read_text(), ModelConfig(), allow_unknown_field=True)
+        except (text_format.ParseError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file} is no configuration of a model: {error}") from None
+        backend = config.backend or _PLATFORMS.get(config.platform)
+        if backend and not (backends / backend).is_dir():
+            raise ValueError(
+                f"--model_repository {repository}: {file.parent.name} is for Triton's backend "
+                f"{backend}, which {backends} lacks: serve it in NVIDIA's container that has it, "
+                "or deploy the checkpoint with --backend local, which runs here"
+            )
+
+
+def _check_ports(ports: Ports) -> None:
+    """Raises ValueError for ports that are none, the same, or in use."""
     for name, port in ports._asdict().items():
         if not 0 <= port <= 65_535:
             raise ValueError(f"--{name}_port is {port}; allowed: 1 to 65535, or 0 for any free one")
@@ -33,21 +104,29 @@ def serve(options: argparse.Namespace) -> None:
             f"--http_port, --grpc_port and --metrics_port are {', '.join(map(str, ports))}; "
             "allowed: three different ones"
         )
-    with (
-        running(
-            options.model_repository, options.log, ports=ports, tritonserver=options.tritonserver
-        ) as server,
-        StopSignal() as stop,
-    ):
-        print(
-            f"serving {options.model_repository}: gRPC on {server.url}, HTTP on "
-            f"{ADDRESS}:{server.http}, metrics on {ADDRESS}:{server.metrics}; log: {options.log}",
-            flush=True,
-        )
-        while stop.name is None:
-            server.check_alive()
-            time.sleep(_LOOK_EVERY_S)
-        print(f"{stop.name}: stopping the server (some seconds)", flush=True)
+    for name, port in ports._asdict().items():
+        with socket.socket() as probe:
+            # As servers do: connections that a former one closed are no reason to wait.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((ADDRESS, port))
+            except OSError as error:
+                raise ValueError(
+                    f"--{name}_port {port}: nothing can listen there ({error.strerror}): choose "
+                    "another, or 0 for any free one"
+                ) from None
+
+
+def _check_log(log: Path) -> None:
+    """Raises ValueError for a file that cannot be written."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--log {log} cannot be written ({error.strerror}): choose another"
+        ) from None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -60,6 +60,10 @@ class ServerFailed(OSError):
     """The server did not start, or ended by itself; the text has the end of its log."""
 
 
+class StartStopped(Exception):
+    """Somebody wanted the server to end before its models were loaded; it has ended."""
+
+
 class Ports(NamedTuple):
     """Where a server listens on 127.0.0.1; 0 is any free port."""
 
@@ -79,6 +83,7 @@ class Server:
       tritonserver: the program; None: that of `make serve-setup`.
       ready_s: so long models may take to load.
       stop_s: so long the server may take to end before it is killed.
+      stopped: is asked while models load: whether the server is no longer wanted.
 
     Attributes:
       http, grpc, metrics: its ports.
@@ -98,6 +103,7 @@ class Server:
         tritonserver: str | Path | None = None,
         ready_s: float = 300.0,
         stop_s: float = 60.0,
+        stopped: Callable[[], bool] = lambda: False,
     ):
         self._repository, self._log = Path(repository), Path(log)
         if not self._repository.is_dir():
@@ -107,7 +113,7 @@ class Server:
             )
         self._wanted = self._ports = ports or Ports()
         self._program = server_program(tritonserver)
-        self._ready_s, self._stop_s = ready_s, stop_s
+        self._ready_s, self._stop_s, self._stopped = ready_s, stop_s, stopped
         self._process: subprocess.Popen | None = None
         self._links: tempfile.TemporaryDirectory | None = None
         # Of memory that the Python backend shares with its stubs, and in the stubs' command lines.
@@ -140,6 +146,7 @@ class Server:
 
         Raises:
           ServerFailed: it ended before that, or was not ready in time.
+          StartStopped: `stopped` said so.
         """
         self.kill()  # what a server left that ended by itself
         for attempt in range(3):
@@ -147,6 +154,9 @@ class Server:
             self._launch()
             try:
                 self._wait_until_ready()
+            except StartStopped:
+                self.kill()  # SIGTERM it would hear when all models are loaded
+                raise
             except ServerFailed:
                 self.kill()
                 # Between our look and the server's another process may have taken a free port.
@@ -272,6 +282,8 @@ class Server:
                 awaited.pop(0)
             if not awaited:
                 return
+            if self._stopped():
+                raise StartStopped
             if self._log_has("failed to start Metrics service"):
                 raise ServerFailed(f"tritonserver cannot offer its metrics{self._tail()}")
             if time.monotonic() > deadline:

@@ -6,6 +6,7 @@ import time
 import grpc
 import numpy as np
 import pytest
+from tritonclient.grpc import service_pb2
 
 from deployment.client import Client, RequestRefused, ServerLost, WrongAnswer
 from tests.deployment.stand_in_server import StandIn, answer_to, serving
@@ -173,10 +174,32 @@ def test_patience_that_runs_out():
     with serving(StandIn()) as url, Client(url, "other") as client:
         with pytest.raises(ServerLost, match="the model is not ready"):
             client.wait_until_ready(0.1)
-        with pytest.raises(RequestRefused, match="other at .*: unknown model 'other'"):
+        with pytest.raises(
+            RequestRefused, match="other at .*: unknown model 'other'; which .* it does not say"
+        ):
             client.config()
-    with Client(url, "sums") as client, pytest.raises(ServerLost, match="sums at 127"):
+    with (
+        Client(url, "sums") as client,
+        pytest.raises(ServerLost, match=r"sums at 127.*gRPC \(not its HTTP\) what --url names"),
+    ):
         client.statistics()
+
+
+def test_a_wrong_name_is_told_beside_the_right_ones():
+    class Listing(StandIn):
+        def RepositoryIndex(self, request, context):
+            assert request.ready
+            reply = service_pb2.RepositoryIndexResponse()
+            for name in ("sums", "another"):
+                reply.models.add(name=name)
+            return reply
+
+    said = "served are another, sums: name one with --model_name"
+    with serving(Listing()) as url, Client(url, "other") as client:
+        with pytest.raises(RequestRefused, match=f"unknown model 'other'; {said}"):
+            client.config()
+        with pytest.raises(ServerLost, match=f"the model is not ready\\); {said}"):
+            client.wait_until_ready(0)
 
 
 def test_a_server_that_does_not_answer():
@@ -201,6 +224,9 @@ def test_a_client_that_is_closed():
 def test_mistakes():
     with pytest.raises(ValueError, match="--in_flight is 0; allowed: 1 or more"):
         Client("127.0.0.1:1", "sums", in_flight=0)
+    for url in ("http://127.0.0.1:1", "127.0.0.1"):
+        with pytest.raises(ValueError, match=f"--url is {url}; allowed: host:port of the server's"):
+            Client(url, "sums")
     with Client("127.0.0.1:1", "sums") as client:
         arrays = {"x": np.zeros((1, 1), np.complex64)}
         with pytest.raises(ValueError, match="request a: x is of complex64, unknown to Triton"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dataloading.batch import Batch, Inputs
-from deployment import evaluate_accuracy, evaluation_requests
+from deployment import accuracy, evaluate_accuracy, evaluation_requests
 from deployment.served_metrics import ServedMetrics
 
 
@@ -90,6 +90,27 @@ def test_a_bad_row_is_told_in_the_words_of_the_loader(plain_requests):
         list(evaluation_requests.labelled_requests(SimpleNamespace(), rows))
 
 
+def test_rows_of_one_class_have_no_auc():
+    assert accuracy.readable({"auc": math.nan, "log_loss": 0.25}, ".2f") == (
+        "auc none, there is one class only  log_loss 0.25"
+    )
+    assert accuracy.readable({"hr@2": 0.5}, ".2f") == "hr@2 0.50"
+
+
+def test_which_rows_are_read():
+    def trained(kind, *mappings):
+        config = SimpleNamespace(data=SimpleNamespace(dataset_type=kind))
+        spec = SimpleNamespace(source_spec=mappings, origin="f.yaml")
+        return SimpleNamespace(config=config, spec=spec, path="p")
+
+    found = trained("tf_raw", "train", "validation", "test")
+    assert [accuracy.mapping_of(found, w) for w in ("auto", "train")] == ["test", "train"]
+    assert accuracy.mapping_of(trained("tf_raw", "validation"), "auto") == "validation"
+    assert accuracy.mapping_of(trained("synthetic"), "auto") is None
+    with pytest.raises(ValueError, match="--eval_mapping test: p was trained on synthetic rows"):
+        accuracy.mapping_of(trained("synthetic"), "test")
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -98,8 +119,11 @@ def test_a_bad_row_is_told_in_the_words_of_the_loader(plain_requests):
         (["--max_rows=0"], "--max_rows is 0; allowed"),
         (["--tolerance=1"], "--tolerance is for the comparison with --trained"),
         (["--trained", "--tolerance=-1"], "--tolerance is -1; allowed: 0 or more"),
+        (["--trained", "--tolerance=nan"], "--tolerance is nan; allowed: 0 or more, and finite"),
+        (["--wait_s=inf"], "--wait_s is inf; allowed: 0 or more, and finite"),
         (["--model=m", "--url=u"], "--model scores without a server: leave --url"),
-        (["--model=m", "--model_name=u"], "leave --url, --model_name and --in_flight out"),
+        (["--model=m", "--model_name=u"], "leave --url, --model_name, --in_flight"),
+        (["--model=m", "--wait_s=1"], "--in_flight and --wait_s out"),
         ([], "--checkpoint_dir absent"),
     ],
 )

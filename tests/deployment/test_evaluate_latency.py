@@ -1,7 +1,9 @@
 """Latency measurements without Triton's server."""
 
 import json
+import re
 import sys
+import time
 
 import grpc
 import numpy as np
@@ -128,8 +130,18 @@ def test_the_interface_of_a_model_of_a_repository(interface, tmp_path):
         interfaces.write(interface._replace(role=role), tmp_path / model / "1")
     assert latency_requests.interface_in(tmp_path, "one").role == "scorer"
     assert latency_requests.interface_in(tmp_path, "two").role == "sparse"
-    with pytest.raises(ValueError, match="has no interface.json of three, which says what ids"):
-        latency_requests.interface_in(tmp_path, "three")
+    # Other backends have it in other parts; of versions the highest is served.
+    for model, role in (("three_checks", "checks"), ("four_keys", "keys")):
+        for version, largest in (("9", 9), ("10", 10), ("old", 11)):
+            (tmp_path / model / version).mkdir(parents=True)
+            written = interface._replace(role=role, max_batch_size=largest)
+            interfaces.write(written, tmp_path / model / version)
+        found = latency_requests.interface_in(tmp_path, model.partition("_")[0])
+        assert (found.role, found.max_batch_size) == (role, 10)
+    with pytest.raises(ValueError, match="has no interface.json of five, which says what ids"):
+        latency_requests.interface_in(tmp_path, "five")
+    with pytest.raises(ValueError, match="has no interface.json of two_dense"):
+        latency_requests.interface_in(tmp_path, "two_dense")
 
 
 def test_a_closed_loop_counts_what_it_sends():
@@ -184,7 +196,7 @@ def test_the_tool(interface, tmp_path, monkeypatch, capsys):
             flags = [
                 *(f"--url={url}", "--model_name=sums", f"--model_repository={tmp_path}"),
                 *("--batch_sizes=2,8", "--concurrency=1,2", "--repeats=2", "--client=own"),
-                *("--seconds=0", "--warmup_seconds=0", "--requests=5"),
+                *("--seconds=0.001", "--warmup_seconds=0", "--requests=5", "--wait_s=9"),
                 f"--output={tmp_path}/v1.5",
             ]
             assert evaluate_latency.main(flags) == 0
@@ -203,8 +215,14 @@ def test_the_tool(interface, tmp_path, monkeypatch, capsys):
         (["--batch_sizes=1,x"], "--batch_sizes is 1,x; allowed: different numbers from 1 on"),
         (["--batch_sizes=0"], "--batch_sizes is 0; allowed"),
         (["--concurrency=2,2"], "--concurrency is 2,2; allowed"),
-        (["--seconds=-1"], "--seconds is -1.0; allowed: 0 or more"),
-        (["--warmup_seconds=-1"], "--warmup_seconds is -1.0"),
+        (["--concurrency=1,1025"], "is 1,1025; allowed: different numbers from 1 to 1,024, like"),
+        (["--seconds=0"], "--seconds is 0; allowed: more than 0, and finite"),
+        (["--seconds=inf"], "--seconds is inf; allowed: more than 0, and finite"),
+        (["--warmup_seconds=-1"], "--warmup_seconds is -1; allowed: 0 or more, and finite"),
+        (["--wait_s=nan"], "--wait_s is nan; allowed: 0 or more, and finite"),
+        (["--model_name=a,a"], "--model_name is a,a; allowed: a name, or different ones, like a,b"),
+        (["--model_name=a,"], "--model_name is a,; allowed"),
+        (["--output=."], "--output is .; allowed: a path of files, like runs/latency"),
         (["--requests=0"], "--requests is 0; allowed: 1 or more"),
         (["--repeats=0"], "--repeats is 0"),
         ([], "a server does not say which ids are allowed: give --model_repository"),
@@ -214,8 +232,33 @@ def test_the_tool(interface, tmp_path, monkeypatch, capsys):
 )
 def test_mistakes(flags, said, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(perf_analyzer, "PROGRAM", tmp_path / "absent")
-    assert evaluate_latency.main(["--model_name=sums", "--url=127.0.0.1:1", *flags]) == 2
+    start = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
+    assert evaluate_latency.main([*start, *flags]) == 2
     assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("end", [".csv", ".png"])
+def test_files_that_cannot_be_written_are_told_before_the_measurement(end, tmp_path, capsys):
+    (tmp_path / f"l{end}").mkdir()
+    flags = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
+    assert evaluate_latency.main(flags) == 2
+    wanted = f"--output {tmp_path}/l: {tmp_path}/l{end} cannot be written (Is a directory): choose"
+    assert wanted in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [f"l{end}"]
+
+
+def test_models_that_are_never_ready(interface, tmp_path, monkeypatch, capsys):
+    """Both together may take `--wait_s`."""
+    monkeypatch.setattr(evaluate_latency, "interface_in", lambda *_: interface)
+    monkeypatch.setattr(evaluate_latency, "drawn_rows", lambda interface, rows: ROWS)
+    with serving(StandIn()) as url:
+        flags = [f"--url={url}", "--model_name=sums,other", f"--model_repository={tmp_path}"]
+        started = time.monotonic()
+        output = f"--output={tmp_path}/l"
+        assert evaluate_latency.main([*flags, "--client=own", "--wait_s=0.3", output]) == 2
+    assert 0.3 < time.monotonic() - started < 5
+    assert re.search(r"other at .* was not ready within 0.[23]", capsys.readouterr().err)
 
 
 PROGRAM = """#!{python}
@@ -280,7 +323,7 @@ def test_who_measures(stand_in_program, interface, tmp_path, monkeypatch):
     with serving(StandIn()) as url:
         flags = [
             *(f"--url={url}", "--model_name=sums", f"--model_repository={tmp_path}"),
-            *("--batch_sizes=2,8", "--seconds=0", "--warmup_seconds=0", "--requests=5"),
+            *("--batch_sizes=2,8", "--seconds=0.001", "--warmup_seconds=0", "--requests=5"),
         ]
         assert evaluate_latency.main([*flags, f"--output={tmp_path}/l"]) == 0
     found = read_csv(tmp_path / "l.csv")

@@ -125,7 +125,7 @@ def test_to_stdout(tmp_path, clicks, capsys):
         ("0,1,0,1;1,,1", "column 'age': found no value; needed: a finite number (write 0"),
         (
             "0,1e39,0,1;1,2,1",
-            "found 1e+39; needed: a finite number (write 0 or a mean for a missing value); float32 hol",
+            "found 1e+39; needed: a finite number (write 0 or a mean for a missing value); float32",
         ),
         ("0,1,0,1,2,1", "column 'tags': found 1 values; needed: 2 ids as in training"),
         ("0,1,0,1;1;1,2,1", "column 'tags': found 3 values; needed: 2 ids"),
@@ -144,7 +144,7 @@ def test_to_stdout(tmp_path, clicks, capsys):
         ),
         (
             "0,1,0;x,1;1,2,1",
-            "column 'words': found 'x'; needed: ids as in training, whole numbers from 0 to 5; of te",
+            "column 'words': found 'x'; needed: ids as in training, whole numbers from 0 to 5; of",
         ),
         ('0,1,0,1;1,2,"1', "row 4 has a quotation mark that is not closed at the end of its field"),
         ('0,1,0,1;1,2,"1', "from 1, a header is not); write one inside of a quoted field twice\n"),
@@ -237,8 +237,11 @@ def test_a_name_that_another_feature_has_is_no_suggestion(tmp_path):
 @pytest.mark.parametrize("flags", [[], ["--output", "scores.csv"]])
 def test_a_file_that_is_cut_off(tmp_path, clicks, capsys, monkeypatch, flags):
     monkeypatch.chdir(tmp_path)
-    numbers = np.random.default_rng(0).integers(0, 9, 200_000)
-    text = "\n".join([HEADER, *(f"0,{price},5,1;1,2,1" for price in numbers)]).encode()
+    noise = np.random.default_rng(0).integers(
+        0, 1 << 62, (300, 700)
+    )  # of the column that is ignored
+    rows = [",".join(["0,1,5,1;1,2", "".join(map(str, numbers))]) for numbers in noise]
+    text = "\n".join([HEADER, *rows]).encode()
     (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(text, 1)[:-100])
     assert main(["--model", str(clicks), "--input", "rows.csv.gz", *flags]) == 2
     error = capsys.readouterr().err
@@ -272,14 +275,16 @@ def test_the_input_is_not_written_to(tmp_path, clicks, capsys, link):
 
 
 def test_sigterm_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
-    """A second one comes while the first is obeyed."""
+    """A second one comes while the hidden file is taken away."""
 
     def score(self, arrays):
         assert len(os.listdir(tmp_path)) == 2  # the hidden file, too
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
+        monkeypatch.setattr("pathlib.Path.unlink", unlink)
+        signal.raise_signal(signal.SIGTERM)
+
+    def unlink(path, **_):
+        signal.raise_signal(signal.SIGTERM)
+        os.unlink(path)
 
     monkeypatch.setattr(Scorer, "score", score)
     before = signal.getsignal(signal.SIGTERM)
@@ -327,20 +332,24 @@ def test_a_bad_row_leaves_the_batches_in_front_of_it(tmp_path, clicks, capsys):
     assert [line.split(",")[0] for line in capsys.readouterr().out.split()] == ["row", "0", "1"]
 
 
-def data_set(folder, **changes):
-    """The rows of `made_models.request(6)` in split binaries of every kind, the last four columns
-    in two files.
+X = {"type": "split_binary", "features": ["price", "age"], "files": ["x.bin"]}
 
-    changes: feature -> its keys in the feature spec, or the chunks of the mapping `rows`.
+
+def data_set(folder, **changes):
+    """Six rows, `STORED`, in split binaries of every kind, the words in
+    three files.
+
+    changes: feature -> its keys in the feature spec, None: there is none; `rows`: the source spec,
+        None: of two mappings; `type`: of all chunks.
     """
     stored = {
         "x.bin": np.float16(np.tile(ARRAYS[NUMERICAL], (2, 1))),
         "city.bin": np.uint8(np.tile(ARRAYS[CATEGORICAL][:, :1], (2, 1))),
         "label.bin": np.uint8([1, 0, 1] * 2),
         "tags.bin": np.int64(np.tile(ARRAYS[CATEGORICAL][:, 1:3], (2, 1))),
-        "words0.bin": np.int16([[5, 5, 5]]),
+        "words0.bin": np.int16(STORED[CATEGORICAL][:1, 3:]),
         "empty.bin": np.int16([]),
-        "words1.bin": np.int16([[0, 1, 2]] * 5),
+        "words1.bin": np.int16(STORED[CATEGORICAL][1:, 3:]),
     }
     folder.mkdir()
     for name, values in stored.items():
@@ -365,16 +374,19 @@ def data_set(folder, **changes):
     spec = {
         "feature_spec": {name: keys for name, keys in (features | changes).items() if keys},
         "source_spec": rows or {"rows": chunks, "others": chunks},
-        "channel_spec": {"numerical": ["price", "age"], "categorical": ["city"]},
+        "channel_spec": {"numerical": ["price", "age"], "categorical": []},
     }
-    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
     return folder
 
 
 STORED = {
     NUMERICAL: np.tile(ARRAYS[NUMERICAL], (2, 1)),
     CATEGORICAL: np.hstack(
-        [np.tile(ARRAYS[CATEGORICAL][:, :3], (2, 1)), [[5, 5, 5]] + [[0, 1, 2]] * 5]
+        [
+            np.tile(ARRAYS[CATEGORICAL][:, :3], (2, 1)),
+            [[5, 5, 5], [0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5], [4, 5, 0]],
+        ]
     ).astype(np.int32),
 }
 
@@ -443,7 +455,7 @@ def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, caps
         (
             {"city": {"dtype": "uint8", "cardinality": 5}},
             [],
-            "'city' has 5 different ids, in the model it has 4 different ids; needed: the same. `py",
+            "'city' has 5 different ids, in the model it has 4 different ids; needed: the same.",
         ),
         (
             {"price": {"dtype": "float16", "cardinality": 5}},
@@ -451,23 +463,14 @@ def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, caps
             "is no folder of a data set: .*dtype float16 with a cardinality.*--vocabulary DATA",
         ),
         (
-            {
-                "rows": {
-                    "rows": [{"type": "split_binary", "features": ["price"], "files": ["x.bin"]}]
-                }
-            },
+            {"rows": {"rows": [X]}} | dict.fromkeys(["label", "city", "tags", "words"]),
             [],
-            "lacks the features age, city, tags, words; needed: all of the model. It has price$",
+            "lacks the features city, tags, words; needed: all of the model. It has price, age$",
         ),
     ],
 )
 def test_data_sets_of_another_kind(tmp_path, clicks, capsys, changes, flags, said):
-    if isinstance(changes.get("rows"), dict):
-        changes = changes | dict.fromkeys(["label", "age", "city", "tags", "words"])
     folder = data_set(tmp_path / "data", **changes)
-    if "age" in changes:
-        text = (folder / "feature_spec.yaml").read_text()
-        (folder / "feature_spec.yaml").write_text(text.split("channel_spec")[0] + text)
     assert main(["--model", str(clicks), "--input", str(folder), *flags]) == 2
     with pytest.raises(ValueError, match=f"^error: --input {folder}.*{said}"):
         raise ValueError(capsys.readouterr().err.strip())
@@ -500,7 +503,7 @@ def test_texts_by_the_vocabulary_of_the_training(trained_of_texts, tmp_path, cap
     chunk = {"type": "csv", "header": True, "features": columns, "files": ["tomorrow.csv"]}
     spec = {
         "feature_spec": {"price": {}, "city": {}, "user": {}, "tags": {"hotness": 2}},
-        "source_spec": {"tomorrow": [chunk]},
+        "source_spec": {"test": [chunk]},
         "channel_spec": {"numerical": ["price"], "categorical": ["city", "user", "tags"]},
     }
     (raw / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
@@ -512,7 +515,7 @@ def test_texts_by_the_vocabulary_of_the_training(trained_of_texts, tmp_path, cap
     output = tmp_path / "scores.npy"
     flags = ["--model", str(models), "--output", str(output), "--input"]
     assert main([*flags, str(data)]) == 0
-    expected = trained_of_texts._replace(data=data).scores(tmp_path / "predicted", "tomorrow")
+    expected = trained_of_texts._replace(data=data).scores(tmp_path / "predicted")
     assert len(expected) == 50 and len(set(expected)) > 25
     np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
     assert main([*flags, str(raw / "tomorrow.csv")]) == 2

@@ -5,8 +5,10 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -165,12 +167,20 @@ def test_a_server_that_does_not_end_is_killed(stand_in, tmp_path):
     server.kill()
 
 
+def error_of(capsys, *flags):
+    """The one sentence in place of a start."""
+    assert serve.main(["--http_port=0", "--grpc_port=0", "--metrics_port=0", *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    return error
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
         (["--http_port=70000"], "--http_port is 70000; allowed: 1 to 65535, or 0 for any free one"),
         (["--grpc_port=-1"], "--grpc_port is -1"),
-        (["--http_port=9", "--metrics_port=9"], "are 9, 8001, 9; allowed: three different ones"),
+        (["--http_port=9", "--metrics_port=9"], "are 9, 0, 9; allowed: three different ones"),
         (["--model_repository=absent"], "--model_repository absent is not a folder"),
         (
             ["--tritonserver=absent"],
@@ -179,11 +189,68 @@ def test_a_server_that_does_not_end_is_killed(stand_in, tmp_path):
     ],
 )
 def test_mistakes(flags, said, tmp_path, capsys):
-    command_line = [f"--model_repository={tmp_path}", f"--log={tmp_path}/log", *flags]
-    assert serve.main(command_line) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
+    error = error_of(capsys, f"--model_repository={tmp_path}", f"--log={tmp_path}/log", *flags)
     assert re.search(said, error), error
+    assert not (tmp_path / "log").exists()
+
+
+def test_ports_and_logs_that_cannot_be_had(stand_in, tmp_path, capsys):
+    program = stand_in("ready")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        error = error_of(capsys, f"--model_repository={tmp_path}", f"--grpc_port={port}")
+    assert f"--grpc_port {port}: nothing can listen there (Address already in use)" in error
+    assert "or 0 for any free one" in error
+    flags = [f"--model_repository={program.parent.parent}", f"--tritonserver={program}"]
+    (program.parent / "1").mkdir()  # makes `triton` a model
+    error = error_of(capsys, *flags, f"--log={tmp_path}")
+    assert error == f"error: --log {tmp_path} cannot be written (Is a directory): choose another\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (None, "has no models: deploy one into it with python -m deployment.deploy"),
+        ('backend: "hps"', "m is for Triton's backend hps, which .*container.* --backend local"),
+        ('platform: "tensorflow_savedmodel"', "m is for Triton's backend tensorflow, which"),
+        ('platform: "tensorrt_plan"', "m is for Triton's backend tensorrt, which"),
+        ("backend", "m/config.pbtxt is no configuration of a model: "),
+    ],
+)
+def test_repositories_that_cannot_be_served_here(stand_in, tmp_path, capsys, config, said):
+    program, repository = stand_in("ready"), tmp_path / "r"
+    (repository / "m").mkdir(parents=True)
+    if config is not None:
+        (repository / "m/config.pbtxt").write_text(config)
+    flags = [f"--tritonserver={program}", f"--log={tmp_path}/log"]
+    error = error_of(capsys, f"--model_repository={repository}", *flags)
+    assert re.search(said, error), error
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_signal_while_models_load(stand_in, tmp_path, capsys):
+    program, repository = stand_in("never"), tmp_path / "r"
+    (program.parent / "backends/python").mkdir()
+    for name, line in (("m", 'backend: "python"\nof_later: 1'), ("e", 'platform: "ensemble"')):
+        (repository / name).mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(line)
+    flags = ["--http_port=0", "--grpc_port=0", "--metrics_port=0", f"--log={tmp_path}/log"]
+
+    def send():
+        while not (program.parent.parent / "folders").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread, started = threading.Thread(target=send, daemon=True), time.monotonic()
+    thread.start()
+    flags += [f"--model_repository={repository}", f"--tritonserver={program}"]
+    assert serve.main(flags) == 0
+    thread.join()
+    assert time.monotonic() - started < 10
+    said = capsys.readouterr().out
+    assert said == "SIGTERM: ended the server, which was loading its models\n"
 
 
 @pytest.fixture

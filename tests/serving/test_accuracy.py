@@ -87,7 +87,13 @@ def test_a_model_without_a_server(repository, served, capsys):
             assert evaluate_accuracy.main(flags) == 2
             continue
         assert evaluate_accuracy.main([*flags, "--trained", "--max_rows=70"]) == 0
-        assert "70 rows in 1 requests" in capsys.readouterr().out
+        assert f"{folder}, rows of test: 70 rows in 1 requests" in capsys.readouterr().out
+    # One row has one label.
+    more = ["--trained", "--max_rows=1", "--eval_mapping=train"]
+    assert evaluate_accuracy.main([f"--model={repository}/dlrm_mono", flags[1], *more]) == 0
+    said = capsys.readouterr().out
+    assert "rows of train: 1 rows in 1 requests" in said
+    assert len(re.findall("auc none, there is one class only", said)) == 3
 
 
 def test_the_first_rows_are_whole_series(server, served, capsys):
@@ -97,8 +103,20 @@ def test_the_first_rows_are_whole_series(server, served, capsys):
 
 def test_too_many_rows_for_a_request(server, served, capsys):
     flags = [f"--url={server.url}", f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
-    assert evaluate_accuracy.main([*flags, "--batch_size=2049"]) == 2
+    assert evaluate_accuracy.main([*flags, "--batch_size=2049", "--wait_s=9"]) == 2
     assert "--batch_size is 2,049, dlrm at " in capsys.readouterr().err
+
+
+def test_another_name_or_port(server, served, capsys):
+    assert evaluate(server, "dlmr", served["dlrm"].trained) == 2
+    said = capsys.readouterr().err
+    assert "unknown model" in said and "dlrm_big, dlrm_dense, dlrm_int8" in said
+    assert "name one with --model_name" in said
+    assert evaluate(server, "dlmr", served["dlrm"].trained, "--wait_s=0.2") == 2
+    assert "dlrm_big, dlrm_dense, dlrm_int8" in capsys.readouterr().err
+    flags = [f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
+    assert evaluate_accuracy.main([*flags, f"--url=127.0.0.1:{server.http}"]) == 2
+    assert "is host:port of its gRPC (not its HTTP) what --url names?" in capsys.readouterr().err
 
 
 def test_the_command(server, served, run_script):

@@ -108,7 +108,10 @@ def test_only_the_bad_request_fails(server, served, good_requests, model):
 def test_bad_and_good_requests_of_one_batch(server, served, model):
     """Requests that wait together are run together; the bad ones among them are answered alone."""
     of = served["dlrm"]
-    with Client(server.url, model, timeout_s=30) as client:
+    # An ensemble itself runs nothing.
+    first = model if model == "dlrm_mono" else f"{model}_sparse"
+    with Client(server.url, model, timeout_s=30) as client, Client(server.url, first) as runs:
+        before = runs.statistics().executions
         messages = []
         for number in range(60):
             arrays = of.rows(number, number + 3)
@@ -124,6 +127,8 @@ def test_bad_and_good_requests_of_one_batch(server, served, model):
             found = client.receive(messages[number], answer)
             right = of.expected[number : number + 3]
             np.testing.assert_allclose(found, right, rtol=0, atol=1e-6)
+        # Fewer than there are good ones: bad ones were among those of an execution.
+        assert 0 < runs.statistics().executions - before < 40
 
 
 @pytest.mark.parametrize(
