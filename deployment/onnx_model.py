@@ -18,6 +18,7 @@ from deployment.onnx_lookups import LookUpGraph
 from deployment.parts import Parts
 from deployment.served_model import DenseModel
 from deployment.serving.interface import EMBEDDINGS, SCORES
+from deployment.serving.onnx_session import open_session
 from deployment.table_files import NONE, served_blocks
 from deployment.trained_model import Trained
 
@@ -78,16 +79,6 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def open_session(file: Path):
-    """An `onnxruntime.InferenceSession` on the CPU that says errors only."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
 def check_against_tensorflow(

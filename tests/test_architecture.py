@@ -34,7 +34,7 @@ ALLOWED = {
     },
     "tensorflow-dot-based-interact": set(),
     "deployment": {
-        *("ranking", "sequential", "collaborative", "main"),
+        *("ranking", "sequential", "collaborative", "recipe_parts", "main"),
         *("config", "nn", "dataloading", "runtime"),
     },
     "deployment/serving": set(),
@@ -80,11 +80,11 @@ HOMES = {
         f"deployment/{part}.py"
         for part in ("onnx_model", "onnx_lookups", "hps_dense", "gpu_models")
     ),
-    "onnxruntime": ("deployment/serving/dense.py", "deployment/onnx_model.py"),
+    "onnxruntime": ("deployment/serving/onnx_session.py",),
     "openvino": ("deployment/serving/dense.py",),
     "grpc": ("deployment/client.py",),
     "tritonclient": tuple(
-        f"deployment/{part}.py" for part in ("client", "triton_config", "tensorrt")
+        f"deployment/{part}.py" for part in ("client", "triton_config", "tensorrt", "serve")
     ),
 }
 

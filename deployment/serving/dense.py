@@ -1,5 +1,6 @@
 """The dense part of a model: from embeddings to scores, by onnxruntime or OpenVINO on the CPU."""
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from deployment.serving.interface import DENSE_FILE, EMBEDDINGS, SCORES, Interface
+from deployment.serving.onnx_session import open_session
 
 # What OpenVINO calls the precisions.
 _HINTS = {"fp16": "f16", "bf16": "bf16"}
@@ -66,18 +68,8 @@ class Dense:
 
 def _by_onnxruntime(path: Path, threads: int) -> tuple[Callable, list[str]]:
     """What runs the graph, and the names of its inputs."""
-    import onnxruntime  # takes 0.3 s, and half precision does without
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1  # one batch at a time; the graph has no branches to speak of
-    # Threads that spin between requests take cores from other instances and the server itself.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3  # errors
     try:
-        session = onnxruntime.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"]
-        )
+        session = open_session(path, threads)
     except Exception as error:  # onnxruntime's own kinds, which share no other base
         raise ValueError(
             f"{path}: onnxruntime cannot load it ({error}); deploy the checkpoint again"
@@ -90,6 +82,8 @@ def _by_openvino(
     path: Path, precision: str, threads: int, log: Callable[[str], None]
 ) -> tuple[Callable, list[str]]:
     """The same by OpenVINO in half precision."""
+    # Through this package OpenVINO tells its maker of its use; it does without where it is absent.
+    sys.modules.setdefault("openvino_telemetry", None)
     try:
         import openvino
     except ImportError as error:

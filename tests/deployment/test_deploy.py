@@ -14,13 +14,13 @@ from sklearn.metrics import roc_auc_score
 
 from deployment import deploy as tool
 from deployment import served_auc
-from deployment.onnx_model import open_session
 from deployment.options import Options
 from deployment.parts import Parts
 from deployment.served_model import parts_of, request_arrays
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.hps_keys import keys_of
+from deployment.serving.onnx_session import open_session
 from deployment.serving.scorer import Scorer
 from deployment.trained_model import evaluation_rows, open_checkpoint
 from tests.deployment.hps_stand_in import HpsStandIn

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from deployment import export
-from deployment.onnx_model import open_session
 from deployment.served_model import parts_of, request_arrays
+from deployment.serving.onnx_session import open_session
 from deployment.trained_model import evaluation_rows, open_checkpoint
 
 

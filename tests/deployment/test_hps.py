@@ -7,11 +7,11 @@ from onnx import TensorProto, helper
 
 from deployment import hps
 from deployment.hps_dense import behind_hps
-from deployment.onnx_model import open_session
 from deployment.options import Cache
 from deployment.serving import hps_keys
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
+from deployment.serving.onnx_session import open_session
 from runtime.checkpoint import Damaged
 from tests.deployment.hps_stand_in import HpsStandIn
 from tests.deployment.saved_tables import save_tables, sizes

@@ -13,13 +13,13 @@ from deployment.onnx_model import (
     check_against_tensorflow,
     dense_to_onnx,
     monolithic_onnx,
-    open_session,
 )
 from deployment.parts import Parts
 from deployment.saved_models import write_dense
 from deployment.served_model import make_dense, parts_of, request_arrays
 from deployment.serving.histories import misplaced
 from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.serving.onnx_session import open_session
 from deployment.trained_model import evaluation_rows, open_checkpoint
 from nn.sequence import gru
 from tests.deployment import untrained

@@ -6,6 +6,7 @@ local deployment, and the dense part into its folder `dense` where it is in the 
 Each request is computed by itself. `asked` gets the rows of each execution.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class TritonPythonModel:
 
 
 def onnx_model(file):
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
