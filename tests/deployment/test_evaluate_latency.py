@@ -261,7 +261,8 @@ def test_models_that_are_never_ready(interface, tmp_path, monkeypatch, capsys):
     assert re.search(r"other at .* was not ready within 0.[23]", capsys.readouterr().err)
 
 
-PROGRAM = """#!{python}
+PROGRAM = """#!/bin/sh
+''''exec "{python}" "$0" "$@" #'''
 import json, sys
 flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 if "-m" not in flags:

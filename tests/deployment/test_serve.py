@@ -19,7 +19,8 @@ from deployment.serving_environment import variables
 from deployment.triton_server import Ports, Server, ServerFailed, running
 
 # Says that it is ready, as Triton does, unless the file `behaviour` wants something else.
-STAND_IN = """#!{python}
+STAND_IN = """#!/bin/sh
+''''exec "{python}" "$0" "$@" #'''
 import http.server, json, os, pathlib, signal, sys, threading, time
 flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[1:])
 folder = pathlib.Path({folder!r})
