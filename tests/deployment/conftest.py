@@ -1,8 +1,16 @@
 """Models that the tests of deployment share, each trained once in a session."""
 
+import os
+import sys
+
 import pytest
 
 from tests.deployment import trained
+
+# As deployment/serving sets it, before a test imports these libraries by itself: they would write
+# to the home of whoever runs the tests, and tell their makers.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+sys.modules.setdefault("openvino_telemetry", None)
 
 
 @pytest.fixture(scope="session")
