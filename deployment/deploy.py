@@ -3,12 +3,9 @@
 python -m deployment.deploy --checkpoint_dir runs/demo/checkpoint --model_repository repository
 """
 
-import contextlib
 import os
-import signal
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +16,7 @@ from deployment.repository import appear_together, write_marker
 from deployment.serving.interface import UNKNOWN_IS_ZERO
 from deployment.serving.scorer import all_cores, to_stderr
 from deployment.table_files import NONE
+from runtime.signals import interrupted_by_sigterm
 
 # What `--gpus` and `--gpu_cache_share` are where they are not given.
 _GPUS, _CACHE_SHARE = (0,), 0.5
@@ -57,22 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> None:
         print(deploy(parse(argv)).report())
 
-    with _sigterm_like_ctrl_c():
+    with interrupted_by_sigterm():
         return exit_status(work, "interrupted; the repository has all new models or none of them")
-
-
-@contextlib.contextmanager
-def _sigterm_like_ctrl_c() -> Iterator[None]:
-    """Clears up behind a SIGTERM, too; of a process that it ends at once the folder would stay."""
-
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def deploy(options: Options) -> Deployed:

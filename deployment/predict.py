@@ -7,12 +7,10 @@ server would answer. The file's columns are named after the model's features.
 """
 
 import argparse
-import contextlib
-import signal
 import sys
-from collections.abc import Iterator
 
 from dataloading.command_line import exit_status
+from runtime.signals import interrupted_by_sigterm
 
 READER_GONE = 141  # exit status where nobody reads stdout any more: 128 + SIGPIPE, as the shell's
 
@@ -22,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     and SIGTERM, with a message, or `READER_GONE`."""
     flags = _parser().parse_args(argv)
     left = "nothing was written to --output" if flags.output else "the table on stdout is not whole"
-    with _interrupted_by_sigterm():
+    with interrupted_by_sigterm():
         return exit_status(lambda: _score(flags), f"interrupted; {left}")
 
 
@@ -35,22 +33,6 @@ def _score(flags: argparse.Namespace) -> int:
     except BrokenPipeError:  # `head` has seen enough
         return READER_GONE
     return 0
-
-
-@contextlib.contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """While entered, SIGTERM raises KeyboardInterrupt; another one does not disturb the tidying."""
-
-    def interrupt(number, frame):
-        signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        # None: a handler that was not installed from Python.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 def _parser() -> argparse.ArgumentParser:

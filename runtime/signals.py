@@ -1,7 +1,9 @@
-"""SIGTERM and SIGINT as a wish that a training fulfils when it can."""
+"""SIGTERM and SIGINT as a wish that a training fulfils when it can; SIGTERM as an interrupt."""
 
+import contextlib
 import signal
 import time
+from collections.abc import Iterator
 
 # Launchers and terminals may deliver one wish several times.
 _SAME_WISH_S = 1.0
@@ -38,3 +40,20 @@ class StopSignal:
             self.name, self._at = signal.Signals(number).name, now
         elif number == signal.SIGINT and now - self._at > _SAME_WISH_S:
             raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """While entered, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that a command tidies up;
+    another one does not disturb the tidying."""
+
+    def interrupt(number, frame):
+        signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        # None: a handler that was not installed from Python.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
