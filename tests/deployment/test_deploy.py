@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -433,3 +434,15 @@ def test_every_flag_is_described(capsys):
         tool.main(["--help"])
     assert ended.value.code == 0
     assert "--served_path DIR" in capsys.readouterr().out
+
+
+def test_sigterm_leaves_nothing(trained_dlrm, tmp_path, capsys, monkeypatch):
+    def stopped(folder, *_):
+        assert folder.is_dir(), "a model of it is written"
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(tool, "write_marker", stopped)
+    where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path / 'r'}")
+    assert tool.main([*where, "--monolithic"]) == 130
+    assert capsys.readouterr().err.startswith("interrupted; the repository has all new models")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
