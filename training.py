@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from config import Config
 from runtime import checkpoint, device, plots
 from runtime.checkpoint.keeper import Keeper
-from runtime.distributed import agreed
+from runtime.distributed import RankLost, agreed, explain
 from runtime.signals import StopSignal
 
 
@@ -339,9 +339,12 @@ def train(
             keeper.finish()
         except checkpoint.NonFiniteWeight as error:
             raise diverged(f"the last steps left NaN or infinity in {error}") from None
-        except Exception:
+        except Exception as error:
             if world.size == 1:  # other ranks may not come to this
                 keeper.settle()
+            # While SIGTERM is still a wish: the launcher may send it meanwhile.
+            elif said := explain(error):
+                raise RankLost(said) from error
             raise
         if keeper.stopping and (at.step < total_steps or evaluation_due()) and not reached():
             again = "auto" if config.checkpoint.save_checkpoint_path else folder.root

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from runtime import launcher, roll_call
+from runtime import launcher, roll_call, signals
 
 # Saving or preparing on one rank may take minutes while the others wait.
 DEFAULT_TIMEOUT_S = 600.0
@@ -28,6 +28,10 @@ _timeout_s = 0.0
 
 class AgreedError(ValueError):
     """An error of one or more ranks that every rank raises."""
+
+
+class RankLost(Exception):
+    """A collective failed, another rank ended or did not come to it; with the text of `explain`."""
 
 
 @dataclass(frozen=True)
@@ -310,11 +314,14 @@ def explain(error: BaseException) -> str | None:
 
     To be called at once, and once, by every rank that caught the error: it asks which ranks have
     not (some seconds). The ranks are known once `gather_objects`, `agree` or `check_agreement`
-    was called.
+    was called. The process has to end then; SIGTERM is ignored from here on.
     """
+    if isinstance(error, RankLost):
+        return str(error)
     text = str(error)
     if not any(sign in text for sign in _SIGNS_OF_HOROVOD):
         return None
+    signals.ignore_sigterm()
     absent = _caller.absent() if _caller is not None else None
     if absent is None or not (absent.ended or absent.stuck):
         who = "another process ended, or did not come to a collective"

@@ -1,7 +1,9 @@
-"""SIGTERM and SIGINT as a wish that a training fulfils when it can; SIGTERM as an interrupt."""
+"""SIGTERM and SIGINT as a wish that a training fulfils when it can; SIGTERM as an interrupt; or not
+heard at all."""
 
 import contextlib
 import signal
+import threading
 import time
 from collections.abc import Iterator
 
@@ -14,6 +16,7 @@ class StopSignal:
 
     A second SIGINT, a second or more later, raises KeyboardInterrupt: Ctrl-C twice ends at once.
     SIGTERM stays a wish however often it comes: launchers send it to groups and to processes.
+    Leaving restores what was there before, unless others have set a handler of their own meanwhile.
 
     Attributes:
       name: "SIGTERM" or "SIGINT", None as long as there was none.
@@ -31,8 +34,9 @@ class StopSignal:
 
     def __exit__(self, *exception):
         for number, handler in self._before.items():
-            # None: a handler that was not installed from Python.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            if signal.getsignal(number) == self._receive:
+                # None: a handler that was not installed from Python.
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _receive(self, number, frame):
         now = time.monotonic()
@@ -40,6 +44,16 @@ class StopSignal:
             self.name, self._at = signal.Signals(number).name, now
         elif number == signal.SIGINT and now - self._at > _SAME_WISH_S:
             raise KeyboardInterrupt
+
+
+def ignore_sigterm() -> None:
+    """From now on SIGTERM does not disturb this process, which is about to end by itself.
+
+    A launcher sends it to all others as soon as one process has ended, and they have yet to say
+    why they end.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @contextlib.contextmanager

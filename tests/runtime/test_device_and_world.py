@@ -222,10 +222,15 @@ def test_a_failed_collective_in_words(monkeypatch, absent, sentence):
     monkeypatch.setattr(distributed, "_world", distributed.World(size=3))
     monkeypatch.setattr(distributed, "_timeout_s", 9.0)
     monkeypatch.setattr(distributed, "_caller", SimpleNamespace(absent=lambda: absent))
+    ignored = []
+    monkeypatch.setattr(distributed.signals, "ignore_sigterm", lambda: ignored.append("SIGTERM"))
+    assert distributed.explain(RuntimeError("out of memory")) is None
+    assert ignored == []
     error = RuntimeError("Graph execution error: Horovod has been shut down. This was caused by")
     with pytest.raises(ValueError, match=f"^the 3 processes cannot go on: {sentence}"):
         raise ValueError(distributed.explain(error))
-    assert distributed.explain(RuntimeError("out of memory")) is None
+    assert ignored == ["SIGTERM"], "asking takes seconds"
+    assert distributed.explain(distributed.RankLost("said before")) == "said before"
 
 
 def test_collectives_of_one_process_are_the_identity():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runtime.signals import StopSignal
+from runtime.signals import StopSignal, ignore_sigterm
 
 
 @pytest.fixture
@@ -75,11 +75,24 @@ def test_handlers_of_before_come_back(clock):
         signal.signal(signal.SIGTERM, before)
 
 
+def test_sigterm_does_not_end_who_says_why_it_ends(clock):
+    """Training is left with an error, and the launcher's SIGTERM comes before that was printed."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(ZeroDivisionError), StopSignal():
+            ignore_sigterm()
+            raise ZeroDivisionError
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_ctrl_c_twice_ends_what_waits():
     """The main thread waits for a thread, as a training does for the end of a slow save."""
     program = """
 import threading, time
-from runtime.signals import StopSignal
+from runtime.signals import StopSignal, ignore_sigterm
 with StopSignal() as signals:
     thread = threading.Thread(target=time.sleep, args=(60,), daemon=True)
     thread.start()
