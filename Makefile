@@ -19,7 +19,7 @@ TEST_WORKERS ?= 2
 CUDA ?= auto
 READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv/engines)
 
-.PHONY: help setup engines serve-setup op op-wheel demo test test-ranks test-serve test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving clean
+.PHONY: help setup engines serve-setup cluster-setup op op-wheel demo test test-ranks test-serve test-cluster test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -79,13 +79,19 @@ data/demo/feature_spec.yaml: | .venv/installed .venv/op
 
 test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
-	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks --ignore=tests/serving
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks --ignore=tests/serving --ignore=tests/cluster
 
 test-ranks: .venv/op .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/ranks
 
 test-serve: .venv/op .venv-serve/installed ## run the tests on a real Triton server: trained, deployed, asked
 	@$(PY) -m pytest tests/serving
+
+cluster-setup: ## install Debian's SLURM, OpenMPI and OpenSSH, which make test-cluster needs (as root)
+	@bash tests/cluster/setup.sh
+
+test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in namespaces of this machine (as root, after make cluster-setup)
+	@$(PY) -m pytest tests/cluster
 
 test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long
@@ -134,6 +140,9 @@ bench-interaction-preparation: .venv/engines ## NCF's preparation beside pandas:
 
 bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM beside its plain SavedModel, both on a Triton server, interleaved
 	@$(PY) -m benchmarks.serving
+
+bench-network: .venv/op .venv/horovod ## what a plan puts on the network: computed for published models, measured on slowed links
+	@$(PY) -m benchmarks.network
 
 .venv-torch/installed: benchmarks/requirements-torch.txt | .venv/installed
 	@echo "setup: installing PyTorch, the benchmark's peer, into .venv-torch"

@@ -454,6 +454,11 @@ class RunConfig:
     log_path: str | None = _flag(
         None, "file of DLLL log lines anywhere, in place of --log_filename"
     )
+    rank_logs: str | None = _flag(
+        None,
+        "folder with a log of each process, rank-00003.log, of all that it and its libraries say, "
+        "and of its crash; it still says so on the terminal",
+    )
     tensorboard_dir: str | None = _flag(None, "also write TensorBoard summaries here")
     predictions_path: str | None = _flag(
         None, "predict: file of the scores, in row order; .parquet, .csv or .npy"
@@ -533,6 +538,11 @@ class DistributionConfig:
     )
     rank_timeout_s: float = _flag(
         600.0, "seconds after which a process that does not answer ends the training", minimum=1
+    )
+    elastic: bool = _flag(
+        False,
+        "go on from the last checkpoint with the processes that are left when some are lost, and "
+        "with more when hosts join (horovodrun --min-np N --max-np M --host-discovery-script FILE)",
     )
     dist_strategy: str = _flag(
         "auto",

@@ -89,7 +89,7 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     ),
     (("plan_world_size",), "--plan_only", lambda c: c.distribution.plan_only),
     (
-        ("rank_timeout_s", "embedding_backend"),
+        ("rank_timeout_s", "embedding_backend", "elastic", "rank_logs"),
         "a model, not with --plan_only",
         lambda c: not c.distribution.plan_only,
     ),
@@ -159,7 +159,7 @@ _TRAINING_ONLY = frozenset(
         *(field.name for field in dataclasses.fields(OptimizerConfig)),
         *("batch_size", "epochs", "evals_per_epoch", "auc_threshold", "print_freq"),
         *("save_checkpoint_path", "resume", "checkpoint_every", "checkpoint_every_minutes"),
-        *("keep_checkpoints", "on_checkpoint_error", "checkpoint_memory_mb"),
+        *("keep_checkpoints", "on_checkpoint_error", "checkpoint_memory_mb", "elastic"),
         *("profiler_start_step", "profiler_steps", "profiled_rank"),
         *("shuffle", "shuffle_window_rows", "synthetic_dataset_train_batches"),
         *("drop_remainder", "repeat_count", "prebatch_train_size", "dropout_rate"),
@@ -235,6 +235,11 @@ def check(config: Any, complete: bool = True) -> None:
                 "--resume auto looks for checkpoints in --save_checkpoint_path, which is missing; "
                 "or give the path of a checkpoint"
             )
+    if config.distribution.elastic and run.mode == "train" and saved.resume != "auto":
+        raise ValueError(
+            "--elastic goes on with a training from its newest checkpoint, in processes that join, "
+            "too: it needs --resume auto and --save_checkpoint_path"
+        )
     if saved.checkpoint_every_minutes == 0:
         raise ValueError("--checkpoint_every_minutes must be above 0, got 0; or leave it out")
     if saved.keep_best and not run.evals_per_epoch and run.mode == "train":

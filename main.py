@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 import config as configuration
 from config import Config
 from dataloading.feature_spec import FeatureSpec
-from runtime import affinity, checkpoint, device, distributed, predictions, run_folder
+from runtime import (
+    affinity,
+    checkpoint,
+    device,
+    distributed,
+    elastic,
+    predictions,
+    rank_logs,
+    run_folder,
+)
 from runtime.checkpoint.start import Start, find, set_up_flags
 from runtime.distributed import agreed
 from runtime.logging import LogNames
@@ -113,6 +122,7 @@ def run(
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(doc.strip() + "\n" + configuration.usage(recipe, defaults, aliases))
         return 0
+    members = elastic.ALONE
     try:
         config = configuration.parse(argv, recipe, defaults, aliases)
         if config.distribution.plan_only:
@@ -120,9 +130,15 @@ def run(
                 raise ValueError(f"--plan_only: the recipe {recipe} has no plan")
             print(report_plan(config, load_feature_spec(config)))
             return 0
-        execute(config, build, defaults)
+        elastic.check_launched(config.distribution.elastic)
+        if config.distribution.elastic and config.run.mode == "train":
+            members = elastic.Members()
+        execute(config, build, defaults, members)
     except distributed.AgreedError as error:  # every rank has it, one says it
-        if distributed.current().is_chief:
+        world = distributed.current()
+        if members.is_elastic and error.ranks and world.rank not in error.ranks:
+            members.restart(f"others cannot take part: {error}")
+        if world.is_chief or (members.is_elastic and world.rank in error.ranks):
             print(f"{recipe}: error: {error}", file=sys.stderr)
         return USER_ERROR
     except (ValueError, OSError) as error:
@@ -132,7 +148,12 @@ def run(
         if distributed.current().is_chief:
             print(f"{recipe}: training diverged: {error}", file=sys.stderr)
         return DIVERGED
+    except elastic.Left as left:
+        print(f"{recipe}: {left}", file=sys.stderr)
+        return 0
     except Stopped as stopped:
+        if members.is_elastic and not stopped.here:
+            members.restart(f"stopped by {stopped.why}")
         if distributed.current().is_chief:
             print(f"{recipe}: {stopped}", file=sys.stderr)
         return STOPPED
@@ -143,13 +164,18 @@ def run(
         said = distributed.explain(error)
         if said is None:
             raise
+        if members.is_elastic:
+            members.restart(said)
         print(f"{recipe}: error: {said}", file=sys.stderr)
         return RANK_LOST
     return 0
 
 
 def execute(
-    config: Config, build: Callable[..., Recipe], defaults: Mapping[str, Any] | None = None
+    config: Config,
+    build: Callable[..., Recipe],
+    defaults: Mapping[str, Any] | None = None,
+    members: elastic.Alone = elastic.ALONE,
 ) -> dict[str, float]:
     """Does what `config` asks for and returns the summary.
 
@@ -160,17 +186,26 @@ def execute(
     """
     # 1. Set-up: processes, device, seed.
     early = set_up_flags(config)
-    world = distributed.connect(config.distribution.rank_timeout_s, early.run.deterministic)
-    place = agreed(world, lambda: device.set_up(early.run, world.local_rank, world.local_size))
+    rank_logs.start(config.run.rank_logs)
+    world = distributed.connect(
+        config.distribution.rank_timeout_s, early.run.deterministic, lost=members.lost
+    )
+
+    def set_up() -> device.Device:
+        place = device.set_up(early.run, world.local_rank, world.local_size)
+        rank_logs.check()
+        return place
+
+    place = agreed(world, set_up)
     world.check_agreement({**shared_flags(config), "the device": str(place)})
     start = find(config, world)
     try:
-        return execute_from(start, config, build, defaults, world, place)
+        return execute_from(start, config, build, defaults, world, place, members)
     finally:
         start.release()
 
 
-def execute_from(start: Start, config, build, defaults, world, place) -> dict[str, float]:
+def execute_from(start: Start, config, build, defaults, world, place, members) -> dict[str, float]:
     """`execute`, once it is known what to start from."""
 
     def check():
@@ -226,19 +261,26 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
                 f"--profiler_start_step {profiled_step} is never reached: the training has "
                 f"{total_steps} steps, the first is {position.step}"
             )
-    run_dir = agreed(world, lambda: run_folder.make_run_dir(config) if world.is_chief else None)
+    run_dir = agreed(
+        world,
+        lambda: run_folder.make_run_dir(config, members.story.run_dir) if world.is_chief else None,
+    )
     run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
+    restarted = members.started(position.step, run_dir)
     with agreed(
         world,
         lambda: run_folder.open_log(
             *(config, defaults, run_dir, world, total_steps, position.step, recipe.log_names),
             (*recipe.loss_parts, *recipe.more_metrics),
+            append=restarted is not None,
         ),
     ) as log:
         log.message(describe(recipe, place, config))
         note_flags(config, place, log)
         for note in (*([unbound] if unbound else []), *recipe.notes):
             log.message(f"note: {note}")
+        if restarted:
+            log.message(f"{restarted}; ranks now: {world.size}")
         if begins:
             log.message(f"start from other models: {begins}")
         if start.path is not None:
@@ -261,6 +303,7 @@ def execute_from(start: Start, config, build, defaults, world, place) -> dict[st
                     position=position,
                     saved_here=start.is_newest,
                     described=described,
+                    members=members,
                 )
             elif config.run.mode == "eval":
                 summary = evaluate(recipe, world, log, run_dir)
@@ -345,7 +388,7 @@ def describe_start(config: Config, path: Path, position, total_steps, changed) -
 
 # Flags that may differ between processes: what they name is on each machine.
 _LOCAL_FLAGS = {
-    *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path"),
+    *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
     *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
 }
 

@@ -1,5 +1,7 @@
 """What DLRM and DCNv2 share: rows of numericals and ids, the ranking model over them, its plan."""
 
+import itertools
+
 from config import Config, meaning, parse_embedding_dims
 from dataloading import feature_spec as fs
 from main import Goal, Recipe
@@ -148,7 +150,28 @@ def spec_of_rows(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
 def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
     spec = spec_of_rows(config, spec)
-    return make_plan(config, spec, config.distribution.plan_world_size).report()
+    made = make_plan(config, spec, config.distribution.plan_world_size)
+    return made.report(dense_bytes=4 * num_dense_weights(config, spec))
+
+
+def num_dense_weights(config: Config, spec: fs.FeatureSpec) -> int:
+    """Numbers in all weights that are not in tables, whose gradients are float32; without
+    TensorFlow."""
+    num_numerical = sum(spec.hotnesses(fs.NUMERICAL_CHANNEL))
+    num_tables = len(spec.channel(fs.CATEGORICAL_CHANNEL))
+    dims = parse_embedding_dims(config.model.embedding_dim, num_tables)
+    bottom = config.model.bottom_mlp_dims if num_numerical else ()
+    width, cross = bottom[-1] if bottom else 0, 0
+    if config.model.interaction == "cross":
+        width += sum(dims)
+        rank = config.model.cross_layer_projection_dim
+        cross = config.model.num_cross_layers * (2 * width * rank + width)
+    elif num_tables:
+        num_vectors = num_tables + bool(bottom)
+        width += num_vectors * (num_vectors - 1) // 2
+        width = -(-width // 8) * 8  # nn.interaction.padded_width
+    mlps = ((num_numerical, *bottom), (width, *config.model.top_mlp_dims))
+    return cross + sum((n + 1) * m for sizes in mlps for n, m in itertools.pairwise(sizes))
 
 
 def make_plan(config: Config, spec: fs.FeatureSpec, world_size: int):

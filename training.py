@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config import Config
-from runtime import checkpoint, device, plots
+from runtime import checkpoint, device, plots, whereabouts
 from runtime.checkpoint.keeper import Keeper
 from runtime.distributed import RankLost, agreed, explain
+from runtime.elastic import Alone
 from runtime.signals import StopSignal
 
 
@@ -20,7 +21,17 @@ class TrainingDiverged(Exception):
 
 
 class Stopped(Exception):
-    """A signal ended the training, after a checkpoint; the text says how to go on."""
+    """A signal, or a change of hosts, ended the training after a checkpoint; the text says how to
+    go on.
+
+    Attributes:
+      why: what stopped it.
+      here: this process got the signal.
+    """
+
+    def __init__(self, text: str, why: str, here: bool):
+        super().__init__(text)
+        self.why, self.here = why, here
 
 
 @dataclass
@@ -130,6 +141,7 @@ def train(
     position: Position,
     saved_here: bool,
     described: Mapping[str, Any],
+    members: Alone,
 ) -> dict[str, float]:
     """Trains, evaluates and saves on the way, and returns the summary.
 
@@ -141,6 +153,7 @@ def train(
       position: where it starts, and what is moved on; weights and optimizers are there already.
       saved_here: this is the newest checkpoint of `folder`.
       described: what checkpoints say of the model.
+      members: processes that may come and go, or not.
 
     Raises:
       TrainingDiverged, Stopped: see there.
@@ -300,7 +313,7 @@ def train(
             agreed(world, say_which_was_best)
         if not reached():
             at.best.pop(reached_name, None)  # of another threshold
-        keeper = Keeper(config.checkpoint, folder, world, log, signals, saved_step)
+        keeper = Keeper(config.checkpoint, folder, world, log, signals, members, saved_step)
         try:
             if evaluation_due():  # the run before was stopped before it was evaluated
                 evaluate()
@@ -318,6 +331,7 @@ def train(
                     profiler.before(at.step)
                     trainer.train_step(iterator)
                     at.step += 1
+                    whereabouts.at_step(at.step)
                     at.row = min((batch + 1) * rows.batch_size, rows.num_rows)
                     timer.step(rows_of_batch(rows, batch))
                     profiler.after(at.step)
@@ -347,11 +361,12 @@ def train(
                 raise RankLost(said) from error
             raise
         if keeper.stopping and (at.step < total_steps or evaluation_due()) and not reached():
-            again = "auto" if config.checkpoint.save_checkpoint_path else folder.root
-            raise Stopped(
-                f"stopped by {keeper.stopping} at step {at.step} of {total_steps}; "
-                f"{keeper.last_saved}. Go on with --resume {again}"
-            )
+            why, here = keeper.stopping, signals.name is not None
+            text = f"stopped by {why} at step {at.step} of {total_steps}; {keeper.last_saved}"
+            if here or not members.is_elastic:
+                again = "auto" if config.checkpoint.save_checkpoint_path else folder.root
+                text += f". Go on with --resume {again}"
+            raise Stopped(text, why, here)
     if reached():
         log.message(f"--{goal_flag} {threshold} is reached: {best_name} {at.best[best_name]:.5f}")
     elif threshold is not None and threshold < 1:  # nobody waits for a perfect model

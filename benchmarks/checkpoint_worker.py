@@ -20,6 +20,7 @@ from runtime.checkpoint.disk import Disk, aligned_buffer
 from runtime.checkpoint.keeper import Keeper
 from runtime.checkpoint.weight import BLOCK_BYTES
 from runtime.distributed import World
+from runtime.elastic import ALONE
 from runtime.signals import StopSignal
 from training import Position, description, training_weights
 
@@ -45,8 +46,8 @@ class SavedTraining:
         self._said_at = 0.0  # when the training's log said that a checkpoint was saved
         log = SimpleNamespace(message=self._note)
         world, signals = World(), StopSignal()
-        self._keeper = Keeper(config.checkpoint, folder, world, log, signals)
-        self._no_keeper = Keeper(config.checkpoint, None, world, log, signals)
+        self._keeper = Keeper(config.checkpoint, folder, world, log, signals, ALONE)
+        self._no_keeper = Keeper(config.checkpoint, None, world, log, signals, ALONE)
 
     def _note(self, text: str) -> None:
         self._said_at = time.perf_counter()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from nn.metrics import make_metrics
 from nn.metrics_over_ranks import over_ranks
-from runtime import plots
+from runtime import plots, whereabouts
 from runtime.distributed import World
 
 
@@ -74,6 +74,7 @@ class ClickEvaluator:
             if stopped():
                 return
             metrics.update(*self._scorer.score_next(iterator))
+            whereabouts.moved()
         scores = metrics.result()
         if self._world.size == 1:
             self._curve = metrics.roc_curve

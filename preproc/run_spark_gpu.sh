@@ -3,7 +3,7 @@
 #
 # Arguments and variables are those of run_spark_cpu.sh; the cores, memory and GPUs are in dgx2_config.sh. Besides:
 #   RAPIDS_JAR               the plugin, rapids-4-spark_2.12-*.jar, for the Spark that is used
-#   GPU_DISCOVERY_SCRIPT     Spark's examples/src/main/scripts/getGpusResources.sh, for an own standalone cluster
+#   GPU_DISCOVERY_SCRIPT     runtime/gpu_addresses.sh, or Spark's examples/src/main/scripts/getGpusResources.sh, for an own standalone cluster
 # Never run by the tests, which see its command line only: it takes GPUs and the plugin.
 set -euo pipefail
 
@@ -15,7 +15,7 @@ stop() {
 
 [ -f "${RAPIDS_JAR:-}" ] || stop "RAPIDS_JAR is '${RAPIDS_JAR:-}', no file; set it to the RAPIDS plugin for Spark, or use run_spark_cpu.sh"
 if [ -z "${MASTER:-}" ] && [ ! -x "${GPU_DISCOVERY_SCRIPT:-}" ]; then
-  stop "GPU_DISCOVERY_SCRIPT is '${GPU_DISCOVERY_SCRIPT:-}', no script; set it to Spark's getGpusResources.sh, or name a MASTER"
+  stop "GPU_DISCOVERY_SCRIPT is '${GPU_DISCOVERY_SCRIPT:-}', no script; set it to runtime/gpu_addresses.sh, or name a MASTER"
 fi
 export SPARK_PROFILE="$preproc/dgx2_config.sh"
 exec "$preproc/run_spark_cpu.sh" "$@"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from runtime import launcher, roll_call, signals
+from runtime import launcher, rank_logs, roll_call, roll_call_desk, signals, stall, whereabouts
 
 # Saving or preparing on one rank may take minutes while the others wait.
 DEFAULT_TIMEOUT_S = 600.0
@@ -23,11 +23,21 @@ _SIGNS_OF_HOROVOD = ("Horovod has been shut down", "gloo/transport", "HorovodInt
 
 _world: "World | None" = None
 _caller: roll_call.Caller | None = None
+_lost: Callable[[str], None] | None = None
 _timeout_s = 0.0
 
 
 class AgreedError(ValueError):
-    """An error of one or more ranks that every rank raises."""
+    """An error of one or more ranks that every rank raises.
+
+    Attributes:
+      ranks: those that it is an error of, so that the others could go on without them; empty where
+        that is not known, or rank 0 is one of them.
+    """
+
+    def __init__(self, text: str, ranks: Sequence[int] = ()):
+        super().__init__(text)
+        self.ranks = () if 0 in ranks else tuple(ranks)
 
 
 class RankLost(Exception):
@@ -139,6 +149,7 @@ class World:
             )
             for place, result in zip(places, group, strict=True):
                 reduced[place] = tf.cast(result, tensors[place].dtype)
+        whereabouts.moved()  # says something where this is no graph
         return reduced
 
     def all_gather(self, tensor, name: str):
@@ -157,6 +168,7 @@ class World:
         gathered = horovod_tensorflow().allgather(
             _as_carried(tensor), name=name, ignore_name_scope=True
         )
+        whereabouts.moved()
         return _as_given(gathered, tensor.dtype)
 
     def broadcast(self, tensors: Sequence, name: str, root: int = 0) -> list:
@@ -224,7 +236,8 @@ class World:
                 differing.append(f"{key} is {values}")
         raise AgreedError(
             f"the {self.size} processes were not given the same: {'; '.join(differing)}. Start "
-            "all of them with the same command, on the same data"
+            "all of them with the same command, on the same data",
+            [rank for rank, theirs in enumerate(by_rank) if theirs != by_rank[0]],
         )
 
     def agree(self, error: str | None) -> None:
@@ -241,13 +254,17 @@ class World:
             return
         if list(map(len, ranks_of.values())) == [self.size]:
             raise AgreedError(next(iter(ranks_of)))
-        raise AgreedError("; ".join(f"{_ranks(ranks)}: {t}" for t, ranks in ranks_of.items()))
+        raise AgreedError(
+            "; ".join(f"{_ranks(ranks)}: {t}" for t, ranks in ranks_of.items()),
+            sorted(rank for ranks in ranks_of.values() for rank in ranks),
+        )
 
 
 def connect(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     deterministic: bool = False,
     start_timeout_s: float | None = None,
+    lost: Callable[[str], None] | None = None,
 ) -> World:
     """Finds the other processes; a second call gives the same world.
 
@@ -260,12 +277,15 @@ def connect(
       deterministic: sums over ranks have the same bits in every run.
       start_timeout_s: how long they wait for one that does not start, before the process ends with
         exit code 2; at least a minute, and timeout_s, where not given.
+      lost: called with the reason in place of that exit, and where the others go on without this
+        rank; it does not return.
 
     Raises:
+      RankLost: the processes that are there could not be connected.
       ValueError: a launcher started several processes, and they cannot work together. N processes
         that each train a model of their own would be worse than none.
     """
-    global _world, _timeout_s
+    global _world, _timeout_s, _lost
     if _world is not None:
         return _world
     launched = launcher.launched()
@@ -280,12 +300,16 @@ def connect(
         if start_timeout_s is None:
             start_timeout_s = max(60.0, timeout_s)
         launcher.set_defaults(timeout_s, start_timeout_s, launcher.uses_mpi(hvd), deterministic)
-        with launcher.limited(launched, start_timeout_s):
-            hvd.init()
+        with launcher.limited(launched, start_timeout_s, lost):
+            try:
+                hvd.init()
+            except RuntimeError as error:
+                raise RankLost(f"Horovod could not connect the processes: {error}") from error
     if launched is not None and hvd.size() != launched.size:
         raise ValueError(launcher.split_world(hvd, launched))
     if hvd.size() == 1:
         return World()
+    _lost = lost
     _world = World(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     _timeout_s = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") or 0)
     if _world.is_chief and (note := launcher.never_times_out(hvd)):
@@ -323,13 +347,7 @@ def explain(error: BaseException) -> str | None:
         return None
     signals.ignore_sigterm()
     absent = _caller.absent() if _caller is not None else None
-    if absent is None or not (absent.ended or absent.stuck):
-        who = "another process ended, or did not come to a collective"
-    elif absent.ended:
-        who = f"{_ranks(absent.ended)} ended"
-    else:
-        waited = f" within {_timeout_s:g} seconds (--rank_timeout_s)" if _timeout_s else ""
-        who = f"{_ranks(absent.stuck)} did not come to a collective{waited}"
+    who = stall.sentence(*(absent or roll_call.Absent([], [])), _timeout_s)
     return f"the {_world.size if _world else 'other'} processes cannot go on: {who}"
 
 
@@ -357,13 +375,41 @@ def horovod_keras() -> ModuleType:
     return hvd
 
 
+def when_hosts_change(tell: Callable[[], None]) -> None:
+    """Calls `tell`, in a thread, whenever elastic horovodrun finds that hosts came or went.
+
+    horovodrun tells rank 0 only. It can be asked for before the processes are connected.
+    """
+    try:
+        from horovod.runner.elastic.worker import WorkerNotificationManager
+    except ImportError as error:
+        raise ValueError(
+            f"--elastic needs Horovod, which cannot be imported ({error}): install it with "
+            "`make setup`"
+        ) from None
+
+    class Listener:
+        def on_hosts_updated(self, timestamp: int, update: int) -> None:
+            tell()
+
+    manager = WorkerNotificationManager()
+    try:
+        manager.init()  # its server's thread keeps it
+    except RuntimeError as error:
+        why = error.args[-1] if error.args else error
+        raise ValueError(f"horovodrun does not answer this process: {why}") from None
+    manager.register_listener(Listener())
+
+
 def _open_roll_call(world: World) -> None:
     """Connects the ranks for `explain`. A collective, and not in `connect`: that is too early for
     TensorFlow to run."""
     global _caller
-    desk = roll_call.Desk(world.size) if world.is_chief else None
+    # When Horovod's own first warning comes, which knows no more than numbers of ranks.
+    early_s = float(os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS") or 60)
+    desk = roll_call_desk.Desk(world.size, early_s, _timeout_s) if world.is_chief else None
     addresses = world._gather_json(desk.address if desk else None, "roll_call")
-    _caller = roll_call.Caller(world.rank, addresses[0])
+    _caller = roll_call.Caller(world.rank, addresses[0], rank_logs.path(), given_up=_lost)
 
 
 def _checked(name: str) -> str:

@@ -9,13 +9,20 @@ import importlib.metadata
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import NamedTuple
 
 # The number of processes, as horovodrun, Open MPI, MPICH and SLURM's srun say it to each of them.
 # The innermost launcher comes first: mpirun within a SLURM job is seen as mpirun.
 SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+# In the order of elastic horovodrun's answer.
+_ASSIGNED = (
+    *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    *("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"),
+)
 
 
 class Launched(NamedTuple):
@@ -31,6 +38,11 @@ def launched() -> Launched | None:
         if size := int(os.environ.get(variable) or 0):
             return Launched(variable, size) if size > 1 else None
     return None
+
+
+def is_elastic() -> bool:
+    """Whether horovodrun may start and lose processes."""
+    return os.environ.get("HOROVOD_ELASTIC") == "1"
 
 
 def uses_mpi(hvd: ModuleType) -> bool:
@@ -66,24 +78,38 @@ def set_defaults(
     shutdown_s = int(os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"])
     default("HOROVOD_STALL_CHECK_TIME_SECONDS", str(max(1, min(60, shutdown_s // 4))))
     # Gloo's own time-out is for a frozen process and a lost machine. It holds at the start, too,
-    # where `limited` has better words and therefore comes first.
-    default("HOROVOD_GLOO_TIMEOUT_SECONDS", str(round(max(timeout_s, start_timeout_s + 30))))
+    # where `limited` has better words and therefore comes first; an elastic training starts again.
+    waits_s = 60 if is_elastic() else start_timeout_s + 30
+    default("HOROVOD_GLOO_TIMEOUT_SECONDS", str(round(max(timeout_s, waits_s))))
 
 
 @contextlib.contextmanager
-def limited(launched: Launched, start_timeout_s: float) -> Iterator[None]:
+def limited(
+    launched: Launched, start_timeout_s: float, lost: Callable[[str], None] | None = None
+) -> Iterator[None]:
     """Ends this process, with a sentence and exit code 2, if the block takes longer.
 
     Not by an exception: nobody can wake the thread that waits within Horovod's start, and Python
     would wait for it before it ends.
+
+    Args:
+      lost: called with the reason instead, and does not return.
     """
 
     def give_up() -> None:
         missing = not_at_rendezvous(launched.size)
         who = f"rank {', '.join(map(str, missing))}" if missing else "a process"
+        why = f"{who} of {launched.size} did not start within {start_timeout_s:g} seconds"
+        if lost is not None:
+            lost(why)
+        hint = ""
+        if "OMPI_COMM_WORLD_SIZE" in os.environ:
+            hint = (
+                "; Open MPI takes every network interface that is up: name the one that leads to "
+                "the others, --mca btl_tcp_if_include NAME (docs/multi_node.md)"
+            )
         print(
-            f"error: {who} of {launched.size} did not start within {start_timeout_s:g} seconds; "
-            "look at its output, or wait longer with --rank_timeout_s",
+            f"error: {why}; look at its output, or wait longer with --rank_timeout_s{hint}",
             file=sys.stderr,
             flush=True,
         )
@@ -115,6 +141,41 @@ def not_at_rendezvous(size: int) -> list[int]:
             except (OSError, http.client.HTTPException):
                 return []
     return missing
+
+
+def ask_for_rank() -> dict[str, str] | None:
+    """This process's new place among the processes of elastic horovodrun, as Horovod's variables.
+
+    Waits until every process has asked, or has ended, and horovodrun has as many hosts as it needs.
+
+    Returns:
+      None if this process has no place any more.
+
+    Raises:
+      ValueError: horovodrun did not answer, or not within its own time-out for hosts.
+    """
+    host = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    place = f"{os.environ['HOROVOD_HOSTNAME']}:{os.environ['HOROVOD_LOCAL_RANK']}"
+    # A little more than horovodrun waits, which then ends all processes by itself.
+    timeout_s = int(os.environ.get("HOROVOD_ELASTIC_TIMEOUT") or 600) + 60
+    try:
+        with contextlib.closing(http.client.HTTPConnection(host, port, timeout_s)) as connection:
+            connection.request("GET", f"/rank_and_size/{place}")
+            values = connection.getresponse().read().decode().split(",")
+    except TimeoutError:
+        raise ValueError(
+            f"horovodrun gave {place} no new rank within {timeout_s} seconds: a process has "
+            "neither ended nor come back (end it), or there are fewer hosts than --min-np asks for"
+        ) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise ValueError(
+            f"horovodrun at {host}:{port} does not answer {place}, which asks for its new rank: "
+            f"{error}"
+        ) from None
+    if len(values) != len(_ASSIGNED):
+        raise ValueError(f"horovodrun answered {values} where {place} asked for its new rank")
+    return None if values[0] == "-1" else dict(zip(_ASSIGNED, values, strict=True))
 
 
 def split_world(hvd: ModuleType, launched: Launched) -> str:

@@ -1,24 +1,39 @@
-"""Who is still there, when a collective has failed.
+"""Who is still there, when a collective has failed or takes long.
 
 Horovod tells the survivors only that it has been shut down. So each rank keeps a TCP connection to
-rank 0, on which nothing is said until a collective fails. Then the ranks that notice it report, and
-after a moment all of them hear who did not, and whose connection is closed because it has ended.
+rank 0, on which nothing is said until rank 0 has waited for long, or a collective has failed. Then
+it asks all of them where they are. After a failure the ranks that notice it report, and after a
+moment all of them hear who did not, and whose connection is closed because it has ended.
+
+Messages are lines of JSON:
+
+    a rank:   {"token", "rank", "about"}, once; {"here": Whereabouts, "asked": n}; {"failed": true}
+    rank 0:   {"welcome": true}, once; {"asked": n}; {"absent": Absent}, the last one
 """
 
+import atexit
 import contextlib
-import hmac
+import errno
 import json
-import math
-import secrets
-import selectors
+import os
 import socket
 import threading
-import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
+
+from runtime import stall, whereabouts
+from runtime.whereabouts import Whereabouts
 
 # After a failure Horovod lets go of every waiting rank within its cycle of some milliseconds.
 ANSWER_AFTER_S = 3.0
-_CONNECT_TIMEOUT_S = 2.0
+# For an answer to the question where a rank is.
+HERE_AFTER_S = 5.0
+CONNECT_TIMEOUT_S = 2.0
+# A machine that vanished is noticed after 15 + 3 * 5 seconds.
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+UNREACHABLE_MACHINE = "its machine does not answer any more"
 
 
 class Absent(NamedTuple):
@@ -26,129 +41,108 @@ class Absent(NamedTuple):
 
     Attributes:
       stuck: they are there, but did not come to the collective.
-      ended: their process has ended.
+      ended: their process has ended, or their machine is gone.
+      about: what is known of each of the ended, or where there are none, of the stuck ones.
     """
 
     stuck: list[int]
     ended: list[int]
-
-
-class Desk:
-    """Rank 0's end: a socket and a thread that waits for reports.
-
-    Attributes:
-      address: what the other ranks need to find it, as JSON-able values.
-    """
-
-    def __init__(self, size: int):
-        self._size = size
-        self._socket = socket.create_server(("", 0), backlog=size)
-        self.address = {
-            "host": socket.gethostname(),
-            "addresses": _own_addresses(),
-            "port": self._socket.getsockname()[1],
-            "token": secrets.token_hex(16),
-        }
-        threading.Thread(target=self._serve, name="roll call", daemon=True).start()
-
-    def _serve(self) -> None:
-        rank_of: dict[socket.socket, int] = {}
-        reported: set[int] = set()
-        ended: set[int] = set()
-        answer_at = math.inf
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._socket, selectors.EVENT_READ)
-            while len(reported | ended) < self._size and time.monotonic() < answer_at:
-                wait_s = None if answer_at == math.inf else max(0.0, answer_at - time.monotonic())
-                for key, _ in selector.select(wait_s):
-                    caller = key.fileobj
-                    if caller is self._socket:
-                        caller = self._welcome(rank_of)
-                        if caller is not None:
-                            selector.register(caller, selectors.EVENT_READ)
-                    elif _receive(caller).get("failed"):
-                        reported.add(rank_of[caller])
-                        answer_at = min(answer_at, time.monotonic() + ANSWER_AFTER_S)
-                    else:
-                        ended.add(rank_of.pop(caller))
-                        selector.unregister(caller)
-        absent = set(range(self._size)) - reported
-        # Rank 0 last: this thread ends with its process.
-        for caller in sorted(rank_of, key=rank_of.__getitem__, reverse=True):
-            _send(caller, stuck=sorted(absent - ended), ended=sorted(absent & ended))
-
-    def _welcome(self, rank_of: dict[socket.socket, int]) -> socket.socket | None:
-        """A new connection; None if it is not one of our ranks."""
-        caller, _ = self._socket.accept()
-        caller.settimeout(_CONNECT_TIMEOUT_S)
-        message = _receive(caller)
-        if not hmac.compare_digest(
-            str(message.get("token")).encode(), self.address["token"].encode()
-        ):
-            caller.close()
-            return None
-        rank_of[caller] = message["rank"]
-        _send(caller, welcome=True)
-        return caller
+    about: Sequence[str] = ()
 
 
 class Caller:
-    """Every rank's end, that of rank 0 too; without a connection where rank 0 cannot be reached."""
+    """Every rank's end, that of rank 0 too; without a connection where rank 0 cannot be reached.
 
-    def __init__(self, rank: int, address: dict):
+    A thread of its own answers rank 0 when that asks where this rank is.
+
+    Args:
+      rank: this rank.
+      address: of the desk.
+      log: of this rank.
+      look: gives where this process is.
+      given_up: called in that thread, with the reason, when the others go on without this rank,
+        which did not come to their collective.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        address: dict,
+        log: Path | None = None,
+        look: Callable[[], Whereabouts] = whereabouts.look,
+        given_up: Callable[[str], None] | None = None,
+    ):
+        self._rank, self._given_up = rank, given_up
         self._socket: socket.socket | None = None
         self._answer: Absent | None = None
+        self._answered, self._sending, self._look = threading.Event(), threading.Lock(), look
+        about = f"{socket.gethostname()}, pid {os.getpid()}{f', log {log}' if log else ''}"
         here = ["127.0.0.1"] if address["host"] == socket.gethostname() else []
         for host in here + address["addresses"]:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 to = (host, address["port"])
-                candidate = socket.create_connection(to, timeout=_CONNECT_TIMEOUT_S)
-                _send(candidate, token=address["token"], rank=rank)
-                if _receive(candidate):
+                candidate = socket.create_connection(to, timeout=CONNECT_TIMEOUT_S)
+                send(candidate, token=address["token"], rank=rank, about=about)
+                lines = candidate.makefile("rb")
+                if lines.readline():
+                    candidate.settimeout(None)
+                    keep_alive(candidate)
                     self._socket = candidate
+                    # Before Horovod's end, which takes seconds: the others shall see it at once.
+                    atexit.register(self.close)
+                    threading.Thread(
+                        target=self._listen, args=(lines,), name="roll call", daemon=True
+                    ).start()
                     return
+
+    def _listen(self, lines) -> None:
+        absent = Absent([], [0])
+        try:
+            for line in lines:
+                message = json.loads(line)
+                if "absent" in message:
+                    absent = Absent(*message["absent"])
+                    break
+                here = self._look()
+                with self._sending:
+                    send(self._socket, here=here, asked=message["asked"])
+        except OSError as error:
+            if error.errno in UNREACHABLE:
+                absent = Absent([], [0], [UNREACHABLE_MACHINE])
+        self._answer = absent
+        self._answered.set()
+        if self._given_up is not None and self._rank in absent.stuck:
+            self._given_up(f"the others did not wait for rank {self._rank} any longer")
 
     def absent(self) -> Absent | None:
         """Reports that a collective failed here and waits for who did not; None if unknown."""
-        if self._answer is None and self._socket is not None:
-            self._socket.settimeout(2 * ANSWER_AFTER_S)
-            _send(self._socket, failed=True)
-            try:
-                text = self._socket.makefile("rb").readline()
-            except TimeoutError:
-                self._answer = Absent(stuck=[0], ended=[])
-            except OSError:
-                self._answer = Absent(stuck=[], ended=[0])
-            else:
-                self._answer = Absent(**json.loads(text)) if text else Absent([], [0])
+        if self._socket is None:
+            return None
+        with self._sending:
+            send(self._socket, failed=True)
+        # Rank 0 waits for others, and for what they say.
+        if not self._answered.wait(max(ANSWER_AFTER_S, HERE_AFTER_S) + ANSWER_AFTER_S):
+            return Absent(stuck=[0], ended=[], about=[stall.silent(None, HERE_AFTER_S)])
         return self._answer
 
-
-def _own_addresses() -> list[str]:
-    """IPv4 addresses of this machine but for loopback."""
-    import psutil
-
-    return [
-        entry.address
-        for entries in psutil.net_if_addrs().values()
-        for entry in entries
-        if entry.family == socket.AF_INET and not entry.address.startswith("127.")
-    ]
+    def close(self) -> None:
+        """Leaves: the desk ends when all have."""
+        atexit.unregister(self.close)
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def _send(connection: socket.socket, **message: object) -> None:
+def keep_alive(connection: socket.socket) -> None:
+    """Lets the kernel notice that the other machine is gone: `recv` raises TimeoutError then."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    whole_ms = 1000 * (15 + 3 * 5)  # the same where something was sent and is not confirmed
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, whole_ms)
+
+
+def send(connection: socket.socket, **message: object) -> None:
     """Sends a message; who has gone does not need it."""
     with contextlib.suppress(OSError):
         connection.sendall(json.dumps(message).encode() + b"\n")
-
-
-def _receive(connection: socket.socket) -> dict:
-    """The next short message; empty at the end of a connection, or where none of ours is spoken.
-
-    A caller waits for its welcome, so that messages never run together.
-    """
-    try:
-        message = json.loads(connection.recv(1024) or b"{}")
-    except (OSError, ValueError):
-        return {}
-    return message if isinstance(message, dict) else {}

@@ -11,8 +11,10 @@ from runtime import device
 from runtime.logging import LogNames, RunLogger
 
 
-def make_run_dir(config: Config) -> Path:
-    """The run's folder; a new one where `--run_dir` names none."""
+def make_run_dir(config: Config, before: str | None = None) -> Path:
+    """The run's folder; where `--run_dir` names none, that of `before`, or a new one."""
+    if before is not None and not config.run.run_dir:
+        return Path(before)
     parent = Path(config.run.run_dir or "runs")
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -40,10 +42,12 @@ def open_log(
     initial_step: int = 0,
     names: LogNames = LogNames(),
     metrics: Sequence[str] = (),
+    append: bool = False,
 ) -> RunLogger:
     """The run's log with every flag as its first line; a resumed run goes on with the file.
 
     Args:
+      append: goes on with the file at the first step, too.
       names: what the recipe calls values.
       metrics: losses and metrics that only this recipe has.
     """
@@ -60,7 +64,7 @@ def open_log(
         enabled=world.is_chief,
         total_steps=total_steps,
         initial_step=initial_step,
-        append=initial_step > 0,
+        append=append or initial_step > 0,
         names=names,
     )
     log.metadata("throughput", unit="samples/s")

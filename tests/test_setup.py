@@ -58,11 +58,16 @@ def test_ci_runs_all_tests_and_ends_with_one_summary(root):
     assert (root / ".ci/run").stat().st_mode & stat.S_IXUSR
     commands = (root / ".ci/run").read_text().splitlines()
     assert "set -euo pipefail" in commands
-    assert commands[-4:] == ["make lint", "make test-ranks", "make test-serve", "make test"]
+    assert commands[-6:] == [
+        *("make cluster-setup", "make lint", "make test-ranks"),
+        *("make test-serve", "make test-cluster", "make test"),
+    ]
     makefile = (root / "Makefile").read_text()
-    assert "pytest tests --ignore=tests/ranks --ignore=tests/serving\n" in makefile
+    ignored = " ".join(f"--ignore=tests/{folder}" for folder in ("ranks", "serving", "cluster"))
+    assert f"pytest tests {ignored}\n" in makefile
     assert "pytest tests/ranks\n" in makefile
     assert "pytest tests/serving\n" in makefile
+    assert "pytest tests/cluster\n" in makefile
 
 
 @pytest.mark.parametrize(

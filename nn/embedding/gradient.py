@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-# A copied table of up to so many elements is summed as a whole, a larger one by the rows that the
-# ranks touched. 16 MiB of float32: a ring carries it in about the time of a batch's vectors.
-_WHOLE_TABLE_ELEMENTS = 2**22
+from nn.embedding.plan_traffic import WHOLE_TABLE_ELEMENTS
 
 # Dense gradients travel in messages of about this size: while one is on its way, the backward pass
 # makes the next.
@@ -75,7 +73,7 @@ def sum_over_ranks(
         gradient, variable = gradients[i], variables[i]
         if not isinstance(gradient, tf.IndexedSlices):
             dense[i] = gradient
-        elif variable.shape.num_elements() <= _WHOLE_TABLE_ELEMENTS:
+        elif variable.shape.num_elements() <= WHOLE_TABLE_ELEMENTS:
             rows = variable.shape[0]
             dense[i] = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
             seen = tf.fill(tf.shape(gradient.indices), 1.0)

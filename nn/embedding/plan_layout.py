@@ -154,10 +154,11 @@ class Plan:
         local_shards = [self.local_shards(rank) for rank in range(self.world_size)]
         return tuple(rank_costs(self.workload, local_shards, self.row_sliced_tables))
 
-    def report(self, max_ranks: int = 32) -> str:
-        """The plan as text: a line a rank, totals, imbalance, and what each rank holds.
+    def report(self, max_ranks: int = 32, dense_bytes: float | None = None) -> str:
+        """The plan as text: a line a rank, totals, imbalance, the network, what each rank holds.
 
         Args:
           max_ranks: show so many ranks at most; totals and imbalance are of all.
+          dense_bytes: gradients of all weights that are not in tables; None: not known here.
         """
-        return report(self, max_ranks)
+        return report(self, max_ranks, dense_bytes)

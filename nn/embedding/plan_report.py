@@ -1,14 +1,29 @@
 """A plan as text, and what to say when there is none."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nn.embedding.plan_cost import RankCost, imbalance
 from nn.embedding.plan_parts import HOST, Shard
+from nn.embedding.plan_traffic import (
+    COPIES,
+    DENSE,
+    GRADIENTS,
+    IDS,
+    VECTORS,
+    RankTraffic,
+    traffic,
+)
 
 if TYPE_CHECKING:
     from nn.embedding.plan_layout import Plan
 
 _SHOWN_SHARDS = 24  # of one rank
+
+# Of one rank, Gbit/s a direction: Ethernet, Ethernet, InfiniBand HDR, NVLink of an A100. As they
+# are specified; what a program gets is less.
+_LINKS = (10, 100, 200, 2400)
+_RANKS_PER_MACHINE = 8  # GPUs of the usual server
 _HEADINGS = (
     "rank",
     "shards",
@@ -35,27 +50,33 @@ def format_bytes(size_bytes: float) -> str:
     return f"{size_bytes:.4g} TiB"
 
 
-def report(plan: "Plan", max_ranks: int) -> str:
+def report(plan: "Plan", max_ranks: int, dense_bytes: float | None) -> str:
     costs = plan.costs
+    sent = traffic(plan, ranks_per_machine=_RANKS_PER_MACHINE, dense_bytes=dense_bytes or 0)
     shown = list(range(min(max_ranks, plan.world_size)))
-    rows = [_HEADINGS, *(_cells(f"{rank}", costs[rank]) for rank in shown)]
+    rows = [_HEADINGS, *(_cells(f"{rank}", costs[rank], sent[rank]) for rank in shown)]
     if len(shown) < plan.world_size:
         rows.append(("...",) + ("",) * (len(_HEADINGS) - 1))
         fullest = max(costs, key=lambda c: (c.memory_bytes, -c.rank))
-        rows.append(_cells(f"{fullest.rank} (fullest)", fullest))
-    rows.append(_totals(costs))
+        rows.append(_cells(f"{fullest.rank} (fullest)", fullest, sent[fullest.rank]))
+    rows.append(_totals(costs, sent))
     lines = _heading(plan)
     lines += _aligned(rows)
     lines.append(
         f"imbalance (max / mean): memory {imbalance([c.memory_bytes for c in costs]):.3f}, "
         f"device memory {imbalance([c.device_bytes for c in costs]):.3f}, "
-        f"all-to-all bytes sent {imbalance([c.alltoall_bytes for c in costs]):.3f}, "
+        f"all-to-all bytes sent {imbalance([_all_to_all(of) for of in sent]):.3f}, "
         f"work {imbalance([c.work_s for c in costs]):.3f}"
     )
+    dense = "" if dense_bytes is None else " and of the dense layers"
     lines.append(
-        "ids, vectors, gradients: all-to-all bytes a step that the rank sends to others (ids and "
-        "vectors forward, gradients backward); work: estimated ms of look-ups and exchange"
+        "bytes a step that the rank sends to others: ids and vectors (forward), gradients "
+        f"(backward), all-reduce (gradients of copied tables{dense}); work: estimated ms of "
+        "look-ups and exchange"
     )
+    if plan.world_size > 1:
+        lines += _network(plan, sent)
+        lines[-1] += "" if dense else "; without gradients of the dense layers"
     lines += _named("on every rank", plan, plan.data_parallel_tables, "data-parallel")
     lines += _named("rows on every rank", plan, plan.row_sliced_tables, "row-sliced")
     for rank in shown:
@@ -83,7 +104,36 @@ def _heading(plan: "Plan") -> list[str]:
     return lines
 
 
-def _cells(name: str, c: RankCost) -> tuple[str, ...]:
+def _all_to_all(of: RankTraffic) -> float:
+    return sum(map(of.sent, (IDS, VECTORS, GRADIENTS)))
+
+
+def _sent(of: Sequence[RankTraffic]) -> tuple[str, ...]:
+    """The report's columns of bytes, of all the ranks given."""
+    columns = ((IDS,), (VECTORS,), (GRADIENTS,), (COPIES, DENSE))
+    return tuple(format_bytes(sum(r.sent(kind) for r in of for kind in kinds)) for kinds in columns)
+
+
+def _network(plan: "Plan", sent: Sequence[RankTraffic]) -> list[str]:
+    """How much passes a rank's link in the busier direction, and how long that takes at least."""
+    rows = [("network, a step", "mean", "largest", *(f"{speed:,} Gbit/s" for speed in _LINKS))]
+    found = [("between ranks", [of.busiest_direction for of in sent])]
+    if plan.world_size > _RANKS_PER_MACHINE:
+        name = f"between machines of {_RANKS_PER_MACHINE} ranks"
+        found.append((name, [of.busiest_direction_between for of in sent]))
+    for name, sizes in found:
+        largest = max(sizes)
+        times = (f"{largest * 8 / (speed * 1e9) * 1e3:.3g} ms" for speed in _LINKS)
+        mean = format_bytes(sum(sizes) / len(sizes))
+        rows.append((name, mean, format_bytes(largest), *times))
+    lines = _aligned(rows)
+    note = "bytes that a rank sends, or receives if that is more; ms at the speed of its own link"
+    if plan.row_sliced_tables:
+        note += "; row slices as if ids were uniform (skewed ones repeat, and send less)"
+    return [*lines, note]
+
+
+def _cells(name: str, c: RankCost, of: RankTraffic) -> tuple[str, ...]:
     return (
         name,
         f"{c.num_shards:,}",
@@ -93,30 +143,19 @@ def _cells(name: str, c: RankCost) -> tuple[str, ...]:
         format_bytes(c.state_bytes),
         format_bytes(c.device_bytes),
         format_bytes(c.host_bytes),
-        format_bytes(c.id_bytes),
-        format_bytes(c.vector_bytes),
-        format_bytes(c.gradient_bytes),
-        format_bytes(c.allreduce_bytes),
+        *_sent([of]),
         f"{1000 * c.work_s:.3f}",
     )
 
 
-def _totals(costs: tuple[RankCost, ...]) -> tuple[str, ...]:
+def _totals(costs: Sequence[RankCost], sent: Sequence[RankTraffic]) -> tuple[str, ...]:
     counts = [sum(getattr(c, name) for c in costs) for name in ("num_shards", "rows", "columns")]
-    sizes = (
-        "weight_bytes",
-        "state_bytes",
-        "device_bytes",
-        "host_bytes",
-        "id_bytes",
-        "vector_bytes",
-        "gradient_bytes",
-        "allreduce_bytes",
-    )
+    sizes = ("weight_bytes", "state_bytes", "device_bytes", "host_bytes")
     return (
         "all",
         *(f"{count:,}" for count in counts),
         *(format_bytes(sum(getattr(c, name) for c in costs)) for name in sizes),
+        *_sent(sent),
         f"{1000 * sum(c.work_s for c in costs):.3f}",
     )
 

@@ -9,6 +9,7 @@ from nn.evaluator import Scorer
 from nn.metrics import BinnedMetrics
 from nn.metrics_over_ranks import over_ranks
 from nn.ncf.ranking import hit_rate, ndcg, ranks_of_positives
+from runtime import whereabouts
 from runtime.distributed import World
 
 
@@ -61,6 +62,7 @@ class RankingEvaluator:
             if stopped():
                 return
             logits = self._scorer.score(batch.inputs)
+            whereabouts.moved()
             # The batch before is counted while a GPU computes this one.
             counts += _counts(waiting, length)
             waiting = batch, logits

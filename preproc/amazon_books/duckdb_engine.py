@@ -90,7 +90,7 @@ class DuckDBEngine(DuckDBConnection):
         """Whether lines that DuckDB could read are JSON to stricter readers, too."""
         suspects = self._connection.execute(
             f"SELECT json::VARCHAR FROM read_ndjson_objects({quoted_pattern(source)}, "
-            f"compression='none', maximum_object_size={MAX_LINE_BYTES}) "
+            f"compression='uncompressed', maximum_object_size={MAX_LINE_BYTES}) "
             f"WHERE regexp_matches(json::VARCHAR, {quoted(_LENIENT)})"
         )
         while lines := suspects.fetchmany(_FETCHED_LINES):
@@ -191,7 +191,7 @@ def _json_lines(path: Path, columns: dict[str, str]) -> str:
     types = ", ".join(f"{name}: '{type_name}'" for name, type_name in columns.items())
     return (
         f"read_ndjson({quoted_pattern(path)}, auto_detect=false, records=true, "
-        f"compression='none', columns={{{types}}}, maximum_object_size={MAX_LINE_BYTES})"
+        f"compression='uncompressed', columns={{{types}}}, maximum_object_size={MAX_LINE_BYTES})"
     )
 
 

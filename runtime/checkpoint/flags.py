@@ -23,6 +23,7 @@ _OWN = {
     *("profiled_rank", "run_eagerly", "tfdata_debug", "cpu", "inter_op_parallelism"),
     *("intra_op_parallelism", "prefetch_batches", "warmup_batches", "rank_timeout_s"),
     *("plan_only", "plan_world_size", "affinity", "log_filename", "benchmark", "benchmark_steps"),
+    "rank_logs",
     *("num_parallel_calls", "prefetch_test_size", "disable_cache"),
     *("prebatch_train_size", "prebatch_test_size", "checkpoint_dir", "local_rank", "opt_level"),
     *("pretrained_gmf", "pretrained_mlp", "alpha"),

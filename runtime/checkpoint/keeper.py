@@ -10,12 +10,16 @@ from runtime.checkpoint.folder import Folder
 from runtime.checkpoint.saver import Outcome, Saver
 from runtime.checkpoint.weight import NonFiniteWeight, Weight
 from runtime.distributed import AgreedError, World
+from runtime.elastic import Alone
 from runtime.heartbeat import Heartbeat
 from runtime.signals import StopSignal
 
+HOSTS_CHANGED = "horovodrun: hosts came or went"
+
 
 class Keeper:
-    """Saves every so many steps or minutes, at the end, and when a signal asks to stop.
+    """Saves every so many steps or minutes, at the end, and when a signal or a change of hosts asks
+    to stop.
 
     All ranks make the same calls; what it decides is the same on all of them. Without a folder it
     decides nothing and saves nothing.
@@ -26,10 +30,12 @@ class Keeper:
       world: the ranks.
       log: has `message`.
       signals: SIGTERM and SIGINT of this process.
+      members: whether hosts came or went.
       saved_step: the step that the newest checkpoint there is of.
 
     Attributes:
-      stopping: name of the signal that some rank got; None as long as there was none.
+      stopping: name of the signal that some rank got, or a change of hosts; None as long as there
+        was none.
     """
 
     def __init__(
@@ -39,9 +45,11 @@ class Keeper:
         world: World,
         log,
         signals: StopSignal,
+        members: Alone,
         saved_step: int | None = None,
     ):
         self._options, self._world, self._log, self._signals = options, world, log, signals
+        self._members = members
         self._saver = None
         if folder is not None:
             memory_bytes = options.checkpoint_memory_mb * 2**20
@@ -65,7 +73,7 @@ class Keeper:
         """To be called after every step, and every batch of an evaluation.
 
         Returns:
-          Whether a signal asks to stop.
+          Whether to stop.
 
         Raises:
           NonFiniteWeight: a weight that should be saved is not finite.
@@ -75,9 +83,9 @@ class Keeper:
             return False
         beat = self._heartbeat(self._facts)
         if beat is not None:
-            sigterm, sigint, minutes, busy = beat
-            if sigterm or sigint:
-                self.stopping = "SIGTERM" if sigterm else "SIGINT"
+            sigterm, sigint, hosts, minutes, busy = beat
+            if sigterm or sigint or hosts:
+                self.stopping = "SIGTERM" if sigterm else "SIGINT" if sigint else HOSTS_CHANGED
             self._minutes_due = minutes
             if self._saver.under_way and not busy:
                 self._saver.advance()
@@ -90,6 +98,7 @@ class Keeper:
         return [
             self._signals.name == "SIGTERM",
             self._signals.name == "SIGINT",
+            self._members.changed,
             self._world.is_chief and every is not None and passed >= 60 * every,
             self._saver.busy,
         ]

@@ -9,7 +9,7 @@ TARGETS = {
     *("bench", "bench-op", "bench-ranks"),
     *("bench-checkpoints", "bench-loader", "bench-preparation", "bench-engines", "bench-records"),
     *("bench-sequence", "bench-sequence-preparation", "bench-ncf"),
-    *("bench-interaction-preparation", "bench-serving"),
+    *("bench-interaction-preparation", "bench-serving", "bench-network"),
 }
 
 

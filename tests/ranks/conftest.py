@@ -95,6 +95,17 @@ def run_ranks(request, tmp_path_factory):
     return run
 
 
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory, run_script) -> Path:
+    """5,300 training rows and 1,001 of validation."""
+    folder = tmp_path_factory.mktemp("rows")
+    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "5300"]
+    command += ["--validation_rows", "1001", "--cardinalities", "1000,700,50,9,3"]
+    done = run_script(*command)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
 class RecipesRun(NamedTuple):
     """What recipes did with several command lines.
 

@@ -9,8 +9,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,161 +18,17 @@ import pytest
 
 from runtime import checkpoint
 from runtime.checkpoint import Folder
-from tests.ranks.conftest import ROOT, gloo_command
-
-MODEL = (
-    *("--embedding_dim", "16", "--bottom_mlp_dims", "16", "--top_mlp_dims", "16,1"),
-    *("--batch_size", "600", "--valid_batch_size", "600", "--warmup_steps", "0"),
-    *("--decay_steps", "0", "--seed", "1", "--deterministic", "--shuffle", "--optimizer", "adam"),
-    *("--rank_timeout_s", "20"),
+from tests.ranks.background_training import (
+    KILLED,
+    STEPS_PER_EPOCH,
+    Training,
+    newest,
+    writing,
 )
-STEPS_PER_EPOCH = 9  # of 5,300 rows; the last batch has 500
+
 # Between two kills a training saves up to three times and passes 4 steps on average.
 STEPS_PER_KILL = 12
-KILLED = ("--learning_rate", "0.002", "--checkpoint_every", "3", "--print_freq", "5")
-STARTED = "train on "  # what runs where: the checkpoint is read, the steps begin
-ENVIRONMENT = {
-    **os.environ,
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "OMP_NUM_THREADS": "1",
-    "HOROVOD_CYCLE_TIME": "1",  # steps of some milliseconds
-}
 STOPPED = 75
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory, run_script) -> Path:
-    """5,300 training rows and 1,001 of validation."""
-    folder = tmp_path_factory.mktemp("rows")
-    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "5300"]
-    command += ["--validation_rows", "1001", "--cardinalities", "1000,700,50,9,3"]
-    done = run_script(*command)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-# Starting and killing.
-
-
-class Training:
-    """`dlrm.py`, running in the background on some ranks; a context that leaves no process behind.
-
-    Args:
-      rows: the data set.
-      folder: gets `checkpoints`, and `run` with the log.
-      ranks: with 2 or more, horovodrun starts them.
-    """
-
-    def __init__(self, rows: Path, folder: Path, *flags: object, ranks: int = 1):
-        self.checkpoints, self.run_dir = folder / "checkpoints", folder / "run"
-        folder.mkdir(exist_ok=True)
-        command = [*gloo_command(), "-np", str(ranks)] if ranks > 1 else []
-        where = ("--dataset_path", rows, "--run_dir", self.run_dir)
-        where += ("--save_checkpoint_path", self.checkpoints)
-        command += [sys.executable, "dlrm.py", *map(str, (*where, *MODEL, *flags))]
-        threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-        self._output = folder / "output.txt"
-        with open(self._output, "w") as output:
-            self.process = psutil.Popen(
-                command,
-                cwd=ROOT,
-                env={**ENVIRONMENT, **(threads if ranks > 1 else {})},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.kill()
-
-    @property
-    def output(self) -> str:
-        """What launcher and ranks wrote so far."""
-        return self._output.read_text()
-
-    def ranks(self) -> list[psutil.Process]:
-        """The ranks' own processes, in their order."""
-        found = {}
-        for process in [self.process, *self.process.children(recursive=True)]:
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                if process.cmdline()[1:2] == ["dlrm.py"]:
-                    found[int(process.environ().get("HOROVOD_RANK", 0))] = process
-        return [found[rank] for rank in sorted(found)]
-
-    def kill(self) -> None:
-        """SIGKILL to the launcher and all below it; horovodrun's ranks have their own sessions."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            processes = [*self.process.children(recursive=True), self.process]
-            for process in processes:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            psutil.wait_procs(processes, timeout=20)
-        mine = str(self.checkpoints)
-        left = [p for p in psutil.process_iter(["cmdline"]) if mine in (p.info["cmdline"] or ())]
-        for process in left:
-            process.kill()
-        assert left == [], "processes were left behind"
-
-    def wait(self, timeout_s: float = 120) -> int:
-        """Exit code of what ends by itself."""
-        try:
-            return self.process.wait(timeout_s)
-        except psutil.TimeoutExpired:
-            pytest.fail(f"the training does not end:\n{self.output}")
-
-    def finish(self) -> None:
-        """Waits for the end of the training."""
-        assert self.wait() == 0, self.output
-
-    def wait_until(self, holds, timeout_s: float = 120, every_s: float = 0.002) -> None:
-        """Polls until `holds()`; the training must not end before."""
-        deadline = time.monotonic() + timeout_s
-        while not holds():
-            if self.process.poll() is not None and not holds():
-                pytest.fail(f"the training ended, exit code {self.wait()}:\n{self.output}")
-            if time.monotonic() > deadline:
-                pytest.fail(f"nothing happens:\n{self.output}")
-            time.sleep(every_s)
-
-    def wait_for_start(self) -> None:
-        """Until the steps begin."""
-        self.wait_until(lambda: STARTED in self.output, every_s=0.02)
-
-    def wait_for_checkpoints(self, count: int) -> None:
-        """Until so many more are there than now."""
-        now = newest(self.checkpoints)
-        self.wait_until(lambda: newest(self.checkpoints) >= now + count)
-
-    def hold_while_writing(self) -> None:
-        """Stops the clock of rank 0 while it writes a checkpoint."""
-        chief = self.ranks()[0]
-
-        def caught() -> bool:
-            if not writing(self.checkpoints):
-                return False
-            chief.suspend()
-            if writing(self.checkpoints):
-                return True
-            chief.resume()
-            return False
-
-        self.wait_until(caught, every_s=0.0005)
-
-
-def newest(folder: Path) -> int:
-    """Number of the newest checkpoint."""
-    saved = Folder(folder).newest()
-    return saved.number if saved else 0
-
-
-def writing(folder: Path) -> bool:
-    """Whether a checkpoint is being written."""
-    try:
-        return any(name.startswith(".writing-") for name in os.listdir(folder))
-    except FileNotFoundError:
-        return False
 
 
 def check_whole(folder: Path) -> int:

@@ -1,18 +1,45 @@
-"""Who is absent, asked over real sockets by threads instead of processes."""
+"""Who is absent and where, asked over real sockets by threads instead of processes."""
 
+import errno
 import json
+import os
+import queue
 import socket
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from runtime import roll_call
-from runtime.roll_call import Absent, Caller, Desk
+from runtime import distributed, roll_call, roll_call_desk, stall, whereabouts
+from runtime.roll_call import Absent, Caller
+from runtime.roll_call_desk import Desk
+from runtime.whereabouts import Whereabouts
+
+ME = f"{socket.gethostname()}, pid {os.getpid()}"
+FROZEN = (
+    "no answer within 0.8 s from its process, but from its machine: it is frozen (stopped, or in a "
+    "call that keeps Python's lock)"
+)
+COMPUTES = Whereabouts(8, "nn/trainer.py:97 train_step within tensorflow", True)
+READS = Whereabouts(8, "dataloading/binary_reader.py:88 read_block", False)
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(roll_call, "ANSWER_AFTER_S", 0.5)
+    monkeypatch.setattr(roll_call, "ANSWER_AFTER_S", 0.3)
+    monkeypatch.setattr(roll_call, "HERE_AFTER_S", 0.8)
+    monkeypatch.setattr(roll_call_desk, "LOOK_AGAIN_AFTER_S", 0.1)
+
+
+def call(desk, *heres, log=None):
+    """A caller for each rank, which says it is where `heres` says."""
+    return [
+        Caller(rank, desk.address, log, look=lambda here=here: here)
+        for rank, here in enumerate(heres)
+    ]
 
 
 def ask(callers):
@@ -20,35 +47,63 @@ def ask(callers):
         return list(pool.map(Caller.absent, callers))
 
 
-def hang_up(caller):
-    caller._socket.shutdown(socket.SHUT_RDWR)
+def freeze(here):
+    """In place of a look: as a process that has been stopped."""
+    threading.Event().wait()
+
+
+# After a failure.
 
 
 def test_all_who_report_hear_who_did_not():
     desk = Desk(4)
-    callers = [Caller(rank, desk.address) for rank in range(4)]
-    hang_up(callers[3])
-    assert ask([callers[0], callers[2]]) == [Absent(stuck=[1], ended=[3])] * 2
+    callers = call(desk, COMPUTES, READS._replace(step=7), COMPUTES._replace(step=9), COMPUTES)
+    callers[3].close()
+    expected = Absent([1], [3], [ME])
+    assert ask([callers[0], callers[2]]) == [expected] * 2
     # Again, and from the one who comes too late.
-    assert callers[0].absent() == callers[1].absent() == Absent(stuck=[1], ended=[3])
+    assert callers[0].absent() == callers[1].absent() == expected
+
+
+def test_where_they_are_who_did_not_report():
+    desk = Desk(4)
+    callers = call(desk, COMPUTES, READS, COMPUTES._replace(step=9), None, log="/x/rank-00001.log")
+    callers[1]._look = lambda: (time.sleep(0.5), READS)[1]  # later than the end of the reports
+    callers[3]._look = lambda: freeze(None)
+    absent = ask([callers[0], callers[2]])[0]
+    assert absent.stuck == [1, 3] and absent.ended == []
+    who = f"{ME}, log /x/rank-00001.log"
+    assert absent.about == [
+        f"{who}, at step 8 (the others: 9), in dataloading/binary_reader.py:88 read_block",
+        f"{who}, {FROZEN}",
+    ]
 
 
 def test_no_wait_where_nobody_is_stuck(monkeypatch):
     monkeypatch.setattr(roll_call, "ANSWER_AFTER_S", 60)
     desk = Desk(2)
-    callers = [Caller(rank, desk.address) for rank in range(2)]
-    hang_up(callers[0])
-    assert callers[1].absent() == Absent(stuck=[], ended=[0])
+    callers = call(desk, COMPUTES, COMPUTES)
+    callers[0].close()
+    assert callers[1].absent() == Absent(stuck=[], ended=[0], about=[ME])
+
+
+def test_a_rank_that_never_called():
+    desk = Desk(2)
+    (caller,) = call(desk, COMPUTES)
+    assert caller.absent() == Absent([1], [], ["never seen, not connected to rank 0"])
 
 
 def test_strangers_are_not_listened_to():
     desk = Desk(2)
-    for token in (b"GET / HTTP/1.1\r\n\r\n", json.dumps({"token": "x", "rank": 1}).encode()):
+    silent = socket.create_connection(("127.0.0.1", desk.address["port"]))
+    wrong = json.dumps({"token": "x", "rank": 1}).encode()
+    for said in (b"GET / HTTP/1.1\r\n\r\n", wrong + b"\n", b"[1]\n", b"x" * 5000):
         with socket.create_connection(("127.0.0.1", desk.address["port"])) as stranger:
-            stranger.sendall(token)
+            stranger.sendall(said)
             assert stranger.recv(100) == b""
-    callers = [Caller(rank, desk.address) for rank in range(2)]
-    assert callers[0].absent() == Absent(stuck=[1], ended=[])
+    callers = call(desk, COMPUTES, READS)
+    assert callers[0].absent().stuck == [1]
+    silent.close()
 
 
 def test_nothing_is_known_where_rank_0_cannot_be_reached():
@@ -56,11 +111,17 @@ def test_nothing_is_known_where_rank_0_cannot_be_reached():
     closed = socket.create_server(("127.0.0.1", 0))
     address = {**desk.address, "port": closed.getsockname()[1]}
     closed.close()
-    assert Caller(1, address).absent() is None
+    caller = Caller(1, address)
+    assert caller.absent() is None
+    caller.close()
 
 
 @pytest.mark.parametrize(
-    ("goes", "absent"), [(True, Absent([], [0])), (False, Absent(stuck=[0], ended=[]))]
+    ("goes", "absent"),
+    [
+        (True, Absent([], [0])),
+        (False, Absent([0], [], ["no answer: its process is frozen, or its machine is gone"])),
+    ],
 )
 def test_rank_0_does_not_answer(goes, absent):
     """Its process has ended, or is frozen."""
@@ -79,3 +140,247 @@ def test_rank_0_does_not_answer(goes, absent):
                 caller.result()
                 connection.close()
             assert caller.result().absent() == absent
+
+
+def test_a_machine_that_is_gone_is_told_from_a_process_that_has_ended(monkeypatch):
+    """The kernel's word for it (keepalive) is made up: nothing vanishes within one machine."""
+    receive = roll_call_desk._Connection.receive
+
+    def time_out(self):
+        if self.rank == 1:
+            raise OSError(errno.ETIMEDOUT, "Connection timed out")
+        return receive(self)
+
+    monkeypatch.setattr(roll_call_desk._Connection, "receive", time_out)
+    desk = Desk(2)
+    callers = call(desk, COMPUTES, COMPUTES)
+    callers[1].close()
+    assert callers[0].absent() == Absent([], [1], [f"{ME}: {roll_call.UNREACHABLE_MACHINE}"])
+
+
+def test_connections_are_kept_alive_by_the_kernel():
+    desk = Desk(1)
+    (caller,) = call(desk, COMPUTES)
+    for option, expected in ((socket.TCP_KEEPIDLE, 15), (socket.TCP_USER_TIMEOUT, 30000)):
+        assert caller._socket.getsockopt(socket.IPPROTO_TCP, option) == expected
+    assert caller._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def test_128_ranks():
+    desk = Desk(128)
+    heres = [COMPUTES] * 128
+    heres[77] = READS
+    with ThreadPoolExecutor(128) as pool:
+        callers = list(
+            pool.map(lambda rank: Caller(rank, desk.address, look=lambda: heres[rank]), range(128))
+        )
+    answers = ask([caller for rank, caller in enumerate(callers) if rank not in (77, 127)])
+    assert {(*answer.stuck, *answer.ended) for answer in answers} == {(77, 127)}
+    assert answers[0].about[0].endswith(f"at step 8, in {READS.place}")
+    for caller in callers:
+        caller.close()
+
+
+# Before a failure.
+
+
+class Waiting:
+    """A desk whose rank 0 stands still for as long as the test says; what it says is kept."""
+
+    def __init__(self, *heres, early_s=1.0, timeout_s=60.0):
+        self.still_s, self._said = 0.0, queue.Queue()
+        desk = Desk(len(heres), early_s, timeout_s, lambda: self.still_s, self._said.put)
+        self.callers = call(desk, *heres)
+
+    def stand_still(self, seconds):
+        self.still_s = seconds
+        for caller in self.callers[:1]:  # wakes the desk
+            roll_call.send(caller._socket, hello=True)
+
+    def said(self, wait_s=3.0):
+        try:
+            return self._said.get(timeout=wait_s)
+        except queue.Empty:
+            return None
+
+
+def test_it_says_early_who_is_missing_and_when_they_go_on():
+    waiting = Waiting(COMPUTES, READS, COMPUTES)
+    waiting.stand_still(1.4)
+    about = f"{ME}, at step 8, in {READS.place}"
+    end = "the training ends with an error after 60 s (--rank_timeout_s)"
+    assert waiting.said() == f"note: still waiting after 1 s for rank 1: {about}; {end}"
+    assert waiting.said(0.3) is None, "once"
+    waiting.stand_still(2.2)
+    assert waiting.said() == f"note: still waiting after 2 s for rank 1: {about}; {end}"
+    waiting.stand_still(0.1)
+    assert waiting.said() == "note: the ranks go on after 2 s"
+    waiting.stand_still(1.4)
+    assert waiting.said().startswith("note: still waiting after 1 s")
+
+
+@pytest.mark.parametrize("heres", [(COMPUTES, COMPUTES), (READS, READS)], ids=["compute", "read"])
+def test_nothing_is_said_where_nobody_can_be_blamed(heres):
+    waiting = Waiting(*heres)
+    waiting.stand_still(1.1)
+    assert waiting.said(0.6) is None
+
+
+def test_a_rank_that_moves_is_not_blamed():
+    """Between two looks it goes from one line to another."""
+    waiting = Waiting(COMPUTES, None)
+    lines = iter(range(100))
+    waiting.callers[1]._look = lambda: READS._replace(place=f"reader.py:{next(lines)} read")
+    waiting.stand_still(1.1)
+    assert waiting.said(0.6) is None
+    assert next(lines) == 2
+
+
+def test_a_frozen_rank_is_told_early():
+    waiting = Waiting(COMPUTES, None)
+    waiting.callers[1]._look = lambda: freeze(None)
+    waiting.stand_still(1.1)
+    assert waiting.said().startswith(f"note: still waiting after 1 s for rank 1: {ME}, {FROZEN}; ")
+
+
+def test_a_rank_that_has_ended_is_left_to_horovod():
+    """At the end of a run, too, rank 0 may have something to do when others have gone."""
+    waiting = Waiting(COMPUTES, READS, COMPUTES)
+    waiting.callers[2].close()
+    time.sleep(0.1)
+    waiting.stand_still(1.1)
+    assert waiting.said(0.6) is None
+
+
+# Words.
+
+
+def test_whom_the_others_wait_for():
+    behind = COMPUTES._replace(step=7)
+    start = Whereabouts(None, "runtime/distributed.py:130 all_gather within horovod", True)
+    assert stall.missing({0: COMPUTES, 1: COMPUTES}, 2) == []
+    assert stall.missing({0: COMPUTES, 2: READS}, 3) == [1], "first of all who is silent"
+    assert stall.missing({0: READS, 1: behind}, 2) == [0]
+    assert stall.missing({0: READS, 1: READS}, 2) == [], "nobody waits"
+    assert stall.missing({0: COMPUTES, 1: behind, 2: COMPUTES}, 3) == [1]
+    assert stall.missing({0: COMPUTES, 1: start}, 2) == [1]
+
+
+def test_words():
+    assert stall.where(COMPUTES, [8, None, 8]) == f"at step 8, in {COMPUTES.place}"
+    assert stall.where(READS, [9, 11, 10]).startswith("at step 8 (the others: 9 to 11), in ")
+    assert stall.where(READS._replace(step=None), [3]) == f"in {READS.place}"
+    assert "its machine is gone, or the network to it" in stall.silent(False, 5)
+    assert stall.listed(list("abcdefghij")) == "a; b; c; d; e; f; g; h; and 2 more"
+    for_ever = stall.early([1, 2], ["a", "b"], 61.2, 0)
+    assert for_ever == (
+        "note: still waiting after 61 s for ranks 1, 2: a; b; the training waits for ever"
+    )
+    assert stall.sentence([], [3], ["a"], 9) == "rank 3 ended (a)"
+    assert stall.sentence([3], [], ["a"], 0) == "rank 3 did not come to a collective: a"
+
+
+# Where a process is.
+
+
+def test_step_and_time_since_it_moved(monkeypatch):
+    monkeypatch.setattr(whereabouts, "_step", None)
+    now = 100.0
+    monkeypatch.setattr(whereabouts, "time", SimpleNamespace(monotonic=lambda: now))
+    whereabouts.at_step(12)
+    now = 103.0
+    assert (whereabouts.look().step, whereabouts.still_s()) == (12, 3.0)
+    whereabouts.moved()
+    assert whereabouts.still_s() == 0.0
+
+
+def look_from_beside(program):
+    """What another thread sees while the main thread is in `program(is_looked_at)`."""
+    with ThreadPoolExecutor(1) as pool:
+        entered = threading.Event()
+
+        def look():
+            entered.wait()
+            time.sleep(0.05)
+            return whereabouts.look()
+
+        looking = pool.submit(look)
+        program(entered, looking)
+        return looking.result()
+
+
+def test_the_line_of_our_own_code():
+    def wait_in_python(entered, looking):
+        entered.set()
+        looking.result()
+
+    here = look_from_beside(wait_in_python)
+    file = "tests/runtime/test_roll_call.py"
+    line = wait_in_python.__code__.co_firstlineno + 2
+    # Within the standard library's threading.py, on behalf of this line.
+    assert here.place == f"{file}:{line} wait_in_python within threading"
+    assert not here.waits
+
+
+def test_a_reader_of_rows_in_a_thread_of_tensorflow():
+    """The main thread is within TensorFlow, as in a collective, but rows are what it waits for."""
+    import tensorflow as tf
+
+    def run(entered, looking):
+        def read_rows():
+            threading.current_thread()  # as a library does that writes a log
+            entered.set()
+            while not looking.done():
+                time.sleep(0.01)
+            return np.float32(1)
+
+        rows = tf.data.Dataset.range(1).map(
+            lambda _: tf.numpy_function(read_rows, [], tf.float32), num_parallel_calls=2
+        )
+        step = tf.function(lambda iterator: next(iterator))
+        step(iter(rows))
+
+    here = look_from_beside(run)
+    assert " run within tensorflow and in tests/runtime/test_roll_call.py:" in here.place
+    assert here.place.endswith(" read_rows") and not here.waits
+
+
+def test_within_tensorflow_alone():
+    """As in a collective: nothing of Python runs."""
+    import tensorflow as tf
+
+    def run(entered, looking):
+        numbers = tf.queue.FIFOQueue(1, tf.float32)
+        looking.add_done_callback(lambda _: numbers.enqueue(1.0))
+        entered.set()
+        numbers.dequeue()
+
+    here = look_from_beside(run)
+    assert here.place.startswith("tests/runtime/test_roll_call.py:")
+    assert here.place.endswith(" run within tensorflow") and here.waits
+
+
+def test_places_of_others():
+    """Packages and Python itself are not ours; a program of the user's is."""
+
+    def frame(file, module="m"):
+        code = SimpleNamespace(co_filename=file, co_name="f")
+        return SimpleNamespace(f_code=code, f_lineno=3, f_globals={"__name__": module})
+
+    def place(*files):
+        return whereabouts._place([frame(file) for file in files])
+
+    assert place("/x/site-packages/horovod/a.py", "/home/u/train.py") == (
+        "/home/u/train.py:3 f within horovod"
+    )
+    assert place("/x/dist-packages/six.py", "<frozen runpy>") == "the package six"
+    assert place("<frozen runpy>") == "the package python"
+    assert place() == "no Python code"
+    generated = "/tmp/__autograph_generated_file1.py"
+    assert whereabouts._waits([frame(generated), frame("/home/u/train.py")])
+    wrapper = frame("<string>")  # of one of Horovod's operations
+    assert whereabouts._waits([wrapper, frame(distributed.__file__)])
+    assert place("<string>", "/home/u/train.py") == "/home/u/train.py:3 f within tensorflow"
+    assert whereabouts._place([frame("<string>", "__main__")]) == "<string>:3 f"
+    assert whereabouts._waits([frame(distributed.__file__)])
+    assert not whereabouts._waits([frame("/home/u/train.py"), frame(distributed.__file__)])

@@ -1,0 +1,74 @@
+# syntax=docker/dockerfile:1.7
+# The toolkit for NVIDIA GPUs, on NVIDIA's TensorFlow container; docs/containers.md.
+#
+# TensorFlow 2.15, Horovod (with NCCL and MPI), NumPy, CUDA and Python 3.10 are the container's own and stay as they are: .venv
+# lies on top of them and holds only what the container lacks.
+#
+# Ubuntu's packages have no versions here: a release keeps only the newest of each, and they are all from the container's.
+# hadolint global ignore=DL3008
+# Stages whose names hold a build argument: they have no tag, and WORKDIR comes from the first.
+# hadolint global ignore=DL3006,DL3045
+ARG TENSORFLOW_IMAGE=nvcr.io/nvidia/tensorflow:24.05-tf2-py3
+# no: without NVIDIA Merlin's distributed-embeddings (--embedding_backend merlin); our own tables need nothing of it.
+ARG MERLIN=yes
+
+FROM ${TENSORFLOW_IMAGE} AS container
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+WORKDIR /workspace/recommenders
+
+FROM container AS sources
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends git rsync \
+ && rm -rf /var/lib/apt/lists/*
+# NVIDIA's dllogger 1.1.0; a commit, which cannot be moved as a tag can.
+ARG DLLOGGER_COMMIT=0478734ff7be75adde8d160e04872664d1c62e5f
+RUN python3 -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels/dllogger \
+    "git+https://github.com/NVIDIA/dllogger@${DLLOGGER_COMMIT}"
+
+FROM sources AS merlin-no
+
+FROM sources AS merlin-yes
+# The commit that the original recipe was made with. Its own file builds it for compute capability 6.0 to 9.0, without a GPU.
+ARG DISTRIBUTED_EMBEDDINGS_COMMIT=c635ed84
+RUN git clone https://github.com/NVIDIA-Merlin/distributed-embeddings.git /tmp/merlin \
+ && git -C /tmp/merlin checkout "${DISTRIBUTED_EMBEDDINGS_COMMIT}" \
+ && git -C /tmp/merlin submodule update --init --recursive \
+ && make -C /tmp/merlin pip_pkg \
+ && mkdir /wheels/merlin \
+ && cp /tmp/merlin/artifacts/*.whl /wheels/merlin/ \
+ && rm -rf /tmp/merlin
+
+FROM merlin-${MERLIN} AS merlin
+
+FROM container AS packages
+COPY requirements-ngc.lock ./
+COPY runtime/ngc_packages.sh runtime/
+RUN --mount=type=cache,target=/root/.cache bash runtime/ngc_packages.sh python3
+
+# The fused operator for every architecture that the container's nvcc knows of those in its Makefile; no GPU is asked.
+FROM packages AS native
+ARG CUDA_ARCHITECTURES="70 75 80 86 89 90 100 120"
+COPY tensorflow-dot-based-interact tensorflow-dot-based-interact
+RUN CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES}" XDG_CACHE_HOME=/wheels bash tensorflow-dot-based-interact/install.sh 1
+
+FROM container
+LABEL org.opencontainers.image.title="Recommenders at scale, NVIDIA GPUs" \
+      org.opencontainers.image.description="DLRM, DCNv2, SIM, DIEN, DIN and NCF in NVIDIA's TensorFlow 2.15 container"
+# The code stays root's. What a run writes belongs into /data, or into these two folders.
+RUN useradd --uid 1000 --create-home recommender \
+ && install --directory --owner=recommender /data data runs
+COPY --from=packages /workspace/recommenders/.venv .venv
+# `make` finds that nothing is left to install: the stamps are newer than what they depend on.
+RUN --mount=type=bind,from=merlin,source=/wheels,target=/wheels/git \
+    --mount=type=bind,from=native,source=/wheels,target=/wheels/op \
+    find /wheels -name '*.whl' -exec .venv/bin/python -m pip install --no-cache-dir --no-index --no-deps {} + \
+ && touch .venv/installed .venv/horovod .venv/op
+ENV PATH=/workspace/recommenders/.venv/bin:${PATH} \
+    PYTHONUNBUFFERED=1 \
+    TF_CPP_MIN_LOG_LEVEL=1
+COPY . .
+# Fails here rather than in a job: the container's TensorFlow and Horovod, and our operator, can be loaded.
+RUN python dlrm.py --help >/dev/null \
+ && python -c 'import dllogger, horovod.tensorflow, tensorflow_dot_based_interact'
+USER 1000
+CMD ["python", "dlrm.py", "--help"]

@@ -1,0 +1,169 @@
+"""Machines of `benchmarks.network`: namespaces of this one, joined by links of a given speed.
+
+Each has a network and a host name of its own and shares all else, processors and files among it.
+Nothing of this machine's own network is touched, and nothing is left: their processes are in one
+namespace, whose first process ends with this program, however it does; the kernel ends the others.
+"""
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+_PROGRAMS = {
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+    "tc": "iproute2",
+}
+_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+_NAMESPACES = ("--net", "--uts", "--pid")
+
+LINK = "link0"
+# A token bucket holds back what is faster than its rate: so much at once, and so long at most.
+_BURST = "128kb"
+_LATENCY = "100ms"
+
+
+def why_missing() -> str | None:
+    """Why this machine cannot play several; None if it can."""
+    absent = [f"{name} ({of})" for name, of in _PROGRAMS.items() if not _path_of(name)]
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    tried = subprocess.run(
+        [_path_of("unshare"), *_NAMESPACES, "--fork", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"namespaces need root: {tried.stderr.strip()}" if tried.returncode else None
+
+
+def _path_of(program: str) -> str | None:
+    return shutil.which(program, path=_PATH)
+
+
+def _run(*command: object) -> None:
+    """Raises RuntimeError, with what a program says that fails."""
+    done = subprocess.run(
+        [*map(str, command)],
+        env={**os.environ, "PATH": _PATH},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+
+
+class _Namespaces:
+    """Namespaces that live as long as a process that waits for the end of its input.
+
+    Attributes:
+      pid: that process.
+      enter: runs the command that follows it there.
+    """
+
+    def __init__(self, among: "_Namespaces | None" = None):
+        """With processes of its own, or among those of others."""
+        unshare = (_path_of("unshare"), *_NAMESPACES, "--fork", "--kill-child")
+        if among is not None:
+            enter = (_path_of("nsenter"), "--target", str(among.pid), "--pid", "--")
+            unshare = (*enter, _path_of("unshare"), "--net", "--uts")
+        self._holder = subprocess.Popen(
+            [*unshare, "bash", "-c", "echo ready; read -r _"],  # bash also buries orphans
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._holder.stdout.readline()
+        (self.pid,) = (child.pid for child in psutil.Process(self._holder.pid).children())
+        self.enter = [_path_of("nsenter"), "--target", str(self.pid), *_NAMESPACES, "--"]
+
+    def run(self, *command: object) -> None:
+        _run(*self.enter, *command)
+
+    def end(self) -> None:
+        self._holder.stdin.close()
+        self._holder.wait()
+        self._holder.stdout.close()
+
+
+class Machines:
+    """Machines in one network.
+
+    Attributes:
+      names: their host names.
+      launch: what starts `ranks_per_machine` processes of a command on each, with MPI.
+    """
+
+    def __init__(self, namespaces: dict[str, _Namespaces], folder: Path, ranks_per_machine: int):
+        self._namespaces = namespaces
+        self.names = [*namespaces]
+        agent = folder / "agent"
+        pids = "\n".join(f"  {name}) pid={of.pid} ;;" for name, of in namespaces.items())
+        enter = f'exec {_path_of("nsenter")} --target "$pid" {" ".join(_NAMESPACES)} -- sh -c "$*"'
+        agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in\n{pids}\nesac\n{enter}\n')
+        agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
+        hosts = ",".join(f"{name}:{ranks_per_machine}" for name in self.names)
+        mpirun = [
+            *("mpirun", "--allow-run-as-root", "--bind-to", "none"),
+            *("-np", str(len(self.names) * ranks_per_machine), "-H", hosts),
+            *("--mca", "plm_rsh_agent", str(agent)),
+            *("--mca", "oob_tcp_if_include", LINK, "--mca", "btl_tcp_if_include", LINK),
+            *("--mca", "btl", "self,vader,tcp"),
+        ]
+        self.launch = self.command(self.names[0], mpirun)
+
+    def command(self, machine: str, argv: Sequence[str]) -> list[str]:
+        """What runs a command on a machine."""
+        return [*self._namespaces[machine].enter, *argv]
+
+    def limit(self, bits_per_s: float | None) -> None:
+        """Lets no machine send faster than that; None: as fast as this machine copies."""
+        for of in self._namespaces.values():
+            with contextlib.suppress(RuntimeError):  # there may be no limit yet
+                of.run("tc", "qdisc", "delete", "dev", LINK, "root")
+            if bits_per_s is not None:
+                of.run(
+                    *("tc", "qdisc", "add", "dev", LINK, "root", "tbf"),
+                    *("rate", f"{bits_per_s:.0f}bit", "burst", _BURST, "latency", _LATENCY),
+                )
+
+
+@contextlib.contextmanager
+def machines(count: int, folder: Path, ranks_per_machine: int = 1) -> Iterator[Machines]:
+    """Makes machines; they are gone in the end.
+
+    Args:
+      folder: for the program by which the launcher reaches them.
+
+    Raises:
+      RuntimeError: this machine does not let us.
+    """
+    with contextlib.ExitStack() as made:
+        switch = _Namespaces()
+        made.callback(switch.end)
+        switch.run("ip", "link", "add", "switch", "type", "bridge")
+        switch.run("ip", "link", "set", "switch", "up")
+        found = {}
+        for number in range(count):
+            name, port = f"machine{number}", f"port{number}"
+            found[name] = of = _Namespaces(among=switch)
+            made.callback(of.end)
+            of.run("hostname", name)
+            _run(
+                *(_path_of("ip"), "link", "add", LINK, "netns", of.pid, "type", "veth"),
+                *("peer", "name", port, "netns", switch.pid),
+            )
+            switch.run("ip", "link", "set", port, "master", "switch", "up")
+            of.run("ip", "address", "add", f"10.78.0.{number + 1}/24", "dev", LINK)
+            of.run("ip", "link", "set", LINK, "up")
+            of.run("ip", "link", "set", "lo", "up")
+        yield Machines(found, folder, ranks_per_machine)

@@ -1,0 +1,231 @@
+"""Published configurations and throughputs, and the bytes that they put on the network.
+
+Published figures are copied from where PUBLISHED and SYNTHETIC say; all else is computed.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import config as configuration
+import ranking
+from dataloading.generate_feature_spec import VARIANTS
+from dataloading.synthetic_rows import synthetic_spec
+from nn.embedding.plan import Plan, Table, plan
+from nn.embedding.plan_traffic import KINDS, RankTraffic, traffic
+
+BATCH_SIZE = 65536  # of all ranks together, in all that was published
+RANKS_PER_MACHINE = 8
+DEVICE_MEMORY_GB = 80
+
+
+class Link(NamedTuple):
+    """A connection as it is specified; what a program gets of it is less.
+
+    Attributes:
+      bytes_per_s: in one direction.
+      shared: by the ranks of a machine; else each has its own.
+    """
+
+    name: str
+    bytes_per_s: float
+    shared: bool = False
+
+
+# NVIDIA's A100 data sheet: 600 GB/s of NVLink in both directions together.
+NVLINK = Link("NVLink", 300e9)
+# NVIDIA's DGX A100 data sheet: a ConnectX-6 of 200 Gb/s for each of 8 GPUs.
+HDR = Link("InfiniBand HDR, 200 Gb/s a GPU", 25e9)
+ETHERNET_100 = Link("100 GbE a machine", 12.5e9, shared=True)  # IEEE 802.3
+ETHERNET_10 = Link("10 GbE a machine", 1.25e9, shared=True)
+BETWEEN = (HDR, ETHERNET_100, ETHERNET_10)
+
+
+class Model(NamedTuple):
+    """A ranking model as NVIDIA published it: Criteo's terabyte with a frequency threshold."""
+
+    name: str
+    recipe: str
+    variant: str  # of dataloading.generate_feature_spec
+    flags: dict
+
+
+_CROSS = {"interaction": "cross", "optimizer": "adam"}
+MODELS = (
+    Model("DLRM large", "dlrm", "criteo_t3_synthetic", {}),
+    Model("DLRM extra large", "dlrm", "criteo_t0_synthetic", {}),
+    Model("DCNv2 large", "dcnv2", "criteo_t3_synthetic", _CROSS),
+)
+
+
+class Published(NamedTuple):
+    """Training throughput on DGX A100 (80 GB), samples/s."""
+
+    model: str
+    gpus: int
+    tf32: float
+    mixed: float
+
+
+# DLRM: NVIDIA's README of "DLRM for TensorFlow 2". DCNv2: NVIDIA DeepLearningExamples,
+# TensorFlow2/Recommendation/DLRM_and_DCNv2/doc/DCNv2.md (June 2023).
+PUBLISHED = (
+    Published("DLRM large", 8, 9.39e6, 13.31e6),
+    Published("DLRM extra large", 8, 9.93e6, 12.1e6),
+    Published("DCNv2 large", 8, 3.81e6, 5.75e6),
+)
+PRECISIONS = {"TF32": False, "mixed": True}
+
+
+class Synthetic(NamedTuple):
+    """A synthetic model of NVIDIA Merlin's distributed-embeddings.
+
+    Attributes:
+      tables: (how many, rows, columns, ids of each of a table's features).
+      mlp: widths of its layers, without the last one.
+      num_numerical: numerical features.
+      pooling: columns of the joined vectors that become one, if any.
+      step_ms: published, {GPUs: ms a step}: DGX A100, global batch 65,536, Adagrad.
+    """
+
+    name: str
+    tables: tuple[tuple[int, int, int, tuple[int, ...]], ...]
+    mlp: tuple[int, ...]
+    num_numerical: int
+    pooling: int | None
+    step_ms: dict[int, float]
+
+
+# The tables: examples/benchmarks/synthetic_models of distributed-embeddings 0.3. The times: its
+# table of DGX-A100-80GB.
+SYNTHETIC = (
+    Synthetic(
+        "Small",
+        (
+            *((5, 10_000, 16, (1, 30)), (3, 4_000_000, 32, (1, 30)), (1, 50_000_000, 32, (1, 30))),
+            *((1, 50_000_000, 32, (1,)), (30, 10, 16, (1,)), (30, 1_000, 16, (1,))),
+            *((5, 10_000, 16, (1,)), (5, 100_000, 32, (1,)), (27, 4_000_000, 32, (1,))),
+        ),
+        (512, 256, 128),
+        10,
+        None,
+        {8: 14.0, 16: 11.6, 32: 7.4},
+    ),
+    Synthetic(
+        "Medium",
+        (
+            *((20, 100_000, 64, (1, 50)), (5, 10_000_000, 64, (1, 50))),
+            *((1, 100_000_000, 128, (1, 50)), (1, 100_000_000, 128, (1,))),
+            *((80, 10, 32, (1,)), (60, 1_000, 32, (1,)), (80, 100_000, 64, (1,))),
+            *((24, 200_000, 64, (1,)), (40, 10_000_000, 64, (1,))),
+        ),
+        (1024, 512, 256, 128),
+        25,
+        7,
+        {8: 64.4, 16: 44.9, 32: 31.1, 128: 17.2},
+    ),
+    Synthetic(
+        "Large",
+        (
+            *((40, 100_000, 64, (1, 100)), (16, 15_000_000, 64, (1, 100))),
+            *((1, 200_000_000, 128, (1, 100)), (1, 200_000_000, 128, (1,))),
+            *((100, 10, 32, (1,)), (100, 10_000, 32, (1,)), (160, 100_000, 64, (1,))),
+            *((50, 500_000, 64, (1,)), (144, 15_000_000, 64, (1,))),
+        ),
+        (2048, 1024, 512, 256),
+        100,
+        8,
+        {32: 65.0, 128: 33.4},
+    ),
+)
+_COLUMN_SLICE_THRESHOLD = 1280 * 2**20  # with which those were started
+
+
+class Load(NamedTuple):
+    """What a training step puts on the links of its busiest rank, or machine.
+
+    Attributes:
+      ranks: in all.
+      within, between: bytes in the busier direction, of the busiest rank; to and from ranks of
+        its machine, and of others.
+      of_machine: bytes between machines, of the busiest machine.
+    """
+
+    ranks: int
+    within: float
+    between: float
+    of_machine: float
+
+    def ms(self, link: Link) -> float:
+        """How long that takes at least: ranks of a machine by NVLink, machines by `link`."""
+        if link == NVLINK:
+            return self.within / link.bytes_per_s * 1e3
+        size_bytes = self.of_machine if link.shared else self.between
+        return size_bytes / link.bytes_per_s * 1e3
+
+    def step_ms(self, link: Link) -> float:
+        """The same, of NVLink and of `link`, which work side by side."""
+        return max(self.ms(NVLINK), self.ms(link))
+
+
+def load_of(made: Plan, dense_bytes: float) -> Load:
+    """What a plan's step puts on machines of RANKS_PER_MACHINE."""
+    ranks = traffic(made, ranks_per_machine=RANKS_PER_MACHINE, dense_bytes=dense_bytes)
+
+    def busiest(of: Sequence[RankTraffic], *ways: str) -> float:
+        return max(sum(getattr(r, way)[kind] for r in of for kind in KINDS) for way in ways)
+
+    within, between = (
+        max(busiest([r], f"sent_{place}", f"received_{place}") for r in ranks)
+        for place in ("within", "between")
+    )
+    first_ranks = range(0, len(ranks), RANKS_PER_MACHINE)
+    machines = [ranks[first : first + RANKS_PER_MACHINE] for first in first_ranks]
+    of_machine = max(busiest(of, "sent_between", "received_between") for of in machines)
+    return Load(len(ranks), within, between, of_machine)
+
+
+def ranking_load(model: Model, ranks: int, amp: bool, **flags) -> Load:
+    """The load of a published model by the plan that its recipe makes.
+
+    Raises:
+      ValueError: the tables do not fit.
+    """
+    config = configuration.Config(model.recipe).replace(
+        dataset_type="synthetic",
+        batch_size=BATCH_SIZE,
+        amp=amp,
+        plan_device_memory_gb=DEVICE_MEMORY_GB,
+        **model.flags,
+        **flags,
+    )
+    spec = synthetic_spec(VARIANTS[model.variant])
+    dense_bytes = 4 * ranking.num_dense_weights(config, spec)
+    return load_of(ranking.make_plan(config, spec, ranks), dense_bytes)
+
+
+def synthetic_load(model: Synthetic, ranks: int) -> Load:
+    """The load of a synthetic model, started as its benchmark starts it."""
+    tables, features, hotness = [], [], []
+    for count, rows, dim, ids in model.tables:
+        for _ in range(count):
+            features += [len(tables)] * len(ids)
+            hotness += ids
+            tables.append(Table(f"t{len(tables)}", rows, dim))
+    made = plan(
+        tables,
+        ranks,
+        strategy="memory_balanced",
+        input_table_map=features,
+        hotness=hotness,
+        column_slice_threshold=_COLUMN_SLICE_THRESHOLD,
+        global_batch_size=BATCH_SIZE,
+        state_bytes_per_element=4,
+        dp_input=False,
+    )
+    width = sum(tables[t].dim for t in features)
+    if model.pooling:
+        width = -(-width // model.pooling)
+    layers = (width + model.num_numerical, *model.mlp, 1)
+    weights = sum((n + 1) * m for n, m in itertools.pairwise(layers))
+    return load_of(made, 4 * weights)

@@ -1,0 +1,251 @@
+"""What ranks send each other in a training step, byte for byte as layer and trainer exchange it.
+
+A pure function of a plan and of the numbers of ids in a batch: `expected_batch` estimates those,
+and they are all that is estimated. Not counted: headers of the network's protocols, Horovod's own
+messages (some hundred bytes a collective), and the one number by which float16 skips a step.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from nn.embedding.plan_parts import DATA_PARALLEL
+
+if TYPE_CHECKING:
+    from nn.embedding.plan_layout import Plan
+
+# A copied table of up to so many elements is summed as a whole, a larger one by the rows that the
+# ranks touched. 16 MiB of float32: a ring carries it in about the time of a batch's vectors.
+WHOLE_TABLE_ELEMENTS = 2**22
+
+_LENGTH_BYTES = 4  # int32
+_SUM_BYTES = 4  # row means, and which rows of a copied table were touched, are float32
+_ROW_SLICED_ID_BYTES = 8  # int64, whatever the data set stores
+
+IDS, VECTORS, GRADIENTS, COPIES, DENSE = KINDS = (
+    "ids",
+    "vectors",
+    "gradients",
+    "copied tables",
+    "dense",
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Numbers of ids in one global batch, of which sizes of tables tell nothing.
+
+    Attributes:
+      samples: of each rank.
+      ids: for each rank and feature, those of the rank's samples.
+      ragged: for each feature, whether its samples differ in their number of ids.
+      distinct: for each row-sliced table, [rank][owner]: different ids of the rank's samples whose
+        rows are the owner's.
+      touched: for each table in column slices, different ids of all samples.
+    """
+
+    samples: tuple[float, ...]
+    ids: tuple[tuple[float, ...], ...]
+    ragged: tuple[bool, ...]
+    distinct: dict[int, tuple[tuple[float, ...], ...]]
+    touched: dict[int, float]
+
+
+def expected_batch(plan: "Plan", ragged: Sequence[int] = ()) -> Batch:
+    """A batch of the plan's size as far as it is known before there is data.
+
+    Samples are spread evenly, and each has its features' hotness of ids. Different ids are counted
+    as if they were drawn uniformly from the table: no other distribution has more.
+
+    Args:
+      ragged: features whose samples differ in their number of ids.
+    """
+    w = plan.workload
+    samples = w.global_batch_size / plan.world_size
+    ids = tuple(samples * feature.hotness for feature in plan.features)
+    distinct = {}
+    for t in plan.row_sliced_tables:
+        rows, bounds = plan.tables[t].rows, plan.row_bounds(t)
+        share = _distinct(rows, samples * w.ids[t]) / rows
+        row = tuple(share * (bounds[r + 1] - bounds[r]) for r in range(plan.world_size))
+        distinct[t] = (row,) * plan.world_size
+    touched = {
+        t: _distinct(plan.tables[t].rows, w.global_batch_size * w.ids[t])
+        for t, slices in enumerate(plan.column_slices)
+        if len(slices) > 1
+    }
+    return Batch(
+        samples=(samples,) * plan.world_size,
+        ids=(ids,) * plan.world_size,
+        ragged=tuple(f in ragged for f in range(len(plan.features))),
+        distinct=distinct,
+        touched=touched,
+    )
+
+
+def _distinct(rows: int, drawn: float) -> float:
+    """Expected number of different values among `drawn` uniform ones of `rows`."""
+    return rows * (1 - (1 - 1 / rows) ** drawn)
+
+
+@dataclass(frozen=True)
+class RankTraffic:
+    """Bytes of one rank in a step, by kind (KINDS): to and from ranks of its machine, and others.
+
+    ids: with their lengths where ragged; vectors: forward; gradients: of vectors, backward, and
+    the row means of row-wise Adagrad; copied tables: sums of the gradients of data-parallel tables;
+    dense: sums of all other gradients.
+    """
+
+    sent_within: dict[str, float]
+    sent_between: dict[str, float]
+    received_within: dict[str, float]
+    received_between: dict[str, float]
+
+    def sent(self, kind: str) -> float:
+        return self.sent_within[kind] + self.sent_between[kind]
+
+    def received(self, kind: str) -> float:
+        return self.received_within[kind] + self.received_between[kind]
+
+    @property
+    def busiest_direction(self) -> float:
+        """Bytes sent or received, whichever is more: a link carries both at once."""
+        return max(sum(map(self.sent, KINDS)), sum(map(self.received, KINDS)))
+
+    @property
+    def busiest_direction_between(self) -> float:
+        """The same, of what leaves or enters the machine."""
+        return max(sum(self.sent_between.values()), sum(self.received_between.values()))
+
+
+class _Message(NamedTuple):
+    kind: str
+    sender: int
+    receiver: int
+    size_bytes: float
+
+
+def traffic(
+    plan: "Plan",
+    batch: Batch | None = None,
+    *,
+    ranks_per_machine: int | None = None,
+    dense_bytes: float = 0.0,
+) -> list[RankTraffic]:
+    """Bytes of each rank in one training step of trained tables.
+
+    All-to-alls go from rank to rank. Sums of gradients take the least that they can: 2 (n - 1) / n
+    of the bytes summed out of each of n ranks, and 2 (m - 1) / m out of each of m machines, shared
+    evenly by its ranks. That is what sums within machines first take; one ring through all ranks
+    takes 2 (n - 1) / n out of a machine, too.
+
+    Args:
+      batch: None: `expected_batch(plan)`.
+      ranks_per_machine: consecutive ranks that share a machine; None: all.
+      dense_bytes: gradients of all weights that are not in tables.
+
+    Raises:
+      ValueError: ranks_per_machine below 1.
+    """
+    size = plan.world_size
+    if ranks_per_machine is not None and ranks_per_machine < 1:
+        raise ValueError(f"ranks_per_machine must be at least 1, got {ranks_per_machine}")
+    per_machine = min(ranks_per_machine or size, size)
+    batch = batch or expected_batch(plan)
+    found = [RankTraffic(*(dict.fromkeys(KINDS, 0.0) for _ in range(4))) for _ in range(size)]
+    if size == 1:
+        return found
+    for kind, sender, receiver, size_bytes in _all_to_all(plan, batch):
+        if sender // per_machine == receiver // per_machine:
+            found[sender].sent_within[kind] += size_bytes
+            found[receiver].received_within[kind] += size_bytes
+        else:
+            found[sender].sent_between[kind] += size_bytes
+            found[receiver].received_between[kind] += size_bytes
+    num_machines = -(-size // per_machine)
+    sums = {COPIES: _copied_tables(plan, batch), DENSE: (dense_bytes, 0.0)}
+    for rank, of in enumerate(found):
+        first = rank // per_machine * per_machine
+        here = min(per_machine, size - first)
+        for kind, (summed, gathered) in sums.items():
+            elsewhere = (size - here) / here  # a rank's share of other machines' rows
+            within = 2 * (here - 1) / here * summed + (size - 1 - elsewhere) * gathered
+            between = 2 * (num_machines - 1) / num_machines / here * summed + elsewhere * gathered
+            of.sent_within[kind] = of.received_within[kind] = within
+            of.sent_between[kind] = of.received_between[kind] = between
+    return found
+
+
+def _all_to_all(plan: "Plan", batch: Batch) -> Iterator[_Message]:
+    """Messages between different ranks."""
+    for owner in range(plan.world_size):
+        columns: dict[int, int] = {}  # of each feature, in all of its look-ups here
+        lookups: dict[int, int] = {}
+        for shard in plan.table_shards[owner]:
+            for f in plan.workload.features_of[shard.table]:
+                columns[f] = columns.get(f, 0) + shard.columns
+                lookups[f] = lookups.get(f, 0) + 1
+        for rank in range(plan.world_size):
+            if rank == owner:
+                continue
+            if lookups:
+                yield from _table_parallel(plan, batch, rank, owner, lookups, columns)
+                yield from _row_means(plan, batch, rank, owner)
+            yield from _row_sliced(plan, batch, rank, owner)
+
+
+def _table_parallel(plan, batch, rank, owner, lookups, columns) -> Iterator[_Message]:
+    w = plan.workload
+    if w.dp_input:
+        ids = sum(count * batch.ids[rank][f] for f, count in lookups.items())
+        ragged = sum(count for f, count in lookups.items() if batch.ragged[f])
+        lengths = batch.samples[rank] * ragged * _LENGTH_BYTES
+        yield _Message(IDS, rank, owner, ids * w.id_itemsize + lengths)
+    elements = sum(
+        width * (batch.samples[rank] if plan.features[f].combined else batch.ids[rank][f])
+        for f, width in columns.items()
+    )
+    yield _Message(VECTORS, owner, rank, elements * w.exchange_itemsize)
+    yield _Message(GRADIENTS, rank, owner, elements * w.exchange_itemsize)
+
+
+def _row_sliced(plan, batch, rank, owner) -> Iterator[_Message]:
+    for t in plan.row_sliced_tables:
+        ids = batch.distinct[t][rank][owner]
+        rows = ids * plan.tables[t].dim * plan.workload.exchange_itemsize
+        yield _Message(IDS, rank, owner, ids * _ROW_SLICED_ID_BYTES)
+        yield _Message(VECTORS, owner, rank, rows)
+        yield _Message(GRADIENTS, rank, owner, rows)
+
+
+def _row_means(plan, batch, rank, owner) -> Iterator[_Message]:
+    """Holders of a table's column slices tell each other one number a row (row-wise Adagrad)."""
+    if not plan.workload.state_bytes_per_row:
+        return
+    held, owned = ({s.table for s in plan.table_shards[r]} for r in (rank, owner))
+    for t in held & owned & set(batch.touched):
+        yield _Message(GRADIENTS, rank, owner, batch.touched[t] * _SUM_BYTES)
+
+
+def _copied_tables(plan: "Plan", batch: Batch) -> tuple[float, float]:
+    """Bytes of the gradients of data-parallel tables, of the variables that hold them.
+
+    Returns:
+      (summed as a whole, with which rows were touched; gathered by rows, of each rank).
+    """
+    summed = gathered = 0.0
+    for group in plan.groups(0):
+        if group.kind != DATA_PARALLEL:
+            continue
+        features = [f for s in group.shards for f in plan.workload.features_of[s.table]]
+        if not features:
+            continue
+        elements = group.rows * group.dim
+        if elements <= WHOLE_TABLE_ELEMENTS:
+            summed += elements * group.itemsize + group.rows * _SUM_BYTES
+        else:
+            index_bytes = 4 if group.rows < 2**31 else 8
+            ids = sum(of[f] for of in batch.ids for f in features) / plan.world_size
+            gathered += ids * (group.dim * group.itemsize + index_bytes)
+    return summed, gathered

@@ -1,0 +1,254 @@
+"""Rank 0's end of the roll call: it hears who has a failed collective, and asks who has not."""
+
+import contextlib
+import fcntl
+import hmac
+import json
+import math
+import secrets
+import selectors
+import socket
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable
+
+from runtime import roll_call, stall, whereabouts
+from runtime.whereabouts import Whereabouts
+
+# Rank 0 looks twice before it says who is missing, so far apart.
+LOOK_AGAIN_AFTER_S = 2.0
+_LONGEST_GREETING = 4096
+_ENDED = "its process has ended"
+
+
+class _Connection:
+    """A rank's connection, as rank 0 sees it; `rank` is None until it has said who it is."""
+
+    def __init__(self, own: socket.socket):
+        own.settimeout(roll_call.CONNECT_TIMEOUT_S)
+        roll_call.keep_alive(own)
+        self.socket, self.rank, self._received = own, None, b""
+
+    def receive(self) -> list[dict] | None:
+        """The messages that have come; None at its end, or where none of ours is spoken."""
+        received = self.socket.recv(65536)
+        if not received:
+            return None
+        *lines, self._received = (self._received + received).split(b"\n")
+        try:
+            messages = [json.loads(line) for line in lines]
+        except ValueError:
+            return None
+        if self.rank is None and len(self._received) > _LONGEST_GREETING:
+            return None
+        return messages if all(isinstance(message, dict) for message in messages) else None
+
+    def send(self, **message: object) -> None:
+        roll_call.send(self.socket, **message)
+
+    def has_all(self) -> bool:
+        """Whether the other machine has confirmed all that was sent to it."""
+        queued = fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(queued, sys.byteorder) == 0
+
+
+class Desk:
+    """Rank 0's end: a socket and a thread that waits for reports.
+
+    Args:
+      size: number of ranks.
+      early_s: once rank 0 has stood still for so long, it says which ranks are missing, if that can
+        be seen; again after twice, four times, ... as long.
+      timeout_s: after which Horovod ends the training; 0: never.
+      still_s: gives how long rank 0 has stood still.
+      say: prints a sentence.
+
+    Attributes:
+      address: what the other ranks need to find it, as JSON-able values.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        early_s: float = math.inf,
+        timeout_s: float = 0.0,
+        still_s: Callable[[], float] = whereabouts.still_s,
+        say: Callable[[str], None] | None = None,
+    ):
+        self._size, self._early_s, self._timeout_s = size, early_s, timeout_s
+        self._still_s, self._say = still_s, say or _to_stderr
+        self._socket = socket.create_server(("", 0), backlog=max(size, 16))
+        self.address = {
+            "host": socket.gethostname(),
+            "addresses": _own_addresses(),
+            "port": self._socket.getsockname()[1],
+            "token": secrets.token_hex(16),
+        }
+        self._selector = selectors.DefaultSelector()
+        self._callers: dict[int, _Connection] = {}
+        self._about: dict[int, str] = {}  # of all that have ever called
+        self._gone: dict[int, str] = {}  # how their connections ended
+        self._reported: set[int] = set()
+        self._first_report_at = math.inf
+        self._asked, self._asked_at = 0, 0.0
+        self._here: dict[int, Whereabouts] = {}  # answers to the last question
+        self._seen: list[dict[int, Whereabouts]] = []  # of the looks of one early report
+        self._next_early_s, self._waited_s = early_s, 0.0
+        threading.Thread(target=self._serve, name="roll call", daemon=True).start()
+
+    def _serve(self) -> None:
+        self._selector.register(self._socket, selectors.EVENT_READ)
+        while len(self._reported | set(self._gone)) < self._size and not self._is_time_to_answer():
+            for key, _ in self._selector.select(self._pause_s()):
+                self._hear(key)
+            if not self._reported:
+                self._watch()
+        self._answer()
+        self._selector.close()
+        self._socket.close()
+
+    def _pause_s(self) -> float | None:
+        """How long nothing is to be done unless somebody calls; None: for ever."""
+        if self._reported or self._asked_at or self._waited_s:
+            return 0.2
+        if self._early_s == math.inf:
+            return None
+        return min(self._early_s, max(0.05, self._next_early_s - self._still_s()))
+
+    def _hear(self, key: selectors.SelectorKey) -> None:
+        """Takes a new connection, or what has come on one."""
+        if key.fileobj is self._socket:
+            with contextlib.suppress(OSError):  # it may have gone again
+                connection = _Connection(self._socket.accept()[0])
+                self._selector.register(connection.socket, selectors.EVENT_READ, connection)
+            return
+        caller, how = key.data, _ENDED
+        try:
+            messages = caller.receive()
+        except OSError as error:
+            messages = None
+            if error.errno in roll_call.UNREACHABLE:
+                how = roll_call.UNREACHABLE_MACHINE
+        for message in messages or ():
+            if caller.rank is None and not self._welcome(caller, message):
+                messages = None
+                break
+            if message.get("failed") and caller.rank not in self._reported:
+                self._reported.add(caller.rank)
+                self._report_begins()
+            if message.get("asked") == self._asked and "here" in message:
+                self._here[caller.rank] = Whereabouts(*message["here"])
+        if messages is None:
+            self._selector.unregister(caller.socket)
+            caller.socket.close()
+            if caller.rank is not None:
+                self._gone[caller.rank] = how
+                del self._callers[caller.rank]
+
+    def _welcome(self, caller: _Connection, message: dict) -> bool:
+        """Whether a new connection is one of our ranks."""
+        token = str(message.get("token")).encode()
+        if not hmac.compare_digest(token, self.address["token"].encode()):
+            return False
+        caller.rank = message["rank"]
+        self._callers[caller.rank], self._about[caller.rank] = caller, message["about"]
+        caller.send(welcome=True)
+        return True
+
+    def _ask(self) -> None:
+        """Asks all where they are."""
+        self._asked, self._asked_at, self._here = self._asked + 1, time.monotonic(), {}
+        for caller in self._callers.values():
+            caller.send(asked=self._asked)
+
+    # While nobody reports a failure.
+
+    def _watch(self) -> None:
+        """Says who is missing when rank 0 has waited for long, and when that is over."""
+        still_s = self._still_s()
+        if still_s < self._early_s:
+            if self._waited_s:
+                self._say(f"note: the ranks go on after {self._waited_s:.0f} s")
+            self._asked_at, self._seen, self._waited_s = 0.0, [], 0.0
+            self._next_early_s = self._early_s
+            return
+        if self._waited_s:
+            self._waited_s = still_s
+        # A rank whose process has ended is Horovod's to notice, at once; or the run is at its end.
+        if still_s < self._next_early_s or _ENDED in self._gone.values():
+            return
+        if not self._asked_at:
+            self._ask()
+        asked_for_s = time.monotonic() - self._asked_at
+        complete = self._here.keys() >= self._callers.keys() or asked_for_s > roll_call.HERE_AFTER_S
+        if not complete or (not self._seen and asked_for_s < LOOK_AGAIN_AFTER_S):
+            return
+        self._seen.append(self._here)
+        if len(self._seen) == 1:
+            self._ask()
+            return
+        self._report_early(still_s)
+        self._asked_at, self._seen, self._next_early_s = 0.0, [], 2 * self._next_early_s
+
+    def _report_early(self, still_s: float) -> None:
+        before, now = self._seen
+        missing = set(stall.missing(before, self._size)) & set(stall.missing(now, self._size))
+        if missing := sorted(r for r in missing if before.get(r) == now.get(r)):
+            about = [self._describe(rank) for rank in missing]
+            self._say(stall.early(missing, about, still_s, self._timeout_s))
+            self._waited_s = still_s
+
+    # After a failure.
+
+    def _report_begins(self) -> None:
+        if self._first_report_at == math.inf:
+            self._first_report_at = time.monotonic()
+            self._ask()
+
+    def _is_time_to_answer(self) -> bool:
+        """Whether all had the time to report, and those that did not to say where they are."""
+        since_s = time.monotonic() - self._first_report_at
+        silent = self._callers.keys() - self._reported - self._here.keys()
+        patience_s = roll_call.ANSWER_AFTER_S
+        if silent and not self._gone:
+            patience_s = max(patience_s, roll_call.HERE_AFTER_S)
+        return since_s > patience_s
+
+    def _answer(self) -> None:
+        absent = set(range(self._size)) - self._reported
+        ended = sorted(absent & self._gone.keys())
+        stuck = sorted(absent - self._gone.keys())
+        about = [self._describe(rank) for rank in ended or stuck]
+        # Rank 0 last: this thread ends with its process.
+        for rank in sorted(self._callers, reverse=True):
+            self._callers[rank].send(absent=roll_call.Absent(stuck, ended, about))
+
+    def _describe(self, rank: int) -> str:
+        """What is known of a rank that is missing."""
+        who = self._about.get(rank, "never seen")
+        if rank in self._gone:
+            return who if self._gone[rank] == _ENDED else f"{who}: {self._gone[rank]}"
+        if rank not in self._callers:
+            return f"{who}, not connected to rank 0"
+        if rank not in self._here:
+            return f"{who}, {stall.silent(self._callers[rank].has_all(), roll_call.HERE_AFTER_S)}"
+        others = [here.step for other, here in self._here.items() if other != rank]
+        return f"{who}, {stall.where(self._here[rank], others)}"
+
+
+def _own_addresses() -> list[str]:
+    """IPv4 addresses of this machine but for loopback."""
+    import psutil
+
+    return [
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family == socket.AF_INET and not entry.address.startswith("127.")
+    ]
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,342 @@
+"""The benchmark of the network: its figures, machines, ranks, page, and a small run."""
+
+import argparse
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import (
+    dlrm_workload,
+    network,
+    network_machines,
+    network_models,
+    network_ranks,
+    network_worker,
+)
+from benchmarks import network_report as report
+from benchmarks.network_models import ETHERNET_100, HDR, MODELS, NVLINK, PUBLISHED, SYNTHETIC, Load
+from benchmarks.rank_sides import why_missing as why_launcher_missing
+from dataloading.generate_feature_spec import VARIANTS
+
+SMALL_TABLES = ",".join(map(str, [50] * 26))
+
+# Two "ranks" that a shell launches, and what they do.
+TWO = ["sh", "-c", 'RANK=1 "$@" & RANK=0 "$@" & wait', "launch"]
+RANK = [
+    sys.executable,
+    "-c",
+    "import json, os, socket, sys\n"
+    "from benchmarks.worker import answer_requests\n"
+    "rank = int(os.environ.get('RANK', 0))\n"
+    "def add(a, b): return {'sum': a + b + rank, 'pid': os.getpid()}\n"
+    "link = socket.socket(socket.AF_UNIX)\n"
+    "link.connect(sys.argv[-1])\n"
+    "stream = link.makefile('rw')\n"
+    "print(json.dumps({'rank': rank}), file=stream, flush=True)\n"
+    "answer_requests({'add': add}, stream, stream)\n",
+]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("DLRM large", 22.8e9), ("DLRM extra large", 113e9)]
+)
+def test_models_are_as_large_as_published(name, parameters):
+    (model,) = (model for model in MODELS if model.name == name)
+    assert 128 * sum(VARIANTS[model.variant]) == pytest.approx(parameters, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("model", "num_tables", "gib"),
+    # As published beside their configurations.
+    list(zip(SYNTHETIC, (107, 311, 612), (26.3, 206.2, 773.8), strict=True)),
+    ids=[model.name for model in SYNTHETIC],
+)
+def test_synthetic_models_are_as_large_as_published(model, num_tables, gib):
+    assert sum(count for count, *_ in model.tables) == num_tables
+    size = sum(count * rows * dim * 4 for count, rows, dim, _ in model.tables)
+    assert size / 2**30 == pytest.approx(gib, abs=0.06)
+
+
+def test_the_load_of_dlrm_by_hand():
+    """26 vectors of 512 bytes out of and into a rank for each of 65,536 / 8 samples, in all."""
+    load = network_models.ranking_load(MODELS[0], 8, amp=False)
+    assert load.between == load.of_machine == 0
+    mean = 7 / 8 * 65536 / 8 * 26 * (2 * 512 + 4)
+    dense = 2 * 7 / 8 * 4 * 2_372_481  # bottom 13-512-256-128, top 480-1024-1024-512-256-1
+    assert mean + dense <= load.within <= 1.2 * mean + dense  # the plan is not quite even
+    half = network_models.ranking_load(MODELS[0], 8, amp=True)
+    assert half.within - dense == pytest.approx((load.within - dense) / 2, rel=0.05)
+
+
+def test_every_published_throughput_is_beside_the_bound_of_a_model():
+    names = {model.name for model in MODELS}
+    assert {said.model for said in PUBLISHED} == names
+    for line in report._beside_published()[-len(PUBLISHED) * 2 :]:
+        assert 0 < float(line.split("|")[-2]) < 1  # or the bound would be wrong
+
+
+def test_synthetic_steps_take_longer_than_their_bound():
+    for line in report._beside_synthetic()[-9:]:
+        assert 0 < float(line.split("|")[-2]) < 1
+
+
+def test_links_by_hand():
+    load = Load(ranks=16, within=3e9, between=50e6, of_machine=250e6)
+    assert load.ms(NVLINK) == pytest.approx(10)
+    assert load.ms(HDR) == pytest.approx(2)
+    assert load.ms(ETHERNET_100) == pytest.approx(20)
+    assert load.step_ms(HDR) == pytest.approx(10)
+    assert load.step_ms(ETHERNET_100) == pytest.approx(20)
+
+
+def test_ranks_answer_in_order_and_end(root, monkeypatch, tmp_path):
+    monkeypatch.chdir(root)
+    with contextlib.closing(network_ranks.Ranks(TWO, RANK, 2, tmp_path)) as ranks:
+        answers = ranks.ask("add", a=1, b=2)
+        assert [answer["sum"] for answer in answers] == [3, 4]
+    assert all(gone(answer["pid"]) for answer in answers)
+
+
+def test_a_rank_that_dies_says_why(root, monkeypatch, tmp_path):
+    monkeypatch.chdir(root)
+    with (
+        contextlib.closing(network_ranks.Ranks(TWO, RANK, 2, tmp_path)) as ranks,
+        pytest.raises(RuntimeError, match=r"(?s)a rank died during 'multiply'.*KeyError"),
+    ):
+        ranks.ask("multiply")
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        (["sh", "-c", "echo cannot start; exit 3"], "0 of 2 ranks came: cannot start"),
+        (["sh", "-c", "exec sleep 60"], "0 of 2 ranks came"),
+        ([], "1 of 2 ranks came"),
+    ],
+    ids=["launcher ends", "nobody comes", "one comes"],
+)
+def test_ranks_that_do_not_come(launch, message, root, monkeypatch, tmp_path):
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(network_ranks, "START_TIMEOUT_S", 1.0)
+    with pytest.raises(RuntimeError, match=message):
+        network_ranks.Ranks(launch, RANK, 2, tmp_path)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Two machines."""
+    if why := network_machines.why_missing():
+        pytest.skip(why)
+    with network_machines.machines(2, tmp_path) as found:
+        yield found
+
+
+def test_machines_reach_each_other_at_the_speed_of_their_link(made):
+    """4 MB at 100 Mbit/s take 0.32 s, and none at all over another network."""
+    receive = (
+        "import socket\n"
+        "link = socket.create_server(('10.78.0.1', 5000)).accept()[0]\n"
+        "while link.recv(2**20): pass\n"
+        "link.sendall(b'!')\n"
+    )
+    send = (
+        "import socket, time\n"
+        "for _ in range(100):\n"
+        "    try: link = socket.create_connection(('10.78.0.1', 5000)); break\n"
+        "    except ConnectionRefusedError: time.sleep(0.05)\n"
+        "begin = time.perf_counter()\n"
+        "link.sendall(bytes(4_000_000)); link.shutdown(socket.SHUT_WR); link.recv(1)\n"
+        "print(time.perf_counter() - begin)\n"
+    )
+
+    def on(machine: str, program: str) -> subprocess.Popen:
+        command = made.command(machine, [sys.executable, "-c", program])
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    made.limit(1e8)
+    with on("machine0", receive), on("machine1", send) as sender:
+        assert 0.30 < float(sender.stdout.read()) < 3
+    made.limit(None)
+    told = subprocess.run(
+        made.command("machine1", ["hostname"]), capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "machine1\n"
+
+
+def test_machines_are_gone_in_the_end(tmp_path):
+    if why := network_machines.why_missing():
+        pytest.skip(why)
+    pids = []
+    with (
+        pytest.raises(RuntimeError, match="tc qdisc add"),
+        network_machines.machines(2, tmp_path) as found,
+    ):
+        sleeper = subprocess.Popen(found.command("machine0", ["sleep", "60"]))
+        pids += [sleeper.pid, *(of.pid for of in found._namespaces.values())]
+        assert not any(map(gone, pids))
+        found.limit(0.0)
+    sleeper.wait(timeout=10)
+    assert len(pids) == 3
+    assert all(map(gone, pids))
+
+
+def test_what_a_machine_lacks(monkeypatch):
+    monkeypatch.setattr(network_machines, "_PATH", "/nowhere")
+    assert network_machines.why_missing() == (
+        "not installed: unshare (util-linux), nsenter (util-linux), ip (iproute2), tc (iproute2)"
+    )
+
+
+def test_namespaces_that_are_refused(monkeypatch, tmp_path):
+    for name in ("unshare", "nsenter", "ip", "tc"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
+        program.chmod(0o755)
+    monkeypatch.setattr(network_machines, "_PATH", str(tmp_path))
+    assert network_machines.why_missing() == "namespaces need root: no"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--machines", "1"], "a network takes --machines 2 or more"),
+        (["--ranks_per_machine", "0"], "--ranks_per_machine 1 or more"),
+        (["--batch_size", "7"], "--batch_size 7 is not a multiple of the 2 ranks"),
+        (["--rates", "0"], "--rates and --steps are 1 or more"),
+        (["--rounds", "1"], "nothing can be measured here (not root): take --rounds 0"),
+    ],
+)
+def test_arguments_that_cannot_be(options, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["network", *options])
+    monkeypatch.setattr(network, "why_missing", lambda: "not root")
+    with pytest.raises(SystemExit) as stopped:
+        network.main()
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_bytes_are_counted_on_the_link_only(monkeypatch):
+    heading = "Inter-|   Receive\n face |bytes\n"
+    counts = "    lo: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n link0: 12 1 0 0 0 0 0 0 34 1 0 0 0 0 0 0\n"
+    monkeypatch.setattr(Path, "read_text", lambda path: heading + counts)
+    assert network_worker.passed_bytes() == {"received": 12, "sent": 34}
+    monkeypatch.setattr(Path, "read_text", lambda path: heading)
+    with pytest.raises(ValueError, match="this process has no network interface link0"):
+        network_worker.passed_bytes()
+
+
+def test_bytes_of_machines_are_those_of_their_ranks():
+    planned = [{"sent_between": {"ids": n}, "received_between": {"ids": 10 * n}} for n in range(4)]
+    assert network.of_machines(planned, 2) == [(1, 10), (5, 50)]
+
+
+def made_up(passed: float, limited_ms: float) -> network.Measurements:
+    """1 MB a step each way; `passed` of it was counted; 10 ms without a limit."""
+    found = network.Measurements()
+    found.tensorflow, found.foreign_cpu, found.idle_bytes_per_s = "2.0", [0.25], 5e5
+    for setting in network.SETTINGS:
+        found.planned[setting.name] = [(1e6, 1e6), (1e6, 0.5e6)]
+        for rate, ms in ((None, 10.0), (100, limited_ms)):
+            found.step_ms[setting.name, rate] = [ms, ms]
+            turn = [(1e6 * passed, 1e6 * passed), (1e6 * passed, 0.5e6 * passed)]
+            found.passed[setting.name, rate] = [turn, turn]
+    return found
+
+
+ARGUMENTS = argparse.Namespace(
+    machines=2,
+    ranks_per_machine=1,
+    batch_size=2048,
+    rates=[100],
+    rounds=2,
+    steps=3,
+    table_rows=list(dlrm_workload.TABLE_ROWS),
+)
+
+
+@pytest.fixture
+def rendered(monkeypatch):
+    """Renders measurements; of what is computed only the first lines, which other tests have."""
+    monkeypatch.setattr(report, "RANKS", (8,))
+    monkeypatch.setattr(network_models, "SYNTHETIC", ())
+    return lambda found: report.render(found, ARGUMENTS)
+
+
+def test_page_of_made_up_measurements(rendered):
+    # 1 MB at 100 Mbit/s are 80 ms; with the 10 ms of the step 90.
+    page, met = rendered(made_up(1.01, 108.0))
+    assert met
+    for line in (
+        "| float32 | 1.000 | 1.010 [1.010, 1.010] | 1.0100 [1.0100, 1.0100] |",
+        "| float32 | no limit | | | 10 [10, 10] | | |",
+        "| float32 | 100 | 80 | 90 | 108 [108, 108] | 1.20 [1.20, 1.20] | 0.82 |",
+        "- float32: 1.0100 of the plan's bytes on the interfaces; target 1 to 1.02: met",
+        "- float32, 100 Mbit/s: the fastest turn took 1.35 of the least time by the plan; "
+        "target 1 or more: met",
+        "- row, column and no slices, copies: 1.0100 of the plan's bytes on the interfaces; "
+        "for information",
+    ):
+        assert line in page.splitlines(), page
+    assert "pass 0.50 MB/s" in page
+    assert "- other processes kept 0.25 [0.25, 0.25] cores busy" in page
+
+
+@pytest.mark.parametrize(
+    ("passed", "limited_ms", "missed"),
+    [
+        (0.99, 108.0, "float32: 0.9900 of the plan's bytes on the interfaces; target 1 to 1.02"),
+        (1.03, 108.0, "float32: 1.0300 of the plan's bytes on the interfaces; target 1 to 1.02"),
+        (1.01, 60.0, "the fastest turn took 0.75 of the least time by the plan; target 1 or more"),
+    ],
+    ids=["fewer bytes", "more bytes", "faster than the bound"],
+)
+def test_a_missed_target_is_said(passed, limited_ms, missed, rendered):
+    page, met = rendered(made_up(passed, limited_ms))
+    assert not met
+    assert f"{missed}: MISSED" in page
+
+
+def test_the_docs_have_the_figures_of_the_page(root):
+    (page,) = (root / "benchmarks/results").glob("network_*.md")
+    _, section = (
+        (root / "docs/multi_node.md").read_text().split("## What to expect from the network")
+    )
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(rows) > 20
+    assert set(rows) <= set(page.read_text().splitlines())
+
+
+def test_what_is_computed_needs_no_machines(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(network, "why_missing", lambda: "not root")
+    output = tmp_path / "page.md"
+    monkeypatch.setattr(sys, "argv", ["network", "--rounds", "0", "--output", str(output)])
+    with pytest.raises(SystemExit) as stopped:
+        network.main()
+    assert stopped.value.code == 0
+    page = output.read_text()
+    assert page in capsys.readouterr().out
+    assert "nothing was measured" in page
+    assert page.count("| DCNv2 large | mixed |") == len(report.RANKS)
+
+
+@pytest.mark.long
+def test_a_small_run(run_script, tmp_path):
+    if why := network_machines.why_missing() or why_launcher_missing("mpi"):
+        pytest.skip(why)
+    options = ["--batch_size", "256", "--rounds", "1", "--steps", "1", "--rates", "500"]
+    options += ["--table_rows", SMALL_TABLES, "--output", tmp_path / "page.md"]
+    done = run_script("-m", "benchmarks.network", *options, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "page.md").read_text()
+    assert page in done.stdout
+    assert f"--table_rows {SMALL_TABLES}" in page
+    assert "| float32 | 500 |" in page

@@ -1,0 +1,75 @@
+"""One cluster for all tests: a head and three nodes, with sshd on each."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import nodes as machines
+from tests.cluster import slurm as scheduler
+from tests.ranks import recipe_worker
+from tests.ranks.test_entry_scripts import training
+
+NAMES = ("head", "node0", "node1", "node2")
+# One thread for each rank, which has steps of some milliseconds.
+VARIABLES = {
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "HOROVOD_CYCLE_TIME": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def cluster_folder(tmp_path_factory) -> Path:
+    """What only the cluster's own parts write to."""
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="session")
+def nodes(cluster_folder, tmp_path_factory):
+    """The machines by their names; they see the folders of all tests under their paths."""
+    if reason := machines.missing():
+        pytest.skip(reason)
+    with machines.nodes(NAMES, cluster_folder, shared=[tmp_path_factory.getbasetemp()]) as made:
+        etc = machines.write_keys(cluster_folder)
+        for node in made.values():
+            machines.start_sshd(node, etc)
+        yield made
+
+
+@pytest.fixture(scope="session")
+def slurm(nodes, tmp_path_factory):
+    """SLURM on all machines but the head, which has its controller."""
+    if reason := scheduler.missing():
+        pytest.skip(reason)
+    with scheduler.slurm(nodes, tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory, run_script) -> Path:
+    """5,300 training rows, and 1,001 of validation."""
+    folder = tmp_path_factory.mktemp("rows")
+    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "5300"]
+    command += ["--validation_rows", "1001", "--cardinalities", "1000,700,50,9,3"]
+    done = run_script(*command)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def one_process(rows, tmp_path_factory) -> Path:
+    """The folder of `tests.ranks.test_entry_scripts.training` by one process, to compare with."""
+    folder = tmp_path_factory.mktemp("one")
+    command = list(map(str, training(rows, folder)))
+    code, said = recipe_worker.run_all({"train": command}, "0")["train"]
+    assert code == 0, said
+    return folder
+
+
+@pytest.fixture
+def variables(tmp_path) -> dict[str, str]:
+    """Of a launcher; Horovod keeps what it finds out about machines in the home folder."""
+    (tmp_path / "home").mkdir()
+    return {**VARIABLES, "HOME": str(tmp_path / "home")}

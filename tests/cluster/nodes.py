@@ -1,0 +1,336 @@
+"""Machines for tests, made of this one: each a set of Linux namespaces, joined by a bridge.
+
+A node has a network, a host name, processes, shared memory, /tmp and /run of its own. All else is
+the same file system under the same paths, as on a cluster whose machines mount one: the
+repository, its .venv, and the folders that are named as shared. There is no way out of this
+network, and no other can see it.
+
+A node lives as long as a process that waits for the end of its standard input. It is the first of
+the node's process namespace: when it ends, the kernel ends every process of the node, and the
+mounts and interfaces, which no other process holds, vanish. So nothing is left behind, whatever
+becomes of the tests: their end closes that input.
+
+The nodes belong to root, and so do the processes on them.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+NETWORK = "10.77.0"  # .1, .2, ...; addresses mean nothing outside the bridge
+_NAMESPACES = ("--net", "--uts", "--ipc", "--mount", "--pid")
+_PROGRAMS = {
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "ip": "iproute2",
+    "ssh": "openssh-client",
+    "sshd": "openssh-server",
+}
+# Debian's ssh and iproute2 have programs where the path of a user may not lead.
+_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def missing() -> str | None:
+    """What this machine lacks to have nodes, as one sentence; None if it has all."""
+    if os.geteuid() != 0:
+        return "nodes are made by root"
+    packages = {package for name, package in _PROGRAMS.items() if not _found(name)}
+    if packages:
+        return f"not installed: {', '.join(sorted(packages))} (`make cluster-setup`)"
+    tried = subprocess.run(
+        [_found("unshare"), *_NAMESPACES, "--fork", "--mount-proc", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode:
+        return f"this machine makes no namespaces: {tried.stderr.strip()}"
+    return None
+
+
+class _Namespaces:
+    """Namespaces that end with this process, or earlier by `end`.
+
+    Attributes:
+      pid: the process that holds them, as it is known outside.
+    """
+
+    def __init__(self, *kinds: str):
+        # bash, because it buries the orphans of its process namespace.
+        holder = ("bash", "-c", "echo ready; read -r _")
+        self._unshare = subprocess.Popen(
+            [_found("unshare"), *kinds, "--fork", "--kill-child", *holder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the tests, which end this in their order
+        )
+        if self._unshare.stdout.readline() != b"ready\n":
+            raise RuntimeError("no namespaces: " + str(missing()))
+        self.pid = psutil.Process(self._unshare.pid).children()[0].pid
+
+    def end(self) -> None:
+        """Ends every process in them; returns when there is none."""
+        self._unshare.stdin.close()
+        try:
+            self._unshare.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._unshare.kill()
+            self._unshare.wait()
+        self._unshare.stdout.close()
+
+
+class Node:
+    """One machine.
+
+    Attributes:
+      name: its host name, by which every node finds it.
+      address: its IPv4 address.
+      folder: on the shared file system, for what is this node's alone; has its `tmp` and `run`.
+    """
+
+    def __init__(self, name: str, address: str, folder: Path, namespaces: _Namespaces, port: str):
+        self.name, self.address, self.folder = name, address, folder
+        self._namespaces, self._port = namespaces, port
+        self._switch: _Namespaces | None = None
+        self._started: list[subprocess.Popen] = []
+
+    def command(self, argv: Sequence[object]) -> list[str]:
+        """What runs a command inside the node, in the current folder and environment.
+
+        The command is a child of this one: signals are for `inner`. It is killed with it.
+        """
+        # nsenter goes to the root folder when it changes the mounts.
+        return [
+            *(_found("nsenter"), "--target", str(self._namespaces.pid), *_NAMESPACES, "--"),
+            *(_found("setpriv"), "--pdeathsig", "KILL", "env", "--chdir", os.getcwd()),
+            *map(str, argv),
+        ]
+
+    def run(
+        self,
+        argv: Sequence[object],
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 60,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end.
+
+        Args:
+          argv: program and arguments.
+          env: variables beside those of this process.
+          timeout: seconds.
+          check: an exit code other than 0 is an error, which shows the output.
+        """
+        done = subprocess.run(
+            self.command(argv),
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check and done.returncode:
+            raise AssertionError(
+                f"{self.name}: {' '.join(map(str, argv))}: exit code {done.returncode}\n"
+                f"{done.stdout}{done.stderr}"
+            )
+        return done
+
+    def start(
+        self, argv: Sequence[object], *, log: Path, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen:
+        """Starts a command that runs until it ends, or the node does.
+
+        Args:
+          argv: program and arguments.
+          log: file that its output is appended to.
+          env: variables beside those of this process.
+        """
+        with open(log, "a") as output:
+            process = subprocess.Popen(
+                self.command(argv),
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self._started.append(process)
+        return process
+
+    def mount(self, source: Path, target: Path) -> None:
+        """Shows a file or folder under another path, in this node only; the path must exist."""
+        self.run(["mount", "--rbind", source, target])
+
+    def processes(self) -> list[psutil.Process]:
+        """All that run on this node."""
+        namespace = os.readlink(f"/proc/{self._namespaces.pid}/ns/pid")
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError):  # a zombie has no namespaces any more
+                if os.readlink(f"/proc/{process.pid}/ns/pid") == namespace:
+                    found.append(process)
+        return found
+
+    def unplug(self) -> None:
+        """Pulls the network cable: no packet comes or goes, and nobody is told."""
+        self._set_port("down")
+
+    def plug_in(self) -> None:
+        """Puts the network cable back."""
+        self._set_port("up")
+
+    def _set_port(self, state: str) -> None:
+        _ip(self._switch, "link", "set", self._port, state)
+
+    def _join(self, switch: _Namespaces) -> None:
+        """Lays the cable to the bridge."""
+        self._switch = switch
+        far = ("type", "veth", "peer", "name", "eth0", "netns", str(self._namespaces.pid))
+        _ip(switch, "link", "add", self._port, *far)
+        _ip(switch, "link", "set", self._port, "master", "bridge", "up")
+        _ip(self._namespaces, "link", "set", "lo", "up")
+        _ip(self._namespaces, "address", "add", f"{self.address}/24", "dev", "eth0")
+        _ip(self._namespaces, "link", "set", "eth0", "up")
+
+    def _furnish(self, hosts: Path, shared: Sequence[Path]) -> None:
+        """Gives it a name, and folders of its own for what programs take for their machine's."""
+        self.run(["hostname", self.name])
+        self.mount(hosts, Path("/etc/hosts"))
+        self.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"])
+        for private in (Path("/tmp"), Path("/run")):
+            own = self.folder / private.name
+            own.mkdir(mode=0o1777 if private.name == "tmp" else 0o755)
+            for path in _outermost(p for p in shared if p.is_relative_to(private)):
+                point = own / path.relative_to(private)
+                point.mkdir(parents=True)
+                self.run(["mount", "--bind", path, point])
+            self.mount(own, private)
+
+    def _end(self) -> None:
+        self._namespaces.end()
+        for process in self._started:
+            process.wait()
+
+
+def inner(process: subprocess.Popen) -> psutil.Process:
+    """The command itself of `Node.start`, to send it signals; waits until it is there."""
+    deadline = time.monotonic() + 10
+    while process.poll() is None and time.monotonic() < deadline:
+        # nsenter's child becomes setpriv, which becomes env, which becomes the command.
+        for child in psutil.Process(process.pid).children():
+            if child.name() not in ("nsenter", "setpriv", "env"):
+                return child
+        time.sleep(0.01)
+    raise RuntimeError(f"the command has not started: {process.args}")
+
+
+@contextlib.contextmanager
+def nodes(
+    names: Sequence[str], folder: Path, shared: Sequence[Path] = ()
+) -> Iterator[dict[str, Node]]:
+    """Machines of these names, until the block is left.
+
+    Args:
+      names: host names, e.g. ("head", "node0", "node1").
+      folder: an empty one, seen by all nodes; gets one of each node's own.
+      shared: more folders that all nodes see under their paths, even below /tmp and /run; the
+        repository and .venv are.
+    """
+    folder = folder.resolve()
+    shared = [p.resolve() for p in (folder, ROOT, Path(sys.prefix), *shared)]
+    address_of = {name: f"{NETWORK}.{i}" for i, name in enumerate(names, start=1)}
+    hosts = folder / "hosts"
+    lines = [("127.0.0.1", "localhost"), *((a, name) for name, a in address_of.items())]
+    hosts.write_text("".join(f"{address}\t{name}\n" for address, name in lines))
+    with contextlib.ExitStack() as stack:
+        switch = _Namespaces("--net")
+        stack.callback(switch.end)
+        _ip(switch, "link", "add", "bridge", "type", "bridge")
+        _ip(switch, "link", "set", "bridge", "up")
+        made = {}
+        for number, (name, address) in enumerate(address_of.items()):
+            namespaces = _Namespaces(*_NAMESPACES, "--mount-proc", "--propagation", "private")
+            stack.callback(namespaces.end)
+            own = folder / name
+            own.mkdir()
+            made[name] = node = Node(name, address, own, namespaces, f"port{number}")
+            stack.callback(node._end)
+            node._join(switch)
+            node._furnish(hosts, shared)
+        yield made
+
+
+def write_keys(folder: Path) -> Path:
+    """Makes the keys and settings of ssh for nodes that log in to each other as root.
+
+    Returns:
+      the folder that takes the place of /etc/ssh.
+    """
+    etc = folder / "ssh"
+    etc.mkdir()
+    for name in ("ssh_host_ed25519_key", "login_key"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / name)], check=True
+        )
+    shutil.copy(etc / "login_key.pub", etc / "authorized_keys")
+    (etc / "ssh_known_hosts").write_text("* " + (etc / "ssh_host_ed25519_key.pub").read_text())
+    (etc / "sshd_config").write_text(
+        "HostKey /etc/ssh/ssh_host_ed25519_key\n"
+        "AuthorizedKeysFile /etc/ssh/authorized_keys\n"
+        "PermitRootLogin prohibit-password\n"
+        "PasswordAuthentication no\n"
+        "KbdInteractiveAuthentication no\n"
+        "StrictModes no\n"
+        "UsePAM no\n"
+        "MaxStartups 100\n"
+    )
+    (etc / "ssh_config").write_text(
+        "IdentityFile /etc/ssh/login_key\nUserKnownHostsFile none\nStrictHostKeyChecking yes\n"
+    )
+    return etc
+
+
+def start_sshd(node: Node, etc: Path) -> None:
+    """Starts OpenSSH's server on a node; returns when it listens.
+
+    Args:
+      etc: of `write_keys`.
+    """
+    node.mount(etc, Path("/etc/ssh"))
+    (node.folder / "run/sshd").mkdir()
+    log = node.folder / "sshd.log"
+    server = [_found("sshd"), "-D", "-e", "-o", f"ListenAddress={node.address}"]
+    process = node.start(server, log=log)
+    deadline = time.monotonic() + 10
+    while f"Server listening on {node.address}" not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"sshd does not listen on {node.name}:\n{log.read_text()}")
+        time.sleep(0.01)
+
+
+def _ip(namespaces: _Namespaces, *words: str) -> None:
+    """Runs `ip` in a network; the process numbers in it are this one's."""
+    enter = [_found("nsenter"), "--target", str(namespaces.pid), "--net", "--", _found("ip")]
+    subprocess.run([*enter, *words], check=True)
+
+
+def _outermost(paths) -> list[Path]:
+    """Without those that lie in others."""
+    paths = set(paths)
+    return sorted(path for path in paths if not paths.intersection(path.parents))
+
+
+def _found(program: str) -> str | None:
+    return shutil.which(program, path=_PATH)

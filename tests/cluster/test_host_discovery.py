@@ -1,0 +1,94 @@
+"""`runtime/host_discovery.sh` prints the hosts that can be reached."""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from tests.cluster.nodes import ROOT
+
+SCRIPT = ROOT / "runtime/host_discovery.sh"
+
+
+@pytest.fixture
+def hosts_file(tmp_path):
+    """Of three machines, one without a number of slots, and one that does not exist."""
+    path = tmp_path / "the hosts"
+    path.write_text("# ours\nnode0:2\n\n  node1:1\t# slow\nnode2 \nnowhere:4")
+    return path
+
+
+def test_hosts_that_can_be_reached_are_printed_at_once(nodes, hosts_file):
+    begun = time.monotonic()
+    done = nodes["head"].run([SCRIPT, hosts_file])
+    assert sorted(done.stdout.splitlines()) == ["node0:2", "node1:1", "node2"]
+    assert done.stderr == ""
+    assert time.monotonic() - begun < 1.5, "within Horovod's period, on a busy machine"
+
+
+def test_a_lost_machine_leaves_and_a_returned_one_joins(nodes, hosts_file):
+    nodes["node1"].unplug()
+    try:
+        begun = time.monotonic()
+        found = nodes["head"].run([SCRIPT, "--timeout", "0.7", hosts_file]).stdout
+        assert time.monotonic() - begun > 0.7
+    finally:
+        nodes["node1"].plug_in()
+    assert sorted(found.splitlines()) == ["node0:2", "node2"]
+    # Nobody has to know where the launcher runs: it needs no ssh to its own machine.
+    found = nodes["node0"].run([SCRIPT, "--port", "9", hosts_file]).stdout
+    assert found == "node0:2\n"
+    with hosts_file.open("a") as file:
+        file.write("\nhead:3\n")
+    found = nodes["head"].run([SCRIPT, hosts_file]).stdout
+    assert sorted(found.splitlines()) == ["head:3", "node0:2", "node1:1", "node2"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [("2(x3)", ["node0:2", "node1:2", "node2:2"]), ("4,1(x2)", ["node0:4", "node1:1", "node2:1"])],
+)
+def test_hosts_of_a_slurm_job(nodes, slurm, tasks, expected):
+    """The names are SLURM's own to unfold."""
+    variables = {"SLURM_JOB_NODELIST": "node[0-2]", "SLURM_TASKS_PER_NODE": tasks}
+    found = slurm.run(SCRIPT, "--slurm", env=variables).stdout
+    assert sorted(found.splitlines()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "argv", "message"),
+    [
+        ("node0\nnode1 slots=2\n", (), "line 2: 'node1 slots=2' is not HOST or HOST:SLOTS"),
+        ("node0:0\n", (), "line 1: 'node0:0' is not HOST or HOST:SLOTS"),
+        ("# none\n\n", (), "no hosts"),
+        (None, (), "cannot be read"),
+        ("node0", ("--timeout", "soon"), "--timeout needs a number, not 'soon'"),
+        ("node0", ("--port",), "--port needs a number"),
+        ("node0", ("--wait",), "unknown option --wait; there are --timeout, --port and --slurm"),
+        ("node0", ("--slurm",), "--slurm takes no file of hosts"),
+        ("node0", ("more",), "one file of hosts is needed (or --slurm), but 2 came"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path, text, argv, message):
+    file = tmp_path / "hosts.txt"
+    if text is not None:
+        file.write_text(text)
+    done = run_here(*argv, file)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: host_discovery.sh: ") and done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def test_slurm_needs_a_job():
+    done = run_here("--slurm")
+    assert done.returncode == 2
+    assert "--slurm needs a SLURM job; outside, give a file of hosts" in done.stderr
+
+
+def run_here(*argv):
+    """The script on this machine, outside a SLURM job."""
+    variables = {name: v for name, v in os.environ.items() if not name.startswith("SLURM_")}
+    return subprocess.run(
+        [SCRIPT, *argv], env=variables, capture_output=True, text=True, check=False
+    )

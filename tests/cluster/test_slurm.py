@@ -1,0 +1,270 @@
+"""slurm_multinode.sh on a real SLURM with the commands of docs/multi_node.md.
+
+Most questions are asked of trainings on 2 machines x 2 ranks, those about SLURM alone of shells.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+import pytest
+
+from runtime.checkpoint import Folder
+from tests.cluster.slurm import KILL_WAIT_S
+from tests.tables import arrays_of
+from tests.test_docs import ROOT, copy_of_the_repository
+
+PAGE = ROOT / "docs/multi_node.md"
+ENVIRONMENT = {
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "HOROVOD_CYCLE_TIME": "1",  # steps of some milliseconds
+    "OMPI_MCA_btl_tcp_if_include": "eth0",  # as the page says
+}
+RUN_DIR = "runs/slurm"  # of the documented command
+NUM_STEPS = 54  # of it
+
+
+class Documented(NamedTuple):
+    """The commands of the page.
+
+    Attributes:
+      prepare: makes the rows.
+      cmd: sets the variable.
+      submit, submit_container: start it, without and with a container.
+    """
+
+    prepare: str
+    cmd: str
+    submit: str
+    submit_container: str
+
+
+def documented() -> Documented:
+    section = PAGE.read_text().split("\n## SLURM\n")[1].split("\n## ")[0]
+    prepare, plain, container = re.findall(r"^```\w+\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    cmd, submit = re.fullmatch(r"(export cmd='.*')\n(sbatch .*)\n", plain, re.DOTALL).groups()
+    return Documented(prepare, cmd, submit, container)
+
+
+class Clone:
+    """A copy of the repository, which gets rows to train on.
+
+    Attributes:
+      folder: the copy.
+    """
+
+    def __init__(self, folder: Path, slurm):
+        self.folder, self._slurm, self._page = folder, slurm, documented()
+        done = self._shell(self._page.prepare)
+        assert done.returncode == 0, done.stderr
+
+    def _shell(self, script: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        path = f"{self.folder}/.venv/bin:{os.environ['PATH']}"
+        command = ("env", "--chdir", self.folder, "bash", "-euo", "pipefail", "-c", script)
+        env = {**ENVIRONMENT, "PATH": path}
+        return self._slurm.run(*command, env=env, timeout=timeout, check=False)
+
+    def submit(self, script: str, flags: str = "") -> int:
+        """Runs lines that end with `sbatch ... slurm_multinode.sh`, with more of its flags."""
+        done = self._shell(script.replace("sbatch ", f"sbatch {flags} "))
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout.removeprefix("Submitted batch job "))
+
+    def train(self, run_dir: str, container: bool = False) -> int:
+        """Submits the documented training."""
+        line = self._page.submit_container if container else self._page.submit
+        return self.submit(f"{self._page.cmd}\n{line}".replace(RUN_DIR, run_dir))
+
+    def train_alone(self, run_dir: str) -> str:
+        """Runs the documented `cmd` as one process; returns what it says."""
+        script = f'{self._page.cmd}\nbash -c "$cmd"'.replace(RUN_DIR, run_dir)
+        done = self._shell(script, timeout=200)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def checkpoints(self, run_dir: str) -> Path:
+        return self.folder / run_dir / "checkpoints"
+
+
+@pytest.fixture(scope="module")
+def clone(slurm, tmp_path_factory) -> Clone:
+    return Clone(copy_of_the_repository(tmp_path_factory.mktemp("shared") / "a clone"), slurm)
+
+
+@pytest.fixture(scope="module")
+def alone(clone) -> Path:
+    """Checkpoints of the training by one process."""
+    clone.train_alone("runs/alone")
+    return clone.checkpoints("runs/alone")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(clone, slurm) -> int:
+    """The job of the training on 2 machines x 2 ranks, with its checkpoints in `runs/slurm`."""
+    job = clone.train(RUN_DIR)
+    slurm.wait(job)
+    return job
+
+
+def ranks(slurm, run_dir: str) -> dict[int, psutil.Process]:
+    """The processes of a training."""
+    found = {}
+    for node in slurm.nodes.values():
+        for process in node.processes():
+            with contextlib.suppress(psutil.Error):
+                line = process.cmdline()
+                if line[0].endswith("python") and run_dir in line:
+                    found[int(process.environ()["SLURM_PROCID"])] = process
+    return found
+
+
+def has_checkpoint(clone: Clone, run_dir: str):
+    """To wait for: a checkpoint is there; the training goes on."""
+
+    def holds(shown: dict[str, str]) -> bool:
+        assert shown["JobState"] in ("PENDING", "CONFIGURING", "RUNNING"), shown
+        folder = clone.checkpoints(run_dir)
+        return folder.exists() and Folder(folder).newest() is not None
+
+    return holds
+
+
+def check_same_weights(expected_folder: Path, folder: Path) -> None:
+    """All weights and the optimizer's state, but for how sums are rounded."""
+    expected, found = arrays_of(expected_folder), arrays_of(folder)
+    assert expected.keys() == found.keys() and any("cat_0" in name for name in found)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+# Trainings.
+
+
+def test_two_machines_equal_one_process(clone, slurm, alone, undisturbed):
+    shown, log = slurm.show(undisturbed), slurm.log(undisturbed)
+    assert (shown["JobState"], slurm.exit_code(undisturbed)) == ("COMPLETED", 0), log
+    assert Path(shown["StdOut"]) == clone.folder / f"recommender-{undisturbed}.log"
+    assert log.startswith(
+        f"slurm_multinode.sh: job {undisturbed}, restarts: 0, machines: node[0-1]"
+    )
+    assert log.count("summary  auc") == 1, "one rank speaks"
+    assert Folder(alone).newest().step == NUM_STEPS
+    check_same_weights(alone, clone.checkpoints(RUN_DIR))
+
+
+def test_a_rank_is_killed_in_a_container(clone, slurm, alone):
+    """The job fails, and what it saved is enough to end as if nothing had happened."""
+    run_dir = "runs/killed"
+    job = clone.train(run_dir, container=True)
+    slurm.wait_for(job, has_checkpoint(clone, run_dir))
+    found = ranks(slurm, run_dir)
+    assert sorted(found) == [0, 1, 2, 3]
+    given = found[3].environ()
+    assert given["CONTAINER_IMAGE"] == "recommenders"
+    inside, here = "/workspace/recommenders", clone.folder
+    assert given["CONTAINER_MOUNTS"] == f"{here}/data:{inside}/data,{here}/runs:{inside}/runs"
+    found[3].kill()
+    shown, log = slurm.wait(job), slurm.log(job)
+    assert (shown["JobState"], shown["Restarts"], slurm.exit_code(job)) == ("FAILED", "0", 137), log
+    assert "rank 3 on node1 was ended by signal 9" in log
+    step = Folder(clone.checkpoints(run_dir)).newest().step
+    assert 0 < step < NUM_STEPS
+    said = clone.train_alone(run_dir)
+    assert f"at step {step} of {NUM_STEPS}" in said, said
+    check_same_weights(alone, clone.checkpoints(run_dir))
+
+
+def test_the_time_limit(clone, slurm, undisturbed):
+    """Stopped, put back, gone on with: the same bits as without."""
+    run_dir = "runs/limited"
+    job = clone.train(run_dir)
+    slurm.wait_for(job, has_checkpoint(clone, run_dir))
+    # SLURM looks at the limit every 30 seconds, and wakes them with its signal.
+    found = ranks(slurm, run_dir)
+    assert sorted(found) == [0, 1, 2, 3]
+    for process in found.values():
+        process.suspend()
+    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=5")  # the signal is due 300 s before
+    slurm.wait_for(job, lambda shown: shown["JobState"] == "PENDING")
+    log = slurm.log(job)
+    (step,) = map(int, re.findall(r"^dlrm: stopped by SIGTERM at step (\d+) of", log, re.MULTILINE))
+    assert 0 < step < NUM_STEPS
+    assert "slurm_multinode.sh: put back into the queue, to go on from the last checkpoint" in log
+    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=60")
+    shown, log = slurm.wait(job), slurm.log(job)
+    assert (shown["JobState"], shown["Restarts"], slurm.exit_code(job)) == ("COMPLETED", "1", 0)
+    assert f"-step-{step} at step {step} of {NUM_STEPS}" in log
+    expected, files = (
+        {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*.npy"))}
+        for path in (Folder(clone.checkpoints(d)).newest().path for d in (RUN_DIR, run_dir))
+    )
+    assert len(files) > 10 and list(files) == list(expected)
+    assert [name for name in files if files[name] != expected[name]] == []
+
+
+# What SLURM does to any command.
+
+WAITS = (
+    'if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then echo "goes on"; exit 0; fi; '
+    'trap "exit 75" TERM; echo "rank $SLURM_PROCID waits"; sleep 300 & wait # --resume auto'
+)
+SUBMIT = "sbatch -N 2 --ntasks-per-node=2 -t 10 slurm_multinode.sh"
+
+
+def wait_for_ranks(slurm, job: int, count: int = 4) -> None:
+    """Until all ranks of a `WAITS` wait."""
+    slurm.wait_for_log(job, rf"(?s)(rank \d waits.*){{{count}}}")
+
+
+def test_preempted(clone, slurm):
+    """With a grace time the job asks to be put back, without one SLURM does so; never both."""
+    submit = f"export cmd='{WAITS}'\n{SUBMIT}"
+    jobs = {name: clone.submit(submit, f"-p {name}") for name in ("plain", "graceful")}
+    for job in jobs.values():
+        wait_for_ranks(slurm, job)
+    urgent = slurm.submit(
+        "-p", "urgent", "-N", "3", "--exclusive", "--wrap", "true", "-o", "/dev/null"
+    )
+    for job in jobs.values():
+        shown, log = slurm.wait(job), slurm.log(job)
+        assert (shown["JobState"], shown["Restarts"]) == ("COMPLETED", "1"), log
+        assert log.count("goes on") == 4
+    assert slurm.wait(urgent)["JobState"] == "COMPLETED"
+    assert "SLURM puts it back into the queue itself" in slurm.log(jobs["plain"])
+    assert "put back into the queue, to go on" in slurm.log(jobs["graceful"])
+
+
+def test_cancelled_is_not_put_back(clone, slurm):
+    job = clone.submit(f"export cmd='{WAITS}'\n{SUBMIT}")
+    wait_for_ranks(slurm, job)
+    slurm.cancel(job)
+    shown = slurm.wait(job, timeout_s=KILL_WAIT_S + 10)
+    assert (shown["JobState"], shown["Restarts"], slurm.exit_code(job)) == ("CANCELLED", "0", 75)
+
+
+def test_a_machine_fails(clone, slurm):
+    job = clone.submit(f"export cmd='{WAITS}'\n{SUBMIT}")
+    wait_for_ranks(slurm, job)
+    # It comes back by itself as soon as its slurmd speaks up.
+    slurm.run("scontrol", "update", "NodeName=node1", "State=DOWN", "Reason=test")
+    shown, log = slurm.wait(job), slurm.log(job)
+    assert (shown["JobState"], shown["Restarts"]) == ("COMPLETED", "1"), log
+
+
+def test_the_exit_code_is_the_worst_and_ranks_are_as_many_as_gpus(clone, slurm):
+    codes = (0, 5, 3, 4)
+    cmd = f'codes=({" ".join(map(str, codes))}); echo "at $PWD"; exit ${{codes[SLURM_PROCID]}}'
+    lines = f"export cmd='{cmd}' srun_flags=--label\n{SUBMIT.replace('--ntasks-per-node=2', '')}"
+    job = clone.submit(lines, "--gpus-per-node=2 --exclusive")
+    assert slurm.wait(job)["JobState"] == "FAILED"
+    said = [line for line in slurm.log(job).splitlines() if ": at " in line]
+    assert sorted(said) == [f"{rank}: at {clone.folder}" for rank in range(4)]
+    assert slurm.exit_code(job) == max(codes)

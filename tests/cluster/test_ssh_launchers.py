@@ -1,0 +1,164 @@
+"""`horovodrun` and `mpirun` on several machines, with what becomes of a machine that is lost.
+
+The machines have a second network interface, which leads nowhere and has the same name and address
+on each, as Docker's has.
+"""
+
+import contextlib
+import re
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster.conftest import VARIABLES
+from tests.cluster.nodes import ROOT
+from tests.ranks.conftest import gloo_command
+from tests.ranks.test_entry_scripts import check_same_training, training
+
+HOROVODRUN = Path(sys.executable).with_name("horovodrun")
+# horovodrun hands all variables on to the other machines, mpirun those that -x names.
+MPIRUN = ("mpirun", "--allow-run-as-root", "--bind-to", "none")
+MPIRUN += ("--mca", "btl_tcp_if_include", "10.77.0.0/24")
+MPIRUN += tuple(word for name in VARIABLES for word in ("-x", name))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def container_bridges(nodes):
+    """Interfaces beside eth0."""
+    for node in nodes.values():
+        node.run(["ip", "link", "add", "docker0", "type", "bridge"])
+        node.run(["ip", "address", "add", "172.17.0.1/16", "dev", "docker0"])
+        node.run(["ip", "link", "set", "docker0", "up"])
+    yield
+    for node in nodes.values():
+        node.run(["ip", "link", "delete", "docker0"])
+
+
+@pytest.fixture(scope="module")
+def mpi():
+    """Skips where Horovod cannot use MPI."""
+    import horovod.tensorflow as hvd
+
+    if not hvd.mpi_built():
+        pytest.skip("Horovod was built without MPI; install it and run `make -B setup`")
+
+
+def test_horovodrun_on_two_machines_equals_one_process(
+    nodes, rows, one_process, variables, tmp_path
+):
+    command = [HOROVODRUN, "--gloo", "-np", 4, "-H", "node0:2,node1:2", *program(rows, tmp_path)]
+    done = nodes["head"].run(command, env=variables, timeout=120)
+    check_same_training(one_process, tmp_path, done.stdout)
+
+
+def test_mpirun_on_two_machines_equals_one_process(
+    nodes, mpi, rows, one_process, variables, tmp_path
+):
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("node0 slots=2\nnode1 slots=2\n")
+    command = [*MPIRUN, "--hostfile", hosts, "-np", 4, *program(rows, tmp_path)]
+    done = nodes["head"].run(command, env=variables, timeout=120)
+    check_same_training(one_process, tmp_path, done.stdout)
+
+
+def program(rows, folder, *flags):
+    """A training, for any current folder: horovodrun enters none with a space in its path."""
+    recipe, *words = training(rows, folder, *flags)
+    return [sys.executable, ROOT / recipe, *words]
+
+
+def kill_trainings(nodes):
+    """On a machine that was lost they know nothing of the end of the others."""
+    for node in nodes.values():
+        for process in node.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if str(ROOT / "dlrm.py") in process.cmdline():
+                    process.kill()
+
+
+class Cut:
+    """A training that loses a machine in its second epoch.
+
+    Attributes:
+      code: of the launcher.
+      after_s: how long it ran on.
+      said: by the launcher and all ranks.
+    """
+
+    def __init__(self, nodes, lost, command, variables, log):
+        process = nodes["head"].start(command, log=log, env=variables)
+        try:
+            deadline = time.monotonic() + 90
+            while "epoch 1 " not in log.read_text():
+                assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.05)
+            nodes[lost].unplug()
+            begun = time.monotonic()
+            self.code = process.wait(timeout=90)
+            self.after_s = time.monotonic() - begun
+            self.said = log.read_text()
+        finally:
+            process.kill()
+            nodes[lost].plug_in()
+            kill_trainings(nodes)
+
+
+def endless(rows, folder, timeout_s):
+    """A training that writes checkpoints and does not come to its end."""
+    flags = ("--epochs", 10**6, "--print_freq", 1000, "--checkpoint_every", 9)
+    return program(rows, folder, *flags, "--rank_timeout_s", timeout_s)
+
+
+def test_horovodrun_names_the_ranks_of_a_lost_machine(nodes, rows, variables, tmp_path):
+    command = [*gloo_command(), "-np", 2, "-H", "node0:1,node1:1", *endless(rows, tmp_path, 10)]
+    variables |= {"PYTHONPATH": str(ROOT), "HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}
+    cut = Cut(nodes, "node1", command, variables, tmp_path / "output.txt")
+    assert cut.code == 1 and "Exit code: 4" in cut.said
+    assert re.search(
+        r"dlrm: error: the 2 processes cannot go on: rank 1 did not come to a collective within 10 "
+        r"seconds \(--rank_timeout_s\): node1, pid \d+, .*its machine is gone, or the network to",
+        cut.said,
+    ), cut.said
+    # Gloo's time-out, and a roll call that waits for who is slow.
+    assert 10 < cut.after_s < 40
+
+
+def test_mpirun_ends_when_ssh_misses_a_machine(nodes, mpi, rows, variables, tmp_path):
+    alive = "-o ServerAliveInterval=2 -o ServerAliveCountMax=3"
+    command = [*MPIRUN, "--mca", "plm_rsh_args", alive, "-np", 2, "-H", "node0:1,node1:1"]
+    command += endless(rows, tmp_path, 600)
+    cut = Cut(nodes, "node1", command, variables, tmp_path / "output.txt")
+    assert cut.code == 255
+    assert "Timeout, server node1 not responding." in cut.said
+    assert 4 < cut.after_s < 30
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("node7", "Could not resolve hostname node7"),
+        # Five attempts of some seconds each.
+        pytest.param("node1", "connect to host node1 port 22", marks=pytest.mark.long),
+    ],
+)
+def test_horovodrun_names_a_machine_without_ssh(nodes, variables, host, reason):
+    nodes["node1"].unplug()
+    try:
+        command = [*gloo_command(), "-np", 2, "-H", f"node0:1,{host}:1", "true"]
+        done = nodes["head"].run(command, env={**variables, "PYTHONPATH": str(ROOT)}, check=False)
+    finally:
+        nodes["node1"].plug_in()
+    assert done.returncode == 1
+    assert f"ssh not successful for host {host}:\nssh: {reason}" in done.stdout
+
+
+@pytest.mark.long
+def test_mpirun_on_the_wrong_interface_does_not_start_and_says_so(nodes, mpi, rows, tmp_path):
+    command = ["mpirun", "--allow-run-as-root", "-np", 2, "-H", "node0:1,node1:1"]
+    command += program(rows, tmp_path, "--rank_timeout_s", 5)
+    done = nodes["head"].run(command, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "error: a process of 2 did not start within 60 seconds" in done.stderr, done.stderr

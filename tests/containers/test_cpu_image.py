@@ -1,0 +1,225 @@
+"""Dockerfile.cpu, carried out line by line without an engine, and what runs in it.
+
+Debian's own Python stands in for python:3.11-slim (Dockerfile.python says how). Root alone; takes
+10 minutes and, below pytest's folder, 8 GB that are removed at the end.
+"""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.containers import dockerfile
+from tests.containers.build_network import Network
+from tests.containers.image_builder import Builder, Image, Layer, run
+
+DEBIAN_SOURCES = "/etc/apt/sources.list.d/debian.sources"
+TRAINING = [
+    *("dlrm.py", "--dataset_path", "/data/demo", "--run_dir", "/data/run", "--batch_size", "256"),
+    *("--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"),
+    *("--max_steps", "5", "--print_freq", "2", "--seed", "1"),
+]
+
+
+def missing() -> str:
+    """What keeps this machine from building, or an empty text."""
+    if os.geteuid():
+        return "root is needed, to mount and chroot"
+    programs = [name for name in ("debootstrap", "unshare", "chroot") if not shutil.which(name)]
+    if programs:
+        return (
+            f"{programs} not found; install them (Debian: apt-get install debootstrap util-linux)"
+        )
+    if not os.path.exists(DEBIAN_SOURCES):
+        return f"{DEBIAN_SOURCES}, which says where Debian's packages come from, is not there"
+    tried = subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+        capture_output=True,
+        check=False,
+    )
+    return "mounting is not allowed here" if tried.returncode else ""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Removed at the end: pytest itself would keep the last three."""
+    path = tmp_path_factory.mktemp("image")
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def builder(folder, root):
+    """Has the stand-in for the Python image."""
+    if why := missing():
+        pytest.skip(why)
+    debian = folder / "bookworm"
+    done = subprocess.run(
+        ["debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", debian],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    (debian / "etc/apt/sources.list").unlink()
+    shutil.copy(DEBIAN_SOURCES, debian / "etc/apt/sources.list.d/")
+    for kept in (debian / "var/cache/apt/archives").glob("*.deb"):
+        kept.unlink()
+    (debian / "etc/resolv.conf").touch()
+    # As in Docker's images of Debian: what apt has downloaded, and its binary indexes, do not stay.
+    (debian / "etc/apt/apt.conf.d/docker-clean").write_text(
+        'APT::Keep-Downloaded-Packages "false";\n'
+        'Dir::Cache::pkgcache "";\nDir::Cache::srcpkgcache "";\n'
+        'DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb || true"; };\n'
+    )
+
+    network = Network(folder / "network")
+    folders = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    plain = Image((Layer(debian, "debootstrap", 0.0),), {"PATH": folders})
+    stand_in = dockerfile.read(root / "tests/containers/Dockerfile.python")
+    python = Builder(folder / "python", root, {"bookworm": plain}, network).build(
+        stand_in, stand_in.stages[-1]
+    )
+    file = dockerfile.read(root / "Dockerfile.cpu")
+    return Builder(folder / "cpu", root, {file.arguments["PYTHON_IMAGE"]: python}, network)
+
+
+@pytest.fixture(scope="module")
+def image(builder, root):
+    """The built image; prints seconds and size of every layer (pytest -s)."""
+    file = dockerfile.read(root / "Dockerfile.cpu")
+    built = builder.build(file, file.stages[-1])
+    print("\n    MB  seconds")
+    for layer in {layer.folder: layer for layer in [*builder.layers, *built.layers]}.values():
+        kept = "" if layer in built.layers else "  (not in the image)"
+        size_mb = layer.size_bytes() / 1e6
+        print(f"{size_mb:6.0f} {layer.elapsed_s:8.1f}  {layer.made_by[:90]}{kept}")
+    print(f"{sum(layer.size_bytes() for layer in built.layers) / 1e6:6.0f}  in all")
+    return built
+
+
+@pytest.fixture(scope="module")
+def data(image, folder):
+    """A volume that belongs to the image's user, with generated clicks."""
+    volume = folder / "data"
+    volume.mkdir()
+    os.chown(volume, 1000, 1000)
+    generate = ["python", "-m", "dataloading.synthetic", "--output", "/data/demo", "--rows", "5000"]
+    status, said = run(image, folder / "generate", generate, {volume: "/data"})
+    assert status == 0, said
+    return volume
+
+
+@pytest.mark.long
+def test_default_command_shows_the_flags(image, tmp_path):
+    status, said = run(image, tmp_path / "help")
+    assert status == 0 and "--dataset_path" in said
+
+
+@pytest.mark.long
+def test_nothing_of_the_build_is_left(image, tmp_path):
+    commands = (
+        "id -u; ! command -v gcc g++ cc mpicxx nvcc; ! touch dlrm.py x 2>&1; touch runs/x data/x; "
+        "! ls -A /var/lib/apt/lists | grep -v partial; ! ls /wheels/*; ! ls -d .git .venv-torch; "
+        "ls -A .venv-serve; env"
+    )
+    status, said = run(image, tmp_path / "look", ["bash", "-uc", commands])
+    assert status == 0 and said.startswith("1000\n")
+    assert "cannot touch 'runs" not in said and "cannot touch 'dlrm.py'" in said
+    # The settings by which this machine reaches the index.
+    assert "PIP_" not in said and "certificates.crt" not in said
+    for layer in image.layers[1:]:
+        assert not list(layer.folder.glob("run/*")) and not list(layer.folder.glob("root/.cache/*"))
+
+
+@pytest.mark.long
+def test_packages_are_those_of_the_lock(image, tmp_path, root):
+    argv = ["python", "-m", "pip", "list", "--format=freeze"]
+    status, said = run(image, tmp_path / "list", argv)
+    lock = [line for line in (root / "requirements.lock").read_text().splitlines() if "==" in line]
+    names = {
+        line.partition("==")[0].lower().replace("_", "-"): line.partition("==")[2] for line in lock
+    }
+    found = {
+        line.partition("==")[0].lower().replace("_", "-"): line.partition("==")[2]
+        for line in said.splitlines()
+        if "==" in line
+    }
+    own = {"horovod", "tensorflow-dot-based-interact", "pip", "setuptools", "wheel"}
+    assert status == 0 and names.items() <= found.items() and found.keys() - names.keys() <= own
+    assert found["horovod"] == "0.28.1+stall"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "python",
+        "horovodrun -np 2 python",
+        "mpirun --oversubscribe -np 2 python",
+    ],
+)
+def test_training(image, data, tmp_path, launcher):
+    argv = [*launcher.split(), *TRAINING]
+    status, said = run(image, tmp_path / "run", argv, {data: "/data"})
+    assert status == 0 and "epoch 0 step 5/5  auc" in said and "interaction dot_custom" in said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("user", ["1000", "4242"])
+def test_training_in_an_image_that_cannot_be_written(image, data, tmp_path, user):
+    """As enroot and `docker run --read-only --user` have it: /data alone is written."""
+    subprocess.run(["chown", "-R", user, data], check=True)
+    try:
+        status, said = run(
+            image, tmp_path / "run", ["python", *TRAINING], {data: "/data"}, user, read_only=True
+        )
+    finally:
+        subprocess.run(["chown", "-R", "1000", data], check=True)
+    assert status == 0 and "epoch 0 step 5/5  auc" in said
+
+
+@pytest.mark.long
+def test_make_demo_installs_nothing(image, tmp_path):
+    status, said = run(image, tmp_path / "make", ["make", "--dry-run", "demo"])
+    assert status == 0 and "dataloading.synthetic" in said
+    assert not any(word in said for word in ("pip", "setup.sh", "install.sh", "horovod.sh"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("stage", "command"),
+    [
+        ("packages-yes", ".venv/bin/python -c 'import pyspark, nvtabular'"),
+        ("serving-yes", "test -x .venv-serve/triton/backends/python/triton_python_backend_stub"),
+        ("runtime-yes", "java -version"),
+    ],
+)
+def test_parts_on_request(builder, image, root, tmp_path, stage, command):
+    """The stages of ENGINES=yes and SERVING=yes, which the image shares with them."""
+    file = dockerfile.read(root / "Dockerfile.cpu", {"ENGINES": "yes", "SERVING": "yes"})
+    built = builder.build(file, file.stage(stage))
+    status, said = run(built, tmp_path / "run", ["bash", "-c", command])
+    assert status == 0, said
+
+
+def test_skips_with_a_reason(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert missing() == "root is needed, to mount and chroot"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert "apt-get install debootstrap" in missing()
+
+
+def test_network_leaves_no_trace_of_this_machine(tmp_path, monkeypatch):
+    """Folders that serve as an index are renamed in pip's settings, and mounted below /run."""
+    listed = "global.extra-index-url='file:///opt/a/simple file:///opt/b'\nglobal.cert='/c.crt'\n"
+    monkeypatch.setattr(subprocess, "check_output", lambda argv, text: listed)
+    monkeypatch.setenv("https_proxy", "http://proxy:1")
+    network = Network(tmp_path)
+    assert (tmp_path / "pip.conf").read_text() == (
+        "[global]\nextra-index-url = file:///run/build/opt/a/simple file:///run/build/opt/b\n"
+    )
+    assert network.environment["https_proxy"] == "http://proxy:1"
+    assert any("/opt/a" in step and "$ROOT/run/build/opt/a" in step for step in network.mounts())

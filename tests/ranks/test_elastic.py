@@ -1,0 +1,165 @@
+"""Hosts come, ranks die, and the training ends as one that nobody disturbed (`--elastic`).
+
+horovodrun counts hosts: after a failure it never starts anything on that host again. This machine
+has three names that Horovod takes for its own, so that it is three hosts here; tests/cluster/ has
+hosts of their own.
+"""
+
+import os
+import re
+import signal
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runtime import checkpoint
+from runtime.checkpoint import Folder
+from tests.ranks.background_training import STARTED, Training
+
+HOSTS = ("localhost", "127.0.0.1", "127.1")
+TRAINED = ("--learning_rate", "0.002", "--checkpoint_every", "3", "--print_freq", "5")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(rows, tmp_path_factory) -> Path:
+    """A training on one process, to its end."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with Training(rows, folder, *TRAINED, "--epochs", "6") as training:
+        training.finish()
+    return folder
+
+
+class Hosts:
+    """What horovodrun discovers, by a script that prints a file."""
+
+    def __init__(self, folder: Path):
+        self._file, self.script = folder / "hosts", folder / "discover.sh"
+        self.script.write_text(f"#!/bin/sh\ncat '{self._file}'\n")
+        self.script.chmod(self.script.stat().st_mode | stat.S_IXUSR)
+
+    def are(self, *names: str) -> None:
+        """There is a place for one rank on each from now on."""
+        whole = self._file.with_suffix(".new")
+        whole.write_text("".join(f"{name}:1\n" for name in names))
+        whole.replace(self._file)
+
+
+@pytest.fixture
+def hosts(tmp_path) -> Hosts:
+    return Hosts(tmp_path)
+
+
+def train(
+    rows: Path, folder: Path, hosts: Hosts, ranks: int, *flags: object, least: int = 2, **given
+):
+    """An elastic training that begins with so many ranks."""
+    launch = ("-np", ranks, "--min-np", least, "--max-np", 3, "--network-interfaces", "lo")
+    launch += ("--host-discovery-script", f"'{hosts.script}'")
+    flags = (*TRAINED, *flags, "--elastic", "--resume", "auto")
+    return Training(rows, folder, *flags, ranks=ranks, launch=launch, **given)
+
+
+def starts(training: Training) -> int:
+    """How often steps began."""
+    return training.output.count(STARTED)
+
+
+def check_same_end(folder: Path, reference: Path) -> None:
+    """As many rows in the same order: weights, optimizer and curve but for the order of sums."""
+    ours, theirs = (Folder(end / "checkpoints").newest().path for end in (folder, reference))
+    files = sorted(path.relative_to(theirs) for path in theirs.rglob("*.npy"))
+    assert len(files) > 20
+    assert files == sorted(path.relative_to(ours) for path in ours.rglob("*.npy"))
+    for file in files:
+        np.testing.assert_allclose(
+            np.load(ours / file), np.load(theirs / file), rtol=0.02, atol=2e-4, err_msg=str(file)
+        )
+    state, expected = (checkpoint.describe(path).state for path in (ours, theirs))
+    for seen in ("step", "epoch", "row"):
+        assert state[seen] == expected[seen], seen
+    for curve in ("train_loss", "validation_auc"):
+        np.testing.assert_allclose(
+            state["history"][curve], expected["history"][curve], rtol=1e-4, err_msg=curve
+        )
+
+
+def test_a_host_joins_and_the_first_rank_dies(rows, hosts, undisturbed, tmp_path):
+    """2 ranks, then 3, of which the one that writes checkpoints and log is killed, then 2."""
+    hosts.are(*HOSTS[:2])
+    with train(rows, tmp_path, hosts, 2, "--epochs", 6) as training:
+        training.wait_for_start()
+        hosts.are(*HOSTS)
+        training.wait_until(lambda: starts(training) == 2, every_s=0.02)
+        assert len(training.ranks()) == 3, training.output
+        training.wait_for_checkpoints(1)
+        training.ranks()[0].kill()
+        training.finish()
+        output = training.output
+    assert "elastic: restart 1: stopped by horovodrun: hosts came or went; ranks now: 3" in output
+    died = r"elastic: restart 2: the 3 processes cannot go on: rank 0 ended.*; ranks now: 2"
+    assert re.search(died, output), output
+    assert len(re.findall(r"\d\]<stdout>:resumed \S+ at step \d+ of 54", output)) == 2, output
+    check_same_end(tmp_path, undisturbed)
+    log = (tmp_path / "run/log.json").read_text()
+    assert log.count('"PARAMETER"') == 3, "one log for all of it"
+
+
+def test_one_that_is_asked_to_leave_and_one_that_dies(rows, hosts, undisturbed, tmp_path):
+    """3 ranks; one gets SIGTERM, as a machine does that will be taken away; another one is killed
+    before it has come back; one is left."""
+    hosts.are(*HOSTS)
+    with train(rows, tmp_path, hosts, 3, "--epochs", 6, least=1) as training:
+        training.wait_for_checkpoints(1)
+        _, second, third = training.ranks()
+        os.kill(third.pid, signal.SIGTERM)
+        training.wait_until(lambda: "<stderr>:elastic: stopped by SIGTERM" in training.output)
+        training.wait_until(lambda: starts(training) == 2, every_s=0.02)
+        second.kill()
+        training.finish()
+        output = training.output
+    assert "Process 2 exit with status code 75" in output, output
+    assert "elastic: restart 1: stopped by SIGTERM; ranks now: 2" in output, output
+    assert "rank 1 ended" in output and "; ranks now: 1" in output, output
+    check_same_end(tmp_path, undisturbed)
+
+
+@pytest.mark.long
+def test_one_dies_where_the_others_start_again(rows, hosts, undisturbed, tmp_path):
+    """The one that is left waits a minute for a rank that will never start."""
+    hosts.are(*HOSTS)
+    with train(rows, tmp_path, hosts, 3, "--epochs", 6, least=1) as training:
+        training.wait_for_checkpoints(1)
+        _, second, third = training.ranks()
+        second.kill()
+        training.wait_until(lambda: "[2]<stderr>:elastic: " in training.output)
+        third.kill()
+        training.finish()
+        assert "did not start within 60 seconds; ranks now: 1" in training.output
+    check_same_end(tmp_path, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_one_that_was_frozen_comes_back(rows, hosts, undisturbed, tmp_path, frozen):
+    """The others give it up after 8 s and wait for its end or its return; it hears of it."""
+    hosts.are(*HOSTS)
+    given_up = {"variables": {"HOROVOD_GLOO_TIMEOUT_SECONDS": "8"}}
+    flags = ("--epochs", 6, "--rank_logs", tmp_path / "logs")
+    with train(rows, tmp_path, hosts, 3, *flags, **given_up) as training:
+        training.wait_for_checkpoints(1)
+        ranks = training.ranks()
+        ranks[frozen].suspend()
+        others = {0, 1, 2} - {frozen}
+        for other in others:
+            stuck = (
+                f"[{other}]<stderr>:elastic: the 3 processes cannot go on: rank {frozen} did not"
+            )
+            training.wait_until(lambda stuck=stuck: stuck in training.output, every_s=0.1)
+        ranks[frozen].resume()
+        training.finish()
+        assert "ranks now: 3" in training.output
+    check_same_end(tmp_path, undisturbed)
+    logs = [(tmp_path / f"logs/rank-{rank:05d}.log").read_text() for rank in range(3)]
+    assert all(log.count("=== ") >= 6 and "elastic: " in log for log in logs), "before and after"

@@ -1,0 +1,68 @@
+"""A rank that the others wait for is named, early and at the end, with the line that it is in."""
+
+import re
+import socket
+
+import pytest
+
+WORKER = "tests/ranks/stall_worker.py"
+SMALL = (
+    *("--embedding_dim", "4", "--bottom_mlp_dims", "4", "--top_mlp_dims", "4,1", "--seed", "1"),
+    *("--batch_size", "60", "--prefetch_batches", "1", "--evals_per_epoch", "0"),
+)
+READS = (
+    r"in training.py:\d+ train within tensorflow and in "
+    r"tests/ranks/stall_worker.py:\d+ read_for_ever"
+)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory, run_script):
+    """1,000 rows, 17 steps."""
+    folder = tmp_path_factory.mktemp("rows")
+    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "1000"]
+    done = run_script(*command, "--validation_rows", "50", "--cardinalities", "50,9")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_frozen_rank_and_then_one_that_reads_for_ever(run_ranks, rows, tmp_path):
+    logs = tmp_path / "logs"
+    flags = (*SMALL, "--dataset_path", rows, "--run_dir", tmp_path, "--rank_logs", logs)
+    flags += ("--rank_timeout_s", "10")
+    early = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}
+    run = run_ranks(3, WORKER, 1, 5, *flags, env=early, check=False, timeout=120)
+    texts = [(logs / f"rank-{rank:05d}.log").read_text() for rank in range(3)]
+    pid = re.search(r"rank 1 of 3 .*, pid (\d+), ", texts[1])[1]
+    who = f"{socket.gethostname()}, pid {pid}, log {logs}/rank-00001.log"
+    said = texts[0]
+    end = r"; the training ends with an error after 10 s \(--rank_timeout_s\)\n"
+    frozen = rf"note: still waiting after \d+ s for rank 1: {who}, no answer within 1 s from its "
+    frozen += r"process, but from its machine: it is frozen .+" + end
+    goes_on = r"note: the ranks go on after \d+ s\n"
+    reads = rf"note: still waiting after \d+ s for rank 1: {who}, at step \d+, {READS}{end}"
+    lost = r"error: the 3 processes cannot go on: rank 1 did not come to a collective within 10 "
+    lost += rf"seconds \(--rank_timeout_s\): {who}, at step \d+, {READS}\n"
+    order = [re.search(part, said) for part in (frozen, goes_on, reads, lost)]
+    assert None not in order, run.output
+    assert [found.start() for found in order] == sorted(found.start() for found in order), said
+    assert re.search(lost, texts[2]), "every other rank says so"
+    assert "note: still waiting" not in texts[2], "one line, of rank 0"
+    for rank, text in enumerate(texts):
+        assert text.endswith(f": the end of rank {rank}\n")
+    # What is in the logs is on the terminal, too.
+    assert all(f"[0]<stderr>:{line}" in run.output for line in said.splitlines() if "still" in line)
+
+
+@pytest.mark.long  # test_world.py has a rank 0 that sleeps
+def test_rank_0_is_the_one_that_reads_for_ever(run_ranks, rows, tmp_path):
+    """With MPI."""
+    flags = (*SMALL, "--dataset_path", rows, "--run_dir", tmp_path, "--rank_timeout_s", "4")
+    run = run_ranks(2, WORKER, 0, 0, *flags, launcher="mpi", check=False, timeout=90)
+    assert run.returncode == 4, run.output
+    where = rf"{socket.gethostname()}, pid \d+, at step \d+, {READS}"
+    assert re.search(rf"still waiting after \d+ s for rank 0: {where}; ", run.output), run.output
+    lost = (
+        r"cannot go on: rank 0 did not come to a collective within 4 seconds \(--rank_timeout_s\): "
+    )
+    assert re.search(f"{lost}{where}\n", run.output), run.output

@@ -1,0 +1,268 @@
+"""How a process of an elastic training gets its new rank, and what the program that it becomes is
+told; `tests/ranks/test_elastic.py` has whole trainings."""
+
+import http.server
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from config import parse, unused
+from runtime import distributed, elastic, launcher
+
+VARIABLES = (
+    *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    *("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"),
+)
+
+
+class Horovodrun:
+    """Answers what elastic horovodrun's rendezvous server does.
+
+    Attributes:
+      answer: to who asks for a new rank; None: nothing comes.
+      asked, told: paths of requests; bodies of what was put, by path.
+    """
+
+    def __init__(self):
+        self.answer: str | None = "1,3,0,1,1,3"
+        self.asked: list[str] = []
+        self.told: dict[str, bytes] = {}
+        self.ended = threading.Event()
+        driver = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                driver.asked.append(self.path)
+                if driver.answer is None:
+                    driver.ended.wait(20)
+                    return
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(driver.answer.encode())
+
+            def do_PUT(self):
+                driver.told[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format, *args):
+                return
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def horovodrun(monkeypatch):
+    """This process was started by elastic horovodrun, as local rank 2 of `host`."""
+    driver = Horovodrun()
+    for name, value in {
+        "HOROVOD_ELASTIC": "1",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(driver.server.server_port),
+        "HOROVOD_GLOO_IFACE": "lo",
+        "HOROVOD_HOSTNAME": "host",
+        "HOROVOD_LOCAL_RANK": "2",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in VARIABLES:  # come back after the test
+        monkeypatch.setenv(name, os.environ.get(name, "2"))
+    monkeypatch.delenv("RECOMMENDERS_ELASTIC_STORY", raising=False)
+    yield driver
+    driver.ended.set()
+    driver.server.shutdown()
+    driver.server.server_close()
+
+
+@pytest.fixture
+def became(monkeypatch):
+    """What the process would have become: lists of (program, arguments, environment)."""
+    calls = []
+
+    def execve(*args):
+        calls.append(args)
+        raise SystemExit
+
+    monkeypatch.setattr(os, "execve", execve)
+    before = signal.getsignal(signal.SIGTERM)
+    yield calls
+    signal.signal(signal.SIGTERM, before)
+
+
+def become(members: elastic.Members, why: str, calls: list) -> dict[str, str]:
+    """The environment of the program that the process becomes."""
+    with pytest.raises(SystemExit):
+        members.restart(why)
+    program, arguments, environment = calls.pop()
+    assert (program, arguments) == (sys.executable, sys.orig_argv)
+    return environment
+
+
+def test_a_new_process_takes_the_rank_that_it_was_started_with(horovodrun):
+    members = elastic.Members()
+    assert members.is_elastic and not members.changed
+    assert horovodrun.asked == []
+    assert members.started(0, Path("runs/a")) is None
+
+
+def test_hosts_that_change_are_told(horovodrun):
+    """By what horovodrun itself would send."""
+    from horovod.runner.common.util import codec
+    from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationClient
+
+    members = elastic.Members()
+    (where,) = horovodrun.told
+    assert where == "/worker_addresses/host:2"
+    addresses, key = codec.loads_base64(horovodrun.told[where])
+    client = WorkerNotificationClient(addresses, key, verbose=0)
+    assert not members.changed
+    client.notify_hosts_updated(time.time(), HostUpdateResult.added)
+    assert members.changed
+
+
+def test_what_the_next_program_is_told(horovodrun, became, monkeypatch, capsys):
+    members = elastic.Members()
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "5")  # set up for this world
+    cores = os.sched_getaffinity(0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    kept, other = os.pipe()
+    os.set_inheritable(kept, True)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        environment = become(members, "rank 1 ended", became)
+        assert os.sched_getaffinity(0) == cores
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        assert not os.get_inheritable(kept), "a connection would look alive to the others"
+        assert os.get_inheritable(1) and os.get_inheritable(2)
+    finally:
+        os.sched_setaffinity(0, cores)
+        os.close(kept)
+        os.close(other)
+    assert environment.get("HOROVOD_CYCLE_TIME") != "5"
+    said = capsys.readouterr().err
+    assert said == "elastic: rank 1 ended; going on from the newest checkpoint\n"
+
+    monkeypatch.setenv("RECOMMENDERS_ELASTIC_STORY", environment["RECOMMENDERS_ELASTIC_STORY"])
+    again = elastic.Members()
+    assert "RECOMMENDERS_ELASTIC_STORY" not in os.environ
+    assert horovodrun.asked == ["/rank_and_size/host:2"]
+    assert [os.environ[name] for name in VARIABLES] == ["1", "3", "0", "1", "1", "3"]
+    assert again.started(0, Path("runs/a")) == "elastic: restart 1: rank 1 ended"
+    environment = become(again, "rank 2 ended", became)
+    assert [environment[name] for name in VARIABLES] == ["1", "3", "0", "1", "1", "3"]
+    story = json.loads(environment["RECOMMENDERS_ELASTIC_STORY"])
+    assert story["restarts"] == 2 and story["run_dir"] == "runs/a"
+
+
+def test_a_host_that_was_taken_away_leaves(horovodrun, became, monkeypatch):
+    story = become(elastic.Members(), "hosts went", became)["RECOMMENDERS_ELASTIC_STORY"]
+    monkeypatch.setenv("RECOMMENDERS_ELASTIC_STORY", story)
+    horovodrun.answer = "-1,-1,-1,-1,-1,-1"
+    with pytest.raises(elastic.Left, match="^this process has left the training: hosts went$"):
+        elastic.Members()
+
+
+def test_interrupted_again_and_again_without_a_checkpoint(horovodrun, became, monkeypatch):
+    """From step 20, while another one was saved once in between."""
+    for steps in ([20] * 5, [20] * 3 + [30] + [20] * 5):
+        monkeypatch.delenv("RECOMMENDERS_ELASTIC_STORY", raising=False)
+        for step in steps:
+            members = elastic.Members()
+            members.started(step, Path("run"))
+            story = become(members, "rank 1 ended", became)["RECOMMENDERS_ELASTIC_STORY"]
+            monkeypatch.setenv("RECOMMENDERS_ELASTIC_STORY", story)
+        members = elastic.Members()
+        with pytest.raises(
+            ValueError, match=r"interrupted 5 times without .* since step 20, .*ed\. S"
+        ):
+            members.started(20, Path("run"))
+
+
+def test_started_otherwise(monkeypatch):
+    monkeypatch.delenv("HOROVOD_ELASTIC", raising=False)
+    elastic.check_launched(asked_for=False)
+    elastic.check_launched(asked_for=True)
+    with pytest.raises(ValueError, match="--elastic needs processes .* --min-np 1"):
+        elastic.Members()
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    elastic.check_launched(asked_for=True)
+    with pytest.raises(ValueError, match="so that processes may come and go: give --elastic"):
+        elastic.check_launched(asked_for=False)
+
+
+def test_horovodrun_that_does_not_answer(horovodrun, monkeypatch):
+    monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "-59")  # a second in all
+    horovodrun.answer = None
+    with pytest.raises(
+        ValueError, match=r"gave host:2 no new rank within 1 seconds: a process has"
+    ):
+        launcher.ask_for_rank()
+    horovodrun.answer = "1,2"
+    with pytest.raises(ValueError, match=r"answered \['1', '2'\] where host:2 asked"):
+        launcher.ask_for_rank()
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "9")
+    with pytest.raises(ValueError, match="horovodrun at 127.0.0.1:9 does not answer host:2"):
+        launcher.ask_for_rank()
+
+
+def test_a_rank_that_cannot_take_part_is_known(monkeypatch):
+    """So that the others can go on without it; not without rank 0, which speaks for all."""
+
+    def errors(*texts):
+        world = distributed.World(0, len(texts))
+        monkeypatch.setattr(distributed.World, "gather_objects", lambda *_: list(texts))
+        with pytest.raises(distributed.AgreedError) as caught:
+            world.agree(texts[0])
+        return caught.value.ranks
+
+    assert errors(None, "no such folder", None) == (1,)
+    assert errors(None, "no such folder", "another") == (1, 2)
+    assert errors("no such folder", "no such folder", None) == ()
+    assert errors("bad flag", "bad flag") == ()
+
+    facts = [{"rows": 5}, {"rows": 4}, {"rows": 5}]
+    answers = iter([["a", "b", "a"], facts])
+    monkeypatch.setattr(distributed.World, "gather_objects", lambda *_: next(answers))
+    with pytest.raises(distributed.AgreedError, match="rows is 5 on ranks 0, 2, 4 on rank 1") as c:
+        distributed.World(0, 3).check_agreement(facts[0])
+    assert c.value.ranks == (1,)
+
+
+def test_who_does_not_find_the_others_starts_again(monkeypatch):
+    """In place of ending: Horovod's start cannot be left otherwise."""
+    lost = []
+    monkeypatch.setattr(os, "_exit", lambda code: lost.append(code))
+    with launcher.limited(launcher.Launched("HOROVOD_SIZE", 3), 0.05, lost.append):
+        deadline = time.monotonic() + 5
+        while len(lost) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert lost == ["a process of 3 did not start within 0.05 seconds", 2]
+
+
+def test_flags():
+    command = ["dlrm.py", "--dataset_path", "x", "--elastic"]
+    with pytest.raises(ValueError, match="--elastic goes on .* needs --resume auto and --save_che"):
+        parse(command, "dlrm")
+    assert parse([*command, "--resume", "auto", "--save_checkpoint_path", "y"], "dlrm")
+    evaluation = parse([*command, "--mode", "eval", "--restore_checkpoint_path", "y"], "dlrm")
+    assert unused(evaluation) == ["elastic"]
+
+
+@pytest.mark.parametrize(("timeout_s", "gloo_s"), [(10, "60"), (600, "600")])
+def test_a_lost_machine_holds_up_the_others_no_longer_than_it_must(monkeypatch, timeout_s, gloo_s):
+    """A start that fails is repeated, so that Gloo's time-out needs not be longer than it."""
+    monkeypatch.setattr(os, "environ", {"HOROVOD_ELASTIC": "1"})
+    launcher.set_defaults(timeout_s, max(60, timeout_s), mpi=False)
+    assert os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] == gloo_s
+
+
+def test_horovodrun_that_has_ended(horovodrun, monkeypatch):
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "9")
+    with pytest.raises(ValueError, match="^horovodrun does not answer this process: .*refused"):
+        elastic.Members()

@@ -1,0 +1,306 @@
+"""slurm_multinode.sh without SLURM: stand-ins of srun and scontrol note what they are asked.
+
+`tests/cluster/test_slurm.py` has the real ones.
+"""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SCRIPT = "slurm_multinode.sh"
+STAND_INS = {
+    # Runs one task; flags are single words.
+    "srun": """
+        if [ "$*" = --help ]; then cat "$STAND_IN/help"; exit; fi
+        printf '%s\\0' "$@" >"$STAND_IN/srun"
+        echo "${SRUN_CPUS_PER_TASK:-}" >"$STAND_IN/cores"
+        while [[ $1 == -* ]]; do shift; done
+        SLURM_PROCID=3 SLURMD_NODENAME=node1 exec "$@"
+    """,
+    "scontrol": """
+        case "$*" in
+        "show config") cat "$STAND_IN/config" ;;
+        "--oneliner show job 7") cat "$STAND_IN/job" ;;
+        "requeue 7") touch "$STAND_IN/requeued" && [ ! -e "$STAND_IN/refuses" ] ;;
+        *) exit 99 ;;
+        esac
+    """,
+    "sleep": 'echo "$1" >>"$STAND_IN/slept"',
+}
+PYXIS = "--container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
+RUNNING = "JobId=7 JobName=x JobState=RUNNING Reason=None PreemptTime=None Command=y"
+
+
+class Done(NamedTuple):
+    """What became of a job.
+
+    Attributes:
+      code: the exit code.
+      out: what the task wrote to its output.
+      said: what came to the error output.
+      flags: those of srun, None where it was not called.
+      folder: what the stand-ins noted.
+    """
+
+    code: int
+    out: str
+    said: str
+    flags: list[str] | None
+    folder: Path
+
+
+class Cluster:
+    """The stand-ins in a folder.
+
+    Attributes:
+      folder: what they are asked and answer.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        (folder / "bin").mkdir()
+        for name, text in STAND_INS.items():
+            self.program(name, text)
+        answers = {"help": PYXIS, "config": "TaskPlugin = task/none", "job": RUNNING}
+        for name, text in answers.items():
+            (folder / name).write_text(text + "\n")
+
+    def program(self, name: str, text: str) -> None:
+        """Adds a stand-in."""
+        path = self.folder / "bin" / name
+        path.write_text("#!/usr/bin/env bash\n" + text)
+        path.chmod(0o755)
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """Of a job that is number 7, but for `variables`."""
+        plain = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+        path = f"{self.folder}/bin:{os.environ['PATH']}"
+        ours = {"PATH": path, "STAND_IN": str(self.folder), "SLURM_JOB_ID": "7"}
+        return plain | ours | variables
+
+    def run(self, **variables: str) -> Done:
+        """Runs the script as SLURM does."""
+        done = subprocess.run(
+            ["bash", SCRIPT],
+            env=self.environment(**variables),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        noted = self.folder / "srun"
+        words = noted.read_text().split("\0")[:-1] if noted.exists() else None
+        flags = words and words[: words.index("bash")]
+        return Done(done.returncode, done.stdout, done.stderr, flags, self.folder)
+
+
+@pytest.fixture
+def cluster(tmp_path) -> Cluster:
+    """A path with spaces is as good as any."""
+    folder = tmp_path / "stand ins"
+    folder.mkdir()
+    return Cluster(folder)
+
+
+# What srun is asked for.
+
+PLAIN = ["--mpi=pmix", "--kill-on-bad-exit=1"]
+ONE = "--ntasks-per-node=1"
+
+
+@pytest.mark.parametrize(
+    ("variables", "flags"),
+    [
+        pytest.param({}, [*PLAIN, ONE], id="one task on each machine"),
+        pytest.param(
+            {"SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "64"},
+            [*PLAIN, "--ntasks-per-node=8"],
+            id="one task on each GPU",
+        ),
+        pytest.param(
+            {"SLURM_GPUS_ON_NODE": "8", "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"},
+            PLAIN,
+            id="as many tasks as sbatch was told",
+        ),
+        pytest.param(
+            {"cont": "image", "mounts": "/a b:/c,/d:/e:ro"},
+            [*PLAIN, ONE, "--container-image=image", "--container-mounts=/a b:/c,/d:/e:ro"],
+            id="container with mounts",
+        ),
+        pytest.param(
+            {"cont": "user@host#image:1"},
+            [*PLAIN, ONE, "--container-image=user@host#image:1"],
+            id="container without mounts",
+        ),
+        pytest.param(
+            {"srun_flags": "--mpi=pmi2  --output='a b/%t.log' --label"},
+            [*PLAIN, ONE, "--mpi=pmi2", "--output=a b/%t.log", "--label"],
+            id="flags of srun, the last ones count",
+        ),
+    ],
+)
+def test_flags_of_srun(cluster, variables, flags):
+    done = cluster.run(cmd="true", **variables)
+    assert (done.code, done.flags) == (0, flags), done.said
+
+
+def test_cores_are_shared_by_the_tasks_of_a_machine(cluster):
+    """SLURM's binding gives each of 8 tasks an eighth of the cores, of which it takes an eighth."""
+    (cluster.folder / "config").write_text("TaskPlugin = task/affinity,task/cgroup\n")
+    done = cluster.run(cmd="true", SLURM_CPUS_PER_TASK="6")
+    assert done.flags == [*PLAIN, "--cpu-bind=none", ONE]
+    assert (done.folder / "cores").read_text() == "6\n"
+
+
+def test_unequal_numbers_of_tasks_are_said(cluster):
+    done = cluster.run(cmd="true", SLURM_NTASKS="4", SLURM_TASKS_PER_NODE="3,1")
+    assert "note: not all machines have as many tasks (3,1); --ntasks-per-node gives" in done.said
+
+
+# What a task runs.
+
+
+@pytest.mark.parametrize(
+    ("cmd", "out"),
+    [
+        pytest.param(
+            "printf '%s|' 'a b' \"c  d\" it\\'s '$x' \"$SLURM_PROCID\" *.toml",
+            "a b|c  d|it's|$x|3|pyproject.toml|",
+            id="words",
+        ),
+        pytest.param("cd / && pwd", "/\n", id="two commands"),
+        pytest.param("echo 1\necho 2", "1\n2\n", id="two lines"),
+        pytest.param("echo \\\n  -u  x", "-u x\n", id="one on two lines"),
+        pytest.param("numactl -i all -- python -u x.py", "numactl ran python -u\n", id="numactl"),
+    ],
+)
+def test_cmd_is_a_line_for_a_shell(cluster, cmd, out):
+    cluster.program("numactl", 'shift 3; echo "numactl ran $1 $2"')
+    done = cluster.run(cmd=cmd)
+    assert done.code == 0, done.said
+    assert done.out == out
+
+
+# What it cannot work with.
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"SLURM_JOB_ID": "", "cmd": "x"}, "start it with sbatch: cmd="),
+        ({}, "the variable cmd is empty"),
+        ({"cmd": " \n"}, "the variable cmd is empty"),
+        ({"cmd": "python 'x"}, "bash cannot read cmd, see above; cmd is: python 'x"),
+        ({"cmd": "x", "mount": "/a:/b"}, "there is no variable mount: they are cmd, cont, mounts,"),
+        ({"cmd": "x", "SRUN_FLAGS": ""}, "there is no variable SRUN_FLAGS"),
+        ({"cmd": "x", "srun_flags": "--a='b"}, "srun_flags is no list of words for a shell: --a="),
+        ({"cmd": "x", "mounts": "/a:/b"}, "mounts=/a:/b is of a container, but cont does not say"),
+        ({"cmd": "x", "cont": "/no/x.sqsh"}, "cont=/no/x.sqsh: there is no such file"),
+        ({"cmd": "x", "max_restarts": "-1"}, "max_restarts is a number, 0 or more, not '-1'"),
+        (
+            {"cmd": "x", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "1"},
+            "8 GPUs on a node, but 1 cores for their tasks: sbatch --exclusive, or",
+        ),
+    ],
+)
+def test_mistakes(cluster, variables, message):
+    done = cluster.run(**variables)
+    assert (done.code, done.flags) == (2, None)
+    *_, last = done.said.splitlines()
+    assert last.startswith(f"slurm_multinode.sh: error: {message}"), done.said
+
+
+def test_a_cluster_without_pyxis(cluster):
+    (cluster.folder / "help").write_text("Usage: srun\n")
+    done = cluster.run(cmd="x", cont="image")
+    assert (done.code, done.flags) == (2, None)
+    assert "error: cont=image, but srun has no --container-image: this cluster has no" in done.said
+
+
+# How it ends, and whether it goes on.
+
+STOPPED = "exit 75 # --resume auto"
+PREEMPTED = RUNNING.replace("PreemptTime=None", "PreemptTime=2026-11-22T15:33:05")
+ENDED = RUNNING.replace("RUNNING", "COMPLETING")
+
+
+@pytest.mark.parametrize(
+    ("cmd", "variables", "job", "code", "requeued", "message"),
+    [
+        ("true", {}, RUNNING, 0, False, ""),
+        ("exit 4 # --resume auto", {}, RUNNING, 4, False, ""),
+        (STOPPED, {}, RUNNING, 75, True, "put back into the queue, to go on from"),
+        ("exit 75 # '--resume=auto'", {}, RUNNING, 75, False, "it would begin at the beginning"),
+        ("exit 75 # --resume=auto", {}, RUNNING, 75, True, "put back into the queue, to go on"),
+        ("exit 75 # --resume 'auto'", {}, RUNNING, 75, True, "put back into the queue, to go on"),
+        ("exit 75 # --resume auto2", {}, RUNNING, 75, False, "it would begin at the beginning"),
+        (STOPPED, {"SLURM_RESTART_COUNT": "50"}, RUNNING, 75, False, "it was 50 times (max_rest"),
+        (STOPPED, {"SLURM_RESTART_COUNT": "49"}, RUNNING, 75, True, "put back into the queue, to"),
+        (STOPPED, {"max_restarts": "0"}, RUNNING, 75, False, "it was 0 times (max_restarts=0)"),
+        (STOPPED, {}, ENDED, 75, False, "SLURM has ended this job"),
+        ("kill $$ # --resume auto", {}, RUNNING, 143, False, "stopped by SIGTERM before the train"),
+        ("kill $$ # --resume auto", {}, PREEMPTED, 143, True, "put back into the queue, to go on"),
+        ("kill -9 $$ # --resume auto", {}, RUNNING, 137, False, "rank 3 on node1 was ended by sig"),
+    ],
+)
+def test_the_end(cluster, cmd, variables, job, code, requeued, message):
+    (cluster.folder / "job").write_text(job + "\n")
+    # A shell of its own, because that of cmd outlives SIGTERM.
+    done = cluster.run(cmd=f"bash -c {cmd!r}" if cmd.startswith("kill") else cmd, **variables)
+    assert done.code == code
+    assert (done.folder / "requeued").exists() == requeued
+    assert message in done.said
+    assert (done.folder / "slept").exists() == bool(code), "the others have time for their ends"
+
+
+def test_slurm_refuses_to_put_it_back(cluster):
+    (cluster.folder / "refuses").touch()
+    done = cluster.run(cmd=STOPPED)
+    assert done.code == 75
+    assert "SLURM does not put it back into the queue, see above; submit it again" in done.said
+
+
+def test_slurm_does_not_answer(cluster):
+    (cluster.folder / "job").unlink()
+    done = cluster.run(cmd=STOPPED)
+    assert done.code == 75
+    assert "SLURM does not answer, see above; submit it again to go on" in done.said
+
+
+def test_srun_that_starts_nothing_is_content(cluster):
+    said = "srun: error: task 3 launch failed: Unspecified error"
+    cluster.program("srun", f"echo '{said}' >&2")
+    done = cluster.run(cmd="x")
+    assert done.code == 1
+    assert f"{said}\nslurm_multinode.sh: error: SLURM could not start every rank" in done.said
+
+
+@pytest.mark.parametrize("line", ["{}", "cd . && {}", "{}; exit $?"])
+def test_sigterm_is_for_the_training(cluster, line):
+    """All processes of a job get it, and only the training decides what it means."""
+    cluster.program(
+        "train", "trap 'echo saved; echo why >&2; exit 75' TERM; echo ready; while :; do :; done"
+    )
+    process = subprocess.Popen(
+        ["bash", SCRIPT],
+        env=cluster.environment(cmd=line.format("train --resume auto")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGTERM)
+        out, said = process.communicate(timeout=10)
+        assert (out, process.returncode) == ("saved\n", 75)
+        assert "\nwhy\n" in said
+        assert (cluster.folder / "requeued").exists()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
