@@ -69,7 +69,8 @@ ln -sr "$libraries"/libb64-*.so.0d "$folder/triton/lib/libb64.so.0d"
 ln -sr "$libraries"/libcudart-*.so.12.* "$folder/triton/lib/libcudart.so.12"
 
 # What programs say of themselves without being started in earnest.
-export LD_LIBRARY_PATH=$libraries:$(cd "$folder/triton/lib" && pwd)
+LD_LIBRARY_PATH=$libraries:$(cd "$folder/triton/lib" && pwd)
+export LD_LIBRARY_PATH
 said=$("$folder/triton/tritonserver" --help 2>&1 || true)
 [[ $said == *--exit-timeout-secs* ]] || stop "tritonserver does not start; it says: ${said:-nothing}"
 said=$("$folder/triton/backends/python/triton_python_backend_stub" 2>&1 || true)

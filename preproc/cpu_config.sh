@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # What Spark gets of this machine's cores and memory; read by run_spark_cpu.sh. Each may be set from outside.
 : "${TOTAL_CORES:=$(nproc)}"
 : "${TOTAL_MEMORY:=$(awk '/^MemTotal:/ { print int($2 * 0.8 / 1048576) }' /proc/meminfo)}" # GB (2^30 bytes)

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # What Spark gets of a DGX-2: 96 cores, 1.5 TB of memory, 16 V100 of 32 GB; read by run_spark_gpu.sh. Each may be set from
 # outside, for other machines. The RAPIDS settings are those that its documentation names; they were never run here.
 : "${TOTAL_CORES:=80}"

@@ -70,7 +70,8 @@ echo "setup: building Horovod with ${transport/-/ and }${HOROVOD_GPU_OPERATIONS:
   if [ $transport = gloo-mpi ]; then export HOROVOD_WITH_MPI=1; else export HOROVOD_WITHOUT_MPI=1; fi
   export HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
   # For a cmake from 4 on, which refuses Gloo's files; and in place of what the outer make set.
-  export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS=-j$(nproc)
+  MAKEFLAGS=-j$(nproc)
+  export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS
   # The version becomes 0.28.1+stall, by which runtime/distributed.py knows the change above.
   export HOROVOD_LOCAL_VERSION=stall
   pip wheel --no-build-isolation --no-deps --no-cache-dir --verbose --wheel-dir "$work/wheel" \

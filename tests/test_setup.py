@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,24 @@ def test_ci_runs_all_tests_and_ends_with_one_summary(root):
     assert "pytest tests/ranks\n" in makefile
     assert "pytest tests/serving\n" in makefile
     assert "pytest tests/cluster\n" in makefile
+
+
+def test_shell_scripts_are_clean(root):
+    """By ShellCheck, which makes warnings of what quoting and exit codes lose."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.sh", ".ci/run"], cwd=root, capture_output=True, text=True, check=True
+    )
+    scripts = listed.stdout.splitlines()
+    assert {"slurm_multinode.sh", ".ci/run", "runtime/host_discovery.sh"} <= set(scripts)
+    checked = subprocess.run(
+        [Path(sys.executable).with_name("shellcheck"), "--external-sources", "--format=gcc"]
+        + ["--source-path=SCRIPTDIR", "--severity=warning", *scripts],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @pytest.mark.parametrize(
