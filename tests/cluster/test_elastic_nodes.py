@@ -35,7 +35,7 @@ def node_of(nodes, rank):
     raise AssertionError(f"rank {rank} does not run")
 
 
-# Long: horovodrun tries for a minute to tell the lost rank 0 that its host is lost.
+# Long: without rank 0 it takes more than a minute.
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.long)])
 def test_a_machine_is_lost_and_comes_back(nodes, watchful_ssh, rows, variables, tmp_path, rank):
     """3 ranks, then 2, then 3; each time they go on from the newest checkpoint."""
