@@ -154,7 +154,7 @@ def run(
     except Stopped as stopped:
         if members.is_elastic and not stopped.here:
             members.restart(f"stopped by {stopped.why}")
-        if distributed.current().is_chief:
+        if distributed.current().is_chief or (members.is_elastic and stopped.here):
             print(f"{recipe}: {stopped}", file=sys.stderr)
         return STOPPED
     except KeyboardInterrupt:
@@ -175,7 +175,7 @@ def execute(
     config: Config,
     build: Callable[..., Recipe],
     defaults: Mapping[str, Any] | None = None,
-    members: elastic.Alone = elastic.ALONE,
+    members: elastic.Membership = elastic.ALONE,
 ) -> dict[str, float]:
     """Does what `config` asks for and returns the summary.
 
@@ -188,7 +188,10 @@ def execute(
     early = set_up_flags(config)
     rank_logs.start(config.run.rank_logs)
     world = distributed.connect(
-        config.distribution.rank_timeout_s, early.run.deterministic, lost=members.lost
+        config.distribution.rank_timeout_s,
+        early.run.deterministic,
+        elastic.START_TIMEOUT_S if members.is_elastic else None,
+        members.lost,
     )
 
     def set_up() -> device.Device:
@@ -209,7 +212,8 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
     """`execute`, once it is known what to start from."""
 
     def check():
-        if config.run.profiler_start_step is not None and config.run.profiled_rank >= world.size:
+        profiles = config.run.profiler_start_step is not None and not members.story.restarts
+        if profiles and config.run.profiled_rank >= world.size:
             raise ValueError(
                 f"--profiled_rank {config.run.profiled_rank} does not exist: there are "
                 f"{world.size} processes, the first is 0"
@@ -256,7 +260,8 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
     if config.run.mode == "train":
         total_steps = count_steps(config, recipe.train.num_batches)
         profiled_step = config.run.profiler_start_step
-        if profiled_step is not None and not position.step <= profiled_step < total_steps:
+        first = 0 if members.story.restarts else position.step
+        if profiled_step is not None and not first <= profiled_step < total_steps:
             raise ValueError(
                 f"--profiler_start_step {profiled_step} is never reached: the training has "
                 f"{total_steps} steps, the first is {position.step}"
@@ -290,6 +295,8 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
             if config.run.mode == "train":
                 described = description(config, recipe, spec_hash)
                 if why := described.get("no_resume"):
+                    if members.is_elastic:
+                        raise ValueError(f"--elastic: this training cannot be resumed: {why}")
                     log.message(f"note: checkpoints of this training cannot be resumed: {why}")
                 summary = train(
                     config,

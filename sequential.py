@@ -91,7 +91,7 @@ def memory_notes(config: Config, shape, train, valid, world) -> list[str]:
             f"decoded training rows would take {gib:.1f} GiB: each epoch decodes them anew"
         )
     steps = shape.history_length - shape.short_start
-    rows = config.run.batch_size // world.size
+    rows = -(-config.run.batch_size // world.size)
     gib = rows * steps * shape.item_dim * STATE_BYTES / 2**30
     if train is not None and shape.model_type in ("sim", "dien") and gib >= 1:
         notes.append(

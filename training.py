@@ -12,7 +12,7 @@ from config import Config
 from runtime import checkpoint, device, plots, whereabouts
 from runtime.checkpoint.keeper import Keeper
 from runtime.distributed import RankLost, agreed, explain
-from runtime.elastic import Alone
+from runtime.elastic import Membership
 from runtime.signals import StopSignal
 
 
@@ -141,7 +141,7 @@ def train(
     position: Position,
     saved_here: bool,
     described: Mapping[str, Any],
-    members: Alone,
+    members: Membership,
 ) -> dict[str, float]:
     """Trains, evaluates and saves on the way, and returns the summary.
 

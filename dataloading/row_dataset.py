@@ -59,7 +59,7 @@ class RowDataset:
     in `wanted`, which counts the entries of `columns.all()`.
 
     Args:
-        batch_size: the global batch size, a multiple of `world_size`.
+        batch_size: the global batch size, `world_size` or more.
         rank, world_size: this rank gets one contiguous part of each global batch. All ranks yield
             equally many batches of equal length: where the last global batch does not divide, its
             rows are split as evenly as possible and padded with copies of the batch's first row of
@@ -126,8 +126,8 @@ class RowDataset:
                 before; the rows that follow are the same as without an interruption.
 
         Returns:
-            A dataset of `Batch`. Its first dimension is `batch_size / world_size` except in a
-            short last batch.
+            A dataset of `Batch`. Its first dimension is `batch_size / world_size`, rounded up,
+            except in a short last batch.
         """
         check_position(epoch, start_row, self.num_rows)
         import tensorflow as tf

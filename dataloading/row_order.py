@@ -87,13 +87,13 @@ def check_shares(batch_size: int, rank: int, world_size: int) -> None:
     """Refuses global batches that ranks cannot share.
 
     Raises:
-        ValueError: one of them is out of range, or the batch is no multiple of `world_size`.
+        ValueError: one of them is out of range, or there are more ranks than rows.
     """
     check_at_least(1, batch_size=batch_size, world_size=world_size)
-    if batch_size % world_size:
+    if batch_size < world_size:
         raise ValueError(
-            f"batch_size {batch_size} is the global batch and not divisible by world_size "
-            f"{world_size}; choose a multiple, e.g. {-(-batch_size // world_size) * world_size}"
+            f"batch_size {batch_size} is the global batch, of which each of {world_size} ranks "
+            f"gets a share; choose {world_size} or more"
         )
     if not 0 <= rank < world_size:
         raise ValueError(f"rank is {rank}; allowed: 0 to world_size - 1 = {world_size - 1}")

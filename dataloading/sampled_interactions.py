@@ -63,7 +63,7 @@ class SampledInteractions:
     Args:
         spec: with the channels `user` and `item`, one feature each.
         mapping: of which every row is an interaction, e.g. `train`.
-        batch_size: the global batch size, a multiple of `world_size`.
+        batch_size: the global batch size, `world_size` or more.
         negative_samples: negatives for each interaction.
         negative_exponent: items are drawn in proportion to their interactions (1 for those without
             any) to the power of this: 0 draws all alike, 1 as they occur (Mikolov et al., 2013, use

@@ -140,7 +140,7 @@ class SequenceTFRecordDataset(RowDataset):
             # Batches that are read at the same time are of two windows at most, or neighbours.
             num_kept = 2 * ((window if shuffle else batch_size) // files.prebatch + 1)
         else:
-            num_kept = batch_size // world_size  # nothing is read twice
+            num_kept = -(-batch_size // world_size)  # nothing is read twice
         self._rows = DecodedRows(files, columns, num_kept)
 
     def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:

@@ -237,7 +237,7 @@ class World:
         raise AgreedError(
             f"the {self.size} processes were not given the same: {'; '.join(differing)}. Start "
             "all of them with the same command, on the same data",
-            [rank for rank, theirs in enumerate(by_rank) if theirs != by_rank[0]],
+            _odd_ones(by_rank),
         )
 
     def agree(self, error: str | None) -> None:
@@ -381,6 +381,7 @@ def when_hosts_change(tell: Callable[[], None]) -> None:
     horovodrun tells rank 0 only. It can be asked for before the processes are connected.
     """
     try:
+        from horovod.runner.common.util.network import NoValidAddressesFound
         from horovod.runner.elastic.worker import WorkerNotificationManager
     except ImportError as error:
         raise ValueError(
@@ -398,6 +399,11 @@ def when_hosts_change(tell: Callable[[], None]) -> None:
     except RuntimeError as error:
         why = error.args[-1] if error.args else error
         raise ValueError(f"horovodrun does not answer this process: {why}") from None
+    except NoValidAddressesFound as error:
+        raise ValueError(
+            f"{error}: give horovodrun the name of a network interface that all hosts have "
+            "(--network-interfaces)"
+        ) from None
     manager.register_listener(Listener())
 
 
@@ -410,6 +416,15 @@ def _open_roll_call(world: World) -> None:
     desk = roll_call_desk.Desk(world.size, early_s, _timeout_s) if world.is_chief else None
     addresses = world._gather_json(desk.address if desk else None, "roll_call")
     _caller = roll_call.Caller(world.rank, addresses[0], rank_logs.path(), given_up=_lost)
+
+
+def _odd_ones(by_rank: Sequence) -> list[int]:
+    """The ranks that differ from most; all of them where there is no majority."""
+    for common in by_rank:
+        odd = [rank for rank, theirs in enumerate(by_rank) if theirs != common]
+        if 2 * len(odd) < len(by_rank):
+            return odd
+    return list(range(len(by_rank)))
 
 
 def _checked(name: str) -> str:

@@ -24,8 +24,13 @@ from runtime import distributed, launcher, rank_logs
 # What a process tells the program that it becomes; horovodrun does not hand it to new processes.
 _STORY = "RECOMMENDERS_ELASTIC_STORY"
 
-# Restarts from one and the same checkpoint.
+# Restarts without a newer checkpoint in between.
 MOST_WITHOUT_PROGRESS = 5
+
+# For a start: that of a process that died meanwhile is noticed then.
+START_TIMEOUT_S = 60.0
+
+CANNOT_RESTART = 4  # the exit code of a process that lost others
 
 
 class Left(Exception):
@@ -39,19 +44,19 @@ class Story:
     Attributes:
       restarts: how often it became a new program.
       why: the reason of the last time.
-      step: at which training started in the program before.
-      same_step: how many programs in a row have started at `step`.
+      step: at which training started last.
+      fruitless: restarts since `step` was a new one.
       run_dir: the folder of the run.
     """
 
     restarts: int = 0
     why: str = ""
     step: int = -1
-    same_step: int = 0
+    fruitless: int = 0
     run_dir: str | None = None
 
 
-class Alone:
+class Membership:
     """A process whose world stays as it is; the interface of `Members`."""
 
     is_elastic = False
@@ -64,10 +69,10 @@ class Alone:
         return None
 
 
-ALONE = Alone()
+ALONE = Membership()
 
 
-class Members(Alone):
+class Members(Membership):
     """The processes of an elastic training, seen from one of them; made before it connects.
 
     In a program that another one became, making it waits for all others that are left and takes the
@@ -75,10 +80,11 @@ class Members(Alone):
 
     Attributes:
       changed: horovodrun has told this process (rank 0 is told) that hosts came or went.
-      lost: becomes a new program; for a rank that does not find the others, or is given up by them.
+      lost: becomes a new program; for a rank that does not find the others or is given up.
 
     Raises:
-      ValueError: the processes were not started for this, or horovodrun does not answer.
+      ValueError: the processes were not started for this, horovodrun does not answer, or one
+        restart followed another without a new checkpoint.
       Left: there is no place for this process any more.
     """
 
@@ -95,6 +101,12 @@ class Members(Alone):
         self._cores = os.sched_getaffinity(0)
         self._hosts_changed, self._once = threading.Event(), threading.Lock()
         self.story = Story(**json.loads(os.environ.pop(_STORY, "{}")))
+        if self.story.fruitless >= MOST_WITHOUT_PROGRESS:
+            raise ValueError(
+                f"--elastic: {self.story.fruitless} restarts without a new checkpoint, the last one "
+                f"because of this: {self.story.why}. Mend that, or save more often "
+                "(--checkpoint_every, --checkpoint_every_minutes)"
+            )
         # Before it asks for its rank: what changes later is told to whom horovodrun then knows.
         distributed.when_hosts_change(self._hosts_changed.set)
         if self.story.restarts:
@@ -111,14 +123,8 @@ class Members(Alone):
 
     def started(self, step: int, run_dir: Path) -> str | None:
         story = self.story
-        same = story.same_step + 1 if story.step == step else 0
-        self.story = replace(story, step=step, same_step=same, run_dir=str(run_dir))
-        if same >= MOST_WITHOUT_PROGRESS:
-            raise ValueError(
-                f"--elastic: the training was interrupted {same} times without a new checkpoint "
-                f"since step {step}, the last time: {story.why}. Save more often "
-                "(--checkpoint_every, --checkpoint_every_minutes)"
-            )
+        fruitless = story.fruitless if step == story.step else 0
+        self.story = replace(story, step=step, fruitless=fruitless, run_dir=str(run_dir))
         if not story.restarts:
             return None
         return f"elastic: restart {story.restarts}: {story.why}"
@@ -127,8 +133,18 @@ class Members(Alone):
         """Becomes a new program with this command line; whatever it did before is given up."""
         if not self._once.acquire(blocking=False):
             threading.Event().wait()  # for the end: another thread does it already
-        told = replace(self.story, restarts=self.story.restarts + 1, why=why)
         print(f"elastic: {why}; going on from the newest checkpoint", file=sys.stderr)
+        try:
+            self._become(why)
+        except OSError as error:
+            # Not by an exception: this may be a thread, and the main one waits in Horovod.
+            print(f"error: this program cannot start again: {error}", file=sys.stderr, flush=True)
+            os._exit(CANNOT_RESTART)
+
+    def _become(self, why: str) -> NoReturn:
+        story = self.story
+        counts = {"restarts": story.restarts + 1, "fruitless": story.fruitless + 1}
+        told = replace(story, why=why, **counts)
         rank_logs.stop()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -10,7 +10,7 @@ from runtime.checkpoint.folder import Folder
 from runtime.checkpoint.saver import Outcome, Saver
 from runtime.checkpoint.weight import NonFiniteWeight, Weight
 from runtime.distributed import AgreedError, World
-from runtime.elastic import Alone
+from runtime.elastic import Membership
 from runtime.heartbeat import Heartbeat
 from runtime.signals import StopSignal
 
@@ -45,7 +45,7 @@ class Keeper:
         world: World,
         log,
         signals: StopSignal,
-        members: Alone,
+        members: Membership,
         saved_step: int | None = None,
     ):
         self._options, self._world, self._log, self._signals = options, world, log, signals

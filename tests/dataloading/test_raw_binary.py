@@ -335,7 +335,7 @@ def test_a_numerical_that_is_not_finite_is_refused(tmp_path, dtype, value):
 REFUSED = {
     "batch_size": ({"batch_size": 0}, "batch_size is 0; allowed: 1 or more"),
     "world_size": ({"world_size": 0}, "world_size is 0; allowed: 1 or more"),
-    "not divisible": ({"world_size": 3}, "batch_size 8 .* world_size 3; choose .*, e.g. 9"),
+    "too few rows": ({"world_size": 9}, "batch_size 8 .* each of 9 ranks .*; choose 9 or more"),
     "rank": ({"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
     "seed": ({"shuffle": True, "seed": -1}, "seed is -1; allowed: 0 or more"),
     "mapping": ({"mapping": "test"}, "the split_binary loader needs the mapping 'test'"),

@@ -281,7 +281,7 @@ def test_what_is_drawn_stays_what_it_was():
         ({"negative_samples": 0}, "negative_samples is 0; allowed: 1 or more"),
         ({"seed": -1}, "seed is -1; allowed: 0 or more"),
         ({"world_size": 0}, "world_size is 0; allowed: 1 or more"),
-        ({"world_size": 3}, "batch_size 64 .* not divisible by world_size 3.* e.g. 66"),
+        ({"world_size": 65}, "batch_size 64 .* each of 65 ranks .* choose 65 or more"),
         ({"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
     ],
 )

@@ -88,9 +88,9 @@ def modes(rows, model_folder, folder):
 # What is wrong with a command line on 2 ranks: flags, exit code, message.
 MISTAKES = {
     "batch": (
-        ("--valid_batch_size", "601"),
+        ("--valid_batch_size", "1"),
         2,
-        "batch_size 601 .* not divisible by world_size 2",
+        "batch_size 1 .* each of 2 ranks",
     ),
     "unwritable": (
         ("--save_checkpoint_path", "/dev/null/x"),

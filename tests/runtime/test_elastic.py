@@ -4,6 +4,7 @@ told; `tests/ranks/test_elastic.py` has whole trainings."""
 import http.server
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+import main
 from config import parse, unused
 from runtime import distributed, elastic, launcher
+from training import Stopped
 
 VARIABLES = (
     *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
@@ -55,7 +58,7 @@ class Horovodrun:
                 return
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
 
 @pytest.fixture
@@ -168,20 +171,85 @@ def test_a_host_that_was_taken_away_leaves(horovodrun, became, monkeypatch):
         elastic.Members()
 
 
-def test_interrupted_again_and_again_without_a_checkpoint(horovodrun, became, monkeypatch):
-    """From step 20, while another one was saved once in between."""
-    for steps in ([20] * 5, [20] * 3 + [30] + [20] * 5):
+def test_restarts_without_a_new_checkpoint_come_to_an_end(horovodrun, became, monkeypatch):
+    """At step 20; and where nobody comes so far that training starts."""
+
+    def restarts(*steps):
         monkeypatch.delenv("RECOMMENDERS_ELASTIC_STORY", raising=False)
         for step in steps:
             members = elastic.Members()
-            members.started(step, Path("run"))
+            if step is not None:
+                members.started(step, Path("run"))
             story = become(members, "rank 1 ended", became)["RECOMMENDERS_ELASTIC_STORY"]
             monkeypatch.setenv("RECOMMENDERS_ELASTIC_STORY", story)
-        members = elastic.Members()
+        return elastic.Members()
+
+    for steps in ([20] * 5, [20] * 4 + [30] * 5, [20, 20, None, None, None], [None] * 5):
+        assert restarts(*steps[:-1])
         with pytest.raises(
-            ValueError, match=r"interrupted 5 times without .* since step 20, .*ed\. S"
+            ValueError, match="^--elastic: 5 restarts .* of this: rank 1 ended. Mend"
         ):
-            members.started(20, Path("run"))
+            restarts(*steps)
+    assert restarts(*range(0, 200, 10))
+
+
+def test_a_program_that_cannot_start_again_ends(horovodrun, monkeypatch, capsys):
+    """It may be a thread that does this, and nobody could wake the main one."""
+    members = elastic.Members()
+    ends = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+
+    def refused(*args):
+        raise OSError(7, "Argument list too long")
+
+    monkeypatch.setattr(os, "execve", refused)
+    before = signal.getsignal(signal.SIGTERM)
+    members.restart("rank 1 ended")
+    signal.signal(signal.SIGTERM, before)
+    assert ends == [4]
+    assert "cannot start again: [Errno 7] Argument list too long" in capsys.readouterr().err
+
+
+class Restarted(Exception):
+    """Of a stand-in for `elastic.Members`."""
+
+
+@pytest.mark.parametrize(
+    ("rank", "end", "outcome"),
+    [
+        (1, elastic.Left("this process has left"), (0, "dlrm: this process has left")),
+        (1, Stopped("stopped at 5", "SIGTERM", here=True), (75, "dlrm: stopped at 5")),
+        (1, Stopped("stopped at 5", "SIGTERM", here=False), "stopped by SIGTERM"),
+        (0, distributed.RankLost("rank 1 ended"), "rank 1 ended"),
+        (0, distributed.AgreedError("rank 1: no folder", [1]), "others cannot take part: rank 1"),
+        (1, distributed.AgreedError("rank 1: no folder", [1]), (2, "dlrm: error: rank 1: no f")),
+        (0, distributed.AgreedError("rank 0: no folder", [0]), (2, "dlrm: error: rank 0: no f")),
+        (1, distributed.AgreedError("rank 0: no folder", [0]), (2, "")),
+        (0, distributed.AgreedError("bad flag"), (2, "dlrm: error: bad flag")),
+    ],
+)
+def test_which_ends_are_restarts(monkeypatch, capsys, rank, end, outcome):
+    class Members(elastic.Membership):
+        is_elastic = True
+
+        def restart(self, why):
+            raise Restarted(why)
+
+    def execute(*args):
+        raise end
+
+    monkeypatch.setattr(main, "execute", execute)
+    monkeypatch.setattr(elastic, "Members", Members)
+    monkeypatch.setattr(distributed, "_world", distributed.World(rank, 3))
+    argv = ["dlrm.py", "--dataset_path", "x", "--elastic", "--resume", "auto"]
+    argv += ["--save_checkpoint_path", "y"]
+    if isinstance(outcome, str):
+        with pytest.raises(Restarted, match=f"^{outcome}"):
+            main.run("dlrm", None, "", argv=argv)
+    else:
+        code, said = outcome
+        assert main.run("dlrm", None, "", argv=argv) == code
+        assert re.match(said or "$", capsys.readouterr().err)
 
 
 def test_started_otherwise(monkeypatch):
@@ -232,6 +300,9 @@ def test_a_rank_that_cannot_take_part_is_known(monkeypatch):
     with pytest.raises(distributed.AgreedError, match="rows is 5 on ranks 0, 2, 4 on rank 1") as c:
         distributed.World(0, 3).check_agreement(facts[0])
     assert c.value.ranks == (1,)
+    assert distributed._odd_ones(["a", "b", "b"]) == [0], "so that all end: it speaks for all"
+    assert distributed._odd_ones(["a", "b"]) == [0, 1]
+    assert distributed._odd_ones(["a", "b", "c", "c"]) == [0, 1, 2, 3]
 
 
 def test_who_does_not_find_the_others_starts_again(monkeypatch):
@@ -260,6 +331,12 @@ def test_a_lost_machine_holds_up_the_others_no_longer_than_it_must(monkeypatch, 
     monkeypatch.setattr(os, "environ", {"HOROVOD_ELASTIC": "1"})
     launcher.set_defaults(timeout_s, max(60, timeout_s), mpi=False)
     assert os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] == gloo_s
+
+
+def test_an_interface_that_this_host_lacks(horovodrun, monkeypatch):
+    monkeypatch.setenv("HOROVOD_GLOO_IFACE", "nothing0")
+    with pytest.raises(ValueError, match="nothing0.*that all hosts have .--network-interfaces"):
+        elastic.Members()
 
 
 def test_horovodrun_that_has_ended(horovodrun, monkeypatch):
