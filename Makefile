@@ -91,7 +91,7 @@ cluster-setup: ## install Debian's SLURM, OpenMPI and OpenSSH, which make test-c
 	@bash tests/cluster/setup.sh
 
 test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in namespaces of this machine (as root, after make cluster-setup)
-	@$(PY) -m pytest tests/cluster
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/cluster
 
 test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long

@@ -103,7 +103,7 @@ class Members(Membership):
         self.story = Story(**json.loads(os.environ.pop(_STORY, "{}")))
         if self.story.fruitless >= MOST_WITHOUT_PROGRESS:
             raise ValueError(
-                f"--elastic: {self.story.fruitless} restarts without a new checkpoint, the last one "
+                f"--elastic: {self.story.fruitless} restarts without a new checkpoint, the last "
                 f"because of this: {self.story.why}. Mend that, or save more often "
                 "(--checkpoint_every, --checkpoint_every_minutes)"
             )
