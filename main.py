@@ -141,6 +141,15 @@ def run(
         if world.is_chief or (members.is_elastic and world.rank in error.ranks):
             print(f"{recipe}: error: {error}", file=sys.stderr)
         return USER_ERROR
+    except BrokenPipeError:
+        # What is printed from here on, by Python's own end too, has no reader either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(
+            f"{recipe}: error: what read the output has ended (a pipe, such as `| head`); with "
+            "--rank_logs a run goes on without it",
+            file=sys.stderr,
+        )
+        return USER_ERROR
     except (ValueError, OSError) as error:
         print(f"{recipe}: error: {error}", file=sys.stderr)
         return USER_ERROR
@@ -280,7 +289,7 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
             append=restarted is not None,
         ),
     ) as log:
-        log.message(describe(recipe, place, config))
+        log.message(describe(recipe, place, config, world))
         note_flags(config, place, log)
         for note in (*([unbound] if unbound else []), *recipe.notes):
             log.message(f"note: {note}")
@@ -412,9 +421,10 @@ def load_feature_spec(config: Config) -> FeatureSpec | None:
     return FeatureSpec.from_yaml(Path(config.data.dataset_path) / config.data.feature_spec)
 
 
-def describe(recipe: Recipe, place: device.Device, config: Config) -> str:
+def describe(recipe: Recipe, place: device.Device, config: Config, world) -> str:
     """One line on what runs where."""
-    facts = "  ".join(f"{name} {value}" for name, value in recipe.facts.items())
+    ranks = {"ranks": world.size} if world.size > 1 else {}
+    facts = "  ".join(f"{name} {value}" for name, value in {**recipe.facts, **ranks}.items())
     return f"{config.run.mode} on {place.kind} in {place.compute_dtype}  {facts}"
 
 

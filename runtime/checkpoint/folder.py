@@ -14,6 +14,7 @@ from runtime.checkpoint.files import INDEX, Damaged, read_index, sync_folder
 
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
 _UNFINISHED, _DELETED, _LOCK = ".writing-", ".deleting-", ".lock"
+_SEEN_AFTER_S = 10.0
 
 # The link to the checkpoint that evaluated best.
 BEST = "best"
@@ -123,6 +124,30 @@ class Folder:
         if self._lock is not None:
             os.close(self._lock)
         self._lock = None
+
+    def mark(self) -> str | None:
+        """Writes a word here by which others know the folder (`sees`); None: it cannot be written,
+        which saves will tell."""
+        word = secrets.token_hex(8)
+        try:
+            with open(self.root / _LOCK, "w") as file:
+                file.write(word)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            return None
+        return word
+
+    def sees(self, word: str) -> bool:
+        """Whether this process sees what `mark` wrote; file systems may take seconds."""
+        deadline = time.monotonic() + _SEEN_AFTER_S
+        while True:
+            with contextlib.suppress(OSError):
+                if (self.root / _LOCK).read_text() == word:
+                    return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
 
     def stage(self, step: int) -> Path:
         """A new folder for a checkpoint that is being written."""

@@ -1,5 +1,6 @@
 """What a run starts from, and where it saves."""
 
+import socket
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,4 +111,16 @@ def find(config: Config, world: World) -> Start:
     told = [found.folder and str(found.folder.root), found.path and str(found.path), *found[2:]]
     where, path, resumes, is_newest = world.gather_objects(told, "checkpoint.start")[0]
     folder = found.folder or (Folder(where) if where else None)
+    if folder is not None and world.size > 1:
+        word = world.gather_objects(folder.mark() if world.is_chief else None, "checkpoint.mark")[0]
+        agreed(world, lambda: _check_seen(folder, word))
     return Start(folder, Path(path) if path else None, resumes, is_newest)
+
+
+def _check_seen(folder: Folder, word: str | None) -> None:
+    """Raises ValueError where this process does not see the folder that rank 0 has marked."""
+    if word is not None and not folder.sees(word):
+        raise ValueError(
+            f"--save_checkpoint_path {folder.root} on {socket.gethostname()} is not the folder of "
+            "rank 0, or cannot be read; all processes write to it: give one that all machines share"
+        )

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from config import parse
 from nn.embedding.plan import DATA_PARALLEL, Shard
 from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
 from runtime.checkpoint import Folder, Saver, VariableWeight, files, folder, weight, writer
+from runtime.checkpoint.start import find
 from runtime.checkpoint.weight import Box, matrix_of
 from runtime.checkpoint.writer import Writer
-from runtime.distributed import World
+from runtime.distributed import AgreedError, World
 from runtime.heartbeat import Heartbeat, Meeting
 from tests.nn.fake_world import run_threads
 from tests.tables import whole_table
@@ -253,6 +255,36 @@ def _hold(path, taken):
     Folder(path).take()
     taken.set()
     time.sleep(60)
+
+
+def test_a_folder_that_is_not_shared_is_refused_at_the_start(tmp_path, monkeypatch):
+    """Seen from rank 1 of 2, on a machine of its own."""
+    monkeypatch.setattr("runtime.checkpoint.folder._SEEN_AFTER_S", 0.3)
+    chiefs, ours = Folder(tmp_path / "chiefs"), Folder(tmp_path / "ours")
+    for each in (chiefs, ours):
+        each.take()
+        each.mark()  # of an earlier training
+    word = chiefs.mark()
+    assert chiefs.sees(word) and not ours.sees(word)
+    assert not Folder(tmp_path / "nowhere").sees(word)
+
+    class Second(World):
+        def gather_objects(self, value, name="objects"):
+            start = [str(self.folder.root), None, False, False]
+            return [{"checkpoint.start": start, "checkpoint.mark": word}.get(name), value]
+
+    config = parse(
+        ["dlrm.py", "--dataset_path", "x", "--save_checkpoint_path", str(ours.root)], "dlrm"
+    )
+    world = Second(1, 2)
+    object.__setattr__(world, "folder", chiefs)
+    assert find(config, world).folder.root == chiefs.root
+    object.__setattr__(world, "folder", ours)
+    with pytest.raises(
+        AgreedError, match="rank 1: --save_checkpoint_path .*ours on .* not the fol"
+    ):
+        find(config, world)
+    assert Folder("/proc").mark() is None, "saves will tell"
 
 
 def test_a_killed_training_frees_its_folder(tmp_path):

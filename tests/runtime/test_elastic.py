@@ -252,6 +252,22 @@ def test_which_ends_are_restarts(monkeypatch, capsys, rank, end, outcome):
         assert re.match(said or "$", capsys.readouterr().err)
 
 
+def test_output_that_nobody_reads(monkeypatch, capsys):
+    """As with `| head`; what is left in Python's buffers must not be an error again."""
+    redirected = []
+
+    def execute(*args):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(main, "execute", execute)
+    monkeypatch.setattr(
+        os, "dup2", lambda new, old: redirected.append((os.readlink(f"/proc/self/fd/{new}"), old))
+    )
+    assert main.run("dlrm", None, "", argv=["dlrm.py", "--dataset_path", "x"]) == 2
+    assert redirected == [("/dev/null", 1)]
+    assert "what read the output has ended" in capsys.readouterr().err
+
+
 def test_started_otherwise(monkeypatch):
     monkeypatch.delenv("HOROVOD_ELASTIC", raising=False)
     elastic.check_launched(asked_for=False)
