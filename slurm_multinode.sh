@@ -38,11 +38,21 @@ fail() {
 
 # What it was given.
 
-for wrong in CMD cmds command CONT container_image MOUNTS mount SRUN_FLAGS srun_flag srunflags MAX_RESTARTS; do
-  if [ -n "${!wrong+set}" ]; then
-    fail "there is no variable $wrong: they are cmd, cont, mounts, srun_flags and max_restarts"
-  fi
-done
+# A variable that is not there may be one that was misspelt. With it the other names may mean anything.
+expect() {
+  local name=$1 wrong
+  shift
+  [ -z "${!name-}" ] || return 0
+  for wrong in "$@"; do
+    [ -z "${!wrong-}" ] ||
+      fail "there is $wrong, but no $name: the variables are cmd, cont, mounts, srun_flags and max_restarts; if $wrong is of something else, unset it"
+  done
+}
+expect cmd CMD cmds command
+expect cont CONT container_image
+[ -z "${cont-}" ] || expect mounts MOUNTS MOUNT mount
+expect srun_flags SRUN_FLAGS srun_flag srunflags
+expect max_restarts MAX_RESTARTS
 cmd=${cmd:-} cont=${cont:-} mounts=${mounts:-} srun_flags=${srun_flags:-} max_restarts=${max_restarts:-50}
 [ -n "${SLURM_JOB_ID:-}" ] || fail "start it with sbatch: cmd='python dlrm.py ...' sbatch -N 2 ... slurm_multinode.sh"
 [[ $cmd =~ [^[:space:]] ]] || fail "the variable cmd is empty; it says what each task runs: cmd='python dlrm.py ...' sbatch ..."

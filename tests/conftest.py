@@ -1,6 +1,7 @@
 """Options and fixtures of all tests."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,17 @@ def criteo_rows() -> Path:
 
 
 @pytest.fixture(scope="session")
+def mpi() -> None:
+    """Skips where mpirun is absent or Horovod cannot use it."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is not there (Debian: apt-get install libopenmpi-dev openmpi-bin)")
+    import horovod.tensorflow as hvd
+
+    if not hvd.mpi_built():
+        pytest.skip("Horovod was built without MPI; install it and run `make -B setup`")
+
+
+@pytest.fixture(scope="session")
 def run_script(tmp_path_factory):
     """Runs `python ARGS...` in the repository, as a user would; returns the completed process."""
 
@@ -72,3 +84,14 @@ def run_script(tmp_path_factory):
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory, run_script) -> Path:
+    """5,300 training rows and 1,001 of validation."""
+    folder = tmp_path_factory.mktemp("rows")
+    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "5300"]
+    command += ["--validation_rows", "1001", "--cardinalities", "1000,700,50,9,3"]
+    done = run_script(*command)
+    assert done.returncode == 0, done.stderr
+    return folder

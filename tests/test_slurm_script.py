@@ -195,8 +195,16 @@ def test_cmd_is_a_line_for_a_shell(cluster, cmd, out):
         ({}, "the variable cmd is empty"),
         ({"cmd": " \n"}, "the variable cmd is empty"),
         ({"cmd": "python 'x"}, "bash cannot read cmd, see above; cmd is: python 'x"),
-        ({"cmd": "x", "mount": "/a:/b"}, "there is no variable mount: they are cmd, cont, mounts,"),
-        ({"cmd": "x", "SRUN_FLAGS": ""}, "there is no variable SRUN_FLAGS"),
+        (
+            {"CMD": "x"},
+            "there is CMD, but no cmd: the variables are cmd, cont, mounts, srun_flags and "
+            "max_restarts; if CMD is of something else, unset it",
+        ),
+        ({"cmd": "", "command": "x"}, "there is command, but no cmd: the variables are"),
+        ({"cmd": "x", "CONT": "image"}, "there is CONT, but no cont"),
+        ({"cmd": "x", "cont": "image", "mount": "/a:/b"}, "there is mount, but no mounts"),
+        ({"cmd": "x", "srunflags": "--label"}, "there is srunflags, but no srun_flags"),
+        ({"cmd": "x", "MAX_RESTARTS": "3"}, "there is MAX_RESTARTS, but no max_restarts"),
         ({"cmd": "x", "srun_flags": "--a='b"}, "srun_flags is no list of words for a shell: --a="),
         ({"cmd": "x", "mounts": "/a:/b"}, "mounts=/a:/b is of a container, but cont does not say"),
         ({"cmd": "x", "cont": "/no/x.sqsh"}, "cont=/no/x.sqsh: there is no such file"),
@@ -212,6 +220,22 @@ def test_mistakes(cluster, variables, message):
     assert (done.code, done.flags) == (2, None)
     *_, last = done.said.splitlines()
     assert last.startswith(f"slurm_multinode.sh: error: {message}"), done.said
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"CMD": "a", "command": "b", "cmds": "c"},
+        {"mount": "/mnt", "MOUNT": "/mnt", "MOUNTS": "/mnt"},
+        {"cont": "image", "CONT": "a", "mounts": "/a:/b", "MOUNTS": "/mnt"},
+        {"srun_flags": "--label", "SRUN_FLAGS": "a", "max_restarts": "1", "MAX_RESTARTS": "a"},
+        {"SRUN_FLAGS": "", "CONT": ""},
+    ],
+)
+def test_other_variables_are_no_mistakes(cluster, variables):
+    """They are of the site's, or of other programs, beside those that this script is given."""
+    done = cluster.run(cmd="echo ran", **variables)
+    assert (done.code, done.out) == (0, "ran\n"), done.said
 
 
 def test_a_cluster_without_pyxis(cluster):

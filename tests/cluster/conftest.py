@@ -48,17 +48,6 @@ def slurm(nodes, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def rows(tmp_path_factory, run_script) -> Path:
-    """5,300 training rows, and 1,001 of validation."""
-    folder = tmp_path_factory.mktemp("rows")
-    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "5300"]
-    command += ["--validation_rows", "1001", "--cardinalities", "1000,700,50,9,3"]
-    done = run_script(*command)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture(scope="session")
 def one_process(rows, tmp_path_factory) -> Path:
     """The folder of `tests.ranks.test_entry_scripts.training` by one process, to compare with."""
     folder = tmp_path_factory.mktemp("one")

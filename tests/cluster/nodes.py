@@ -230,8 +230,9 @@ def inner(process: subprocess.Popen) -> psutil.Process:
     while process.poll() is None and time.monotonic() < deadline:
         # nsenter's child becomes setpriv, which becomes env, which becomes the command.
         for child in psutil.Process(process.pid).children():
-            if child.name() not in ("nsenter", "setpriv", "env"):
-                return child
+            with contextlib.suppress(psutil.Error):  # it ends just now
+                if child.name() not in ("nsenter", "setpriv", "env"):
+                    return child
         time.sleep(0.01)
     raise RuntimeError(f"the command has not started: {process.args}")
 

@@ -63,8 +63,16 @@ def test_hosts_of_a_slurm_job(nodes, slurm, tasks, expected):
         ("node0:0\n", (), "line 1: 'node0:0' is not HOST or HOST:SLOTS"),
         ("# none\n\n", (), "no hosts"),
         (None, (), "cannot be read"),
-        ("node0", ("--timeout", "soon"), "--timeout needs a number, not 'soon'"),
-        ("node0", ("--port",), "--port needs a number"),
+        (
+            "node0\nnode1:1\n\nnode0:2\n",
+            (),
+            "lines 1 and 4: both are of node0; give it one line, with all its slots",
+        ),
+        ("node0", ("--timeout", "soon"), "--timeout needs a number of seconds above 0, not 'soon'"),
+        ("node0", ("--timeout", "0.0"), "--timeout needs a number of seconds above 0, not '0.0'"),
+        ("node0", ("--port",), "--port needs a whole number from 1 to 65535, not '/"),
+        ("node0", ("--port", "22.5"), "--port needs a whole number from 1 to 65535, not '22.5'"),
+        ("node0", ("--port", "65536"), "--port needs a whole number from 1 to 65535, not '65536'"),
         ("node0", ("--wait",), "unknown option --wait; there are --timeout, --port and --slurm"),
         ("node0", ("--slurm",), "--slurm takes no file of hosts"),
         ("node0", ("more",), "one file of hosts is needed (or --slurm), but 2 came"),
@@ -80,15 +88,33 @@ def test_a_mistake_is_one_sentence(tmp_path, text, argv, message):
     assert message in done.stderr
 
 
-def test_slurm_needs_a_job():
-    done = run_here("--slurm")
-    assert done.returncode == 2
-    assert "--slurm needs a SLURM job; outside, give a file of hosts" in done.stderr
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "--slurm needs a SLURM job; outside, give a file of hosts"),
+        (
+            {"SLURM_JOB_NODELIST": "node[0-2]"},
+            "--slurm needs SLURM_TASKS_PER_NODE, as sbatch and salloc set it: how many tasks each",
+        ),
+        (
+            {"SLURM_JOB_NODELIST": "node[0-2]", "SLURM_TASKS_PER_NODE": "2(x2)"},
+            "SLURM_TASKS_PER_NODE=2(x2) is of 2 hosts, but SLURM_JOB_NODELIST=node[0-2] has 3",
+        ),
+    ],
+)
+def test_slurm_needs_a_job(tmp_path, variables, message):
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\necho node0; echo node1; echo node2\n")
+    scontrol.chmod(0o755)
+    done = run_here("--slurm", PATH=f"{tmp_path}:{os.environ['PATH']}", **variables)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: host_discovery.sh: {message}")
+    assert done.stderr.count("\n") == 1
 
 
-def run_here(*argv):
-    """The script on this machine, outside a SLURM job."""
-    variables = {name: v for name, v in os.environ.items() if not name.startswith("SLURM_")}
+def run_here(*argv, **more):
+    """The script on this machine, outside a SLURM job but for the variables `more`."""
+    variables = {name: v for name, v in os.environ.items() if not name.startswith("SLURM_")} | more
     return subprocess.run(
         [SCRIPT, *argv], env=variables, capture_output=True, text=True, check=False
     )

@@ -15,20 +15,15 @@ import psutil
 import pytest
 
 from runtime.checkpoint import Folder
+from tests.cluster.conftest import VARIABLES
 from tests.cluster.slurm import KILL_WAIT_S
 from tests.tables import arrays_of
 from tests.test_docs import ROOT, copy_of_the_repository
 
 PAGE = ROOT / "docs/multi_node.md"
-ENVIRONMENT = {
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "TF_NUM_INTRAOP_THREADS": "1",
-    "TF_NUM_INTEROP_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "HOROVOD_CYCLE_TIME": "1",  # steps of some milliseconds
-    "OMPI_MCA_btl_tcp_if_include": "eth0",  # as the page says
-}
+ENVIRONMENT = {**VARIABLES, "OMPI_MCA_btl_tcp_if_include": "eth0"}  # as the page says
 RUN_DIR = "runs/slurm"  # of the documented command
+LIMITED = "runs/limited"
 NUM_STEPS = 54  # of it
 
 
@@ -107,8 +102,26 @@ def alone(clone) -> Path:
 
 
 @pytest.fixture(scope="module")
+def limited(clone, slurm) -> int:
+    """The job of the training on 2 machines x 2 ranks, which is stopped by the time limit, put
+    back and gone on with; its checkpoints are in `runs/limited`."""
+    job = clone.train(LIMITED)
+    slurm.wait_for(job, has_checkpoint(clone, LIMITED))
+    # SLURM looks at the limit every 30 seconds, and wakes them with its signal.
+    found = ranks(slurm, LIMITED)
+    assert sorted(found) == [0, 1, 2, 3]
+    for process in found.values():
+        process.suspend()
+    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=5")  # the signal is due 300 s before
+    slurm.wait_for(job, lambda shown: shown["JobState"] == "PENDING")
+    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=60")
+    slurm.wait(job)
+    return job
+
+
+@pytest.fixture(scope="module")
 def undisturbed(clone, slurm) -> int:
-    """The job of the training on 2 machines x 2 ranks, with its checkpoints in `runs/slurm`."""
+    """The job of the same training without a stop, with its checkpoints in `runs/slurm`."""
     job = clone.train(RUN_DIR)
     slurm.wait(job)
     return job
@@ -121,7 +134,7 @@ def ranks(slurm, run_dir: str) -> dict[int, psutil.Process]:
         for process in node.processes():
             with contextlib.suppress(psutil.Error):
                 line = process.cmdline()
-                if line[0].endswith("python") and run_dir in line:
+                if run_dir in line and line[0].endswith("python"):
                     found[int(process.environ()["SLURM_PROCID"])] = process
     return found
 
@@ -148,16 +161,32 @@ def check_same_weights(expected_folder: Path, folder: Path) -> None:
 # Trainings.
 
 
-def test_two_machines_equal_one_process(clone, slurm, alone, undisturbed):
-    shown, log = slurm.show(undisturbed), slurm.log(undisturbed)
-    assert (shown["JobState"], slurm.exit_code(undisturbed)) == ("COMPLETED", 0), log
-    assert Path(shown["StdOut"]) == clone.folder / f"recommender-{undisturbed}.log"
-    assert log.startswith(
-        f"slurm_multinode.sh: job {undisturbed}, restarts: 0, machines: node[0-1]"
-    )
+def test_two_machines_equal_one_process_through_a_time_limit(clone, slurm, alone, limited):
+    shown, log = slurm.show(limited), slurm.log(limited)
+    assert (shown["JobState"], shown["Restarts"], slurm.exit_code(limited)) == ("COMPLETED", "1", 0)
+    assert Path(shown["StdOut"]) == clone.folder / f"recommender-{limited}.log"
+    assert log.startswith(f"slurm_multinode.sh: job {limited}, restarts: 0, machines: node[0-1]")
+    (step,) = map(int, re.findall(r"^dlrm: stopped by SIGTERM at step (\d+) of", log, re.MULTILINE))
+    assert 0 < step < NUM_STEPS
+    assert "slurm_multinode.sh: put back into the queue, to go on from the last checkpoint" in log
+    assert f"-step-{step} at step {step} of {NUM_STEPS}" in log
     assert log.count("summary  auc") == 1, "one rank speaks"
     assert Folder(alone).newest().step == NUM_STEPS
+    check_same_weights(alone, clone.checkpoints(LIMITED))
+
+
+@pytest.mark.long
+def test_the_time_limit_changes_no_bit(clone, slurm, alone, limited, undisturbed):
+    shown, log = slurm.show(undisturbed), slurm.log(undisturbed)
+    assert (shown["JobState"], slurm.exit_code(undisturbed)) == ("COMPLETED", 0), log
+    assert log.count("restarts: ") == log.count("summary  auc") == 1, log
     check_same_weights(alone, clone.checkpoints(RUN_DIR))
+    expected, files = (
+        {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*.npy"))}
+        for path in (Folder(clone.checkpoints(d)).newest().path for d in (RUN_DIR, LIMITED))
+    )
+    assert len(files) > 10 and list(files) == list(expected)
+    assert [name for name in files if files[name] != expected[name]] == []
 
 
 def test_a_rank_is_killed_in_a_container(clone, slurm, alone):
@@ -180,34 +209,6 @@ def test_a_rank_is_killed_in_a_container(clone, slurm, alone):
     said = clone.train_alone(run_dir)
     assert f"at step {step} of {NUM_STEPS}" in said, said
     check_same_weights(alone, clone.checkpoints(run_dir))
-
-
-def test_the_time_limit(clone, slurm, undisturbed):
-    """Stopped, put back, gone on with: the same bits as without."""
-    run_dir = "runs/limited"
-    job = clone.train(run_dir)
-    slurm.wait_for(job, has_checkpoint(clone, run_dir))
-    # SLURM looks at the limit every 30 seconds, and wakes them with its signal.
-    found = ranks(slurm, run_dir)
-    assert sorted(found) == [0, 1, 2, 3]
-    for process in found.values():
-        process.suspend()
-    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=5")  # the signal is due 300 s before
-    slurm.wait_for(job, lambda shown: shown["JobState"] == "PENDING")
-    log = slurm.log(job)
-    (step,) = map(int, re.findall(r"^dlrm: stopped by SIGTERM at step (\d+) of", log, re.MULTILINE))
-    assert 0 < step < NUM_STEPS
-    assert "slurm_multinode.sh: put back into the queue, to go on from the last checkpoint" in log
-    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=60")
-    shown, log = slurm.wait(job), slurm.log(job)
-    assert (shown["JobState"], shown["Restarts"], slurm.exit_code(job)) == ("COMPLETED", "1", 0)
-    assert f"-step-{step} at step {step} of {NUM_STEPS}" in log
-    expected, files = (
-        {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*.npy"))}
-        for path in (Folder(clone.checkpoints(d)).newest().path for d in (RUN_DIR, run_dir))
-    )
-    assert len(files) > 10 and list(files) == list(expected)
-    assert [name for name in files if files[name] != expected[name]] == []
 
 
 # What SLURM does to any command.

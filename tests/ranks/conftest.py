@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -30,17 +29,6 @@ class RanksRun(NamedTuple):
     returncode: int
     output: str
     results: list[Any]
-
-
-@pytest.fixture(scope="session")
-def mpi() -> None:
-    """Skips where mpirun is absent or Horovod cannot use it."""
-    if shutil.which("mpirun") is None:
-        pytest.skip("mpirun is not there (Debian: apt-get install libopenmpi-dev openmpi-bin)")
-    import horovod.tensorflow as hvd
-
-    if not hvd.mpi_built():
-        pytest.skip("Horovod was built without MPI; install it and run `make -B setup`")
 
 
 @pytest.fixture(scope="session")
@@ -93,17 +81,6 @@ def run_ranks(request, tmp_path_factory):
         return RanksRun(returncode, output, found)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def rows(tmp_path_factory, run_script) -> Path:
-    """5,300 training rows and 1,001 of validation."""
-    folder = tmp_path_factory.mktemp("rows")
-    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "5300"]
-    command += ["--validation_rows", "1001", "--cardinalities", "1000,700,50,9,3"]
-    done = run_script(*command)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 class RecipesRun(NamedTuple):
