@@ -115,18 +115,22 @@ exit $code'
 trap : TERM
 restarts=${SLURM_RESTART_COUNT:-0}
 say "job $SLURM_JOB_ID, restarts: $restarts, machines: ${SLURM_JOB_NODELIST:-this one}"
+if ((${SLURM_JOB_END_TIME:-0} > 0 && SLURM_JOB_END_TIME - EPOCHSECONDS <= 360)); then
+  say "note: the time limit is $((SLURM_JOB_END_TIME - EPOCHSECONDS)) s away, and SIGTERM comes 300 s before it; sbatch --signal=TERM@60 for a short job"
+fi
 code=0
 exec 3>&1
-# Where SLURM cannot launch a task, srun says so on its error output and exits with 0.
-not_launched=$(
+# Where SLURM cannot launch a task, srun says so on its error output and exits with 0. Where a rank
+# fails before others have begun, their 143 is higher than its code, which srun says, too.
+complaints=$(
   trap : TERM
   srun --mpi=pmix --kill-on-bad-exit=1 "${binding[@]}" "${tasks[@]}" "${container[@]}" "${words[@]}" \
     bash -c "$task" task "$cmd" 2>&1 >&3 3>&- | {
     trap '' TERM
-    exec sed -u -n -e 'w /dev/stderr' -e '/^srun: error: .*launch failed/p'
+    exec sed -u -n -e 'w /dev/stderr' -e '/^srun: error: .*\(launch failed\|Exited with exit code\)/p'
   }
 ) || code=$?
-if [ $code = 0 ] && [ -n "$not_launched" ]; then
+if [ $code = 0 ] && [[ $complaints == *"launch failed"* ]]; then
   say "error: SLURM could not start every rank, see above"
   exit 1
 fi
@@ -135,6 +139,17 @@ fi
 
 STOPPED=75 # by a signal, with a checkpoint
 TERMINATED=143
+if [ $code = $TERMINATED ]; then
+  failed=0
+  while [[ $complaints =~ "Exited with exit code "([0-9]+) ]]; do
+    each=${BASH_REMATCH[1]} complaints=${complaints#*"${BASH_REMATCH[0]}"}
+    if [ "$each" != $STOPPED ] && [ "$each" != $TERMINATED ] && ((each > failed)); then failed=$each; fi
+  done
+  if [ "$failed" != 0 ]; then
+    say "a rank failed, see above, and SLURM ended the others"
+    exit "$failed"
+  fi
+fi
 if [ $code != $STOPPED ] && [ $code != $TERMINATED ]; then exit $code; fi
 if ! shown=$(scontrol --oneliner show job "$SLURM_JOB_ID"); then
   say "SLURM does not answer, see above; submit it again to go on"

@@ -6,6 +6,7 @@
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -328,3 +329,26 @@ def test_sigterm_is_for_the_training(cluster, line):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [((9, 143), 9), ((143, 4, 9), 9), ((143, 143), 143), ((75, 143), 143)]
+)
+def test_a_rank_that_fails_before_the_others_have_begun(cluster, codes, code):
+    """They end by SLURM's SIGTERM, with a code that is higher than the one that matters."""
+    lines = "".join(
+        f"echo 'srun: error: node1: task {rank}: Exited with exit code {each}' >&2\n"
+        for rank, each in enumerate(codes)
+    )
+    cluster.program("srun", f"{lines}exit 143")
+    done = cluster.run(cmd="x --resume auto")
+    assert done.code == code
+    assert ("a rank failed, see above, and SLURM ended the others" in done.said) == (code == 9)
+    assert ("give it more time" in done.said) == (code == 143)
+
+
+@pytest.mark.parametrize(("seconds", "noted"), [(100, True), (3600, False)])
+def test_a_limit_that_leaves_no_time(cluster, seconds, noted):
+    done = cluster.run(cmd="true", SLURM_JOB_END_TIME=str(int(time.time()) + seconds))
+    assert done.code == 0
+    assert ("s away, and SIGTERM comes 300 s before it; sbatch --signal" in done.said) == noted
