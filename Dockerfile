@@ -58,17 +58,23 @@ LABEL org.opencontainers.image.title="Recommenders at scale, NVIDIA GPUs" \
 RUN useradd --uid 1000 --create-home recommender \
  && install --directory --owner=recommender /data data runs
 COPY --from=packages /workspace/recommenders/.venv .venv
-# `make` finds that nothing is left to install: the stamps are newer than what they depend on.
+# These wheels and nothing else, also where the container has a package of theirs: pip would leave it, and NVIDIA's containers
+# name versions in PIP_CONSTRAINT.
 RUN --mount=type=bind,from=merlin,source=/wheels,target=/wheels/git \
     --mount=type=bind,from=native,source=/wheels,target=/wheels/op \
-    find /wheels -name '*.whl' -exec .venv/bin/python -m pip install --no-cache-dir --no-index --no-deps {} + \
- && touch .venv/installed .venv/horovod .venv/op
+    PIP_CONSTRAINT='' \
+    find /wheels -name '*.whl' \
+      -exec .venv/bin/python -m pip install --no-cache-dir --no-index --no-deps --force-reinstall {} +
 ENV PATH=/workspace/recommenders/.venv/bin:${PATH} \
     PYTHONUNBUFFERED=1 \
     TF_CPP_MIN_LOG_LEVEL=1
 COPY . .
-# Fails here rather than in a job: the container's TensorFlow and Horovod, and our operator, can be loaded.
-RUN python dlrm.py --help >/dev/null \
+# `make` finds that nothing is left to install: the stamps become newer than what they depend on, as files of a fresh clone may
+# be newer than a layer of the cache. Then, to fail here rather than in a job: the container's TensorFlow and Horovod, and our
+# operator, can be loaded.
+RUN touch .venv/installed \
+ && touch .venv/horovod .venv/op \
+ && python dlrm.py --help >/dev/null \
  && python -c 'import dllogger, horovod.tensorflow, tensorflow_dot_based_interact'
 USER 1000
 CMD ["python", "dlrm.py", "--help"]

@@ -43,6 +43,11 @@ def configure(
     )
 
 
+def dense_bytes(model) -> int:
+    """Size of the gradients that all ranks sum, beside those of tables."""
+    return sum(v.shape.num_elements() * v.dtype.size for v in model.dense_variables)
+
+
 class Training:
     """The recipe's model and trainer, and where it is in the rows."""
 

@@ -96,8 +96,10 @@ class Synthetic(NamedTuple):
     step_ms: dict[int, float]
 
 
-# The tables: examples/benchmarks/synthetic_models of distributed-embeddings 0.3. The times: its
-# table of DGX-A100-80GB.
+# The tables: examples/benchmarks/synthetic_models of distributed-embeddings 0.3
+# (github.com/NVIDIA-Merlin/distributed-embeddings). The times: NVIDIA's of DGX-A100-80GB, from its
+# developer blog's "Fast, Terabyte-Scale Recommender Training Made Easy with NVIDIA Merlin
+# Distributed-Embeddings" (August 2022).
 SYNTHETIC = (
     Synthetic(
         "Small",

@@ -7,9 +7,8 @@ import socket
 import time
 from pathlib import Path
 
-from benchmarks.dlrm_recipe import Training, configure
+from benchmarks.dlrm_recipe import Training, configure, dense_bytes
 from benchmarks.network_machines import LINK
-from benchmarks.rank_worker import dense_bytes
 from benchmarks.worker import answer_requests, timed_ms
 from nn.embedding.plan_traffic import traffic
 from runtime import distributed

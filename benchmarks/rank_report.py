@@ -10,6 +10,7 @@ from benchmarks import dlrm_workload as workload
 from benchmarks import machine
 from benchmarks.dlrm_report import summary
 from benchmarks.step_parts import in_order
+from nn.embedding.plan_traffic import KINDS
 
 TARGET_RATIO = 0.85
 TARGET_SETTING = "float32"
@@ -123,7 +124,7 @@ def _cpu_table(found) -> list[str]:
 def _bytes_table(found) -> list[str]:
     table = [
         "MB (10^6 bytes) a step that a rank sends to others, by the plan of the tables "
-        "(`Plan.costs`); dense gradients in a ring: 2 (n - 1) / n of their size. The plan of a "
+        "(`plan_traffic`); dense gradients in a ring: 2 (n - 1) / n of their size. The plan of a "
         "batch is the same with each launcher.",
         "",
         "| global batch | precision | rank | ids | vectors | gradients of vectors | copied tables "
@@ -132,11 +133,8 @@ def _bytes_table(found) -> list[str]:
     ]
     for f in found:
         for setting in f.settings:
-            ranks = f.exchanged[f.sides[-1], setting]
-            for rank, said in enumerate(ranks):
-                kinds = ("id_bytes", "vector_bytes", "gradient_bytes", "allreduce_bytes")
-                sent = [said["costs"][kind] for kind in kinds]
-                sent.append(2 * (len(ranks) - 1) / len(ranks) * said["dense_bytes"])
+            for rank, said in enumerate(f.exchanged[f.sides[-1], setting]):
+                sent = [said[kind] for kind in KINDS]
                 texts = " | ".join(f"{size / 1e6:.1f}" for size in (*sent, sum(sent)))
                 table.append(f"| {f.batch_size:,} | {setting} | {rank} | {texts} |")
     return table

@@ -1,22 +1,17 @@
 """One rank of a side of `rank_scaling`: the recipe `dlrm.py` on generated rows, asked by socket."""
 
 import argparse
-import dataclasses
 import json
 import os
 import resource
 import socket
 import tempfile
 
-from benchmarks.dlrm_recipe import Training, configure
+from benchmarks.dlrm_recipe import Training, configure, dense_bytes
 from benchmarks.step_parts import parts_ms
 from benchmarks.worker import answer_requests, timed_ms
+from nn.embedding.plan_traffic import KINDS, traffic
 from runtime import distributed
-
-
-def dense_bytes(model) -> int:
-    """Size of the gradients that all ranks sum, beside those of tables."""
-    return sum(v.shape.num_elements() * v.dtype.size for v in model.dense_variables)
 
 
 def main() -> None:
@@ -35,8 +30,8 @@ def main() -> None:
             world,
         )
         model = training.model
-        costs = dataclasses.asdict(model.embedding.plan.costs[world.rank])
-        return {"costs": costs, "dense_bytes": dense_bytes(model)}
+        planned = traffic(model.embedding.plan, dense_bytes=dense_bytes(model))[world.rank]
+        return {kind: planned.sent(kind) for kind in KINDS}
 
     def steps(key: str, count: int) -> dict:
         before = resource.getrusage(resource.RUSAGE_SELF)

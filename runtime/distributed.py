@@ -413,9 +413,19 @@ def _open_roll_call(world: World) -> None:
     global _caller
     # When Horovod's own first warning comes, which knows no more than numbers of ranks.
     early_s = float(os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS") or 60)
-    desk = roll_call_desk.Desk(world.size, early_s, _timeout_s) if world.is_chief else None
+    desk = None
+    if world.is_chief:
+        # Open MPI waits for a silent rank for ever; Gloo has a time-out of its own.
+        end = _end_for_lost_rank if launcher.uses_mpi(horovod_tensorflow()) else None
+        desk = roll_call_desk.Desk(world.size, early_s, _timeout_s, end=end)
     addresses = world._gather_json(desk.address if desk else None, "roll_call")
     _caller = roll_call.Caller(world.rank, addresses[0], rank_logs.path(), given_up=_lost)
+
+
+def _end_for_lost_rank() -> None:
+    """mpirun and srun end the other ranks then. Not by an exception: the main thread waits in
+    Horovod."""
+    os._exit(4)  # main.RANK_LOST
 
 
 def _odd_ones(by_rank: Sequence) -> list[int]:

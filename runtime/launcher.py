@@ -76,7 +76,8 @@ def set_defaults(
     # SHUTDOWN_TIME, or up to two checks later. Whole seconds.
     default("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(round(timeout_s)))
     shutdown_s = int(os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"])
-    default("HOROVOD_STALL_CHECK_TIME_SECONDS", str(max(1, min(60, shutdown_s // 4))))
+    check_s = max(1, min(60, shutdown_s // 4)) if shutdown_s else 60  # 0: it never ends
+    default("HOROVOD_STALL_CHECK_TIME_SECONDS", str(check_s))
     # Gloo's own time-out is for a frozen process and a lost machine. It holds at the start, too,
     # where `limited` has better words and therefore comes first; an elastic training starts again.
     waits_s = 60 if is_elastic() else start_timeout_s + 30

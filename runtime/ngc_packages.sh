@@ -5,6 +5,8 @@
 # of the container is replaced or hidden. The Dockerfile runs it.
 set -euo pipefail
 python=$1
+# NVIDIA's containers name a file of versions here, which pip would hold against those of the lock.
+export PIP_CONSTRAINT=
 
 stop() {
   echo "setup: $1" >&2

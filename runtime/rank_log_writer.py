@@ -33,12 +33,16 @@ class Log:
         """Writes it, behind a line on what could not be written before it."""
         try:
             if self._lost_bytes:
-                self._write_all(b"\n=== %d bytes are missing here\n" % self._lost_bytes)
+                gap = b"\n=== %d bytes are missing here\n" % self._lost_bytes
+                while gap:
+                    gap = gap[os.write(self._descriptor, gap) :]
                 self._lost_bytes = 0
-            self._write_all(data)
-            self._in_line = not data.endswith(b"\n") if data else self._in_line
+            in_line = not data.endswith(b"\n") if data else self._in_line
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+            self._in_line = in_line
         except OSError as error:
-            self._lost_bytes += len(data)
+            self._lost_bytes += len(data)  # what is left of it
             if not self._said:
                 self._said = True
                 note = f"note: the log of {self._name} cannot be written ({error.strerror}); "
@@ -49,10 +53,6 @@ class Log:
         date = time.strftime("%Y-%m-%d %H:%M:%S %z")
         line = f"=== {date}: the end of {self._name}\n"
         self.write(b"\n" * self._in_line + line.encode())
-
-    def _write_all(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(self._descriptor, data) :]
 
 
 def forward(descriptor: int, data: bytes) -> bool:

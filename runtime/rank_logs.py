@@ -16,6 +16,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -45,7 +46,8 @@ _TOLD_VARIABLES = (
     *("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_STEP_ID", "SLURM_JOB_NODELIST", "SLURM_NODEID"),
     *("SLURMD_NODENAME", "SLURM_RESTART_COUNT", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
 )
-_WAIT_FOR_WRITER_S = 10.0
+# For the writer to read what was said, and then to write it.
+_WAIT_FOR_READING_S, _WAIT_FOR_WRITING_S = 10.0, 1.0
 
 _open: "_RankLog | None" = None
 _fault: str | None = None
@@ -109,18 +111,26 @@ class _RankLog:
     def __init__(self, path: Path, file: int, name: str):
         self.path, self._name, self._closing = path, name, False
         self._flush()
-        self._before = {number: os.dup(number) for number in (1, 2)}
-        pipes = {number: os.pipe() for number in (1, 2)}
-        self._alive, alive = os.pipe()
-        passed = (file, alive, pipes[1][0], pipes[2][0])
-        program = Path(__file__).with_name("rank_log_writer.py")
-        starting = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(program), name, *map(str, passed)],
-            stdin=subprocess.DEVNULL,
-            cwd="/",
-            pass_fds=passed,
-            start_new_session=True,
-        )
+        with contextlib.ExitStack() as failed:
+
+            def opened(*descriptors: int) -> tuple[int, ...]:
+                for descriptor in descriptors:
+                    failed.callback(os.close, descriptor)
+                return descriptors
+
+            self._before = {number: opened(os.dup(number))[0] for number in (1, 2)}
+            pipes = {number: opened(*os.pipe()) for number in (1, 2)}
+            self._alive, alive = opened(*os.pipe())
+            passed = (file, alive, pipes[1][0], pipes[2][0])
+            program = Path(__file__).with_name("rank_log_writer.py")
+            starting = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(program), name, *map(str, passed)],
+                stdin=subprocess.DEVNULL,
+                cwd="/",
+                pass_fds=passed,
+                start_new_session=True,
+            )
+            failed.pop_all()
         starting.wait()
         # This end of the pipes stays open: what is written after the death of the writer is no
         # error then, and not lost.
@@ -143,8 +153,19 @@ class _RankLog:
             self._closing = True
             atexit.unregister(self.close)
             self._restore()
-            # Others that were started by this process may still write.
-            self._watch.join(_WAIT_FOR_WRITER_S)
+            until = time.monotonic() + _WAIT_FOR_READING_S
+            while self._watch.is_alive() and self._is_unread() and time.monotonic() < until:
+                self._watch.join(0.01)
+            self._watch.join(_WAIT_FOR_WRITING_S)
+            # Where others that were started by this process have the pipes, the writer goes on,
+            # and its end must not be theirs.
+            if not self._watch.is_alive():
+                for descriptor in (*self._before.values(), *self._unread.values(), self._alive):
+                    os.close(descriptor)
+
+    def _is_unread(self) -> bool:
+        """Whether something of what was said is still in the pipes."""
+        return any(any(fcntl.ioctl(p, termios.FIONREAD, bytes(4))) for p in self._unread.values())
 
     def _restore(self) -> None:
         self._flush()

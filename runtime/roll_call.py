@@ -14,13 +14,16 @@ Messages are lines of JSON:
 import atexit
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import socket
+import sys
+import termios
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from runtime import stall, whereabouts
 from runtime.whereabouts import Whereabouts
@@ -30,6 +33,7 @@ ANSWER_AFTER_S = 3.0
 # For an answer to the question where a rank is.
 HERE_AFTER_S = 5.0
 CONNECT_TIMEOUT_S = 2.0
+_LONGEST_GREETING = 4096
 # A machine that vanished is noticed after 15 + 3 * 5 seconds.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
@@ -79,21 +83,15 @@ class Caller:
         about = f"{socket.gethostname()}, pid {os.getpid()}{f', log {log}' if log else ''}"
         here = ["127.0.0.1"] if address["host"] == socket.gethostname() else []
         for host in here + address["addresses"]:
-            with contextlib.suppress(OSError, ValueError):
-                to = (host, address["port"])
-                candidate = socket.create_connection(to, timeout=CONNECT_TIMEOUT_S)
-                send(candidate, token=address["token"], rank=rank, about=about)
-                lines = candidate.makefile("rb")
-                if lines.readline():
-                    candidate.settimeout(None)
-                    keep_alive(candidate)
-                    self._socket = candidate
-                    # Before Horovod's end, which takes seconds: the others shall see it at once.
-                    atexit.register(self.close)
-                    threading.Thread(
-                        target=self._listen, args=(lines,), name="roll call", daemon=True
-                    ).start()
-                    return
+            to, greeting = (host, address["port"]), {"token": address["token"], "rank": rank}
+            if connected := _connect(to, **greeting, about=about):
+                self._socket, lines = connected
+                # Before Horovod's end, which takes seconds: the others shall see it at once.
+                atexit.register(self.close)
+                threading.Thread(
+                    target=self._listen, args=(lines,), name="roll call", daemon=True
+                ).start()
+                return
 
     def _listen(self, lines) -> None:
         absent = Absent([], [0])
@@ -103,12 +101,17 @@ class Caller:
                 if "absent" in message:
                     absent = Absent(*message["absent"])
                     break
-                here = self._look()
+                try:
+                    here = self._look()
+                except Exception as error:  # a silent rank would be called frozen
+                    here = whereabouts.unknown(error)
                 with self._sending:
                     send(self._socket, here=here, asked=message["asked"])
         except OSError as error:
             if error.errno in UNREACHABLE:
                 absent = Absent([], [0], [UNREACHABLE_MACHINE])
+        except (ValueError, KeyError, TypeError):
+            pass  # who says that is not rank 0, or its last message broke off
         self._answer = absent
         self._answered.set()
         if self._given_up is not None and self._rank in absent.stuck:
@@ -131,6 +134,52 @@ class Caller:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _connect(to: tuple[str, int], **greeting: object) -> tuple[socket.socket, BinaryIO] | None:
+    """A connection to the desk and the lines that come on it; None if it is not there."""
+    with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as failed:
+        own = failed.enter_context(socket.create_connection(to, timeout=CONNECT_TIMEOUT_S))
+        lines = failed.enter_context(own.makefile("rb"))
+        send(own, **greeting)
+        if lines.readline():
+            own.settimeout(None)
+            keep_alive(own)
+            failed.pop_all()
+            return own, lines
+    return None
+
+
+class Connection:
+    """A rank's connection, as rank 0 sees it; `rank` is None until it has said who it is."""
+
+    def __init__(self, own: socket.socket):
+        own.settimeout(CONNECT_TIMEOUT_S)
+        keep_alive(own)
+        self.socket, self.rank, self._received = own, None, b""
+
+    def receive(self) -> list[dict] | None:
+        """The messages that have come; None at its end, or where none of ours is spoken."""
+        received = self.socket.recv(65536)
+        if not received:
+            return None
+        *lines, self._received = (self._received + received).split(b"\n")
+        longest = max(map(len, (*lines, self._received)))
+        if self.rank is None and longest > _LONGEST_GREETING:
+            return None
+        try:
+            messages = [json.loads(line) for line in lines]
+        except (ValueError, RecursionError):
+            return None
+        return messages if all(isinstance(message, dict) for message in messages) else None
+
+    def send(self, **message: object) -> None:
+        send(self.socket, **message)
+
+    def has_all(self) -> bool:
+        """Whether the other machine has confirmed all that was sent to it."""
+        queued = fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(queued, sys.byteorder) == 0
 
 
 def keep_alive(connection: socket.socket) -> None:

@@ -1,57 +1,31 @@
 """Rank 0's end of the roll call: it hears who has a failed collective, and asks who has not."""
 
-import contextlib
-import fcntl
+import errno
 import hmac
-import json
 import math
+import resource
 import secrets
 import selectors
 import socket
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable
 
 from runtime import roll_call, stall, whereabouts
+from runtime.roll_call import Connection
 from runtime.whereabouts import Whereabouts
 
 # Rank 0 looks twice before it says who is missing, so far apart.
 LOOK_AGAIN_AFTER_S = 2.0
-_LONGEST_GREETING = 4096
+# When every rank has tried each of rank 0's addresses.
+ALL_HAVE_CALLED_AFTER_S = 30.0
+GREET_WITHIN_S = 10.0
 _ENDED = "its process has ended"
-
-
-class _Connection:
-    """A rank's connection, as rank 0 sees it; `rank` is None until it has said who it is."""
-
-    def __init__(self, own: socket.socket):
-        own.settimeout(roll_call.CONNECT_TIMEOUT_S)
-        roll_call.keep_alive(own)
-        self.socket, self.rank, self._received = own, None, b""
-
-    def receive(self) -> list[dict] | None:
-        """The messages that have come; None at its end, or where none of ours is spoken."""
-        received = self.socket.recv(65536)
-        if not received:
-            return None
-        *lines, self._received = (self._received + received).split(b"\n")
-        try:
-            messages = [json.loads(line) for line in lines]
-        except ValueError:
-            return None
-        if self.rank is None and len(self._received) > _LONGEST_GREETING:
-            return None
-        return messages if all(isinstance(message, dict) for message in messages) else None
-
-    def send(self, **message: object) -> None:
-        roll_call.send(self.socket, **message)
-
-    def has_all(self) -> bool:
-        """Whether the other machine has confirmed all that was sent to it."""
-        queued = fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))
-        return int.from_bytes(queued, sys.byteorder) == 0
+# No connection can be taken until something else is closed.
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_LISTEN_AGAIN_AFTER_S = 1.0
+_OTHER_DESCRIPTORS = 256  # that rank 0 has open
 
 
 class Desk:
@@ -64,6 +38,8 @@ class Desk:
       timeout_s: after which Horovod ends the training; 0: never.
       still_s: gives how long rank 0 has stood still.
       say: prints a sentence.
+      end: ends this process, and so the job, where a rank says nothing for timeout_s and Horovod
+        would wait for it; None: Horovod does not wait.
 
     Attributes:
       address: what the other ranks need to find it, as JSON-able values.
@@ -76,9 +52,11 @@ class Desk:
         timeout_s: float = 0.0,
         still_s: Callable[[], float] = whereabouts.still_s,
         say: Callable[[str], None] | None = None,
+        end: Callable[[], None] | None = None,
     ):
         self._size, self._early_s, self._timeout_s = size, early_s, timeout_s
-        self._still_s, self._say = still_s, say or _to_stderr
+        self._still_s, self._say, self._end = still_s, say or _to_stderr, end
+        _allow_descriptors(size + _OTHER_DESCRIPTORS)
         self._socket = socket.create_server(("", 0), backlog=max(size, 16))
         self.address = {
             "host": socket.gethostname(),
@@ -87,7 +65,10 @@ class Desk:
             "token": secrets.token_hex(16),
         }
         self._selector = selectors.DefaultSelector()
-        self._callers: dict[int, _Connection] = {}
+        self._listen_again_at = math.inf
+        self._say_unreached_at = time.monotonic() + ALL_HAVE_CALLED_AFTER_S
+        self._strangers: dict[Connection, float] = {}  # until when each of them must greet
+        self._callers: dict[int, Connection] = {}
         self._about: dict[int, str] = {}  # of all that have ever called
         self._gone: dict[int, str] = {}  # how their connections ended
         self._reported: set[int] = set()
@@ -103,7 +84,9 @@ class Desk:
         while len(self._reported | set(self._gone)) < self._size and not self._is_time_to_answer():
             for key, _ in self._selector.select(self._pause_s()):
                 self._hear(key)
+            self._mind_the_door()
             if not self._reported:
+                self._say_who_is_not_reached()
                 self._watch()
         self._answer()
         self._selector.close()
@@ -113,16 +96,17 @@ class Desk:
         """How long nothing is to be done unless somebody calls; None: for ever."""
         if self._reported or self._asked_at or self._waited_s:
             return 0.2
-        if self._early_s == math.inf:
-            return None
-        return min(self._early_s, max(0.05, self._next_early_s - self._still_s()))
+        at = (self._listen_again_at, self._say_unreached_at, *self._strangers.values())
+        pause_s = max(0.05, min(at) - time.monotonic())
+        if self._early_s < math.inf:
+            next_early_s = max(0.05, self._next_early_s - self._still_s())
+            pause_s = min(pause_s, self._early_s, next_early_s)
+        return pause_s if pause_s < math.inf else None
 
     def _hear(self, key: selectors.SelectorKey) -> None:
         """Takes a new connection, or what has come on one."""
         if key.fileobj is self._socket:
-            with contextlib.suppress(OSError):  # it may have gone again
-                connection = _Connection(self._socket.accept()[0])
-                self._selector.register(connection.socket, selectors.EVENT_READ, connection)
+            self._accept()
             return
         caller, how = key.data, _ENDED
         try:
@@ -141,19 +125,53 @@ class Desk:
             if message.get("asked") == self._asked and "here" in message:
                 self._here[caller.rank] = Whereabouts(*message["here"])
         if messages is None:
-            self._selector.unregister(caller.socket)
-            caller.socket.close()
-            if caller.rank is not None:
+            self._part_with(caller)
+            # A rank that got no answer in time has called again, on another connection.
+            if self._callers.get(caller.rank) is caller:
                 self._gone[caller.rank] = how
                 del self._callers[caller.rank]
 
-    def _welcome(self, caller: _Connection, message: dict) -> bool:
+    def _accept(self) -> None:
+        try:
+            own, _ = self._socket.accept()
+        except OSError as error:  # it may have gone again
+            if error.errno in _NO_ROOM:  # the selector would call at once, and again
+                self._selector.unregister(self._socket)
+                self._listen_again_at = time.monotonic() + _LISTEN_AGAIN_AFTER_S
+            return
+        try:
+            stranger = Connection(own)
+        except OSError:
+            own.close()
+            return
+        self._selector.register(own, selectors.EVENT_READ, stranger)
+        self._strangers[stranger] = time.monotonic() + GREET_WITHIN_S
+
+    def _mind_the_door(self) -> None:
+        """Listens again, and parts with those who do not say who they are."""
+        now = time.monotonic()
+        if now >= self._listen_again_at:
+            self._listen_again_at = math.inf
+            self._selector.register(self._socket, selectors.EVENT_READ)
+        for stranger in [it for it, until in self._strangers.items() if now >= until]:
+            self._part_with(stranger)
+
+    def _part_with(self, caller: Connection) -> None:
+        self._strangers.pop(caller, None)
+        self._selector.unregister(caller.socket)
+        caller.socket.close()
+
+    def _welcome(self, caller: Connection, message: dict) -> bool:
         """Whether a new connection is one of our ranks."""
-        token = str(message.get("token")).encode()
+        token = str(message.get("token")).encode(errors="replace")
         if not hmac.compare_digest(token, self.address["token"].encode()):
             return False
-        caller.rank = message["rank"]
-        self._callers[caller.rank], self._about[caller.rank] = caller, message["about"]
+        rank, about = message.get("rank"), message.get("about")
+        if type(rank) is not int or not 0 <= rank < self._size or not isinstance(about, str):
+            return False
+        del self._strangers[caller]
+        self._gone.pop(rank, None)
+        caller.rank, self._callers[rank], self._about[rank] = rank, caller, about
         caller.send(welcome=True)
         return True
 
@@ -164,6 +182,14 @@ class Desk:
             caller.send(asked=self._asked)
 
     # While nobody reports a failure.
+
+    def _say_who_is_not_reached(self) -> None:
+        """Once, when all have had the time to call."""
+        if time.monotonic() < self._say_unreached_at:
+            return
+        self._say_unreached_at = math.inf
+        if unreached := [rank for rank in range(self._size) if rank not in self._about]:
+            self._say(stall.unreached(unreached, self.address["host"], self.address["port"]))
 
     def _watch(self) -> None:
         """Says who is missing when rank 0 has waited for long, and when that is over."""
@@ -190,13 +216,23 @@ class Desk:
             self._ask()
             return
         self._report_early(still_s)
-        self._asked_at, self._seen, self._next_early_s = 0.0, [], 2 * self._next_early_s
+        self._asked_at, self._seen = 0.0, []
+        next_early_s = 2 * self._next_early_s
+        if self._next_early_s < self._timeout_s:  # one report is at the time-out
+            next_early_s = min(next_early_s, self._timeout_s)
+        self._next_early_s = next_early_s
 
     def _report_early(self, still_s: float) -> None:
         before, now = self._seen
-        missing = set(stall.missing(before, self._size)) & set(stall.missing(now, self._size))
+        # Who could never connect may compute as all others do.
+        known = sorted(self._about)
+        missing = set(stall.missing(before, known)) & set(stall.missing(now, known))
         if missing := sorted(r for r in missing if before.get(r) == now.get(r)):
             about = [self._describe(rank) for rank in missing]
+            if self._end and 0 < self._timeout_s <= still_s and not now.keys() & set(missing):
+                who = stall.sentence(missing, [], about, self._timeout_s)
+                self._say(f"error: the {self._size} processes cannot go on: {who}")
+                self._end()
             self._say(stall.early(missing, about, still_s, self._timeout_s))
             self._waited_s = still_s
 
@@ -236,6 +272,14 @@ class Desk:
             return f"{who}, {stall.silent(self._callers[rank].has_all(), roll_call.HERE_AFTER_S)}"
         others = [here.step for other, here in self._here.items() if other != rank]
         return f"{who}, {stall.where(self._here[rank], others)}"
+
+
+def _allow_descriptors(number: int) -> None:
+    """Raises this process's limit of open files where it is lower, as far as that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _own_addresses() -> list[str]:

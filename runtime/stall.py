@@ -8,7 +8,7 @@ from runtime.whereabouts import Whereabouts
 _MOST_DESCRIBED = 8
 
 
-def missing(told: Mapping[int, Whereabouts], size: int) -> list[int]:
+def missing(told: Mapping[int, Whereabouts], ranks: Sequence[int]) -> list[int]:
     """The ranks that others seem to wait for; [] where that cannot be seen.
 
     Those that say nothing; else those that neither compute nor wait, if others do; else those that
@@ -16,17 +16,25 @@ def missing(told: Mapping[int, Whereabouts], size: int) -> list[int]:
 
     Args:
       told: what the ranks said, by rank.
-      size: number of ranks.
+      ranks: those to judge, who could be asked.
     """
     waiting = [rank for rank, here in told.items() if here.waits]
     if not waiting:
         return []
-    if silent := [rank for rank in range(size) if rank not in told]:
+    if silent := [rank for rank in ranks if rank not in told]:
         return silent
     if elsewhere := [rank for rank, here in told.items() if not here.waits]:
         return sorted(elsewhere)
     steps = [here.step or 0 for here in told.values()]
     return sorted(rank for rank, here in told.items() if (here.step or 0) < max(steps))
+
+
+def unreached(ranks: Sequence[int], host: str, port: int) -> str:
+    """A line on ranks that have not called rank 0 after the start."""
+    return (
+        f"note: the roll call does not reach {names(ranks)}: where one of them does not come, "
+        f"nobody can say where it is (does a firewall close port {port} of {host}?)"
+    )
 
 
 def early(ranks: Sequence[int], about: Sequence[str], waited_s: float, timeout_s: float) -> str:

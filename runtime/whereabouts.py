@@ -69,6 +69,11 @@ def look() -> Whereabouts:
     return Whereabouts(_step, " and in ".join(dict.fromkeys(places)), waits)
 
 
+def unknown(error: Exception) -> Whereabouts:
+    """What to say where `look` failed: as one that waits, so that it is not blamed for that."""
+    return Whereabouts(_step, f"an unknown line (looking failed: {error!r})", True)
+
+
 def _stack(frame: FrameType | None) -> list[FrameType]:
     """The frames of a thread, innermost first."""
     frames = []

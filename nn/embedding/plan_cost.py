@@ -1,4 +1,4 @@
-"""What a placement costs: bytes of memory, bytes of the exchange, and time at the slowest rank."""
+"""What a placement costs: bytes of memory, and time at the slowest rank."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -136,17 +136,14 @@ class Objective:
 
 @dataclass(frozen=True)
 class RankCost:
-    """What a plan asks of one rank. Exchange: bytes a step that the rank sends to other ranks.
+    """What a plan asks of one rank; `plan_traffic` has what it sends and receives.
 
     Attributes:
       num_shards, rows, columns: sums over the rank's shards, copies of data-parallel tables too.
       weight_bytes, state_bytes: on device and host together.
       device_bytes, host_bytes: weights and state, by place.
-      id_bytes: ids to the ranks that look them up (forward).
-      vector_bytes: looked-up vectors to the ranks that have the samples (forward).
-      gradient_bytes: gradients of vectors to the ranks that look up (backward).
-      allreduce_bytes: gradients of data-parallel tables, dense or as rows, whichever is less.
-      work_s: estimated time of look-ups and exchange.
+      work_s: estimated time of look-ups and exchange: a measure to compare ranks by, in which all
+        ids are different and a copied table's gradient travels dense or as rows, whichever is less.
     """
 
     rank: int
@@ -157,15 +154,7 @@ class RankCost:
     state_bytes: int
     device_bytes: int
     host_bytes: int
-    id_bytes: int
-    vector_bytes: int
-    gradient_bytes: int
-    allreduce_bytes: int
     work_s: float
-
-    @property
-    def alltoall_bytes(self) -> int:
-        return self.id_bytes + self.vector_bytes + self.gradient_bytes
 
     @property
     def memory_bytes(self) -> int:
@@ -184,37 +173,26 @@ def rank_costs(
       row_sliced: numbers of the row-sliced tables.
     """
     w = workload
-    table_shards = [s for shards in local_shards for s in shards if s.kind == TABLE_PARALLEL]
-    all_ids = sum(w.ids[s.table] for s in table_shards)
-    all_elements = sum(w.vectors[s.table] * s.columns for s in table_shards)
     local = w.global_batch_size / w.world_size
     remote = w.global_batch_size - local  # samples of other ranks
     costs = []
     for rank, shards in enumerate(local_shards):
-        own_ids = own_elements = allreduce_bytes = seconds = 0.0
+        allreduce_bytes = seconds = 0.0
         rows_held = dict.fromkeys(row_sliced, 0)
         for s in shards:
             if s.kind == TABLE_PARALLEL:
-                own_ids += w.ids[s.table]
-                own_elements += w.vectors[s.table] * s.columns
                 seconds += w.work_s(s.table, s.columns, s.device)
             elif s.kind == ROW_SLICED:
                 rows_held[s.table] = s.rows
             else:
                 allreduce_bytes += _allreduce_bytes(w, s)
                 seconds += w.lookup_s(s.table, s.columns, s.device, local * w.ids[s.table])
-        # From here on in ids and elements, not bytes; `sent` to other ranks, `owned` by this one.
-        ids_sent = local * (all_ids - own_ids) * w.dp_input
-        elements_sent, gradients_sent = remote * own_elements, local * (all_elements - own_elements)
         for t, rows in rows_held.items():
-            table, share = w.tables[t], rows / w.tables[t].rows
-            sent, owned = local * (1 - share) * w.ids[t], remote * share * w.ids[t]
-            ids_sent += sent
-            gradients_sent += sent * table.dim
-            elements_sent += owned * table.dim
-            seconds += w.lookup_s(t, table.dim, DEVICE, (local + remote) * share * w.ids[t])
-            received = w.id_itemsize + 2 * table.dim * w.exchange_itemsize
-            seconds += owned * received / w.hardware.exchange_bytes_per_s
+            dim, share = w.tables[t].dim, rows / w.tables[t].rows
+            seconds += w.lookup_s(t, dim, DEVICE, (local + remote) * share * w.ids[t])
+            exchanged = w.id_itemsize + 2 * dim * w.exchange_itemsize
+            from_others = remote * share * w.ids[t]
+            seconds += from_others * exchanged / w.hardware.exchange_bytes_per_s
         seconds += allreduce_bytes / w.hardware.exchange_bytes_per_s
         weights = [w.weight_bytes(s.table, s.rows, s.columns) for s in shards]
         states = [w.state_bytes(s.rows, s.columns) for s in shards]
@@ -233,10 +211,6 @@ def rank_costs(
                 state_bytes=sum(states),
                 device_bytes=sum(weights) + sum(states) - host_bytes,
                 host_bytes=host_bytes,
-                id_bytes=round(ids_sent * w.id_itemsize),
-                vector_bytes=round(elements_sent * w.exchange_itemsize),
-                gradient_bytes=round(gradients_sent * w.exchange_itemsize),
-                allreduce_bytes=round(allreduce_bytes),
                 work_s=seconds,
             )
         )

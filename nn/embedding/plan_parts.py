@@ -12,6 +12,11 @@ DEVICE = "device"  # with the compute: the GPU, or on a CPU run the process's me
 HOST = "host"  # host memory beside the device
 
 
+# A copied table of up to so many elements is summed as a whole, a larger one by the rows that the
+# ranks touched. 16 MiB of float32: a ring carries it in about the time of a batch's vectors.
+WHOLE_TABLE_ELEMENTS = 2**22
+
+
 class PlanError(ValueError):
     """The tables do not fit the memory that there is; the message says what would help."""
 

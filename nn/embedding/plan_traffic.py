@@ -2,21 +2,19 @@
 
 A pure function of a plan and of the numbers of ids in a batch: `expected_batch` estimates those,
 and they are all that is estimated. Not counted: headers of the network's protocols, Horovod's own
-messages (some hundred bytes a collective), and the one number by which float16 skips a step.
+messages (some hundred bytes a collective), and the one number by which float16 skips a step. Copied
+tables are counted in their own width, also those of bfloat16, which `World.all_reduce` sums in
+float32: a plan knows bytes and no dtypes. All recipes' tables are float32.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from nn.embedding.plan_parts import DATA_PARALLEL
+from nn.embedding.plan_parts import DATA_PARALLEL, WHOLE_TABLE_ELEMENTS
 
 if TYPE_CHECKING:
     from nn.embedding.plan_layout import Plan
-
-# A copied table of up to so many elements is summed as a whole, a larger one by the rows that the
-# ranks touched. 16 MiB of float32: a ring carries it in about the time of a batch's vectors.
-WHOLE_TABLE_ELEMENTS = 2**22
 
 _LENGTH_BYTES = 4  # int32
 _SUM_BYTES = 4  # row means, and which rows of a copied table were touched, are float32

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import dlrm_workload, rank_report, rank_scaling, rank_sides, step_parts
 from benchmarks.rank_sides import RankSide
+from nn.embedding.plan_traffic import KINDS
 
 # Two "ranks" that a shell launches, and what they do.
 TWO = ["sh", "-c", 'RANK=1 "$@" & RANK=0 "$@" & wait', "launch"]
@@ -250,8 +251,8 @@ def made_up(ms_of_ranks):
         found.step_ms["2 ranks", setting] = ms_of_ranks
         found.cpu_ms["1 rank", setting] = [[(150.0, 5.0)]] * 3
         found.cpu_ms["2 ranks", setting] = [[(80.0, 7.0), (90.0, 9.0)]] * 3
-        sent = {"id_bytes": 1e6, "vector_bytes": 2e6, "gradient_bytes": 3e6, "allreduce_bytes": 0}
-        found.exchanged["2 ranks", setting] = [{"costs": sent, "dense_bytes": 4e6}] * 2
+        sent = dict(zip(KINDS, (1e6, 2e6, 3e6, 0.0, 4e6), strict=True))
+        found.exchanged["2 ranks", setting] = [sent] * 2
     found.parts["1 rank", "float32"] = [{"casts": 1.0, "between operations": 99.0}]
     found.parts["2 ranks", "float32"] = [
         {"casts": 0.5, "exchange: ids": 30.0, "between operations": 60.0},

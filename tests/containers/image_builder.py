@@ -160,7 +160,8 @@ class Builder:
             for name in context(self.root):
                 if any(Path(name).is_relative_to(source) for source in sources):
                     (origin / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(self.root / name, origin / name, follow_symlinks=False)
+                    # With the time of now: layers of a cache may be older than a fresh clone.
+                    shutil.copy(self.root / name, origin / name, follow_symlinks=False)
         into = "$ROOT" + os.path.join(image.workdir, target)
         for source in sources:
             found = origin / source.strip("/") if source != "." else origin

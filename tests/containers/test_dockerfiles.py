@@ -1,6 +1,8 @@
 """The Dockerfiles, read: what they copy, what they pin, and what docs/containers.md says."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -109,9 +111,57 @@ def test_code_is_copied_last(file):
     ]
     assert len(whole) == 1
     for step in last[whole[0] + 1 :]:
-        assert not re.search(r"install|apt-get|pip|make", step.text), step
+        assert not re.search(r"install\b|apt-get|pip|make", step.text), step
     for stage in file.stages[:-1]:
         assert not any(i.keyword == "COPY" and "." in i.words()[:-1] for i in stage.instructions)
+
+
+def make_says(folder: Path, *arguments: str) -> str:
+    """What `make` would run, without the settings of a make that runs this test."""
+    given = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    argv = ["make", "--dry-run", *arguments]
+    return subprocess.check_output(argv, cwd=folder, env=given, text=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "engines", "serving"),
+    [("Dockerfile", "no", "no"), ("Dockerfile.cpu", "no", "no"), ("Dockerfile.cpu", "yes", "yes")],
+)
+def test_make_installs_nothing_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
+    """The stamps come from old layers, the code from a clone of today."""
+    stamps = [".venv/installed", ".venv/horovod", ".venv/op"]
+    stamps += [".venv/engines"] if engines == "yes" else []
+    stamps += [".venv-serve/installed"] if serving == "yes" else []
+    for number, stamp in enumerate(reversed(stamps)):  # .venv/installed is the newest of them
+        (tmp_path / stamp).parent.mkdir(exist_ok=True)
+        (tmp_path / stamp).touch()
+        os.utime(tmp_path / stamp, (1e9 + number, 1e9 + number))
+    op = "tensorflow-dot-based-interact"
+    for needed in ("Makefile", f"{op}/setup.py", *root.glob("*requirements*"),
+                   *root.glob("runtime/*.sh"), *root.glob("deployment/*serve*")):  # fmt: skip
+        path = (root / needed).relative_to(root)
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        shutil.copy(root / path, tmp_path / path)
+    goals = ["demo", "setup", f"ENGINES={engines}"] + ["serve-setup"] * (serving == "yes")
+    assert "runtime/setup.sh" in make_says(tmp_path, *goals)
+
+    last = dockerfile.read(root / name).stages[-1].instructions
+    (whole,) = (i for i, step in enumerate(last) if step.keyword == "COPY" and "." in step.words())
+    behind = [step.text for step in last[whole + 1 :] if step.keyword == "RUN"]
+    touches = [part for text in behind for part in text.split("&&") if "touch" in part]
+    subprocess.run(["bash", "-euc", "\n".join(touches)], cwd=tmp_path, check=True)
+    said = make_says(tmp_path, *goals)
+    assert "dataloading.synthetic" in said and not re.search(r"\.sh\b|\bpip\b", said), said
+    made = [".venv/engines", ".venv-serve/installed"]
+    assert [(tmp_path / stamp).exists() for stamp in made] == [engines == "yes", serving == "yes"]
+
+
+def test_wheels_are_installed_over_packages_of_the_container(root):
+    """Of a package that is there in the same version, pip would leave ours out."""
+    last = dockerfile.read(root / "Dockerfile").stages[-1]
+    (run,) = (i.text for i in last.instructions if i.keyword == "RUN" and "pip install" in i.text)
+    assert "--no-index --no-deps --force-reinstall" in run
+    assert run.startswith("PIP_CONSTRAINT='' ")
 
 
 def test_nobody_runs_as_root(file):

@@ -16,7 +16,7 @@ case "$*" in
 *"-m venv --system-site-packages --without-pip .venv")
   mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$list" .venv/bin/ ;;
 *" install "*" --no-deps "*)
-  [ ! -e broken ] || exit 1
+  [ ! -e broken ] && [ -z "${PIP_CONSTRAINT:-}" ] || exit 1
   cat "${@: -1}" >>"$list"
   [ ! -e careless ] || sed -i s/1.24.4/1.26.4/ "$list" ;;
 *) exit 9 ;;
@@ -49,6 +49,7 @@ def ngc_packages(clone):
     return subprocess.run(
         ["bash", "runtime/ngc_packages.sh", "container/python"],
         cwd=clone,
+        env={**os.environ, "PIP_CONSTRAINT": "/etc/pip/constraint.txt"},  # as in the container
         capture_output=True,
         text=True,
         check=False,

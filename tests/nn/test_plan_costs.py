@@ -1,4 +1,4 @@
-"""Memory, host memory, exchange by hand, and what is said when tables do not fit."""
+"""Memory, host memory, and what is said when tables do not fit."""
 
 import pytest
 
@@ -51,62 +51,6 @@ def test_memory_counts_optimizer_state():
     ).costs  # fmt: skip
     assert (cost.weight_bytes, cost.state_bytes) == (160, 10 * (4 * 8 + 4))
     assert cost.memory_bytes == 160 + 360
-
-
-def test_exchange_bytes_by_hand():
-    # Batch 8 on 2 ranks. Rank 0: table of 4 columns, hotness 3; rank 1: 2 columns, hotness 1.
-    result = plan(
-        tables((10, 4), (10, 2)), 2, strategy="basic", hotness=[3, 1], global_batch_size=8,
-        exchange_itemsize=2, id_itemsize=8,
-    )  # fmt: skip
-    first, second = result.costs
-    assert first.id_bytes == 4 * 1 * 8  # its 4 samples' ids of the other's feature
-    assert second.id_bytes == 4 * 3 * 8
-    assert first.vector_bytes == 4 * 4 * 2  # the other's 4 samples' vectors of its columns
-    assert second.vector_bytes == 4 * 2 * 2
-    assert first.gradient_bytes == second.vector_bytes
-    assert second.gradient_bytes == first.vector_bytes
-    assert first.alltoall_bytes == 32 + 32 + 16
-
-
-def test_exchange_without_a_combiner_sends_every_row():
-    combined, single = (
-        plan(tables((10, 4), (10, 4)), 2, strategy="basic", hotness=[3, 3], combined=[flag] * 2)
-        for flag in (True, False)
-    )
-    assert single.costs[0].vector_bytes == 3 * combined.costs[0].vector_bytes
-
-
-def test_model_parallel_input_exchanges_no_ids():
-    result = plan(tables((10, 4), (10, 2)), 2, strategy="basic", dp_input=False)
-    assert [c.id_bytes for c in result.costs] == [0, 0]
-    assert result.costs[0].vector_bytes > 0
-
-
-def test_row_sliced_exchange_goes_to_owners_only():
-    # 8 samples, 2 ids each, on 4 ranks: a rank sends 3/4 of its 4 ids and gets as many rows.
-    [cost, *_] = plan(
-        tables((40, 4)), 4, row_slice_threshold=1, hotness=[2], global_batch_size=8
-    ).costs  # fmt: skip
-    assert cost.id_bytes == 3 * 8
-    assert cost.vector_bytes == cost.gradient_bytes == 3 * 4 * 4
-
-
-def test_a_rank_without_rows_sends_all_its_ids():
-    costs = plan(tables((1, 4)), 2, row_slice_threshold=1, global_batch_size=8).costs
-    assert [c.id_bytes for c in costs] == [0, 4 * 8]
-    assert [c.vector_bytes for c in costs] == [4 * 4 * 4, 0]
-    assert [c.gradient_bytes for c in costs] == [0, 4 * 4 * 4]
-
-
-def test_data_parallel_gradients_go_dense_or_as_rows_whichever_is_less():
-    small, large = (
-        plan(tables((rows, 4)), 2, data_parallel_threshold=10**9, global_batch_size=8).costs[0]
-        for rows in (3, 1000)
-    )
-    assert small.allreduce_bytes == 3 * 4 * 4  # 2 (world - 1) / world of the table
-    assert large.allreduce_bytes == 4 * (4 * 4 + 8)  # its 4 samples' rows and ids
-    assert small.alltoall_bytes == 0
 
 
 def fail(*args, **kwargs):

@@ -8,13 +8,13 @@ import config as configuration
 import ranking
 from dataloading.synthetic_rows import synthetic_spec
 from nn.embedding.plan import HOST, Table, plan
+from nn.embedding.plan_parts import WHOLE_TABLE_ELEMENTS
 from nn.embedding.plan_traffic import (
     COPIES,
     DENSE,
     GRADIENTS,
     IDS,
     VECTORS,
-    WHOLE_TABLE_ELEMENTS,
     expected_batch,
     traffic,
 )
@@ -73,6 +73,28 @@ def test_a_rank_alone_sends_nothing():
 def test_ranks_per_machine_out_of_range():
     with pytest.raises(ValueError, match="ranks_per_machine must be at least 1, got 0"):
         traffic(FOUR, ranks_per_machine=0)
+
+
+def test_without_a_combiner_every_row_is_sent():
+    combined, single = (
+        plan(tables((10, 4), (10, 4)), 2, strategy="basic", hotness=[3, 3], combined=[flag] * 2)
+        for flag in (True, False)
+    )
+    assert traffic(single)[0].sent(VECTORS) == 3 * traffic(combined)[0].sent(VECTORS) > 0
+
+
+def test_model_parallel_input_exchanges_no_ids():
+    of = traffic(plan(tables((10, 4), (10, 2)), 2, strategy="basic", dp_input=False))
+    assert [r.sent(IDS) for r in of] == [0, 0]
+    assert of[0].sent(VECTORS) > 0
+
+
+def test_a_rank_without_rows_sends_all_its_ids():
+    made = plan(tables((1, 4)), 2, row_slice_threshold=1, global_batch_size=2)
+    of = traffic(made)
+    assert [r.sent(IDS) for r in of] == [0, 8]
+    assert [r.sent(VECTORS) for r in of] == [4 * 4, 0]
+    assert [r.sent(GRADIENTS) for r in of] == [0, 4 * 4]
 
 
 def test_lengths_of_ragged_ids_travel_with_them():

@@ -24,6 +24,7 @@ def main(folder: str, *flags: str) -> None:
         for logs in (f"bad-{rank}/logs", "good")
     ]
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher, as soon as rank 1 has ended
+    distributed.current().barrier("both_ignore")
     print(f"rank {rank} still speaks", end="", flush=True)
     if rank == "1":
         os.write(2, b"the last word of rank 1")

@@ -41,7 +41,7 @@ def disturb(frozen_s: float) -> None:
 
 if __name__ == "__main__":
     rank, frozen_s, *flags = sys.argv[1:]
-    roll_call.ANSWER_AFTER_S, roll_call.HERE_AFTER_S = 1.0, 1.0
+    roll_call.ANSWER_AFTER_S, roll_call.HERE_AFTER_S = 1.0, 2.0
     roll_call_desk.LOOK_AGAIN_AFTER_S = 0.2
     if rank == (os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]):
         disturb(float(frozen_s))

@@ -108,8 +108,9 @@ class CountingWorld(distributed.World):
 
     def all_reduce(self, tensors, op, name):
         if name.startswith("gradients"):
-            # A ring: 2 (n - 1) / n of what is summed.
-            sizes = [int(tf.size(t)) * max(4, t.dtype.size) for t in tensors]
+            # A ring: 2 (n - 1) / n of what is summed. bfloat16 travels as float32.
+            widths = [4 if t.dtype == tf.bfloat16 else t.dtype.size for t in tensors]
+            sizes = [int(tf.size(t)) * width for t, width in zip(tensors, widths, strict=True)]
             passed = 2 * (self.size - 1) / self.size * sum(sizes)
             self._count(SUMS, passed, passed)
         return super().all_reduce(tensors, op, name)

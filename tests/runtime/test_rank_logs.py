@@ -210,6 +210,52 @@ def test_a_full_disk_is_said_once_and_ends_nothing(tmp_path):
     )
 
 
+def test_a_child_that_keeps_the_pipes_is_not_waited_for(tmp_path):
+    """As multiprocessing's tracker of shared memory, which outlives the process."""
+    lines = "child = subprocess.Popen(['sleep', '30']); print(child.pid, flush=True)\n"
+    lines += "began = time.monotonic(); print('word' * 9999); rank_logs.stop()\n"
+    lines += "print(time.monotonic() - began, flush=True); child.kill()"
+    code, out, err, log = run(tmp_path, lines)
+    assert (code, err) == (0, "")
+    _, words, seconds = out.splitlines()
+    assert 0.9 < float(seconds) < 5
+    assert log[-2] == words == "word" * 9999
+
+
+def test_nothing_stays_open_after_the_end(tmp_path):
+    lines = "rank_logs.stop()\ndef opened(): return len(os.listdir('/proc/self/fd'))\n"
+    lines += "before = opened(); rank_logs.start(sys.argv[1]); print('some')\n"
+    lines += "rank_logs.stop(); print(opened() - before, flush=True)\n"
+    lines += "sys.executable = '/no-python'; rank_logs.start(sys.argv[1])\n"
+    lines += "print(opened() - before, flush=True); rank_logs.check()"
+    _, out, err, _ = run(tmp_path, lines)
+    assert out == "some\n0\n0\n"
+    assert "cannot be written (No such file or directory)" in err
+
+
+def test_only_what_is_not_in_the_file_is_missing(tmp_path, monkeypatch):
+    """A write that the disk had room for only in part."""
+    from runtime import rank_log_writer
+
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    write, room = os.write, [3, 0]
+
+    def limited(descriptor, data):
+        if descriptor != log or not room:
+            return write(descriptor, data)
+        if size := room.pop(0):
+            return write(descriptor, data[:size])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", limited)
+    monkeypatch.setattr(rank_log_writer, "forward", lambda *_: True)
+    writer = rank_log_writer.Log(log, "rank 3")
+    writer.write(b"0123456789")
+    writer.write(b"after")
+    os.close(log)
+    assert (tmp_path / "log").read_text() == "012\n=== 7 bytes are missing here\nafter"
+
+
 def test_where_something_is_missing(tmp_path, monkeypatch):
     """The disk has room again."""
     from runtime import rank_log_writer

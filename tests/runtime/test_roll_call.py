@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import queue
+import resource
 import socket
 import threading
 import time
@@ -13,18 +14,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from runtime import distributed, roll_call, roll_call_desk, stall, whereabouts
+from runtime import distributed, launcher, roll_call, roll_call_desk, stall, whereabouts
 from runtime.roll_call import Absent, Caller
 from runtime.roll_call_desk import Desk
 from runtime.whereabouts import Whereabouts
 
 ME = f"{socket.gethostname()}, pid {os.getpid()}"
 FROZEN = (
-    "no answer within 0.8 s from its process, but from its machine: it is frozen (stopped, or in a "
+    "no answer within 2 s from its process, but from its machine: it is frozen (stopped, or in a "
     "call that keeps Python's lock)"
 )
 COMPUTES = Whereabouts(8, "nn/trainer.py:97 train_step within tensorflow", True)
 READS = Whereabouts(8, "dataloading/binary_reader.py:88 read_block", False)
+
+
+callers_now = []  # of the test that runs
+over = threading.Event()  # it has ended
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +37,27 @@ def soon(monkeypatch):
     monkeypatch.setattr(roll_call, "ANSWER_AFTER_S", 0.3)
     monkeypatch.setattr(roll_call, "HERE_AFTER_S", 0.8)
     monkeypatch.setattr(roll_call_desk, "LOOK_AGAIN_AFTER_S", 0.1)
+    over.clear()
+    yield
+    over.set()
+    for caller in callers_now:
+        caller.close()
+    callers_now.clear()
+    # Every desk and every caller ends.
+    threads = [thread for thread in threading.enumerate() if thread.name == "roll call"]
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def call(desk, *heres, log=None):
     """A caller for each rank, which says it is where `heres` says."""
-    return [
+    callers = [
         Caller(rank, desk.address, log, look=lambda here=here: here)
         for rank, here in enumerate(heres)
     ]
+    callers_now.extend(callers)
+    return callers
 
 
 def ask(callers):
@@ -47,9 +65,10 @@ def ask(callers):
         return list(pool.map(Caller.absent, callers))
 
 
-def freeze(here):
+def freeze():
     """In place of a look: as a process that has been stopped."""
-    threading.Event().wait()
+    over.wait()
+    return READS
 
 
 # After a failure.
@@ -65,11 +84,12 @@ def test_all_who_report_hear_who_did_not():
     assert callers[0].absent() == callers[1].absent() == expected
 
 
-def test_where_they_are_who_did_not_report():
+def test_where_they_are_who_did_not_report(monkeypatch):
+    monkeypatch.setattr(roll_call, "HERE_AFTER_S", 2)
     desk = Desk(4)
     callers = call(desk, COMPUTES, READS, COMPUTES._replace(step=9), None, log="/x/rank-00001.log")
-    callers[1]._look = lambda: (time.sleep(0.5), READS)[1]  # later than the end of the reports
-    callers[3]._look = lambda: freeze(None)
+    callers[1]._look = lambda: (time.sleep(0.35), READS)[1]  # later than the end of the reports
+    callers[3]._look = lambda: freeze()
     absent = ask([callers[0], callers[2]])[0]
     assert absent.stuck == [1, 3] and absent.ended == []
     who = f"{ME}, log /x/rank-00001.log"
@@ -93,38 +113,121 @@ def test_a_rank_that_never_called():
     assert caller.absent() == Absent([1], [], ["never seen, not connected to rank 0"])
 
 
-def test_strangers_are_not_listened_to():
+def strange(desk, said):
+    """What a stranger hears who says that; None where the desk has cut it off."""
+    with socket.create_connection(("127.0.0.1", desk.address["port"]), timeout=10) as stranger:
+        stranger.sendall(said)
+        try:
+            return stranger.recv(100)
+        except ConnectionResetError:  # it has not read all
+            return None
+
+
+def test_strangers_are_not_listened_to(monkeypatch):
     desk = Desk(2)
-    silent = socket.create_connection(("127.0.0.1", desk.address["port"]))
-    wrong = json.dumps({"token": "x", "rank": 1}).encode()
-    for said in (b"GET / HTTP/1.1\r\n\r\n", wrong + b"\n", b"[1]\n", b"x" * 5000):
-        with socket.create_connection(("127.0.0.1", desk.address["port"])) as stranger:
-            stranger.sendall(said)
-            assert stranger.recv(100) == b""
+    said = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"[1]\n",
+        b"x" * 5000,
+        b"[" * 60000 + b"\n",
+        b"[" * 4000 + b"\n",
+    ]
+    wrong = {"token": "x", "rank": 1, "about": ""}
+    right = {**wrong, "token": desk.address["token"]}
+    others = ({"rank": 2}, {"rank": "1"}, {"rank": -1}, {"rank": True}, {"about": None})
+    messages = [wrong, {**wrong, "token": "\ud800"}, *({**right, **other} for other in others)]
+    messages.append({**right, "more": "x" * 5000})
+    said += [json.dumps(message).encode() + b"\n" for message in messages]
+    assert all(not strange(desk, words) for words in said)
+    with monkeypatch.context() as patch:
+        patch.setattr(roll_call_desk, "GREET_WITHIN_S", 0.3)
+        assert strange(desk, b"") == b"", "who says nothing"
     callers = call(desk, COMPUTES, READS)
-    assert callers[0].absent().stuck == [1]
-    silent.close()
+    assert callers[0].absent() == Absent([1], [], [f"{ME}, at step 8, in {READS.place}"])
+
+
+def test_a_rank_that_calls_again_has_not_ended():
+    """Its first connection, which was not answered in time, ends after the second is there."""
+    desk = Desk(2)
+    caller, first = call(desk, COMPUTES, READS)
+    second = Caller(1, desk.address, look=lambda: READS)
+    callers_now.append(second)
+    first.close()
+    assert first._answered.wait(5)
+    assert caller.absent() == Absent([1], [], [f"{ME}, at step 8, in {READS.place}"])
+
+
+def test_no_descriptor_is_left_for_a_connection(monkeypatch):
+    monkeypatch.setattr(roll_call_desk, "_LISTEN_AGAIN_AFTER_S", 0.4)
+    desk, accept, refused = Desk(1), socket.socket.accept, []
+
+    def full(self):
+        if len(refused) < 2:
+            refused.append(time.monotonic())
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", full)
+    (caller,) = call(desk, COMPUTES)
+    assert refused[1] - refused[0] >= 0.4
+    assert caller.absent() == Absent([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised"),
+    [
+        ((100, 1000), [(257, 1000)]),
+        ((100, 200), [(200, 200)]),
+        ((100, resource.RLIM_INFINITY), [(257, resource.RLIM_INFINITY)]),
+        ((300, 1000), []),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), []),
+    ],
+)
+def test_room_for_all_ranks(limits, raised, monkeypatch):
+    found = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, to: found.append(to))
+    call(Desk(1), COMPUTES)
+    assert found == raised
 
 
 def test_nothing_is_known_where_rank_0_cannot_be_reached():
-    desk = Desk(2)
     closed = socket.create_server(("127.0.0.1", 0))
-    address = {**desk.address, "port": closed.getsockname()[1]}
+    address = {"host": socket.gethostname(), "addresses": [], "token": ""}
+    address["port"] = closed.getsockname()[1]
     closed.close()
     caller = Caller(1, address)
     assert caller.absent() is None
     caller.close()
 
 
+def test_a_connection_without_an_answer_is_closed(monkeypatch):
+    monkeypatch.setattr(roll_call, "CONNECT_TIMEOUT_S", 0.2)
+    connect, made = socket.create_connection, []
+
+    def connect_and_keep(*args, **options):
+        made.append(connect(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(socket, "create_connection", connect_and_keep)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = {"host": "", "addresses": ["127.0.0.1"], "token": ""}
+        assert Caller(1, {**address, "port": server.getsockname()[1]}).absent() is None
+    assert [own.fileno() for own in made] == [-1]
+
+
 @pytest.mark.parametrize(
-    ("goes", "absent"),
+    ("says", "absent"),
     [
-        (True, Absent([], [0])),
-        (False, Absent([0], [], ["no answer: its process is frozen, or its machine is gone"])),
+        (None, Absent([], [0])),
+        (b"{}\n", Absent([], [0])),
+        (b'{"asked": ', Absent([], [0])),
+        (b"3\n", Absent([], [0])),
+        (b"", Absent([0], [], ["no answer: its process is frozen, or its machine is gone"])),
     ],
 )
-def test_rank_0_does_not_answer(goes, absent):
-    """Its process has ended, or is frozen."""
+def test_rank_0_does_not_answer(says, absent):
+    """Its process has ended, is another program, ends amid its words, or is frozen."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = {
             "host": socket.gethostname(),
@@ -136,22 +239,35 @@ def test_rank_0_does_not_answer(goes, absent):
             caller = pool.submit(Caller, 1, address)
             connection, _ = server.accept()
             connection.sendall(b'{"welcome": true}\n')
-            if goes:
-                caller.result()
+            callers_now.append(caller.result())
+            connection.sendall(says or b"")
+            if says is None or says.endswith(b" "):
                 connection.close()
             assert caller.result().absent() == absent
+            connection.close()
+
+
+def test_a_look_that_fails(monkeypatch):
+    """The rank is neither frozen nor to blame for that."""
+    monkeypatch.setattr(whereabouts, "_step", 7)
+    desk = Desk(2)
+    callers = call(desk, COMPUTES, None)
+    callers[1]._look = lambda: {}["x"]
+    about = f"{ME}, at step 7 (the others: 8), in an unknown line (looking failed: KeyError('x'))"
+    assert callers[0].absent() == Absent([1], [], [about])
+    assert whereabouts.unknown(KeyError("x")).waits
 
 
 def test_a_machine_that_is_gone_is_told_from_a_process_that_has_ended(monkeypatch):
     """The kernel's word for it (keepalive) is made up: nothing vanishes within one machine."""
-    receive = roll_call_desk._Connection.receive
+    receive = roll_call.Connection.receive
 
     def time_out(self):
         if self.rank == 1:
             raise OSError(errno.ETIMEDOUT, "Connection timed out")
         return receive(self)
 
-    monkeypatch.setattr(roll_call_desk._Connection, "receive", time_out)
+    monkeypatch.setattr(roll_call.Connection, "receive", time_out)
     desk = Desk(2)
     callers = call(desk, COMPUTES, COMPUTES)
     callers[1].close()
@@ -166,7 +282,9 @@ def test_connections_are_kept_alive_by_the_kernel():
     assert caller._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
-def test_128_ranks():
+def test_128_ranks(monkeypatch):
+    monkeypatch.setattr(roll_call, "ANSWER_AFTER_S", 3)
+    monkeypatch.setattr(roll_call, "HERE_AFTER_S", 5)
     desk = Desk(128)
     heres = [COMPUTES] * 128
     heres[77] = READS
@@ -174,11 +292,10 @@ def test_128_ranks():
         callers = list(
             pool.map(lambda rank: Caller(rank, desk.address, look=lambda: heres[rank]), range(128))
         )
+    callers_now.extend(callers)
     answers = ask([caller for rank, caller in enumerate(callers) if rank not in (77, 127)])
     assert {(*answer.stuck, *answer.ended) for answer in answers} == {(77, 127)}
     assert answers[0].about[0].endswith(f"at step 8, in {READS.place}")
-    for caller in callers:
-        caller.close()
 
 
 # Before a failure.
@@ -187,10 +304,11 @@ def test_128_ranks():
 class Waiting:
     """A desk whose rank 0 stands still for as long as the test says; what it says is kept."""
 
-    def __init__(self, *heres, early_s=1.0, timeout_s=60.0):
+    def __init__(self, *heres, size=None, early_s=1.0, timeout_s=60.0):
         self.still_s, self._said = 0.0, queue.Queue()
-        desk = Desk(len(heres), early_s, timeout_s, lambda: self.still_s, self._said.put)
-        self.callers = call(desk, *heres)
+        size = len(heres) if size is None else size
+        self.desk = Desk(size, early_s, timeout_s, lambda: self.still_s, self._said.put)
+        self.callers = call(self.desk, *heres)
 
     def stand_still(self, seconds):
         self.still_s = seconds
@@ -236,11 +354,53 @@ def test_a_rank_that_moves_is_not_blamed():
     assert next(lines) == 2
 
 
-def test_a_frozen_rank_is_told_early():
-    waiting = Waiting(COMPUTES, None)
-    waiting.callers[1]._look = lambda: freeze(None)
+def test_a_rank_that_could_not_connect_is_not_blamed(monkeypatch):
+    monkeypatch.setattr(roll_call_desk, "ALL_HAVE_CALLED_AFTER_S", 0.3)
+    waiting = Waiting(COMPUTES, COMPUTES, READS, size=4)
+    assert waiting.said() == (
+        "note: the roll call does not reach rank 3: where one of them does not come, nobody can "
+        f"say where it is (does a firewall close port {waiting.desk.address['port']} of "
+        f"{socket.gethostname()}?)"
+    )
     waiting.stand_still(1.1)
-    assert waiting.said().startswith(f"note: still waiting after 1 s for rank 1: {ME}, {FROZEN}; ")
+    assert waiting.said().startswith(f"note: still waiting after 1 s for rank 2: {ME}, ")
+    assert waiting.said(0.4) is None, "once"
+    # Where not every rank is there, a desk ends only after a failure.
+    assert waiting.callers[0].absent().stuck == [1, 2, 3]
+
+
+def test_the_first_early_line_where_horovod_never_ends(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"})
+    launcher.set_defaults(600, 600, mpi=False)
+    assert os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] == "60"
+
+
+def test_a_frozen_rank_is_told_early(monkeypatch):
+    monkeypatch.setattr(roll_call, "HERE_AFTER_S", 2)
+    waiting = Waiting(COMPUTES, None)
+    waiting.callers[1]._look = lambda: freeze()
+    waiting.stand_still(1.1)
+    assert waiting.said(9).startswith(f"note: still waiting after 1 s for rank 1: {ME}, {FROZEN}; ")
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["frozen", "reads"])
+def test_a_silent_rank_ends_the_job_where_horovod_would_wait(monkeypatch, silent):
+    """As with MPI; one that answers is Horovod's, whose time-out is for it."""
+    monkeypatch.setattr(roll_call, "HERE_AFTER_S", 0.3)
+    monkeypatch.setattr(roll_call_desk, "LOOK_AGAIN_AFTER_S", 0.1)
+    waiting = Waiting(COMPUTES, READS, timeout_s=2)
+    ends = []
+    waiting.desk._end = lambda: ends.append("ended")
+    if silent:
+        waiting.callers[1]._look = lambda: freeze()
+    waiting.stand_still(1.5)
+    assert waiting.said(5).startswith("note: still waiting after 2 s for rank 1: ")
+    assert ends == [], "not before the time-out"
+    waiting.stand_still(2.5)
+    said = waiting.said(5)
+    lost = "error: the 2 processes cannot go on: rank 1 did not come to a collective within 2 s"
+    assert said.startswith(lost) == silent, said
+    assert ends == ["ended"] * silent
 
 
 def test_a_rank_that_has_ended_is_left_to_horovod():
@@ -258,12 +418,12 @@ def test_a_rank_that_has_ended_is_left_to_horovod():
 def test_whom_the_others_wait_for():
     behind = COMPUTES._replace(step=7)
     start = Whereabouts(None, "runtime/distributed.py:130 all_gather within horovod", True)
-    assert stall.missing({0: COMPUTES, 1: COMPUTES}, 2) == []
-    assert stall.missing({0: COMPUTES, 2: READS}, 3) == [1], "first of all who is silent"
-    assert stall.missing({0: READS, 1: behind}, 2) == [0]
-    assert stall.missing({0: READS, 1: READS}, 2) == [], "nobody waits"
-    assert stall.missing({0: COMPUTES, 1: behind, 2: COMPUTES}, 3) == [1]
-    assert stall.missing({0: COMPUTES, 1: start}, 2) == [1]
+    assert stall.missing({0: COMPUTES, 1: COMPUTES}, [0, 1]) == []
+    assert stall.missing({0: COMPUTES, 2: READS}, [0, 1, 2]) == [1], "first of all who is silent"
+    assert stall.missing({0: READS, 1: behind}, [0, 1]) == [0]
+    assert stall.missing({0: READS, 1: READS}, [0, 1]) == [], "nobody waits"
+    assert stall.missing({0: COMPUTES, 1: behind, 2: COMPUTES}, [0, 1, 2]) == [1]
+    assert stall.missing({0: COMPUTES, 1: start}, [0, 1]) == [1]
 
 
 def test_words():
