@@ -1,113 +1,23 @@
-"""Ranks of `benchmarks.network`, asked together through a socket in the file system, which reaches
-into other networks."""
+"""Ranks of `benchmarks.network`, asked through a socket in the file system, which reaches into
+other networks."""
 
-import contextlib
-import json
-import os
-import signal
 import socket
-import subprocess
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.worker import SLEEPING_THREADS
-
-START_TIMEOUT_S = 120.0
-ANSWER_TIMEOUT_S = 300.0
-END_TIMEOUT_S = 20.0
+from benchmarks.asked_ranks import AskedRanks
 
 
-class Ranks:
-    """Processes of `command` that `launch` starts.
+class Ranks(AskedRanks):
+    """Processes of `command` that `launch` starts, see `AskedRanks`.
 
     Args:
-      launch: starts `num_ranks` processes of the command behind it.
-      command: a program that connects to the socket that is put after it, says {"rank": ...} and
-        answers requests (`worker.answer_requests`).
       folder: for the socket.
-
-    Raises:
-      RuntimeError: not all came; the message ends with their last words.
     """
 
     def __init__(self, launch: Sequence[str], command: Sequence[str], num_ranks: int, folder: Path):
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the processes
-        self._streams: list = []
         place = str(folder / "ranks.socket")
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(place)
-            server.listen(num_ranks)
-            self._launcher = subprocess.Popen(
-                [*launch, *command, place],
-                env={**os.environ, **SLEEPING_THREADS, "TF_CPP_MIN_LOG_LEVEL": "2"},
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                deadline = time.monotonic() + START_TIMEOUT_S
-                came: list[tuple[int, object]] = []
-                while len(came) < num_ranks:
-                    came.append(self._accept(server, deadline, f"{len(came)} of {num_ranks}"))
-                self._streams = [stream for _, stream in sorted(came, key=lambda of: of[0])]
-            except BaseException:
-                self.close()
-                raise
-
-    def _accept(self, server: socket.socket, deadline: float, came: str) -> tuple[int, object]:
-        server.settimeout(0.5)
-        while True:
-            try:
-                connection, _ = server.accept()
-                break
-            except TimeoutError:
-                if self._launcher.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{came} ranks came: {self._last_words()}") from None
-        with connection:
-            connection.settimeout(ANSWER_TIMEOUT_S)
-            stream = connection.makefile("rw")
-        return json.loads(stream.readline())["rank"], stream
-
-    def ask(self, action: str, **arguments) -> list[dict]:
-        """Lets all ranks do one thing; what each says, in their order.
-
-        Raises:
-          RuntimeError: a rank died, or did not answer; the message ends with the last words.
-        """
-        request = json.dumps({"action": action, **arguments}) + "\n"
-        try:
-            for stream in self._streams:
-                stream.write(request)
-                stream.flush()
-            lines = [stream.readline() for stream in self._streams]
-        except OSError:  # a broken connection, or the time-out
-            lines = [""]
-        if not all(lines):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._launcher.wait(timeout=END_TIMEOUT_S)
-            raise RuntimeError(f"a rank died during '{action}': {self._last_words()}")
-        return [json.loads(line) for line in lines]
-
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        return self._log.read()[-3000:]
-
-    def close(self) -> None:
-        """Ends all processes: they end when nobody asks any more; the launcher ends the others."""
-        for stream in self._streams:
-            with contextlib.suppress(OSError):
-                stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._launcher.wait(timeout=END_TIMEOUT_S if self._streams else 0)
-        if self._launcher.poll() is None:
-            os.killpg(self._launcher.pid, signal.SIGTERM)  # mpirun ends its ranks
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._launcher.wait(timeout=END_TIMEOUT_S)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._launcher.pid, signal.SIGKILL)  # what is left of it
-        self._launcher.wait()
-        self._streams = []
-        self._log.close()
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(place)
+        server.listen(num_ranks)
+        super().__init__("network", launch, command, num_ranks, server, place)

@@ -106,31 +106,6 @@ def test_ranks_answer_in_order_and_end(root, monkeypatch, tmp_path):
     assert all(gone(answer["pid"]) for answer in answers)
 
 
-def test_a_rank_that_dies_says_why(root, monkeypatch, tmp_path):
-    monkeypatch.chdir(root)
-    with (
-        contextlib.closing(network_ranks.Ranks(TWO, RANK, 2, tmp_path)) as ranks,
-        pytest.raises(RuntimeError, match=r"(?s)a rank died during 'multiply'.*KeyError"),
-    ):
-        ranks.ask("multiply")
-
-
-@pytest.mark.parametrize(
-    ("launch", "message"),
-    [
-        (["sh", "-c", "echo cannot start; exit 3"], "0 of 2 ranks came: cannot start"),
-        (["sh", "-c", "exec sleep 60"], "0 of 2 ranks came"),
-        ([], "1 of 2 ranks came"),
-    ],
-    ids=["launcher ends", "nobody comes", "one comes"],
-)
-def test_ranks_that_do_not_come(launch, message, root, monkeypatch, tmp_path):
-    monkeypatch.chdir(root)
-    monkeypatch.setattr(network_ranks, "START_TIMEOUT_S", 1.0)
-    with pytest.raises(RuntimeError, match=message):
-        network_ranks.Ranks(launch, RANK, 2, tmp_path)
-
-
 @pytest.fixture
 def made(tmp_path):
     """Two machines."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import dlrm_workload, rank_report, rank_scaling, rank_sides, step_parts
+from benchmarks import asked_ranks, dlrm_workload, rank_report, rank_scaling, rank_sides, step_parts
 from benchmarks.rank_sides import RankSide
 from nn.embedding.plan_traffic import KINDS
 
@@ -202,7 +202,7 @@ def test_a_rank_that_dies_says_why_and_takes_the_others_along(root, monkeypatch)
 )
 def test_ranks_that_do_not_come(launch, message, root, monkeypatch):
     monkeypatch.chdir(root)
-    monkeypatch.setattr(rank_sides, "START_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(asked_ranks, "START_TIMEOUT_S", 3.0)
     with pytest.raises(RuntimeError, match=f"two: {message}"):
         RankSide("two", launch, 2, RANK)
 
