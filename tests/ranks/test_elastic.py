@@ -100,8 +100,8 @@ def test_a_host_joins_the_first_rank_dies_and_one_is_asked_to_leave(
         training.wait_for_checkpoints(1)
         training.ranks()[0].kill()
         training.wait_until(lambda: starts(training) == 3, every_s=0.02)
-        leaving = training.ranks()[1]
-        leaving.terminate()
+        training.wait_for_checkpoints(1)  # all of them train, and hear signals
+        training.ranks()[1].terminate()
         training.finish()
         output = training.output
     assert "elastic: restart 1: stopped by horovodrun: hosts came or went; ranks now: 3" in output
