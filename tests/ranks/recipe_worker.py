@@ -13,6 +13,7 @@ import io
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 from runtime import plots
@@ -40,6 +41,13 @@ if __name__ == "__main__":
     plots.draw = no_pictures.touch
     own_rank = os.environ["HOROVOD_RANK"]
     found = run_all(json.loads(Path(sys.argv[1]).read_text()), own_rank)
-    Path(os.environ["RANK_RESULTS"], f"{own_rank}.json").write_text(json.dumps(found))
+    results = Path(os.environ["RANK_RESULTS"])
+    (results / f"{own_rank}.part").write_text(json.dumps(found))
+    (results / f"{own_rank}.part").rename(results / f"{own_rank}.json")
+    # The launcher ends all others as soon as one ends with an error.
+    deadline = time.monotonic() + 60
+    written = [results / f"{rank}.json" for rank in range(int(os.environ["HOROVOD_SIZE"]))]
+    while not all(file.exists() for file in written) and time.monotonic() < deadline:
+        time.sleep(0.02)
     *_, (last_code, _) = found.values()
     sys.exit(last_code)
