@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def test_header_and_end(tmp_path):
     date = r"=== \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}: "
     who = r"rank 3 of 4 \(local rank 0\) on .+, pid \d+, cores \d[\d,-]*"
     assert re.fullmatch(date + who, log[0])
-    assert log[1].startswith(f"=== {sys.executable} -c ")
+    assert log[1].startswith(f"=== {shlex.quote(sys.executable)} -c ")
     assert f"=== in {ROOT}" in log
     (variables,) = (line for line in log if line.startswith("=== ") and "NCCL_DEBUG" in line)
     assert "NCCL_DEBUG='IN FO'" in variables
