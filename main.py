@@ -43,10 +43,9 @@ from training import (
     training_weights,
 )
 
-# Exit codes beside 0 (done) and 1 (a defect of ours, with a traceback).
+# Exit codes beside 0 (done), 1 (a defect of ours, with a traceback) and distributed.RANK_LOST.
 USER_ERROR = 2
 DIVERGED = 3
-RANK_LOST = 4
 STOPPED = 75  # by a signal, a checkpoint is saved: "temporary failure, try again" of sysexits.h
 INTERRUPTED = 130  # as the shell says it: 128 + SIGINT
 
@@ -176,7 +175,7 @@ def run(
         if members.is_elastic:
             members.restart(said)
         print(f"{recipe}: error: {said}", file=sys.stderr)
-        return RANK_LOST
+        return distributed.RANK_LOST
     return 0
 
 

@@ -18,6 +18,9 @@ from runtime import launcher, rank_logs, roll_call, roll_call_desk, signals, sta
 # Saving or preparing on one rank may take minutes while the others wait.
 DEFAULT_TIMEOUT_S = 600.0
 
+# Exit code of a process that cannot go on without others.
+RANK_LOST = 4
+
 # What an error of TensorFlow says when Horovod has given up.
 _SIGNS_OF_HOROVOD = ("Horovod has been shut down", "gloo/transport", "HorovodInternalError")
 
@@ -232,7 +235,7 @@ class World:
                 value = _json(theirs[key]) if key in theirs else "missing"
                 ranks_of.setdefault(value, []).append(rank)
             if len(ranks_of) > 1:
-                values = ", ".join(f"{v} on {_ranks(ranks)}" for v, ranks in ranks_of.items())
+                values = ", ".join(f"{v} on {stall.names(ranks)}" for v, ranks in ranks_of.items())
                 differing.append(f"{key} is {values}")
         raise AgreedError(
             f"the {self.size} processes were not given the same: {'; '.join(differing)}. Start "
@@ -255,7 +258,7 @@ class World:
         if list(map(len, ranks_of.values())) == [self.size]:
             raise AgreedError(next(iter(ranks_of)))
         raise AgreedError(
-            "; ".join(f"{_ranks(ranks)}: {t}" for t, ranks in ranks_of.items()),
+            "; ".join(f"{stall.names(ranks)}: {t}" for t, ranks in ranks_of.items()),
             sorted(rank for ranks in ranks_of.values() for rank in ranks),
         )
 
@@ -425,7 +428,7 @@ def _open_roll_call(world: World) -> None:
 def _end_for_lost_rank() -> None:
     """mpirun and srun end the other ranks then. Not by an exception: the main thread waits in
     Horovod."""
-    os._exit(4)  # main.RANK_LOST
+    os._exit(RANK_LOST)
 
 
 def _odd_ones(by_rank: Sequence) -> list[int]:
@@ -465,8 +468,3 @@ def _as_given(tensor, dtype):
 
 def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    """ "rank 3", or "ranks 0, 2, 5"."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -30,8 +30,6 @@ MOST_WITHOUT_PROGRESS = 5
 # For a start: that of a process that died meanwhile is noticed then.
 START_TIMEOUT_S = 60.0
 
-CANNOT_RESTART = 4  # the exit code of a process that lost others
-
 
 class Left(Exception):
     """This process has no place in the training any more: its host was taken away."""
@@ -139,7 +137,7 @@ class Members(Membership):
         except OSError as error:
             # Not by an exception: this may be a thread, and the main one waits in Horovod.
             print(f"error: this program cannot start again: {error}", file=sys.stderr, flush=True)
-            os._exit(CANNOT_RESTART)
+            os._exit(distributed.RANK_LOST)
 
     def _become(self, why: str) -> NoReturn:
         story = self.story
