@@ -24,6 +24,8 @@ from tests.deployment.trained import TrainedModel
 
 # The table of `shared_table`: its sizes, and how many instances have it.
 BIG_ROWS, BIG_DIM, BIG_INSTANCES = 6_500_000, 8, 2
+# How long `dlrm_patient` waits for more requests, though it is free, in microseconds.
+PATIENCE_US = 700_000
 
 
 class Served(NamedTuple):
@@ -54,7 +56,10 @@ def trained(request) -> dict[str, TrainedModel]:
 
 @pytest.fixture(scope="session")
 def repository(trained, tmp_path_factory) -> Path:
-    """Ensembles of dlrm and dcnv2, the same in one piece (`_mono`), and others."""
+    """Ensembles of dlrm and dcnv2, the same in one piece (`_mono`), and others.
+
+    `dlrm_patient` and `dlrm_patient_mono` run together what is sent together, however fast they are.
+    """
     folder = tmp_path_factory.mktemp("repository")
 
     def add(recipe, *flags):
@@ -64,6 +69,9 @@ def repository(trained, tmp_path_factory) -> Path:
     for recipe in ("dlrm", "dcnv2"):
         add(recipe)
         add(recipe, "--monolithic", f"--model_name={recipe}_mono")
+    patient = f"--max_queue_delay_us={PATIENCE_US}"
+    add("dlrm", patient, "--model_name=dlrm_patient")
+    add("dlrm", patient, "--model_name=dlrm_patient_mono", "--monolithic")
     add("dlrm", "--monolithic", "--model_name=dlrm_int8", "--quantize_tables=int8")
     add("dlrm", "--monolithic", "--model_name=dlrm_zero", "--unknown_ids=zero")
     add("sim", "--monolithic")

@@ -104,13 +104,13 @@ def test_only_the_bad_request_fails(server, served, good_requests, model):
     server.check_alive()
 
 
-@pytest.mark.parametrize("model", ["dlrm", "dlrm_mono"])
+@pytest.mark.parametrize("model", ["dlrm_patient", "dlrm_patient_mono"])
 def test_bad_and_good_requests_of_one_batch(server, served, model):
     """Requests that wait together are run together; the bad ones among them are answered alone."""
     of = served["dlrm"]
     # An ensemble itself runs nothing.
-    first = model if model == "dlrm_mono" else f"{model}_sparse"
-    with Client(server.url, model, timeout_s=30) as client, Client(server.url, first) as runs:
+    first = model if model.endswith("_mono") else f"{model}_sparse"
+    with Client(server.url, model, timeout_s=60) as client, Client(server.url, first) as runs:
         before = runs.statistics().executions
         messages = []
         for number in range(60):
