@@ -1,5 +1,6 @@
 """What the collaborative recipe composes: interactions and drawn negatives, NeuMF, GMF or MLP."""
 
+import dataclasses
 from pathlib import Path
 
 from config import Config
@@ -136,9 +137,16 @@ def model_config(config: Config, spec: fs.FeatureSpec):
 
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
-    return make_plan(
-        config, model_config(config, spec), config.distribution.plan_world_size
-    ).report()
+    from nn.ncf.model import NCFModel
+    from nn.tabled_model import dense_bytes
+
+    shape = model_config(config, spec)
+    made = make_plan(config, shape, config.distribution.plan_world_size)
+    one_row_each = dataclasses.replace(shape, num_users=1, num_items=1)
+    return made.report(
+        ranks_per_machine=config.distribution.plan_ranks_per_machine,
+        dense_bytes=dense_bytes(lambda: NCFModel(one_row_each)),
+    )
 
 
 def make_plan(config: Config, shape, world_size: int):

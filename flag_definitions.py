@@ -510,6 +510,11 @@ class DistributionConfig:
 
     plan_only: bool = _flag(False, "print the plan of the tables and stop: nothing is allocated")
     plan_world_size: int = _flag(8, "processes to plan for (--plan_only)", minimum=1)
+    plan_ranks_per_machine: int = _flag(
+        8,
+        "of these so many run on each machine, and on the last one what is left (--plan_only)",
+        minimum=1,
+    )
     plan_device_memory_gb: float | None = _flag(
         None,
         "memory of each device in GB (10^9 bytes) that the plan keeps to; no limit where not given",

@@ -87,7 +87,11 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
         "--optimizer or --embedding_optimizer adam or adagrad",
         lambda c: _with_adam(c) or _with_adagrad(c),
     ),
-    (("plan_world_size",), "--plan_only", lambda c: c.distribution.plan_only),
+    (
+        ("plan_world_size", "plan_ranks_per_machine"),
+        "--plan_only",
+        lambda c: c.distribution.plan_only,
+    ),
     (
         ("rank_timeout_s", "embedding_backend", "elastic", "rank_logs"),
         "a model, not with --plan_only",

@@ -151,7 +151,10 @@ def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
     spec = spec_of_rows(config, spec)
     made = make_plan(config, spec, config.distribution.plan_world_size)
-    return made.report(dense_bytes=4 * num_dense_weights(config, spec))
+    return made.report(
+        ranks_per_machine=config.distribution.plan_ranks_per_machine,
+        dense_bytes=4 * num_dense_weights(config, spec),
+    )
 
 
 def num_dense_weights(config: Config, spec: fs.FeatureSpec) -> int:

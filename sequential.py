@@ -1,5 +1,6 @@
 """What the sequential recipe composes: histories from TFRecords, SIM, DIEN or DIN over them."""
 
+import dataclasses
 import os
 
 from config import Config
@@ -165,8 +166,20 @@ def model_config(config: Config, spec: fs.FeatureSpec, channels: SequenceChannel
 
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
+    from nn.sequence.model import SequenceModel
+    from nn.tabled_model import dense_bytes
+
     shape = model_config(config, spec, channels_of(config, spec))
-    return make_plan(config, shape, config.distribution.plan_world_size).report()
+    made = make_plan(config, shape, config.distribution.plan_world_size)
+    one_row_each = dataclasses.replace(
+        shape,
+        user_cardinalities=(1,) * len(shape.user_features),
+        item_cardinalities=(1,) * len(shape.item_features),
+    )
+    return made.report(
+        ranks_per_machine=config.distribution.plan_ranks_per_machine,
+        dense_bytes=dense_bytes(lambda: SequenceModel(one_row_each)),
+    )
 
 
 def make_plan(config: Config, shape, world_size: int):

@@ -118,6 +118,19 @@ class DroppingModel(TabledModel):
         return [*super().optimizer_weights(groups), steps]
 
 
+def dense_bytes(build: Callable[[], TabledModel]) -> int:
+    """Bytes of the gradients of a model's dense variables, which ranks sum in each step.
+
+    The model is built in a graph that never runs: variables have shapes there, no memory and no
+    device. Their initial values are operations of that graph, for tables one for each 2 MiB.
+
+    Args:
+      build: makes the model, with tables of a row each, on which dense variables do not depend.
+    """
+    with tf.Graph().as_default():
+        return sum(v.shape.num_elements() * v.dtype.size for v in build().dense_variables)
+
+
 def spread_tables(
     tables: Sequence[tuple[str, int, int]],
     input_table_map: Sequence[int],

@@ -185,6 +185,11 @@ def test_defaults_of_flags_that_do_not_exist():
         (["--top_mlp_dims", "8,", "1"], "'1' is no flag.*without spaces"),
         (["--dataset_path="], "--dataset_path is missing.*--dataset_type synthetic"),
         (["--mode=eval"], "--mode eval needs a trained model.*--restore_checkpoint_path"),
+        (["--plan_ranks_per_machine=4"], "--plan_ranks_per_machine is only read with --plan_only"),
+        (
+            ["--plan_only", "--plan_ranks_per_machine=0"],
+            "--plan_ranks_per_machine must be at least 1, got 0",
+        ),
         (["--max_steps=0"], "--max_steps must be -1 .no limit. or at least 1, got 0"),
         (["--auc_threshold=1.5"], "--auc_threshold is an AUC in .0, 1., got 1.5"),
         (["--auc_threshold=0.8", "--evals_per_epoch=0"], "with it, set --evals_per_epoch"),

@@ -18,7 +18,7 @@ TINY = (
     *("--print_freq=5", "-k=3", "--dropout=0.1", "-b1=0.9", "-b2=0.999"),
 )
 GMF = ("--model_type=gmf", *(flag for flag in TINY if "layers" not in flag and "drop" not in flag))
-MLP = ("--model_type=mlp", *(flag for flag in TINY if flag[:2] not in ("-f", "-e")), "-e=8")
+MLP = ("--model_type=mlp", *(flag for flag in TINY if flag[:2] not in ("-f", "-e")), "-e=12")
 MODELS = {"neumf": TINY, "gmf": GMF, "mlp": MLP}
 # Of 13 items the first three places, by chance.
 CHANCE = 3 / 13
@@ -53,7 +53,7 @@ def trained(rows, tmp_path_factory):
 @pytest.mark.parametrize("model", MODELS)
 def test_train_and_test(model, rows, trained, tmp_path):
     folder, summary, _ = trained[model]
-    assert summary["steps"] == (80 if model == "mlp" else 40)
+    assert summary["steps"] == (120 if model == "mlp" else 40)
     assert summary["best_accuracy"] > 2 * CHANCE
     tested = run(rows, tmp_path, "--mode", "test", f"--checkpoint_dir={folder}", "-k=3")
     assert tested["hr@3"] == summary["best_accuracy"], "the best one is kept"
@@ -253,8 +253,15 @@ def test_bfloat16(rows, tmp_path):
 
 
 def test_the_plan(rows, capsys):
-    assert ncf.main(["ncf.py", f"--data={rows}", "--plan_only", "--plan_world_size=2"]) == 0
+    flags = ("--plan_only", "--plan_world_size=2", "--plan_ranks_per_machine=1")
+    assert ncf.main(["ncf.py", f"--data={rows}", *TINY, *flags]) == 0
     said = capsys.readouterr().out
+    assert "between machines of 1 rank " in said
+    dense = 4 * (16 * 16 + 16 + 16 * 8 + 8 + (8 + 8) + 1)
+    # Of 2 ranks each sends 2 / 2 of them; no table is copied.
+    assert dense == 1700
+    ranks = [line for line in said.splitlines() if line.strip().startswith(("0 ", "1 "))]
+    assert [line.split()[-3:-1] for line in ranks] == [["1.66", "KiB"]] * 2
     for table in ("mf_user", "mf_item", "mlp_user", "mlp_item"):
         assert table in said
 

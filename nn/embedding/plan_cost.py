@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nn.embedding.plan_parts import (
+    DATA_PARALLEL,
     DEVICE,
     HOST,
-    ROW_SLICED,
-    TABLE_PARALLEL,
     Feature,
     Hardware,
     Shard,
@@ -142,8 +141,8 @@ class RankCost:
       num_shards, rows, columns: sums over the rank's shards, copies of data-parallel tables too.
       weight_bytes, state_bytes: on device and host together.
       device_bytes, host_bytes: weights and state, by place.
-      work_s: estimated time of look-ups and exchange: a measure to compare ranks by, in which all
-        ids are different and a copied table's gradient travels dense or as rows, whichever is less.
+      lookup_s: estimated time of look-ups: a measure to compare ranks by, in which all ids are
+        different.
     """
 
     rank: int
@@ -154,46 +153,24 @@ class RankCost:
     state_bytes: int
     device_bytes: int
     host_bytes: int
-    work_s: float
+    lookup_s: float
 
     @property
     def memory_bytes(self) -> int:
         return self.device_bytes + self.host_bytes
 
 
-def rank_costs(
-    workload: Workload, local_shards: Sequence[Sequence[Shard]], row_sliced: Sequence[int]
-) -> list[RankCost]:
+def rank_costs(workload: Workload, local_shards: Sequence[Sequence[Shard]]) -> list[RankCost]:
     """Costs of each rank.
 
     Ids of a row-sliced table are taken to fall evenly on its rows.
 
     Args:
       local_shards: for each rank all its shards.
-      row_sliced: numbers of the row-sliced tables.
     """
     w = workload
-    local = w.global_batch_size / w.world_size
-    remote = w.global_batch_size - local  # samples of other ranks
     costs = []
     for rank, shards in enumerate(local_shards):
-        allreduce_bytes = seconds = 0.0
-        rows_held = dict.fromkeys(row_sliced, 0)
-        for s in shards:
-            if s.kind == TABLE_PARALLEL:
-                seconds += w.work_s(s.table, s.columns, s.device)
-            elif s.kind == ROW_SLICED:
-                rows_held[s.table] = s.rows
-            else:
-                allreduce_bytes += _allreduce_bytes(w, s)
-                seconds += w.lookup_s(s.table, s.columns, s.device, local * w.ids[s.table])
-        for t, rows in rows_held.items():
-            dim, share = w.tables[t].dim, rows / w.tables[t].rows
-            seconds += w.lookup_s(t, dim, DEVICE, (local + remote) * share * w.ids[t])
-            exchanged = w.id_itemsize + 2 * dim * w.exchange_itemsize
-            from_others = remote * share * w.ids[t]
-            seconds += from_others * exchanged / w.hardware.exchange_bytes_per_s
-        seconds += allreduce_bytes / w.hardware.exchange_bytes_per_s
         weights = [w.weight_bytes(s.table, s.rows, s.columns) for s in shards]
         states = [w.state_bytes(s.rows, s.columns) for s in shards]
         host_bytes = sum(
@@ -211,20 +188,20 @@ def rank_costs(
                 state_bytes=sum(states),
                 device_bytes=sum(weights) + sum(states) - host_bytes,
                 host_bytes=host_bytes,
-                work_s=seconds,
+                lookup_s=sum(
+                    w.lookup_s(s.table, s.columns, s.device, _looked_up_ids(w, s)) for s in shards
+                ),
             )
         )
     return costs
 
 
-def _allreduce_bytes(workload: Workload, s: Shard) -> float:
-    """What a rank sends of a data-parallel table's gradient: the table in a ring, or its rows."""
-    weight_bytes = workload.weight_bytes(s.table, s.rows, s.columns)
-    row_bytes = s.columns * workload.tables[s.table].itemsize + workload.id_itemsize
-    local_ids = workload.global_batch_size / workload.world_size * workload.ids[s.table]
-    return (workload.world_size - 1) * min(
-        2 * weight_bytes / workload.world_size, local_ids * row_bytes
-    )
+def _looked_up_ids(workload: Workload, s: Shard) -> float:
+    """Ids of a batch that are read in a shard."""
+    ids = workload.global_batch_size * workload.ids[s.table]
+    if s.kind == DATA_PARALLEL:
+        return ids / workload.world_size
+    return ids * s.rows / workload.tables[s.table].rows
 
 
 def imbalance(values: Sequence[float]) -> float:

@@ -150,15 +150,26 @@ class Plan:
 
     @cached_property
     def costs(self) -> tuple[RankCost, ...]:
-        """Memory, exchange and estimated time of each rank."""
+        """Memory and estimated time of look-ups of each rank."""
         local_shards = [self.local_shards(rank) for rank in range(self.world_size)]
-        return tuple(rank_costs(self.workload, local_shards, self.row_sliced_tables))
+        return tuple(rank_costs(self.workload, local_shards))
 
-    def report(self, max_ranks: int = 32, dense_bytes: float | None = None) -> str:
+    def report(
+        self,
+        max_ranks: int = 32,
+        *,
+        ranks_per_machine: int | None = None,
+        dense_bytes: float | None = None,
+    ) -> str:
         """The plan as text: a line a rank, totals, imbalance, the network, what each rank holds.
 
         Args:
           max_ranks: show so many ranks at most; totals and imbalance are of all.
+          ranks_per_machine: consecutive ranks that share a machine, of which the last may have
+            fewer; None: one machine has all.
           dense_bytes: gradients of all weights that are not in tables; None: not known here.
+
+        Raises:
+          ValueError: ranks_per_machine below 1.
         """
-        return report(self, max_ranks, dense_bytes)
+        return report(self, max_ranks, ranks_per_machine, dense_bytes)

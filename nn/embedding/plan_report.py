@@ -23,7 +23,6 @@ _SHOWN_SHARDS = 24  # of one rank
 # Of one rank, Gbit/s a direction: Ethernet, Ethernet, InfiniBand HDR, NVLink of an A100. As they
 # are specified; what a program gets is less.
 _LINKS = (10, 100, 200, 2400)
-_RANKS_PER_MACHINE = 8  # GPUs of the usual server
 _HEADINGS = (
     "rank",
     "shards",
@@ -50,23 +49,27 @@ def format_bytes(size_bytes: float) -> str:
     return f"{size_bytes:.4g} TiB"
 
 
-def report(plan: "Plan", max_ranks: int, dense_bytes: float | None) -> str:
+def report(
+    plan: "Plan", max_ranks: int, ranks_per_machine: int | None, dense_bytes: float | None
+) -> str:
     costs = plan.costs
-    sent = traffic(plan, ranks_per_machine=_RANKS_PER_MACHINE, dense_bytes=dense_bytes or 0)
+    sent = traffic(plan, ranks_per_machine=ranks_per_machine, dense_bytes=dense_bytes or 0)
+    works = [_work_s(plan, c, of) for c, of in zip(costs, sent, strict=True)]
     shown = list(range(min(max_ranks, plan.world_size)))
-    rows = [_HEADINGS, *(_cells(f"{rank}", costs[rank], sent[rank]) for rank in shown)]
+    rows = [_HEADINGS, *(_cells(f"{r}", costs[r], sent[r], works[r]) for r in shown)]
     if len(shown) < plan.world_size:
         rows.append(("...",) + ("",) * (len(_HEADINGS) - 1))
         fullest = max(costs, key=lambda c: (c.memory_bytes, -c.rank))
-        rows.append(_cells(f"{fullest.rank} (fullest)", fullest, sent[fullest.rank]))
-    rows.append(_totals(costs, sent))
+        r = fullest.rank
+        rows.append(_cells(f"{r} (fullest)", fullest, sent[r], works[r]))
+    rows.append(_totals(costs, sent, works))
     lines = _heading(plan)
     lines += _aligned(rows)
     lines.append(
         f"imbalance (max / mean): memory {imbalance([c.memory_bytes for c in costs]):.3f}, "
         f"device memory {imbalance([c.device_bytes for c in costs]):.3f}, "
         f"all-to-all bytes sent {imbalance([_all_to_all(of) for of in sent]):.3f}, "
-        f"work {imbalance([c.work_s for c in costs]):.3f}"
+        f"work {imbalance(works):.3f}"
     )
     dense = "" if dense_bytes is None else " and of the dense layers"
     lines.append(
@@ -75,7 +78,7 @@ def report(plan: "Plan", max_ranks: int, dense_bytes: float | None) -> str:
         "look-ups and exchange"
     )
     if plan.world_size > 1:
-        lines += _network(plan, sent)
+        lines += _network(plan, sent, ranks_per_machine)
         lines[-1] += "" if dense else "; without gradients of the dense layers"
     lines += _named("on every rank", plan, plan.data_parallel_tables, "data-parallel")
     lines += _named("rows on every rank", plan, plan.row_sliced_tables, "row-sliced")
@@ -104,6 +107,15 @@ def _heading(plan: "Plan") -> list[str]:
     return lines
 
 
+def _work_s(plan: "Plan", c: RankCost, of: RankTraffic) -> float:
+    """Time of look-ups and exchange that a rank's tables cost it, whoever asks for their rows.
+
+    Of tables that one rank has it is what the planner evens out (`Workload.work_s`).
+    """
+    exchanged = of.received(IDS) + of.sent(VECTORS) + of.received(GRADIENTS) + of.sent(COPIES)
+    return c.lookup_s + exchanged / plan.workload.hardware.exchange_bytes_per_s
+
+
 def _all_to_all(of: RankTraffic) -> float:
     return sum(map(of.sent, (IDS, VECTORS, GRADIENTS)))
 
@@ -114,26 +126,34 @@ def _sent(of: Sequence[RankTraffic]) -> tuple[str, ...]:
     return tuple(format_bytes(sum(r.sent(kind) for r in of for kind in kinds)) for kinds in columns)
 
 
-def _network(plan: "Plan", sent: Sequence[RankTraffic]) -> list[str]:
+def _network(plan: "Plan", sent: Sequence[RankTraffic], ranks_per_machine: int | None) -> list[str]:
     """How much passes a rank's link in the busier direction, and how long that takes at least."""
+    note = "bytes that a rank sends, or receives if that is more; ms at the speed of its own link"
     rows = [("network, a step", "mean", "largest", *(f"{speed:,} Gbit/s" for speed in _LINKS))]
     found = [("between ranks", [of.busiest_direction for of in sent])]
-    if plan.world_size > _RANKS_PER_MACHINE:
-        name = f"between machines of {_RANKS_PER_MACHINE} ranks"
+    if ranks_per_machine is not None and ranks_per_machine < plan.world_size:
+        name = f"between machines of {_ranks(ranks_per_machine)}"
+        if left := plan.world_size % ranks_per_machine:
+            name += f", the last of {left}"
         found.append((name, [of.busiest_direction_between for of in sent]))
+    elif ranks_per_machine is not None:
+        note += f"; a machine of {_ranks(ranks_per_machine)} has all"
     for name, sizes in found:
         largest = max(sizes)
         times = (f"{largest * 8 / (speed * 1e9) * 1e3:.3g} ms" for speed in _LINKS)
         mean = format_bytes(sum(sizes) / len(sizes))
         rows.append((name, mean, format_bytes(largest), *times))
     lines = _aligned(rows)
-    note = "bytes that a rank sends, or receives if that is more; ms at the speed of its own link"
     if plan.row_sliced_tables:
         note += "; row slices as if ids were uniform (skewed ones repeat, and send less)"
     return [*lines, note]
 
 
-def _cells(name: str, c: RankCost, of: RankTraffic) -> tuple[str, ...]:
+def _ranks(count: int) -> str:
+    return f"{count:,} rank" + ("s" if count > 1 else "")
+
+
+def _cells(name: str, c: RankCost, of: RankTraffic, work_s: float) -> tuple[str, ...]:
     return (
         name,
         f"{c.num_shards:,}",
@@ -144,11 +164,13 @@ def _cells(name: str, c: RankCost, of: RankTraffic) -> tuple[str, ...]:
         format_bytes(c.device_bytes),
         format_bytes(c.host_bytes),
         *_sent([of]),
-        f"{1000 * c.work_s:.3f}",
+        f"{1000 * work_s:.3f}",
     )
 
 
-def _totals(costs: Sequence[RankCost], sent: Sequence[RankTraffic]) -> tuple[str, ...]:
+def _totals(
+    costs: Sequence[RankCost], sent: Sequence[RankTraffic], works: Sequence[float]
+) -> tuple[str, ...]:
     counts = [sum(getattr(c, name) for c in costs) for name in ("num_shards", "rows", "columns")]
     sizes = ("weight_bytes", "state_bytes", "device_bytes", "host_bytes")
     return (
@@ -156,7 +178,7 @@ def _totals(costs: Sequence[RankCost], sent: Sequence[RankTraffic]) -> tuple[str
         *(f"{count:,}" for count in counts),
         *(format_bytes(sum(getattr(c, name) for c in costs)) for name in sizes),
         *_sent(sent),
-        f"{1000 * sum(c.work_s for c in costs):.3f}",
+        f"{1000 * sum(works):.3f}",
     )
 
 

@@ -42,8 +42,11 @@ RANK = [
 
 def gone(pid: int) -> bool:
     """Whether a process has ended."""
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # it may also end between its being opened and read
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
 
 
 @pytest.mark.parametrize(
@@ -125,9 +128,9 @@ def test_machines_reach_each_other_at_the_speed_of_their_link(made):
     )
     send = (
         "import socket, time\n"
-        "for _ in range(100):\n"
+        "for _ in range(1200):\n"
         "    try: link = socket.create_connection(('10.78.0.1', 5000)); break\n"
-        "    except ConnectionRefusedError: time.sleep(0.05)\n"
+        "    except OSError: time.sleep(0.05)\n"
         "begin = time.perf_counter()\n"
         "link.sendall(bytes(4_000_000)); link.shutdown(socket.SHUT_WR); link.recv(1)\n"
         "print(time.perf_counter() - begin)\n"
@@ -139,7 +142,7 @@ def test_machines_reach_each_other_at_the_speed_of_their_link(made):
 
     made.limit(1e8)
     with on("machine0", receive), on("machine1", send) as sender:
-        assert 0.30 < float(sender.stdout.read()) < 3
+        assert 0.30 < float(sender.stdout.read()) < 10
     made.limit(None)
     told = subprocess.run(
         made.command("machine1", ["hostname"]), capture_output=True, text=True, check=True
@@ -159,7 +162,7 @@ def test_machines_are_gone_in_the_end(tmp_path):
         pids += [sleeper.pid, *(of.pid for of in found._namespaces.values())]
         assert not any(map(gone, pids))
         found.limit(0.0)
-    sleeper.wait(timeout=10)
+    sleeper.wait(timeout=60)
     assert len(pids) == 3
     assert all(map(gone, pids))
 

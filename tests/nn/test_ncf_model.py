@@ -24,6 +24,7 @@ from nn.ncf.loss import ncf_loss
 from nn.ncf.model import NCFModel
 from nn.ncf.tower import product_over_batch
 from nn.optimizers import OptimizerGroup, create
+from nn.tabled_model import dense_bytes
 from runtime.distributed import World
 from tests.nn.fake_world import run_threads
 
@@ -92,6 +93,22 @@ def test_every_model_is_that_of_the_paper(model_type, dtype):
     weights = np.array([2.0, 0.0, 1.0, 1.0, 0.0, 2.0], np.float32)
     loss, _ = ncf_loss(model, batch._replace(weights=tf.constant(weights[:, np.newaxis])))
     np.testing.assert_allclose(loss, (losses * weights).mean(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "layers", "weights"),
+    [
+        (NEUMF, (4, 6, 5), 4 * 6 + 6 + 6 * 5 + 5 + 3 + 5 + 1),
+        (GMF, (4, 6, 5), 3 + 1),
+        (MLP, (4, 6, 5), 4 * 6 + 6 + 6 * 5 + 5 + 5 + 1),
+        # Terabytes, of which none is allocated.
+        (MLP, (10**6, 10**6), 10**12 + 10**6 + 10**6 + 1),
+    ],
+    ids=["neumf", "gmf", "mlp", "larger than memory"],
+)
+def test_bytes_of_dense_gradients(model_type, layers, weights):
+    config = a_config(model_type, layers=layers, num_users=1, num_items=1)
+    assert dense_bytes(lambda: NCFModel(config)) == 4 * weights
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import config as configuration
 import ranking
 from dataloading.synthetic_rows import synthetic_spec
-from nn.embedding.plan import HOST, Table, plan
+from nn.embedding.plan import HOST, Hardware, Table, plan
 from nn.embedding.plan_parts import WHOLE_TABLE_ELEMENTS
 from nn.embedding.plan_traffic import (
     COPIES,
@@ -73,6 +73,8 @@ def test_a_rank_alone_sends_nothing():
 def test_ranks_per_machine_out_of_range():
     with pytest.raises(ValueError, match="ranks_per_machine must be at least 1, got 0"):
         traffic(FOUR, ranks_per_machine=0)
+    with pytest.raises(ValueError, match="ranks_per_machine must be at least 1, got 0"):
+        FOUR.report(ranks_per_machine=0)
 
 
 def test_without_a_combiner_every_row_is_sent():
@@ -172,8 +174,11 @@ def test_dense_weights_are_those_of_the_model(flags):
     assert ranking.num_dense_weights(config, spec) == weights
 
 
+SIXTEEN = plan(tables(*[(10, 128)] * 16), 16, global_batch_size=16_000)
+
+
 def test_the_report_says_what_passes_a_link():
-    lines = plan(tables(*[(10, 128)] * 16), 16, global_batch_size=16_000).report().splitlines()
+    lines = SIXTEEN.report(ranks_per_machine=8).splitlines()
     (first,) = (i for i, line in enumerate(lines) if line.strip().startswith("network, a step"))
     # 1,000 samples of a rank: to and from 15 others 15 vectors of 512 bytes, twice, and 15 ids.
     sent = 15 * 1000 * (2 * 512 + 8)
@@ -184,16 +189,76 @@ def test_the_report_says_what_passes_a_link():
     assert "row slices" not in lines[first + 3]
 
 
+@pytest.mark.parametrize(
+    ("ranks_per_machine", "machines", "to_others"),
+    [
+        (1, "between machines of 1 rank ", 15),
+        (2, "between machines of 2 ranks ", 14),
+        (5, "between machines of 5 ranks, the last of 1 ", 15),
+        (16, "a machine of 16 ranks has all", None),
+        (20, "a machine of 20 ranks has all", None),
+        (None, None, None),
+    ],
+)
+def test_the_report_says_how_many_ranks_it_takes_a_machine_to_have(
+    ranks_per_machine, machines, to_others
+):
+    lines = SIXTEEN.report(ranks_per_machine=ranks_per_machine).splitlines()
+    found = [line.strip() for line in lines if "machine" in line]
+    assert len(found) == (machines is not None)
+    if to_others:
+        # Each of the others gets 1,000 vectors of 512 bytes, sends their gradients, and 1,000 ids.
+        largest = to_others * 1000 * (2 * 512 + 8)
+        assert found[0].startswith(machines)
+        assert found[0].endswith(f" {largest * 8 / 2400e9 * 1e3:.3g} ms")
+    elif machines:
+        assert found[0].endswith(f"at the speed of its own link; {machines}; " + NO_DENSE)
+
+
+NO_DENSE = "without gradients of the dense layers"
+
+
 def test_the_report_knows_dense_gradients_where_it_is_told():
     made = plan(tables((10, 4)), 2, row_slice_threshold=1)
     text, told = made.report(), made.report(dense_bytes=2**20)
     assert "all-reduce (gradients of copied tables);" in text
     assert "all-reduce (gradients of copied tables and of the dense layers);" in told
     assert "1 MiB" not in text and "1 MiB" in told
-    assert "; without gradients of the dense layers\n" in text
+    assert f"; {NO_DENSE}\n" in text
     assert "without gradients" not in told
     assert "row slices as if ids were uniform" in text
     assert "network" not in plan(tables((10, 4)), 1).report()
+
+
+def printed_work_ms(made):
+    """The last column of the report's lines of two ranks."""
+    lines = made.report().splitlines()
+    return [float(line.split()[-1]) for line in lines if line.strip().startswith(("0 ", "1 "))]
+
+
+def test_the_report_s_work_of_whole_tables_is_what_the_planner_evens_out():
+    made = plan(tables((10, 64), (10, 16), (10, 32)), 2, hotness=[30, 9, 20], strategy="basic")
+    expected = [
+        1e3 * sum(made.workload.work_s(s.table, s.columns, s.device) for s in shards)
+        for shards in made.table_shards
+    ]
+    assert min(expected) > 0.1
+    assert printed_work_ms(made) == pytest.approx(expected, abs=5e-4)
+
+
+def test_the_report_s_work_of_copies_and_row_slices():
+    """Batch 2,000 on 2 ranks, so that each reads 1,000 copied rows and exchanges 100 of slices."""
+    made = plan(
+        tables((50, 16), (200, 32)), 2, data_parallel_threshold=800, row_slice_threshold=801,
+        global_batch_size=2000, hotness=[1, 40], hardware=Hardware(1e9, 1e9, 1e8),
+    )  # fmt: skip
+    # A row of 64 bytes is read, read and written; the other's 128 likewise, and half of all ids.
+    looked_up = 1000 * 3 * 64 + 2000 * 40 / 2 * 3 * 128
+    # With 40,000 uniform ids of 200 rows a rank asks for all: int64, vector, gradient.
+    exchanged = 100 * (8 + 2 * 32 * 4)
+    copied = 50 * 16 * 4 + 50 * 4  # and which rows were touched
+    expected = 1e3 * (looked_up / 1e9 + (exchanged + copied) / 1e8)
+    assert printed_work_ms(made) == pytest.approx([expected] * 2, abs=5e-4)
 
 
 def test_columns_on_device_and_in_host_memory_are_asked_for_one_by_one():

@@ -8,6 +8,7 @@ from nn.optimizers import OptimizerGroup, create
 from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
+from nn.tabled_model import dense_bytes
 from runtime.distributed import World
 from tests.nn.fake_world import run_threads
 from tests.nn.sequence_reference import Sample, log_loss
@@ -63,6 +64,34 @@ def test_every_model_is_that_of_the_papers(kind):
     for name, values in losses.items():
         np.testing.assert_allclose(parts[name], np.mean(values), rtol=1e-9, err_msg=name)
     np.testing.assert_allclose(total, sum(np.mean(values) for values in losses.values()))
+
+
+# User and item are 6 wide: GRU and AUGRU, the attention between them, the auxiliary MLP.
+EVOLUTION = 2 * (6 * 18 + 6 * 18 + 18) + 6 * 6 + (12 * 5 + 5 + 5 * 3 + 3 + 3 + 1)
+EXACT_SEARCH = 2 * 6 * 4 * 2  # 4 heads of 2
+HIDDEN_AND_LOGIT = 6 * 4 + 2 * 4 + 4 + 1  # of stage two; a bias and a slope each
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "width"),
+    [
+        (
+            "sim",
+            # Search by keys and query, and its classifier.
+            EVOLUTION + 2 * 6 * 6 + EXACT_SEARCH + 18 * 5 + 2 * 5 + 5 + 1,
+            6 + 6 + 4 * 6 + 6,
+        ),
+        ("sim hard", EVOLUTION + EXACT_SEARCH, 6 + 6 + 4 * 6 + 6),
+        ("dien", EVOLUTION, 6 + 6 + 6),
+        ("din", 0, 6 + 6 + 6),
+        ("din unit", 4 * 6 * 36 + 2 * 36 + 36 + 1, 6 + 6 + 6),
+        ("no history", 0, 6 + 6),
+    ],
+)
+def test_bytes_of_dense_gradients(kind, parts, width):
+    """`width`: of what the second stage sees, whose first layer has 6 units."""
+    weights = parts + width * 6 + 2 * 6 + HIDDEN_AND_LOGIT
+    assert dense_bytes(lambda: SequenceModel(a_config(kind))) == 4 * weights
 
 
 @each_kind
