@@ -146,6 +146,7 @@ def test_every_flag_of_the_plan_is_obeyed(capsys):
     plain = printed("--dist_strategy=basic")
     assert "strategy basic" in plain
     for flags in (
+        ["--plan_ranks_per_machine=1"],
         ["--row_slice_threshold=10000000"],
         ["--column_slice_threshold=1000000"],
         ["--data_parallel_threshold=200"],
