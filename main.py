@@ -22,9 +22,11 @@ from runtime import (
     device,
     distributed,
     elastic,
+    gpu,
     predictions,
     rank_logs,
     run_folder,
+    signals,
 )
 from runtime.checkpoint.start import Start, find, set_up_flags
 from runtime.distributed import agreed
@@ -137,6 +139,8 @@ def run(
         world = distributed.current()
         if members.is_elastic and error.ranks and world.rank not in error.ranks:
             members.restart(f"others cannot take part: {error}")
+        if world.size > 1:
+            signals.ignore_sigterm()
         if world.is_chief or (members.is_elastic and world.rank in error.ranks):
             print(f"{recipe}: error: {error}", file=sys.stderr)
         return USER_ERROR
@@ -209,6 +213,8 @@ def execute(
 
     place = agreed(world, set_up)
     world.check_agreement({**shared_flags(config), "the device": str(place)})
+    if place.kind == "GPU":
+        gpu.check_not_shared(place.gpu, world)
     start = find(config, world)
     try:
         return execute_from(start, config, build, defaults, world, place, members)
@@ -240,7 +246,7 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
     seed = world.gather_objects(device.choose_seed(config.run.seed), "seed")[0]
     config = config.replace(seed=seed)
 
-    unbound = affinity.bind(config.run.affinity, world, config.run.cpu)
+    unbound = affinity.bind(config.run.affinity, world, place.gpu)
 
     # 2. Data and model.
     spec = agreed(world, lambda: load_feature_spec(config))

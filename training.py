@@ -13,7 +13,7 @@ from runtime import checkpoint, device, plots, whereabouts
 from runtime.checkpoint.keeper import Keeper
 from runtime.distributed import RankLost, agreed, explain
 from runtime.elastic import Membership
-from runtime.signals import StopSignal
+from runtime.signals import StopSignal, ignore_sigterm
 
 
 class TrainingDiverged(Exception):
@@ -364,6 +364,8 @@ def train(
             why, here = keeper.stopping, signals.name is not None
             text = f"stopped by {why} at step {at.step} of {total_steps}; {keeper.last_saved}"
             if here or not members.is_elastic:
+                if world.size > 1:  # the launcher sends SIGTERM as soon as one of them has ended
+                    ignore_sigterm()
                 again = "auto" if config.checkpoint.save_checkpoint_path else folder.root
                 text += f". Go on with --resume {again}"
             raise Stopped(text, why, here)
