@@ -19,7 +19,7 @@ def make(folder, *targets, path=None, home=None):
         env={**os.environ, **{name: str(value) for name, value in changed.items() if value}},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -236,7 +236,7 @@ def set_up_horovod(clone, tmp_path):
             env={"PATH": str(tools), "HOME": str(tmp_path), **env},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         calls = clone / "calls"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import preparation_engines
+from benchmarks import preparation_engines, process_tree
 from benchmarks.preparation_engines import CLUSTER, DUCKDB, NVTABULAR, SPARK
 from benchmarks.process_tree import run, tree_memory_mib
 
@@ -13,6 +13,13 @@ ALLOCATE = "import time; held = b'x' * (200 << 20); time.sleep(1.2)"
 IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ALLOCATE!r}])"
 
 
+@pytest.fixture
+def frequent_looks(monkeypatch):
+    """Some of them come while memory is held for a second, however busy the machine is."""
+    monkeypatch.setattr(process_tree, "_SAMPLE_S", 0.05)
+
+
+@pytest.mark.usefixtures("frequent_looks")
 @pytest.mark.parametrize("script", [ALLOCATE, IN_A_CHILD], ids=["itself", "a child"])
 def test_memory_of_a_command(script):
     elapsed_s, peak_mib = run([sys.executable, "-c", script])
@@ -20,14 +27,17 @@ def test_memory_of_a_command(script):
     assert 200 < peak_mib < 300
 
 
+@pytest.mark.usefixtures("frequent_looks")
 def test_memory_beside():
     """Other processes count; one that has ended does not."""
-    other = subprocess.Popen([sys.executable, "-c", ALLOCATE.replace("1.2", "60")])
+    script = ALLOCATE.replace("time.sleep(1.2)", "print(flush=True); time.sleep(100)")
+    other = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     try:
+        assert other.stdout.readline()  # it holds them
         assert run([sys.executable, "-c", "import time; time.sleep(1.2)"], [other.pid])[1] > 200
     finally:
         other.kill()
-        other.wait()
+        other.communicate()
     assert tree_memory_mib(other.pid) == 0
 
 

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -622,16 +621,37 @@ def test_a_full_disk(tmp_path):
         transcode_binary.put(stream, np.zeros(100_000))
 
 
-def test_killed_it_leaves_nothing_under_the_name(tmp_path, root):
-    folder = raw(tmp_path, a=ROWS * 200_000)
-    command = [sys.executable, "-m", "dataloading.transcode", "--input", folder]
-    process = subprocess.Popen([*command, "--output", tmp_path / "out"], cwd=root)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".out.*/train/label.bin")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    assert process.wait() == -9
-    assert not (tmp_path / "out").exists() and list(tmp_path.glob(".out.*"))
+# Transcodes, and is killed when its first file has rows, or before the folder takes its name.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dataloading import transcode, transcode_binary
+
+put = transcode_binary.put
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def put_and_be_killed(*arguments):
+    put(*arguments)
+    killed()
+
+if sys.argv.pop(1) == "amid its files":
+    transcode_binary.put = put_and_be_killed
+Path.replace = killed
+transcode.main()
+"""
+
+
+@pytest.mark.parametrize(("moment", "num_files"), [("amid its files", 1), ("at the end", 5)])
+def test_killed_it_leaves_nothing_under_the_name(tmp_path, root, moment, num_files):
+    command = [sys.executable, "-c", KILLED, moment, "--input", raw(tmp_path, a=ROWS)]
+    command += ["--output", tmp_path / "out"]
+    assert subprocess.run(command, cwd=root, check=False).returncode == -9
+    assert not (tmp_path / "out").exists()
+    (left,) = tmp_path.glob(".out.*")
+    written = [path for path in left.glob("train/*.bin") if path.stat().st_size]
+    assert len(written) == num_files
 
 
 def test_interrupted(tmp_path, monkeypatch, capsys):

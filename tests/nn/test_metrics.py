@@ -91,7 +91,7 @@ def test_binned_is_within_its_bound_of_scikit_learn(num_bins, decimals):
     assert scores.log_loss == pytest.approx(expected, rel=1e-12)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=150, derandomize=True, database=None)
 @given(
     rows=st.lists(
         st.tuples(

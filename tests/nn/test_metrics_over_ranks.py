@@ -127,7 +127,7 @@ def test_binned_scores_are_those_of_one_rank(size, weighted):
     assert results[0].num_rows == expected.num_rows
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=100, derandomize=True, database=None)
 @given(
     rows=st.lists(
         st.tuples(

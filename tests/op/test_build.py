@@ -20,7 +20,9 @@ CUOBJDUMP = shutil.which("cuobjdump")
 def package(root, tmp_path):
     """A copy of the package's sources, in a folder with a space in its name."""
     folder = tmp_path / "a copy" / "op"
-    built = shutil.ignore_patterns("build", "dist", "_dot_based_interact_ops.*", "*.egg-info")
+    built = shutil.ignore_patterns(
+        *("build", "dist", "_dot_based_interact_ops.*", "*.egg-info", "__pycache__")
+    )
     shutil.copytree(root / "tensorflow-dot-based-interact", folder, ignore=built)
     return folder
 

@@ -78,7 +78,7 @@ def test_a_score_that_is_not_a_number(tmp_path):
 def test_threads_share_a_scorer(clicks, monkeypatch):
     scorer = Scorer(clicks)
     asked = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 5, 6, 3)]
-    run, looked_up = scorer._model._dense.run, Barrier(4, timeout=10)
+    run, looked_up = scorer._model._dense.run, Barrier(4, timeout=60)
 
     def run_together(embeddings, arrays):
         looked_up.wait()

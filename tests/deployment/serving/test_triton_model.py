@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from deployment.serving import scorer, tables
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
     NUMERICAL,
@@ -78,6 +79,27 @@ def started(module, folder, config=None):
 
 def asked(arrays):
     return {name: Tensor(name, array) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("available", [2**40, 100])
+def test_tables_are_in_memory_before_they_are_asked_for(
+    tmp_path, triton_model, said, monkeypatch, available
+):
+    """By a server, which will be asked for many rows; and where they cannot be, the log says so."""
+    preloaded = []
+
+    def opened(folder, interface, threads, preload):
+        preloaded.append(preload)
+        return tables.Tables(folder, interface, threads, preload)
+
+    monkeypatch.setattr(scorer, "Tables", opened)
+    monkeypatch.setattr(tables, "available_bytes", lambda: available)
+    folder = write_clicks(tmp_path / "1")
+    started(triton_model, folder).finalize()
+    warned = [sentence for sentence in said if "more than half of the memory" in sentence]
+    assert [sentence.partition(" ")[0] for sentence in warned] == ["clicks:"] * (available == 100)
+    scorer.Scorer(folder)
+    assert preloaded == [True, False]
 
 
 def test_requests_of_a_batch_get_their_own_scores(tmp_path, triton_model, said):
@@ -181,7 +203,9 @@ def test_what_does_not_start(tmp_path, triton_model, monkeypatch):
 def test_the_copy_in_a_version_folder_uses_the_package_beside_it(root, tmp_path):
     """Triton imports `1.model`, with the folder where the server was started first on the path."""
     folder = write_clicks(tmp_path / "clicks/1")
-    shutil.copytree(root / "deployment/serving", folder / "deployment/serving")
+    # Of what other processes compile meanwhile there are files for a moment only.
+    compiled = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(root / "deployment/serving", folder / "deployment/serving", ignore=compiled)
     shutil.copy(root / "deployment/__init__.py", folder / "deployment")
     shutil.copy(root / "deployment/serving/triton_model.py", folder / "model.py")
     elsewhere = tmp_path / "elsewhere"
