@@ -5,9 +5,12 @@ hangs on one socket, too, and copies from the other one's memory are slower.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from runtime.gpu import Gpu
 
 DISABLED = "disabled"
 
@@ -25,7 +28,7 @@ class Core(NamedTuple):
     core: int
 
 
-def choose(mode: str, cores: Sequence[Core], local_rank: int, sockets: Sequence[int]) -> list[int]:
+def choose(mode: str, cores: Sequence[Core], place: int, sockets: Sequence[int]) -> list[int]:
     """The numbers of the logical processors that a process should use.
 
     Args:
@@ -34,17 +37,17 @@ def choose(mode: str, cores: Sequence[Core], local_rank: int, sockets: Sequence[
         "socket_unique_continuous": a share of the socket's physical cores of its own, dealt in
         turns or in runs. Where a socket has fewer physical cores than processes, they share.
       cores: those that the processes may use at all.
-      local_rank: this process among those of the machine.
-      sockets: the socket of each process of the machine, by local rank.
+      place: this process among those of the machine.
+      sockets: the socket of each process of the machine.
     """
-    socket = sockets[local_rank]
+    socket = sockets[place]
     own: dict[int, list[int]] = {}
     for core in cores:
         if core.socket == socket:
             own.setdefault(core.core, []).append(core.number)
     physical = [own[core] for core in sorted(own)]
-    neighbours = [rank for rank, of in enumerate(sockets) if of == socket]
-    place, count = neighbours.index(local_rank), len(neighbours)
+    neighbours = [process for process, of in enumerate(sockets) if of == socket]
+    place, count = neighbours.index(place), len(neighbours)
     if mode == "socket":
         chosen = physical
     elif mode == "socket_single":
@@ -59,7 +62,7 @@ def choose(mode: str, cores: Sequence[Core], local_rank: int, sockets: Sequence[
     return sorted(number for threads in chosen for number in threads)
 
 
-def bind(mode: str, world, cpu: bool = False) -> str | None:
+def bind(mode: str, world, gpu: Gpu | None = None) -> str | None:
     """Binds this process with all its threads, and those that they will start; collective.
 
     Without GPUs the processes are spread over the sockets; fewer than there are sockets use all.
@@ -67,7 +70,7 @@ def bind(mode: str, world, cpu: bool = False) -> str | None:
     Args:
       mode: `--affinity`.
       world: the ranks, `runtime.distributed.World`.
-      cpu: use no GPU.
+      gpu: that of this process; None if it uses none, or does not know which one it is.
 
     Returns:
       A sentence where that is not what was asked for.
@@ -77,14 +80,17 @@ def bind(mode: str, world, cpu: bool = False) -> str | None:
     allowed = sorted(os.sched_getaffinity(0))
     machine = Path("/proc/sys/kernel/random/boot_id")
     name = machine.read_text().strip() if machine.exists() else os.uname().nodename
-    told = world.gather_objects([name, allowed], "affinity")
-    if any(theirs != allowed for where, theirs in told if where == name):
+    # Each knows its own GPU alone: of the others it may see none (SLURM's --gpus-per-task).
+    told = world.gather_objects([name, allowed, gpu and socket_of(gpu)], "affinity")
+    neighbours = [rank for rank, (where, *_) in enumerate(told) if where == name]
+    if any(told[rank][1] != allowed for rank in neighbours):
         return f"--affinity {mode} is not used: whoever started the processes bound them already"
     cores = topology(allowed)
-    sockets = sockets_of_ranks(cores, [] if cpu else gpu_sockets(), world.local_size)
+    sockets = sockets_of_processes(cores, [told[rank][2] for rank in neighbours])
     if sockets is None:
         return f"--affinity {mode} is not used: without a GPU one process may use all sockets"
-    chosen = choose(mode, cores, world.local_rank, sockets)
+    place, count = neighbours.index(world.rank), len(neighbours)
+    chosen = choose(mode, cores, place, sockets)
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), chosen)
@@ -92,33 +98,27 @@ def bind(mode: str, world, cpu: bool = False) -> str | None:
             continue
     alone = mode not in ("socket", "socket_single")
     if alone and any(
-        set(chosen) & set(choose(mode, cores, rank, sockets))
-        for rank in range(world.local_size)
-        if rank != world.local_rank
+        set(chosen) & set(choose(mode, cores, other, sockets))
+        for other in range(count)
+        if other != place
     ):
-        return f"--affinity {mode}: {world.local_size} processes share {len(cores)} cores"
+        return f"--affinity {mode}: {count} processes share {len(cores)} cores"
     return None
 
 
-def sockets_of_ranks(
-    cores: Sequence[Core], gpus: Sequence[int], local_size: int
-) -> list[int] | None:
+def sockets_of_processes(cores: Sequence[Core], of_gpus: Sequence[int | None]) -> list[int] | None:
     """The socket of each process of a machine: its GPU's; None where each should use all.
 
     Args:
       cores: that the processes may use.
-      gpus: the socket of each GPU; may be empty.
-      local_size: number of processes.
+      of_gpus: the socket of each process's GPU; None for one without, or of which it is not known.
     """
-    known = sorted({core.socket for core in cores})
-    if gpus:
-        return [
-            gpus[rank % len(gpus)] if gpus[rank % len(gpus)] in known else known[0]
-            for rank in range(local_size)
-        ]
-    if local_size < len(known):
+    known, count = sorted({core.socket for core in cores}), len(of_gpus)
+    if None not in of_gpus:
+        return [socket if socket in known else known[0] for socket in of_gpus]
+    if count < len(known):
         return None
-    return [known[rank * len(known) // local_size] for rank in range(local_size)]
+    return [known[process * len(known) // count] for process in range(count)]
 
 
 def topology(numbers: Sequence[int], root: Path = Path("/sys/devices/system/cpu")) -> list[Core]:
@@ -141,21 +141,15 @@ def topology(numbers: Sequence[int], root: Path = Path("/sys/devices/system/cpu"
     ]
 
 
-def gpu_sockets(
-    driver: Path = Path("/proc/driver/nvidia/gpus"), buses: Path = Path("/sys/bus/pci/devices")
-) -> list[int]:
-    """The socket of each GPU that the process sees; none where there is no GPU.
-
-    A NUMA node stands for a socket; machines with several nodes a socket are seen as one of as many
-    sockets as the first numbers say.
-    """
-    found = []
-    for gpu in sorted(driver.glob("*")) if driver.is_dir() else []:
-        try:
-            found.append(max(0, int((buses / gpu.name.lower() / "numa_node").read_text())))
-        except (OSError, ValueError):
-            return []
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if all(number.isdigit() and int(number) < len(found) for number in visible):
-        return [found[int(number)] for number in visible]
-    return found
+def socket_of(
+    gpu: Gpu,
+    buses: Path = Path("/sys/bus/pci/devices"),
+    processors: Path = Path("/sys/devices/system/cpu"),
+) -> int | None:
+    """The socket that a GPU hangs on: that of the cores near it; None where Linux does not say."""
+    try:
+        near = (buses / gpu.address.lower() / "local_cpulist").read_text()  # like "0-15,64-79"
+    except OSError:
+        return None
+    first = re.match(r"\d+", near)
+    return topology([int(first[0])], processors)[0].socket if first else None

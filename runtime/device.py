@@ -5,10 +5,11 @@ import functools
 import hashlib
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import config as configuration
+from runtime.gpu import Gpu, look
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,14 @@ class Device:
         "bfloat16" (CPU). Weights are float32 always.
       loss_scale: factor on the loss before the backward pass; 1.0 unless compute_dtype is float16,
         whose smallest normal number 6e-5 would lose small gradients (Micikevicius et al., 2018).
+      gpu: which GPU it is, not part of the text and the equality of a Device: each process has
+        another; None on a CPU, and where the driver does not say.
     """
 
     kind: str
     compute_dtype: str
     loss_scale: float
+    gpu: Gpu | None = field(default=None, repr=False, compare=False)
 
     @property
     def policy(self) -> str:
@@ -47,7 +51,8 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
 
     Args:
       run: flags.
-      local_rank: this process among those of its machine; it takes the GPU of that number.
+      local_rank: this process among those of its machine; it takes the GPU of that number, of
+        those that it sees. `runtime.gpu.check_not_shared` finds who takes the same.
       local_size: processes on this machine.
 
     Raises:
@@ -75,7 +80,8 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
         if threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
         gpus = tf.config.list_physical_devices("GPU")
-        chosen = [] if run.cpu or not gpus else [gpus[local_rank % len(gpus)]]
+        number = local_rank % len(gpus) if gpus and not run.cpu else None
+        chosen = [] if number is None else [gpus[number]]
         if gpus:
             tf.config.set_visible_devices(chosen, "GPU")
         for gpu in chosen:
@@ -92,12 +98,12 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
     tf.config.run_functions_eagerly(run.run_eagerly)
     if run.tfdata_debug:
         tf.data.experimental.enable_debug_mode()
-    kind = "GPU" if chosen else "CPU"
+    kind, own = ("CPU", None) if number is None else ("GPU", look(number))
     if not (kind == "GPU" if run.amp is None else run.amp):
-        return Device(kind, "float32", 1.0)
+        return Device(kind, "float32", 1.0, own)
     if kind == "GPU":
-        return Device(kind, "float16", run.loss_scale)
-    return Device(kind, "bfloat16", 1.0)
+        return Device(kind, "float16", run.loss_scale, own)
+    return Device(kind, "bfloat16", 1.0, own)
 
 
 def release_code_pages() -> None:

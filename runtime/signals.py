@@ -3,12 +3,20 @@ heard at all."""
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import CodeType, FrameType
 
 # Launchers and terminals may deliver one wish several times.
 _SAME_WISH_S = 1.0
+
+# After so long an interrupt that got lost is raised again: objects die in microseconds.
+_AGAIN_S = 0.01
+
+# Whether SIGTERM came within the latest `interrupted_by_sigterm`; of a process, as signals are.
+_interrupted = False
 
 
 class StopSignal:
@@ -59,15 +67,67 @@ def ignore_sigterm() -> None:
 @contextlib.contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
     """While entered, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that a command tidies up;
-    another one does not disturb the tidying."""
+    another one does not disturb the tidying.
+
+    An exception that is raised where an object dies (`__del__`) or in some callbacks is printed by
+    Python, and the work goes on. So an interrupt that lands there is raised again, a moment later,
+    until it lands where it ends the work. One that somebody else catches and drops, as clauses of
+    libraries do that catch everything, `raise_if_interrupted` raises again.
+    """
+    global _interrupted
+    _interrupted = False
 
     def interrupt(number, frame):
-        signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        global _interrupted
+        _interrupted = True
+        if _is_within(frame, lost.__code__):
+            again()
+        elif not _handles_interrupt():
+            raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    def again() -> None:
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+
+    def lost(what) -> None:
+        # From here, too, an exception would get lost: an alarm raises it behind.
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            again()
+        else:
+            hook(what)
+
+    hook, sys.unraisablehook = sys.unraisablehook, lost
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGALRM)
+    }
     try:
         yield
     finally:
-        # None: a handler that was not installed from Python.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            # None: a handler that was not installed from Python.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        sys.unraisablehook = hook
+
+
+def raise_if_interrupted() -> None:
+    """Raises KeyboardInterrupt where SIGTERM came within `interrupted_by_sigterm`.
+
+    To be called right before a result appears: work that is still going on has lost its interrupt.
+    """
+    if _interrupted:
+        raise KeyboardInterrupt
+
+
+def _is_within(frame: FrameType | None, code: CodeType) -> bool:
+    """Whether a frame, or one that called it, runs some code."""
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _handles_interrupt() -> bool:
+    """Whether an interrupt is on its way out, and `finally` clauses and the like tidy up."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None

@@ -1,7 +1,6 @@
 """The folder of a training's checkpoints: which there are, which is the newest."""
 
 import contextlib
-import fcntl
 import os
 import re
 import secrets
@@ -11,16 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runtime.checkpoint.files import INDEX, Damaged, read_index, sync_folder
+from runtime.checkpoint.lock import WAIT_S, Held, Lock
 
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
-_UNFINISHED, _DELETED, _LOCK = ".writing-", ".deleting-", ".lock"
-_SEEN_AFTER_S = 10.0
+_UNFINISHED, _DELETED = ".writing-", ".deleting-"
 
 # The link to the checkpoint that evaluated best.
 BEST = "best"
-
-# A training that was killed may need some seconds until its last process has ended.
-LOCK_WAIT_S = 60.0
 
 
 class Saved(NamedTuple):
@@ -45,7 +41,7 @@ class Folder:
 
     def __init__(self, root: str | os.PathLike):
         self.root = Path(os.path.realpath(root))
-        self._lock: int | None = None
+        self._lock = Lock(self.root)
         self._abandoned: set[Path] = set()
 
     def list(self) -> list[Saved]:
@@ -77,8 +73,11 @@ class Folder:
                     return saved.path
         return None
 
-    def take(self) -> None:
+    def take(self, wait_s: float = WAIT_S) -> None:
         """Makes the folder this process's own to write, and removes what a killed one left over.
+
+        Args:
+          wait_s: for the end of another training that writes to it.
 
         Raises:
           ValueError: it cannot be written, is a checkpoint itself, or another training has it.
@@ -91,66 +90,43 @@ class Folder:
             )
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.root / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            self._lock.acquire(wait_s)
         except OSError as error:
             raise ValueError(f"{flag} cannot be written: {error.strerror}") from None
-        deadline = time.monotonic() + LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(lock)
-                    raise ValueError(
-                        f"{flag} is being written by another training that still runs: end it, or "
-                        "give another folder"
-                    ) from None
-                time.sleep(0.2)
-            except OSError:  # a file system without locks
-                os.close(lock)
-                lock = None
-                break
-        self._lock = lock
+        except Held as held:
+            raise ValueError(
+                f"{flag} is being written by another training that still runs: {held}. Waited "
+                f"{wait_s:.0f} s for it. End it, or give another folder; only if that machine is "
+                "down for good, so that nothing of it can write any more and a file server keeps "
+                f"its lock, remove {self._lock.path}"
+            ) from None
         for name in os.listdir(self.root):
             left_over = name.startswith((_UNFINISHED, _DELETED))
-            if left_over and (lock is not None or _is_old(self.root / name)):
+            if left_over and (self._lock.is_held or _is_old(self.root / name)):
                 if (self.root / name).is_symlink():
                     (self.root / name).unlink(missing_ok=True)
                 shutil.rmtree(self.root / name, ignore_errors=True)
 
     def release(self) -> None:
         """Lets others write."""
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
+        self._lock.release()
 
     def mark(self) -> str | None:
         """Writes a word here by which others know the folder (`sees`); None: it cannot be written,
         which saves will tell."""
-        word = secrets.token_hex(8)
-        try:
-            with open(self.root / _LOCK, "w") as file:
-                file.write(word)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            return None
-        return word
+        return self._lock.mark()
 
     def sees(self, word: str) -> bool:
         """Whether this process sees what `mark` wrote; file systems may take seconds."""
-        deadline = time.monotonic() + _SEEN_AFTER_S
-        while True:
-            with contextlib.suppress(OSError):
-                if (self.root / _LOCK).read_text() == word:
-                    return True
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.2)
+        return self._lock.sees(word)
 
     def stage(self, step: int) -> Path:
-        """A new folder for a checkpoint that is being written."""
+        """A new folder for a checkpoint that is being written.
+
+        Raises:
+          OSError: it cannot be made, or another training has taken this folder.
+        """
+        self._lock.check()
         newest = self.newest()
         number = newest.number + 1 if newest else 1
         # A name of its own: ranks of a killed training may still write to theirs.
@@ -160,7 +136,8 @@ class Folder:
         return staging
 
     def publish(self, staging: Path) -> Path:
-        """Gives a whole checkpoint its name."""
+        """Gives a whole checkpoint its name; raises OSError as `stage` does."""
+        self._lock.check()
         final = self.root / staging.name.removeprefix(_UNFINISHED).partition(".")[0]
         os.rename(staging, final)
         try:

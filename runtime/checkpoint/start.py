@@ -8,6 +8,7 @@ from config import Config
 from runtime.checkpoint.files import Index
 from runtime.checkpoint.flags import adopt_flags, adopt_original, resume_flags
 from runtime.checkpoint.folder import Folder, offering_the_previous, resolve
+from runtime.checkpoint.lock import RESUME_WAIT_S, WAIT_S
 from runtime.checkpoint.reader import describe, is_original
 from runtime.distributed import World, agreed
 
@@ -92,7 +93,7 @@ def find(config: Config, world: World) -> Start:
         folder = None
         if training and (root or resume):
             folder = Folder(root or path.resolve().parent)  # goes on where it was
-            folder.take()
+            folder.take(_lock_wait_s(config, world))
         newest = folder.newest() if folder else None
         if resume == "auto":
             path = newest.path if newest else None
@@ -115,6 +116,12 @@ def find(config: Config, world: World) -> Start:
         word = world.gather_objects(folder.mark() if world.is_chief else None, "checkpoint.mark")[0]
         agreed(world, lambda: _check_seen(folder, word))
     return Start(folder, Path(path) if path else None, resumes, is_newest)
+
+
+def _lock_wait_s(config: Config, world: World) -> float:
+    """How long to wait for who has the folder; the other ranks wait meanwhile, and not for ever."""
+    wait_s = RESUME_WAIT_S if _resume_of(config) else WAIT_S
+    return wait_s if world.size == 1 else min(wait_s, 0.8 * config.distribution.rank_timeout_s)
 
 
 def _check_seen(folder: Folder, word: str | None) -> None:

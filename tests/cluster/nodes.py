@@ -82,7 +82,7 @@ class _Namespaces:
         """Ends every process in them; returns when there is none."""
         self._unshare.stdin.close()
         try:
-            self._unshare.wait(timeout=10)
+            self._unshare.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self._unshare.kill()
             self._unshare.wait()
@@ -121,7 +121,7 @@ class Node:
         argv: Sequence[object],
         *,
         env: Mapping[str, str] | None = None,
-        timeout: float = 60,
+        timeout: float = 300,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end.
@@ -226,7 +226,7 @@ class Node:
 
 def inner(process: subprocess.Popen) -> psutil.Process:
     """The command itself of `Node.start`, to send it signals; waits until it is there."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
         # nsenter's child becomes setpriv, which becomes env, which becomes the command.
         for child in psutil.Process(process.pid).children():
@@ -314,7 +314,7 @@ def start_sshd(node: Node, etc: Path) -> None:
     log = node.folder / "sshd.log"
     server = [_found("sshd"), "-D", "-e", "-o", f"ListenAddress={node.address}"]
     process = node.start(server, log=log)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while f"Server listening on {node.address}" not in log.read_text():
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"sshd does not listen on {node.name}:\n{log.read_text()}")

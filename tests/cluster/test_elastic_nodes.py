@@ -74,6 +74,7 @@ def test_a_machine_is_lost_and_comes_back(
         return found
 
     try:
+        wait_for("saved ")
         wait_for("epoch 1 ")
         lost = node_of(nodes, rank)
         lost.unplug()

@@ -49,7 +49,7 @@ def test_horovodrun_on_two_machines_equals_one_process(
     if " " in sys.executable:  # its search for a network does not quote this path
         command += ["--network-interfaces", "eth0"]
     command += program(rows, tmp_path)
-    done = nodes["head"].run(command, env=variables, timeout=120)
+    done = nodes["head"].run(command, env=variables)
     check_same_training(one_process, tmp_path, done.stdout)
 
 
@@ -60,7 +60,7 @@ def test_mpirun_on_two_machines_equals_one_process(
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(f"node0 slots={slots}\nnode1 slots={slots}\n")
     command = [*MPIRUN, "--hostfile", hosts, "-np", 2 * slots, *program(rows, tmp_path)]
-    done = nodes["head"].run(command, env=variables, timeout=120)
+    done = nodes["head"].run(command, env=variables)
     check_same_training(one_process, tmp_path, done.stdout)
 
 
@@ -91,7 +91,7 @@ class Cut:
     def __init__(self, nodes, lost, command, variables, log):
         process = nodes["head"].start(command, log=log, env=variables)
         try:
-            deadline = time.monotonic() + 90
+            deadline = time.monotonic() + 240
             while "epoch 1 " not in log.read_text():
                 assert process.poll() is None and time.monotonic() < deadline, log.read_text()
                 time.sleep(0.05)
@@ -161,6 +161,6 @@ def test_horovodrun_names_a_machine_without_ssh(nodes, variables, host, reason):
 def test_mpirun_on_the_wrong_interface_does_not_start_and_says_so(nodes, mpi, rows, tmp_path):
     command = ["mpirun", "--allow-run-as-root", "-np", 2, "-H", "node0:1,node1:1"]
     command += program(rows, tmp_path, "--rank_timeout_s", 5)
-    done = nodes["head"].run(command, check=False, timeout=120)
+    done = nodes["head"].run(command, check=False)
     assert done.returncode == 2
     assert "error: a process of 2 did not start within 60 seconds" in done.stderr, done.stderr

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +20,7 @@ MODEL = (
     *("--embedding_dim", "16", "--bottom_mlp_dims", "16", "--top_mlp_dims", "16,1"),
     *("--batch_size", "600", "--valid_batch_size", "600", "--warmup_steps", "0"),
     *("--decay_steps", "0", "--seed", "1", "--deterministic", "--shuffle", "--optimizer", "adam"),
-    *("--rank_timeout_s", "20"),
+    *("--rank_timeout_s", "100"),  # the ends of processes are noticed without it
 )
 STEPS_PER_EPOCH = 9  # of 5,300 rows; the last batch has 500
 KILLED = ("--learning_rate", "0.002", "--checkpoint_every", "3", "--print_freq", "5")
@@ -32,7 +34,7 @@ ENVIRONMENT = {
 
 
 class Training:
-    """`dlrm.py`, running in the background on some ranks; a context that leaves no process behind.
+    """A training in the background, on some ranks; a context that leaves no process behind.
 
     Args:
       rows: the data set.
@@ -40,6 +42,7 @@ class Training:
       ranks: with 2 or more, horovodrun starts them.
       launch: horovodrun's flags; `-np RANKS` where not given.
       variables: more of the environment.
+      program: what Python runs.
     """
 
     def __init__(
@@ -50,14 +53,16 @@ class Training:
         ranks: int = 1,
         launch: Sequence[object] | None = None,
         variables: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("dlrm.py",),
     ):
+        self._program = [*program]
         self.checkpoints, self.run_dir = folder / "checkpoints", folder / "run"
         folder.mkdir(exist_ok=True)
         launch = launch or ("-np", ranks)
         command = [*gloo_command(), *map(str, launch)] if ranks > 1 else []
         where = ("--dataset_path", rows, "--run_dir", self.run_dir)
         where += ("--save_checkpoint_path", self.checkpoints)
-        command += [sys.executable, "dlrm.py", *map(str, (*where, *MODEL, *flags))]
+        command += [sys.executable, *program, *map(str, (*where, *MODEL, *flags))]
         threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
         self._output = folder / "output.txt"
         with open(self._output, "w") as output:
@@ -85,7 +90,7 @@ class Training:
         found = {}
         for process in [self.process, *self.process.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                if process.cmdline()[1:2] == ["dlrm.py"]:
+                if process.cmdline()[1 : 1 + len(self._program)] == self._program:
                     found[int(process.environ().get("HOROVOD_RANK", 0))] = process
         return [found[rank] for rank in sorted(found)]
 
@@ -103,7 +108,7 @@ class Training:
             process.kill()
         assert left == [], "processes were left behind"
 
-    def wait(self, timeout_s: float = 120) -> int:
+    def wait(self, timeout_s: float = 300) -> int:
         """Exit code of what ends by itself."""
         try:
             return self.process.wait(timeout_s)
@@ -114,7 +119,7 @@ class Training:
         """Waits for the end of the training."""
         assert self.wait() == 0, self.output
 
-    def wait_until(self, holds, timeout_s: float = 120, every_s: float = 0.002) -> None:
+    def wait_until(self, holds, timeout_s: float = 300, every_s: float = 0.002) -> None:
         """Polls until `holds()`; the training must not end before."""
         deadline = time.monotonic() + timeout_s
         while not holds():
@@ -124,9 +129,14 @@ class Training:
                 pytest.fail(f"nothing happens:\n{self.output}")
             time.sleep(every_s)
 
-    def wait_for_start(self) -> None:
-        """Until the steps begin."""
-        self.wait_until(lambda: STARTED in self.output, every_s=0.02)
+    def wait_for_start(self, said: str = STARTED) -> None:
+        """Until the steps begin; the line before them may be another one."""
+        self.wait_until(lambda: said in self.output, every_s=0.02)
+
+    def wait_for_ears(self) -> None:
+        """Until all ranks hear SIGTERM, which would end them before; some ms after the start."""
+        ranks = self.ranks()
+        self.wait_until(lambda: all(map(_hears_sigterm, ranks)))
 
     def wait_for_checkpoints(self, count: int) -> None:
         """Until so many more are there than now."""
@@ -134,7 +144,7 @@ class Training:
         self.wait_until(lambda: newest(self.checkpoints) >= now + count)
 
     def hold_while_writing(self) -> None:
-        """Stops the clock of rank 0 while it writes a checkpoint."""
+        """Stops the clock of rank 0 while a checkpoint is written."""
         chief = self.ranks()[0]
 
         def caught() -> bool:
@@ -147,6 +157,12 @@ class Training:
             return False
 
         self.wait_until(caught, every_s=0.0005)
+
+
+def _hears_sigterm(process: psutil.Process) -> bool:
+    """Whether it has a handler for the signal, as Linux says."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{process.pid}/status").read_text(), re.M)
+    return bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def newest(folder: Path) -> int:

@@ -48,7 +48,7 @@ def run_ranks(request, tmp_path_factory):
         *args: object,
         launcher: str = "gloo",
         env: dict[str, str] | None = None,
-        timeout: float = 180,
+        timeout: float = 400,
         check: bool = True,
     ) -> RanksRun:
         results = tmp_path_factory.mktemp("ranks")
@@ -114,7 +114,7 @@ def run_recipes(run_ranks, tmp_path_factory):
         else:
             file = tmp_path_factory.mktemp("commands") / "commands.json"
             file.write_text(json.dumps(words))
-            done = run_ranks(num_ranks, recipe_worker.__name__, file, timeout=300, check=False)
+            done = run_ranks(num_ranks, recipe_worker.__name__, file, check=False)
             results, output = done.results, done.output
             assert None not in results, output
         codes, said = (

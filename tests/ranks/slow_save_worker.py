@@ -14,20 +14,22 @@ from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint, distributed
 from runtime.checkpoint import writer
 
-TIMEOUT_S, SLOW_S = 3, 5
+TIMEOUT_S, SLOW_S = 5, 7.5  # Horovod looks once a second, and ends after two looks at most
+BLOCKS = 9  # of rank 0
 
 
 class Slow(TableWeight):
     """Rank 0 takes its time for every block that it reads from the checkpoint."""
 
     def write(self, row, values, column=0):
-        time.sleep(SLOW_S / 3 if self.world.is_chief else 0)
+        time.sleep(SLOW_S / BLOCKS if self.world.is_chief else 0)
         super().write(row, values, column)
 
 
 if __name__ == "__main__":
+    tf.zeros([1])  # TensorFlow starts here: it would be part of the first wait
     world = distributed.connect(TIMEOUT_S)
-    rows, dim = 9 * 2048, 128  # blocks of 4 MiB are 8192 rows
+    rows, dim = (BLOCKS - 1) * 8192 + 2048, 128  # blocks of 4 MiB are 8192 rows
     bounds = [(0, rows - 1), (rows - 1, rows)]
     shards = tuple(Shard(0, rank, *bounds[rank], 0, dim) for rank in range(2))
     mine = tf.Variable(tf.fill([shards[world.rank].rows, dim], float(world.rank + 1)))

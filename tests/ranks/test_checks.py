@@ -14,7 +14,7 @@ def checked(run_ranks):
 
     @functools.cache
     def results(launcher: str, num_ranks: int) -> list[Any]:
-        return run_ranks(num_ranks, checks_worker.__name__, launcher=launcher, timeout=300).results
+        return run_ranks(num_ranks, checks_worker.__name__, launcher=launcher).results
 
     return results
 

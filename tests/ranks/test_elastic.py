@@ -14,6 +14,7 @@ import pytest
 
 from runtime import checkpoint
 from runtime.checkpoint import Folder
+from tests.ranks import paced_training
 from tests.ranks.background_training import STARTED, Training
 
 HOSTS = ("localhost", "127.0.0.1", "127.1")
@@ -53,13 +54,34 @@ def hosts(tmp_path) -> Hosts:
 
 
 def train(
-    rows: Path, folder: Path, hosts: Hosts, ranks: int, *flags: object, least: int = 2, **given
+    rows: Path,
+    folder: Path,
+    hosts: Hosts,
+    ranks: int,
+    *flags: object,
+    least: int = 2,
+    **variables: str,
 ):
-    """An elastic training that begins with so many ranks."""
+    """An elastic training that begins with so many ranks, and comes to its end only without the
+    file `folder / "slow"`."""
+    (folder / "slow").touch()
+    variables["PACED_BY"] = str(folder / "slow")
     launch = ("-np", ranks, "--min-np", least, "--max-np", 3, "--network-interfaces", "lo")
     launch += ("--host-discovery-script", f"'{hosts.script}'")
     flags = (*TRAINED, *flags, "--elastic", "--resume", "auto")
-    return Training(rows, folder, *flags, ranks=ranks, launch=launch, **given)
+    return Training(
+        *(rows, folder, *flags),
+        ranks=ranks,
+        launch=launch,
+        variables=variables,
+        program=("-m", paced_training.__name__),
+    )
+
+
+def finish(training: Training, folder: Path) -> None:
+    """Lets it come to its end, and waits for that."""
+    (folder / "slow").unlink()
+    training.finish()
 
 
 def starts(training: Training) -> int:
@@ -102,7 +124,7 @@ def test_a_host_joins_the_first_rank_dies_and_one_is_asked_to_leave(
         training.wait_until(lambda: starts(training) == 3, every_s=0.02)
         training.wait_for_checkpoints(1)  # all of them train, and hear signals
         training.ranks()[1].terminate()
-        training.finish()
+        finish(training, tmp_path)
         output = training.output
     assert "elastic: restart 1: stopped by horovodrun: hosts came or went; ranks now: 3" in output
     died = r"elastic: restart 2: the 3 processes cannot go on: rank 0 ended.*; ranks now: 2"
@@ -125,7 +147,7 @@ def test_one_dies_where_the_others_start_again(rows, hosts, undisturbed, tmp_pat
         second.kill()
         training.wait_until(lambda: "[2]<stderr>:elastic: " in training.output)
         third.kill()
-        training.finish()
+        finish(training, tmp_path)
         assert "did not start within 60 seconds; ranks now: 1" in training.output
     check_same_end(tmp_path, undisturbed)
 
@@ -135,7 +157,7 @@ def test_one_dies_where_the_others_start_again(rows, hosts, undisturbed, tmp_pat
 def test_one_that_was_frozen_comes_back(rows, hosts, undisturbed, tmp_path, frozen):
     """The others give it up after 8 s and wait for its end or its return; it hears of it."""
     hosts.are(*HOSTS)
-    given_up = {"variables": {"HOROVOD_GLOO_TIMEOUT_SECONDS": "8"}}
+    given_up = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "8"}
     flags = ("--rank_logs", tmp_path / "logs")
     with train(rows, tmp_path, hosts, 3, *flags, **given_up) as training:
         training.wait_for_checkpoints(1)
@@ -148,7 +170,7 @@ def test_one_that_was_frozen_comes_back(rows, hosts, undisturbed, tmp_path, froz
             )
             training.wait_until(lambda stuck=stuck: stuck in training.output, every_s=0.1)
         ranks[frozen].resume()
-        training.finish()
+        finish(training, tmp_path)
         assert "ranks now: 3" in training.output
     check_same_end(tmp_path, undisturbed)
     logs = [(tmp_path / f"logs/rank-{rank:05d}.log").read_text() for rank in range(3)]

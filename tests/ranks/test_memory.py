@@ -49,7 +49,7 @@ def test_training_saving_and_loading(run_ranks, tmp_path, rows, flags):
     evaluate += ("--run_dir", tmp_path / "eval")
     module, auc = "tests.ranks.memory_worker", []
     for arguments in (train, evaluate):
-        run = run_ranks(2, module, *arguments, timeout=400)
+        run = run_ranks(2, module, *arguments)
         peaks = [json.loads(text)["peak_mib"] for text in re.findall(r'{"rank".*}', run.output)]
         assert len(peaks) == 2, run.output
         assert max(peaks) <= share_mib + LIMIT_MIB, f"share {share_mib}: {peaks} MiB"

@@ -14,7 +14,6 @@ def test_logs_of_ranks(run_ranks, tmp_path):
         *("--batch_size", "8", "--valid_batch_size", "8", "--embedding_dim", "4"),
         *("--bottom_mlp_dims", "4", "--top_mlp_dims", "4,1", "--run_dir", tmp_path / "run"),
         check=False,
-        timeout=90,
     )
     assert run.returncode != 0
     found, _ = run.results

@@ -29,23 +29,22 @@ def rows(tmp_path_factory, run_script):
 def test_a_frozen_rank_and_then_one_that_reads_for_ever(run_ranks, rows, tmp_path):
     logs = tmp_path / "logs"
     flags = (*SMALL, "--dataset_path", rows, "--run_dir", tmp_path, "--rank_logs", logs)
-    flags += ("--rank_timeout_s", "10")
+    flags += ("--rank_timeout_s", "12", "--epochs", "1000")
     early = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}
-    run = run_ranks(3, WORKER, 1, 8, *flags, env=early, check=False, timeout=120)
+    run = run_ranks(3, WORKER, 1, logs / "rank-00000.log", *flags, env=early, check=False)
     texts = [(logs / f"rank-{rank:05d}.log").read_text() for rank in range(3)]
     pid = re.search(r"rank 1 of 3 .*, pid (\d+), ", texts[1])[1]
     who = f"{socket.gethostname()}, pid {pid}, log {logs}/rank-00001.log"
     said = texts[0]
-    end = r"; the training ends with an error after 10 s \(--rank_timeout_s\)\n"
-    frozen = rf"note: still waiting after \d+ s for rank 1: {who}, no answer within 2 s from its "
+    end = r"; the training ends with an error after 12 s \(--rank_timeout_s\)\n"
+    frozen = rf"note: still waiting after \d+ s for rank 1: {who}, no answer within 3 s from its "
     frozen += r"process, but from its machine: it is frozen .+" + end
     goes_on = r"note: the ranks go on after \d+ s\n"
     reads = rf"note: still waiting after \d+ s for rank 1: {who}, at step \d+, {READS}{end}"
-    lost = r"error: the 3 processes cannot go on: rank 1 did not come to a collective within 10 "
+    lost = r"error: the 3 processes cannot go on: rank 1 did not come to a collective within 12 "
     lost += rf"seconds \(--rank_timeout_s\): {who}, at step \d+, {READS}\n"
-    order = [re.search(part, said) for part in (frozen, goes_on, reads, lost)]
-    assert None not in order, run.output
-    assert [found.start() for found in order] == sorted(found.start() for found in order), said
+    # In this order; a slow start may be noted before.
+    assert re.search(f"(?s){frozen}.*{goes_on}.*{reads}.*{lost}", said), run.output
     assert re.search(lost, texts[2]), "every other rank says so"
     assert "note: still waiting" not in texts[2], "one line, of rank 0"
     for rank, text in enumerate(texts):
@@ -58,7 +57,7 @@ def test_a_frozen_rank_and_then_one_that_reads_for_ever(run_ranks, rows, tmp_pat
 def test_rank_0_is_the_one_that_reads_for_ever(run_ranks, rows, tmp_path):
     """With MPI."""
     flags = (*SMALL, "--dataset_path", rows, "--run_dir", tmp_path, "--rank_timeout_s", "4")
-    run = run_ranks(2, WORKER, 0, 0, *flags, launcher="mpi", check=False, timeout=90)
+    run = run_ranks(2, WORKER, 0, "-", *flags, launcher="mpi", check=False)
     assert run.returncode == 4, run.output
     where = rf"{socket.gethostname()}, pid \d+, at step \d+, {READS}"
     assert re.search(rf"still waiting after \d+ s for rank 0: {where}; ", run.output), run.output

@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from runtime import affinity
-from runtime.affinity import Core, bind, choose, gpu_sockets, sockets_of_ranks, topology
+from runtime.affinity import Core, bind, choose, socket_of, sockets_of_processes, topology
 from runtime.distributed import World
+from runtime.gpu import Gpu
 
 # Two sockets of four cores with two threads each: threads n and n + 8 share a core.
 BOX = [Core(n, n % 8 // 4, n % 4) for n in range(16)]
@@ -47,14 +48,14 @@ def test_more_processes_than_cores_share():
 
 
 def test_sockets_of_processes():
-    assert sockets_of_ranks(BOX, [1, 0], 2) == [1, 0]  # each GPU's own
-    assert sockets_of_ranks(BOX, [1], 3) == [1, 1, 1]
-    assert sockets_of_ranks(BOX, [5], 1) == [0]  # a socket that may not be used
-    assert sockets_of_ranks(BOX, [], 4) == FOUR_RANKS
-    assert sockets_of_ranks(BOX, [], 1) is None  # without GPUs one process uses both
+    assert sockets_of_processes(BOX, [1, 0]) == [1, 0]  # each GPU's own
+    assert sockets_of_processes(BOX, [5]) == [0]  # a socket that may not be used
+    assert sockets_of_processes(BOX, [None] * 4) == FOUR_RANKS
+    assert sockets_of_processes(BOX, [1, None, 1, 1]) == FOUR_RANKS
+    assert sockets_of_processes(BOX, [None]) is None  # without GPUs one process uses both
 
 
-def test_what_linux_says(tmp_path, monkeypatch):
+def test_what_linux_says(tmp_path):
     for number, socket, core in ((0, 0, 3), (5, 1, 2)):
         folder = tmp_path / f"cpu{number}" / "topology"
         folder.mkdir(parents=True)
@@ -64,24 +65,21 @@ def test_what_linux_says(tmp_path, monkeypatch):
     assert topology([7], tmp_path) == [Core(7, 0, 7)]
     (tmp_path / "cpu5/topology/die_id").write_text("1\n")
     assert topology([5], tmp_path) == [Core(5, 1, 65536 + 2)]
-    driver, buses = tmp_path / "gpus", tmp_path / "devices"
-    assert gpu_sockets(driver, buses) == []
-    for name, node in (("0000:65:00.0", "1"), ("0000:1A:00.0", "-1")):
-        (driver / name).mkdir(parents=True)
-        (buses / name.lower()).mkdir(parents=True)
-        (buses / name.lower() / "numa_node").write_text(node)
-    assert gpu_sockets(driver, buses) == [0, 1]
-    for visible, sockets in (("1", [1]), ("1,0", [1, 0]), ("GPU-a", [0, 1]), ("2", [0, 1])):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert gpu_sockets(driver, buses) == sockets
+    # As CUDA writes an address, and Linux.
+    gpu, bus = Gpu("GPU-a", "0000:1A:00.0"), tmp_path / "devices/0000:1a:00.0"
+    assert socket_of(gpu, bus.parent, tmp_path) is None
+    bus.mkdir(parents=True)
+    for near, socket in (("5-7,21-23\n", 1), ("0,5\n", 0), ("\n", None)):
+        (bus / "local_cpulist").write_text(near)
+        assert socket_of(gpu, bus.parent, tmp_path) == socket
 
 
 def test_a_process_and_its_threads_are_bound():
     """In a process of its own: this one keeps its cores."""
     code = (
         "import os, threading, time; from runtime import affinity; from runtime.distributed import "
-        "World; threading.Thread(target=time.sleep, args=(1,), daemon=True).start(); "
-        "assert affinity.bind('socket_single', World(), cpu=True) is None; "
+        "World; threading.Thread(target=time.sleep, args=(600,), daemon=True).start(); "
+        "assert affinity.bind('socket_single', World()) is None; "
         "print(*{tuple(os.sched_getaffinity(int(t))) for t in os.listdir('/proc/self/task')})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -89,14 +87,40 @@ def test_a_process_and_its_threads_are_bound():
     assert done.stdout.strip() == str(tuple(choose("socket_single", first, 0, [first[0].socket])))
 
 
-def test_who_cannot_have_cores_of_their_own_is_told(monkeypatch):
+@pytest.fixture
+def bound(monkeypatch):
+    """Binds one of some processes on BOX; gives what it says, and the cores."""
     monkeypatch.setattr(affinity, "topology", lambda numbers: BOX)
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: None)
+    monkeypatch.setattr(affinity, "socket_of", lambda gpu: int(gpu.address))
+    given = {}
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: given.update(cores=cores))
+
+    def bind_one(mode, rank, of_gpus):
+        class Ranks(World):
+            def gather_objects(self, value, name="objects"):
+                assert value[2] == of_gpus[rank]
+                return [["another", [99], 0], *([*value[:2], of_gpu] for of_gpu in of_gpus)]
+
+        # The first rank is on another machine; each sees its own GPU alone.
+        own = None if of_gpus[rank] is None else Gpu(f"GPU-{rank}", str(of_gpus[rank]))
+        said = bind(mode, Ranks(rank + 1, len(of_gpus) + 1), own)
+        return said, given.pop("cores", None)
+
+    return bind_one
+
+
+def test_who_cannot_have_cores_of_their_own_is_told(bound):
     mode = "socket_single_unique"
-    assert "may use all sockets" in bind(mode, World(), cpu=True)
-    many = World(size=1, local_size=9)
-    assert "9 processes share 16 cores" in bind(mode, many, cpu=True)
-    assert bind(mode, World(size=1, local_size=8), cpu=True) is None
+    assert "may use all sockets" in bound(mode, 0, [None])[0]
+    assert "9 processes share 16 cores" in bound(mode, 0, [None] * 9)[0]
+    assert bound(mode, 0, [None] * 8) == (None, [0, 8])
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_each_process_says_where_its_gpu_is(bound, rank):
+    """With SLURM's --gpus-per-task no process sees the GPUs of the others."""
+    shares = [[4, 5, 12, 13], [0, 1, 8, 9], [6, 7, 14, 15], [2, 3, 10, 11]]
+    assert bound("socket_unique_continuous", rank, [1, 0, 1, 0]) == (None, shares[rank])
 
 
 def test_processes_that_were_bound_already_stay_as_they_are(monkeypatch):
@@ -104,8 +128,8 @@ def test_processes_that_were_bound_already_stay_as_they_are(monkeypatch):
 
     class Two(World):
         def gather_objects(self, value, name="objects"):
-            return [value, [value[0], [99]]]
+            return [value, [value[0], [99], None]]
 
-    assert "bound them already" in bind("socket_single", Two(local_size=2))
+    assert "bound them already" in bind("socket_single", Two(size=2))
     assert bind("disabled", None) is None
     assert os.sched_getaffinity(0) == before

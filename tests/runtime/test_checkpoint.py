@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from config import parse
 from nn.embedding.plan import DATA_PARALLEL, Shard
 from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
-from runtime.checkpoint import Folder, Saver, VariableWeight, files, folder, weight, writer
+from runtime.checkpoint import Folder, Saver, VariableWeight, files, weight, writer
 from runtime.checkpoint.start import find
 from runtime.checkpoint.weight import Box, matrix_of
 from runtime.checkpoint.writer import Writer
@@ -234,32 +235,24 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, bad):
     assert not list(tmp_path.glob(".writing-*"))
 
 
-def test_who_may_write(tmp_path, monkeypatch):
+def test_what_cannot_be_a_folder_of_checkpoints(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="--save_checkpoint_path .* cannot be written"):
         Folder(tmp_path / "file/model").take()
     path = saved(tmp_path / "model")
     with pytest.raises(ValueError, match="is itself a checkpoint, not a folder of checkpoints"):
         Folder(path).take()
-    monkeypatch.setattr(folder, "LOCK_WAIT_S", 0.1)
-    first, second = Folder(tmp_path / "model"), Folder(tmp_path / "model")
-    first.take()
-    with pytest.raises(ValueError, match="being written by another training that still runs"):
-        second.take()
-    first.release()
-    second.take()
-    second.release()
 
 
 def _hold(path, taken):
     Folder(path).take()
     taken.set()
-    time.sleep(60)
+    time.sleep(600)
 
 
 def test_a_folder_that_is_not_shared_is_refused_at_the_start(tmp_path, monkeypatch):
     """Seen from rank 1 of 2, on a machine of its own."""
-    monkeypatch.setattr("runtime.checkpoint.folder._SEEN_AFTER_S", 0.3)
+    monkeypatch.setattr("runtime.checkpoint.lock._SEEN_AFTER_S", 0.3)
     chiefs, ours = Folder(tmp_path / "chiefs"), Folder(tmp_path / "ours")
     for each in (chiefs, ours):
         each.take()
@@ -293,7 +286,7 @@ def test_a_killed_training_frees_its_folder(tmp_path):
     taken = context.Event()
     process = context.Process(target=_hold, args=(tmp_path, taken))
     process.start()
-    assert taken.wait(60)
+    assert taken.wait(300)  # it imports TensorFlow before
     (tmp_path / ".writing-00003-step-9").mkdir()
     threading.Timer(0.5, process.kill).start()
     mine = Folder(tmp_path)
@@ -307,7 +300,7 @@ def test_training_goes_on_while_files_are_written(tmp_path, monkeypatch):
     """`save` returns when all is copied out; what changes then is not in the checkpoint."""
     gate = threading.Event()
     original = writer._sync_file
-    monkeypatch.setattr(writer, "_sync_file", lambda file: (gate.wait(30), original(file)))
+    monkeypatch.setattr(writer, "_sync_file", lambda file: (gate.wait(300), original(file)))
     weights = some_weights(1.0)
     taken = Folder(tmp_path)
     taken.take()
@@ -333,7 +326,7 @@ def test_memory_for_what_is_not_written_is_bounded(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "BLOCK_BYTES", 12288)
     gate, read = threading.Event(), []
     original = os.write
-    monkeypatch.setattr(os, "write", lambda *a: (gate.wait(30), original(*a))[1])
+    monkeypatch.setattr(os, "write", lambda *a: (gate.wait(300), original(*a))[1])
 
     class Counted(TableWeight):
         def read(self, box):
@@ -346,7 +339,10 @@ def test_memory_for_what_is_not_written_is_bounded(tmp_path, monkeypatch):
     writing = Saver(taken, memory_bytes=10 * 12288)
     thread = threading.Thread(target=writing.save, args=(1, [table], {}, {}))
     thread.start()
-    time.sleep(0.5)
+    deadline = time.monotonic() + 60
+    while len(read) < 10 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
     assert len(read) == 10, "the header and nine blocks have buffers, one waits for one"
     assert thread.is_alive()
     gate.set()
@@ -489,19 +485,22 @@ def test_long_names_of_features_are_cut(tmp_path):
     assert [float(some.variable[0]) for some in weights] == [0.0, 1.0]
 
 
-def test_a_rank_that_writes_longer_is_waited_for(tmp_path):
+def test_a_rank_that_writes_longer_is_waited_for(monkeypatch):
     """Ranks look in about once a second: no time-out counts the whole wait."""
+    now, done = [100], threading.Event()
+    monkeypatch.setattr("runtime.heartbeat.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def work(world):
-        with Meeting(world, "work", interval_s=0.05) as meeting:
+        with Meeting(world, "work", interval_s=5) as meeting:
             for _ in range(30 * world.rank):
-                time.sleep(0.01)
+                now[0] += 1
                 meeting.still_busy()
-        return time.monotonic(), len(world.calls)
+            if world.rank:
+                done.set()
+        return done.is_set(), len(world.calls)
 
-    (first, _), (last, calls) = run_threads(2, work)
-    assert abs(first - last) < 0.2, "all leave together"
-    assert 4 <= calls <= 8
+    # After 6, 12, ... 30 seconds; the last one is that of leaving.
+    assert run_threads(2, work) == [(True, 6), (True, 6)]
 
 
 def test_beats_are_agreed_on_and_follow_the_pace():

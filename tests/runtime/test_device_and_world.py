@@ -1,5 +1,6 @@
 import http.server
 import os
+import queue
 import sys
 import threading
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ import pytest
 
 from config import RunConfig
 from runtime import device, distributed, launcher, roll_call
+from runtime.gpu import Gpu
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,20 @@ def test_float16_with_loss_scaling_on_a_gpu(monkeypatch):
     assert (place.kind, place.compute_dtype, place.loss_scale) == ("GPU", "float16", 512.0)
     assert device.set_up(RunConfig(amp=True, cpu=True)).kind == "CPU"
     assert chosen == [["GPU:1"], []]
+
+
+def test_device_knows_which_gpu_it_took(monkeypatch):
+    """But two processes agree on their devices, each with a GPU of its own."""
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0", "GPU:1"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: None)
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: None)
+    monkeypatch.setattr(device, "look", lambda number: Gpu(f"GPU-{number}", "0000:1A:00.0"))
+    first, second = (device.set_up(RunConfig(), rank) for rank in range(2))
+    assert (first.gpu.identity, second.gpu.identity) == ("GPU-0", "GPU-1")
+    assert str(first) == str(second) and "GPU-0" not in str(first)
+    assert device.set_up(RunConfig(cpu=True), 1).gpu is None
 
 
 def test_threads_must_be_set_before_tensorflow_runs():
@@ -205,6 +221,13 @@ def test_who_is_not_at_the_meeting_point(monkeypatch):
         monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
         monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(server.server_port))
         assert launcher.not_at_rendezvous(4) == [1, 3]
+        # Who asks has started, and was only too slow to come there itself.
+        found = queue.Queue()
+        monkeypatch.setenv("HOROVOD_RANK", "3")
+        monkeypatch.setattr(os, "_exit", found.put)
+        with launcher.limited(launcher.Launched("HOROVOD_SIZE", 4), 0.01, found.put):
+            why, code = (found.get(timeout=60) for _ in range(2))
+        assert (why, code) == ("rank 1 of 4 did not start within 0.01 seconds", 2)
         server.shutdown()
     assert launcher.not_at_rendezvous(4) == []
 

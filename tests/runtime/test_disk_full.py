@@ -17,6 +17,7 @@ import pytest
 
 from runtime import checkpoint
 from runtime.checkpoint import Folder, Saver
+from tests.ranks import paced_training
 from tests.ranks.conftest import run_ranks, run_recipes
 from tests.runtime.array_weights import ArrayWeight, on_ranks
 
@@ -201,8 +202,16 @@ def test_training_goes_on_and_saves_when_there_is_space(mount, rows, root, undis
     disk = mount(12 * 2**20)
     disk.leave(CHECKPOINT_BYTES * 3 // 2)
     folder = disk.path / "checkpoints"
+    slow = folder.parent.with_name("slow")  # until there is space again
+    slow.touch()
+    python, _, *flags = command(rows, folder)
     with subprocess.Popen(
-        command(rows, folder), cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [python, "-m", paced_training.__name__, *flags],
+        cwd=root,
+        env={**os.environ, "PACED_BY": str(slow)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             for line in process.stdout:
@@ -210,7 +219,8 @@ def test_training_goes_on_and_saves_when_there_is_space(mount, rows, root, undis
                     (older,) = Folder(folder).list()
                     assert {fault for _, fault in checkpoint.verify(older.path)} == {None}
                     disk.free()
-            _, errors = process.communicate(timeout=60)
+                    slow.unlink(missing_ok=True)
+            _, errors = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == 0, errors

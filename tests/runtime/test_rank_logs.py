@@ -39,7 +39,7 @@ def program(tmp_path, lines, folder=None, **options):
 def run(tmp_path, lines, folder=None, **options):
     """(exit code, stdout, stderr, lines of the log behind its header)."""
     process = program(tmp_path, lines, folder, **options)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     log = tmp_path / "logs" / "rank-00003.log"
     said = log.read_text().splitlines() if log.exists() else []
     return process.returncode, out, err, said
@@ -81,7 +81,7 @@ def test_all_is_there_however_it_ends(tmp_path, end, code, said):
 
 
 def test_a_second_run_goes_on_with_the_file_and_a_living_writer_keeps_its_own(tmp_path):
-    first = program(tmp_path, "print('first', flush=True); time.sleep(30)")
+    first = program(tmp_path, "print('first', flush=True); time.sleep(600)")
     assert first.stdout.readline() == "first\n"
     assert run(tmp_path, "print('second')")[0] == 0
     first.kill()
@@ -132,14 +132,16 @@ def test_a_killed_writer_takes_nobody_along(tmp_path):
     lines = (
         "print('ready')\nsys.stdin.readline()\nprint('on the way')\nos.write(2, b'on its way')\n"
     )
-    lines += "sys.stdin.readline()\nprint('goes on')\n"
+    lines += "os.mkdir(sys.argv[1] + '/written')\nsys.stdin.readline()\nprint('goes on')\n"
     process = program(tmp_path, lines, stdin=subprocess.PIPE)
     assert process.stdout.readline() == "ready\n"
     (writer,) = writers_of(process)
     os.kill(writer, signal.SIGSTOP)
     process.stdin.write("go on\n")
     process.stdin.flush()
-    time.sleep(0.3)
+    while not (tmp_path / "logs" / "written").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
     os.kill(writer, signal.SIGKILL)
     note = process.stderr.readline()
     note_pattern = r"on its waynote: the log \S+/rank-00003.log ends here: .+ has ended\n"
@@ -155,7 +157,7 @@ def test_nobody_reads_what_is_said_any_more(tmp_path):
     process.stdout.close()
     process.stdin.write("go on\n")
     process.stdin.close()
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     log = (tmp_path / "logs" / "rank-00003.log").read_text()
     assert "line 0\n" in log and "line 8\n" in log
 
@@ -172,7 +174,7 @@ def test_a_reader_that_is_slow(tmp_path):
     time.sleep(0.5)
     with open(read) as said:
         assert sum(1 for _ in said) == 30000
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
 
 
 def test_all_is_said_when_the_process_has_ended(tmp_path):
@@ -189,7 +191,7 @@ def test_all_is_said_when_the_process_has_ended(tmp_path):
             process.wait(0.5)
     finally:
         os.kill(writer, signal.SIGCONT)
-    assert process.communicate(timeout=20) == ("the last word\n", "")
+    assert process.communicate(timeout=120) == ("the last word\n", "")
 
 
 def test_a_full_disk_is_said_once_and_ends_nothing(tmp_path):
@@ -213,13 +215,13 @@ def test_a_full_disk_is_said_once_and_ends_nothing(tmp_path):
 
 def test_a_child_that_keeps_the_pipes_is_not_waited_for(tmp_path):
     """As multiprocessing's tracker of shared memory, which outlives the process."""
-    lines = "child = subprocess.Popen(['sleep', '30']); print(child.pid, flush=True)\n"
+    lines = "child = subprocess.Popen(['sleep', '300']); print(child.pid, flush=True)\n"
     lines += "began = time.monotonic(); print('word' * 9999); rank_logs.stop()\n"
     lines += "print(time.monotonic() - began, flush=True); child.kill()"
     code, out, err, log = run(tmp_path, lines)
     assert (code, err) == (0, "")
     _, words, seconds = out.splitlines()
-    assert 0.9 < float(seconds) < 5
+    assert 0.9 < float(seconds) < 100
     assert log[-2] == words == "word" * 9999
 
 

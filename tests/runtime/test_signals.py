@@ -92,9 +92,13 @@ def test_ctrl_c_twice_ends_what_waits():
     """The main thread waits for a thread, as a training does for the end of a slow save."""
     program = """
 import threading, time
-from runtime.signals import StopSignal, ignore_sigterm
-with StopSignal() as signals:
-    thread = threading.Thread(target=time.sleep, args=(60,), daemon=True)
+from runtime.signals import StopSignal
+class Loud(StopSignal):
+    def _receive(self, number, frame):
+        super()._receive(number, frame)
+        print("heard", flush=True)
+with Loud():
+    thread = threading.Thread(target=time.sleep, args=(600,), daemon=True)
     thread.start()
     print("waiting", flush=True)
     thread.join()
@@ -105,10 +109,11 @@ with StopSignal() as signals:
     try:
         assert process.stdout.readline() == "waiting\n"
         os.kill(process.pid, signal.SIGINT)
-        time.sleep(1.2)
+        assert process.stdout.readline() == "heard\n"
+        time.sleep(1.1)
         assert process.poll() is None
         os.kill(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=5)
+        _, said = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()

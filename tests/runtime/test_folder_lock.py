@@ -1,0 +1,121 @@
+"""Who may write to a folder of checkpoints, and what is said to the others."""
+
+import fcntl
+import os
+import re
+import socket
+import threading
+import time
+
+import pytest
+
+from config import parse
+from runtime.checkpoint import Folder, lock
+from runtime.checkpoint.start import find
+from runtime.distributed import World
+
+
+def test_who_may_write(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(lock, "_QUIET_S", 0.1)
+    first, second = Folder(tmp_path / "model"), Folder(tmp_path / "model")
+    first.take()
+    holder = rf"{re.escape(socket.gethostname())}, pid {os.getpid()}, since 20\d\d-.*\+00:00"
+    message = (
+        rf"being written by another training that still runs: {holder}\. Waited 0 s for it\. End "
+        r"it, .*; only if that machine is down for good, .*, remove .*model/\.lock$"
+    )
+    with pytest.raises(ValueError, match=message):
+        second.take(wait_s=0.4)
+    (note,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(f"note: .*model is being written by {holder}; waiting up to 0 s .*", note)
+    first.release()
+    second.take()
+    second.release()
+
+
+def test_lock_of_a_dead_machine_is_removed_while_the_next_training_waits(tmp_path):
+    """`dead` stands for the lock that a file server keeps; the next one takes a lock of its own."""
+    dead, mine = Folder(tmp_path), Folder(tmp_path)
+    dead.take()
+    waits = threading.Thread(target=mine.take)
+    waits.start()
+    time.sleep(0.3)
+    assert waits.is_alive()
+    (tmp_path / ".lock").unlink()
+    waits.join(30)
+    assert not waits.is_alive()
+    mine.publish(mine.stage(3))
+    with pytest.raises(ValueError, match="another training that still runs"):
+        Folder(tmp_path).take(wait_s=0)
+    # That machine lives after all.
+    message = f"folder is another training's now: .*, pid {os.getpid()}, since .*; end one of them"
+    with pytest.raises(OSError, match=message):
+        dead.stage(4)
+    with pytest.raises(OSError, match=message):
+        dead.publish(tmp_path / ".writing-00001-step-4.x")
+    assert [saved.step for saved in mine.list()] == [3]
+    dead.release()
+    mine.release()
+
+
+def test_lock_file_that_is_replaced_between_opening_and_locking(tmp_path, monkeypatch):
+    mine, other, flock = Folder(tmp_path), Folder(tmp_path), fcntl.flock
+
+    def late(file, how):
+        if lock_it.pop("once", False):
+            (tmp_path / ".lock").unlink()
+            other.take()
+        flock(file, how)
+
+    lock_it = {"once": True}
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(ValueError, match="another training that still runs"):
+        mine.take(wait_s=0)
+    other.stage(1)
+    other.release()
+
+
+def test_a_lock_that_somebody_removed_is_taken_again(tmp_path):
+    mine, other = Folder(tmp_path), Folder(tmp_path)
+    mine.take()
+    (tmp_path / ".lock").unlink()
+    mine.stage(1)
+    with pytest.raises(ValueError, match=f"still runs: .*, pid {os.getpid()}, "):
+        other.take(wait_s=0)
+    (tmp_path / ".lock").write_text("0123456789abcdef")  # of an earlier version, by another machine
+    with pytest.raises(OSError, match="now: a process that did not say its name; end one of them"):
+        mine.stage(2)
+    mine.release()
+
+
+def test_a_full_disk_is_no_other_training(tmp_path, monkeypatch):
+    mine = Folder(tmp_path)
+    mine.take()
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert mine.mark() is None
+    (tmp_path / ".lock").write_text("")
+    assert mine.stage(1).is_dir()
+    mine.release()
+
+
+@pytest.mark.parametrize(
+    ("flags", "ranks", "wait_s"),
+    [((), 1, 60), (("--resume", "auto"), 1, 180), (("--resume", "auto"), 2, 80)],
+)
+def test_how_long_a_start_waits_for_the_folder(tmp_path, monkeypatch, flags, ranks, wait_s):
+    """The other ranks must not give rank 0 up meanwhile."""
+    asked = []
+    monkeypatch.setattr(Folder, "take", lambda self, wait_s: asked.append(wait_s))
+    argv = ["dlrm.py", "--dataset_path", "x", "--save_checkpoint_path", str(tmp_path / "c"), *flags]
+
+    class Several(World):
+        def gather_objects(self, value, name="objects"):
+            return [None if name == "checkpoint.mark" else value] * ranks
+
+    find(parse([*argv, "--rank_timeout_s", "100"], "dlrm"), Several(size=ranks))
+    assert asked == [wait_s]

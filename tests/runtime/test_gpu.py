@@ -1,0 +1,109 @@
+import ctypes
+import socket
+import uuid
+
+import pytest
+
+import main
+from runtime import device, gpu
+from runtime.device import Device
+from runtime.distributed import AgreedError
+from runtime.gpu import Gpu, check_not_shared, look
+from tests.nn.fake_world import run_threads
+
+IDENTITY = uuid.UUID("12345678-9abc-def0-1122-334455667788")
+
+
+class Driver:
+    """Stands in for CUDA's driver with two GPUs: `number` is also the last byte of a UUID."""
+
+    def __init__(self, fails="", lacks=""):
+        self._fails, self._lacks, self._started = fails, lacks, False
+
+    def __getattr__(self, name):
+        if name == self._lacks:
+            raise AttributeError(name)
+        return lambda *args: 100 if name == self._fails else getattr(self, f"_{name}")(*args)
+
+    def _cuInit(self, flags):
+        self._started = flags == 0
+        return 0
+
+    def _cuDeviceGet(self, device, number):
+        device._obj.value = 7 + number
+        return 0 if self._started and number < 2 else 101
+
+    def _cuDeviceGetUuid_v2(self, identity, device):
+        identity[:] = IDENTITY.bytes[:15] + bytes([device.value - 7])
+        return 0
+
+    def _cuDeviceGetPCIBusId(self, address, size, device):
+        assert size >= 13 == len("0000:1A:00.0") + 1
+        address.value = b"0000:1A:00.%d" % (device.value - 7)
+        return 0
+
+
+def test_which_gpu_it_is(monkeypatch):
+    driver = Driver()
+    monkeypatch.setattr(ctypes, "CDLL", {"libcuda.so.1": driver}.__getitem__)
+    assert look(1) == Gpu("12345678-9abc-def0-1122-334455667701", "0000:1A:00.1")
+    assert look(0).identity != look(1).identity
+    assert look(2) is None
+    for driver in (
+        Driver("cuInit"),
+        Driver("cuDeviceGetPCIBusId"),
+        Driver(lacks="cuDeviceGetUuid_v2"),
+    ):
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, driver=driver: driver)
+        assert look(0) is None
+
+    def absent(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    assert look(0) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "ranks"),
+    [
+        pytest.param("ab", (), id="each its own, as with --gpus-per-task"),
+        pytest.param("aa", (1,), id="two on one"),
+        pytest.param("abcab", (3, 4), id="five on three"),
+        pytest.param("--", (), id="nobody knows"),
+        pytest.param("-aa", (2,), id="one does not know"),
+    ],
+)
+def test_each_rank_needs_a_gpu_of_its_own(seen, ranks):
+    def work(world):
+        name = seen[world.rank]
+        try:
+            check_not_shared(None if name == "-" else Gpu(name, "0000:1A:00.0"), world)
+        except AgreedError as error:
+            return error.ranks, str(error)
+
+    count, kinds = len(seen), len(set(seen) - {"-"})
+    said = [None] * count
+    if ranks:
+        who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        text = (
+            f"{who}: {count} processes on {socket.gethostname()} see {kinds} "
+            f"GPU{'s' if kinds > 1 else ''} in all, and each needs one of its own: start no "
+            "more on a machine than it has GPUs (SLURM: --gpus-per-node and --ntasks-per-node of "
+            "the same number; horovodrun: -H HOST:GPUS), or compute without them (--cpu)"
+        )
+        said = [(ranks, text)] * count
+    assert run_threads(count, work) == said
+
+
+def test_recipes_look_before_they_train(monkeypatch, capsys):
+    mine = Gpu("GPU-a", "0000:1A:00.0")
+
+    def refuse(own, world):
+        assert own is mine and world.size == 1
+        raise ValueError("shared")
+
+    monkeypatch.setattr(device, "set_up", lambda *args: Device("GPU", "float32", 1.0, mine))
+    monkeypatch.setattr(gpu, "check_not_shared", refuse)
+    assert main.run("dlrm", None, "", argv=["dlrm.py", "--dataset_path", "x"]) == main.USER_ERROR
+    assert capsys.readouterr().err == "dlrm: error: shared\n"
