@@ -48,18 +48,13 @@ if [ -z "${SPARK_HOME:-}" ]; then
 fi
 export SPARK_HOME
 
-job=""
-started=()
 logs=""
 clean_up() {
-  if [ -n "$job" ]; then # its whole group: Java, and the Python that it starts
-    kill -- "-$job" 2>/dev/null || true
-    wait "$job" 2>/dev/null || true
-  fi
-  if ((${#started[@]})); then
-    kill "${started[@]}" 2>/dev/null || true
-    wait "${started[@]}" 2>/dev/null || true
-  fi
+  local pid
+  for pid in $(jobs -p | sort -rn); do # the job's whole group first: Java, and the Python that it starts; then the daemons
+    kill -- "-$pid" 2>/dev/null || kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
   [ -z "$logs" ] || rm -rf "$logs"
 }
 trap clean_up EXIT
@@ -88,14 +83,12 @@ start_cluster() {
   logs="$(mktemp -d)"
   "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.master.Master \
     --host 127.0.0.1 --port 0 --webui-port 0 >"$logs/master" 2>&1 &
-  started+=($!)
   MASTER="$(wait_for "$logs/master" 'spark://127.0.0.1:[0-9]*' $!)"
   for worker in $(seq "$NUM_WORKERS"); do
     SPARK_WORKER_OPTS="${worker_settings[*]-} ${SPARK_WORKER_OPTS:-}" SPARK_WORKER_DIR="$logs/work_$worker" \
       "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.worker.Worker "$MASTER" \
       --host 127.0.0.1 --port 0 --webui-port 0 --cores $((TOTAL_CORES / NUM_WORKERS)) \
       --memory $(((memory_mb - driver_mb) / NUM_WORKERS))m >"$logs/worker_$worker" 2>&1 &
-    started+=($!)
     wait_for "$logs/worker_$worker" 'Successfully registered with master' $! >/dev/null
   done
 }
@@ -109,6 +102,5 @@ esac
 set -m # a process group of its own
 "${SPARK_SUBMIT:-$SPARK_HOME/bin/spark-submit}" --master "$MASTER" --driver-memory "${driver_mb}m" "${spark_settings[@]}" \
   "$preproc/criteo/spark_job.py" --input "$input" --output "$output" --frequency_threshold "$threshold" "$@" </dev/null &
-job=$!
 set +m
-wait "$job"
+wait "$!"
