@@ -54,6 +54,10 @@ RUN CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES}" XDG_CACHE_HOME=/wheels bash tenso
 FROM container
 LABEL org.opencontainers.image.title="Recommenders at scale, NVIDIA GPUs" \
       org.opencontainers.image.description="DLRM, DCNv2, SIM, DIEN, DIN and NCF in NVIDIA's TensorFlow 2.15 container"
+# For jobs that place their memory.
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends numactl \
+ && rm -rf /var/lib/apt/lists/*
 # The code stays root's. What a run writes belongs into /data, or into these two folders.
 RUN useradd --uid 1000 --create-home recommender \
  && install --directory --owner=recommender /data data runs
@@ -65,16 +69,27 @@ RUN --mount=type=bind,from=merlin,source=/wheels,target=/wheels/git \
     PIP_CONSTRAINT='' \
     find /wheels -name '*.whl' \
       -exec .venv/bin/python -m pip install --no-cache-dir --no-index --no-deps --force-reinstall {} +
+# Horovod's asynchronous completion (its pull request 2963): TensorFlow goes on when a collective of NCCL is queued on the GPU, not
+# when it is done; what needs the result waits there. The original recipe's image sets it. Neither what it brings was measured here,
+# nor how a lost rank is noticed with it.
 ENV PATH=/workspace/recommenders/.venv/bin:${PATH} \
+    HOROVOD_ENABLE_ASYNC_COMPLETION=1 \
     PYTHONUNBUFFERED=1 \
     TF_CPP_MIN_LOG_LEVEL=1
 COPY . .
+# no: also with a container whose Horovod has no Gloo.
+ARG GLOO=yes
 # `make` finds that nothing is left to install: the stamps become newer than what they depend on, as files of a fresh clone may
 # be newer than a layer of the cache. Then, to fail here rather than in a job: the container's TensorFlow and Horovod, and our
-# operator, can be loaded.
+# operator, can be loaded, and that Horovod has all of its parts.
 RUN touch .venv/installed \
  && touch .venv/horovod .venv/op \
  && python dlrm.py --help >/dev/null \
- && python -c 'import dllogger, horovod.tensorflow, tensorflow_dot_based_interact'
+ && python -c 'import sys, dllogger, tensorflow_dot_based_interact, horovod.tensorflow as hvd; \
+      assert hvd.mpi_built(), "Horovod is without MPI: no mpirun, and no srun, thus no slurm_multinode.sh"; \
+      assert hvd.nccl_built(), "Horovod is without NCCL: what GPUs tell each other would go through the memory of the CPUs"; \
+      assert hvd.gloo_built() or sys.argv[1] == "no", \
+        "Horovod is without Gloo: no horovodrun --gloo, and no --elastic; build with --build-arg GLOO=no if you need neither"' \
+      "${GLOO}"
 USER 1000
 CMD ["python", "dlrm.py", "--help"]

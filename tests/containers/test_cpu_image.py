@@ -134,6 +134,13 @@ def test_nothing_of_the_build_is_left(image, tmp_path):
 
 
 @pytest.mark.long
+def test_programs_that_jobs_call(image, tmp_path):
+    programs = "command -v make && command -v mpirun && command -v ssh && numactl --show"
+    status, said = run(image, tmp_path / "programs", ["bash", "-c", programs])
+    assert status == 0 and "policy: default" in said, said
+
+
+@pytest.mark.long
 def test_packages_are_those_of_the_lock(image, tmp_path, root):
     argv = ["python", "-m", "pip", "list", "--format=freeze"]
     status, said = run(image, tmp_path / "list", argv)

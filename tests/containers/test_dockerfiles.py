@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -164,6 +165,42 @@ def test_wheels_are_installed_over_packages_of_the_container(root):
     assert run.startswith("PIP_CONSTRAINT='' ")
 
 
+@pytest.mark.parametrize(
+    ("lacks", "gloo", "said"),
+    [
+        ("", "yes", ""),
+        ("mpi", "yes", "without MPI: no mpirun, and no srun, thus no slurm_multinode.sh"),
+        ("nccl", "yes", "without NCCL: what GPUs tell each other would go through the memory of"),
+        ("gloo", "yes", "without Gloo: no horovodrun --gloo, and no --elastic; build with --build"),
+        ("gloo", "no", ""),
+    ],
+)
+def test_horovod_of_the_container_is_looked_at(root, tmp_path, lacks, gloo, said):
+    """The build's own command, with stand-ins for what it imports."""
+    built = {f"{part}_built": f"lambda: {part != lacks}" for part in ("mpi", "nccl", "gloo")}
+    (tmp_path / "horovod").mkdir()
+    for module in ("dllogger", "tensorflow_dot_based_interact", "horovod/__init__"):
+        (tmp_path / f"{module}.py").touch()
+    text = "\n".join(f"{name} = {value}" for name, value in built.items())
+    (tmp_path / "horovod/tensorflow.py").write_text(text)
+    behind = dockerfile.read(root / "Dockerfile").stages[-1].instructions
+    (run,) = (i.text for i in behind if i.keyword == "RUN" and "built()" in i.text)
+    command = run[run.index("python -c") :].replace("python", shlex.quote(sys.executable), 1)
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={"PYTHONPATH": str(tmp_path), "GLOO": gloo},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode != 0) == bool(said) and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cpu"])
+def test_programs_of_jobs_are_there(name, file):
+    """Of the example in slurm_multinode.sh."""
+    assert any(re.search(r"install .*\bnumactl\b", run) for run in lineage_runs(file))
+
+
 def test_nobody_runs_as_root(file):
     last = file.stages[-1].instructions
     users = [step.text for step in last if step.keyword == "USER"]
@@ -270,3 +307,15 @@ def test_page_names_every_argument(root):
         name = re.search(r"(?:-f|--file) (\S+)", command)
         given = re.findall(r"--build-arg (\w+)=", command)
         assert set(given) <= arguments[name[1] if name else "Dockerfile"], command
+
+
+def test_trainings_of_the_page_can_be_stopped(root):
+    """As process 1, Python would not hear SIGTERM before it asks for it, and 10 seconds are few."""
+    page = (root / "docs/containers.md").read_text()
+    commands = [line for line in page.splitlines() if line.startswith("docker run ")]
+    trainings = [line for line in commands if "dlrm.py" in line]
+    assert len(trainings) >= 4
+    for command in commands:
+        assert (" --init " in command) or command == "docker run --rm recommenders:cpu", command
+    for command in trainings:
+        assert " --stop-timeout 300 " in command, command
