@@ -3,14 +3,17 @@
 #
 #     cmd='numactl --interleave=all -- python -u dlrm.py --dataset_path /data/criteo --amp \
 #         --save_checkpoint_path /data/checkpoints --resume auto' \
-#     cont=recommenders mounts=/data:/data \
+#     cont="$PWD/recommenders+gpu.sqsh" mounts=/data:/data \
 #     sbatch -N 4 --ntasks-per-node=8 -t 04:00:00 slurm_multinode.sh
 #
 # To be submitted from the folder in which `cmd` is to run. Variables:
 #
-#   cmd           what every task runs: a line, or several, for bash.
-#   cont          container image for pyxis and enroot; without it `cmd` runs on the machines themselves.
-#   mounts        SOURCE:TARGET[:FLAGS] of the container, several with commas between them.
+#   cmd           what every task runs: a line, or several, for bash. One training: PMIx starts MPI once
+#                 in a job; the next training is a job of its own (sbatch --dependency=afterok:JOB).
+#   cont          container image for pyxis and enroot, a file's path or a registry's name; without it
+#                 `cmd` runs on the machines themselves.
+#   mounts        SOURCE:TARGET[:FLAGS] of the container, several with commas between them; spaces are
+#                 written as they are.
 #   srun_flags    more flags of srun, quoted as for a shell; they come behind --mpi=pmix
 #                 --kill-on-bad-exit=1 (and --cpu-bind=none, where SLURM binds), and the last one counts.
 #   max_restarts  a job that was put back into the queue so many times is not put back again: 50.
@@ -55,7 +58,7 @@ expect srun_flags SRUN_FLAGS srun_flag srunflags
 expect max_restarts MAX_RESTARTS
 cmd=${cmd:-} cont=${cont:-} mounts=${mounts:-} srun_flags=${srun_flags:-} max_restarts=${max_restarts:-50}
 [ -n "${SLURM_JOB_ID:-}" ] || fail "start it with sbatch: cmd='python dlrm.py ...' sbatch -N 2 ... slurm_multinode.sh"
-[[ $cmd =~ [^[:space:]] ]] || fail "the variable cmd is empty; it says what each task runs: cmd='python dlrm.py ...' sbatch ..."
+[[ $cmd =~ [^[:space:]] ]] || fail "the variable cmd is empty; it says what each task runs: cmd='python dlrm.py ...' sbatch ... (with --export=NONE it does not arrive)"
 bash -n -c "$cmd" || fail "bash cannot read cmd, see above; cmd is: $cmd"
 [[ $max_restarts =~ ^[0-9]+$ ]] || fail "max_restarts is a number, 0 or more, not '$max_restarts'"
 (eval "words=($srun_flags)") 2>/dev/null || fail "srun_flags is no list of words for a shell: $srun_flags"
@@ -66,26 +69,65 @@ container=()
 if [ -n "$cont" ]; then
   [[ $(srun --help) == *--container-image* ]] ||
     fail "cont=$cont, but srun has no --container-image: this cluster has no pyxis; leave cont out"
-  if [[ $cont == /* || $cont == ./* ]] && [ ! -e "$cont" ]; then
-    fail "cont=$cont: there is no such file"
+  if [[ $cont == [./]* ]]; then
+    [ -e "$cont" ] || fail "cont=$cont: there is no such file"
+  elif [[ $cont == *.sqsh ]]; then
+    fail "cont=$cont is a registry's name for pyxis; if it is a file, write ./$cont"
   fi
   container=(--container-image="$cont")
-  [ -z "$mounts" ] || container+=(--container-mounts="$mounts")
+  # enroot reads them from lines of fstab, where a space ends a path.
+  [ -z "$mounts" ] || container+=(--container-mounts="${mounts// /\\040}")
 elif [ -n "$mounts" ]; then
   fail "mounts=$mounts is of a container, but cont does not say which"
 fi
 
+# In an array one task has the number of the whole array, which then means all of its tasks.
+job=$SLURM_JOB_ID
+[ "${SLURM_ARRAY_JOB_ID:-}" != "$job" ] || job+=_$SLURM_ARRAY_TASK_ID
+
 # One task per GPU, if nobody said how many.
 
-tasks=()
+# How many GPUs each machine has, or each set of machines that have the same ones.
+gpus_of_machines() {
+  local word count
+  for word in $(scontrol --oneliner --details show job "$job"); do
+    [[ $word == GRES=* ]] || continue
+    count=0
+    while [[ $word =~ gpu:([^,:\(]*:)?([0-9]+) ]]; do # gpu:2(IDX:0-1),gpu:a100:1(IDX:2)
+      count=$((count + BASH_REMATCH[2])) word=${word#*"${BASH_REMATCH[0]}"}
+    done
+    echo "$count"
+  done
+}
+
+tasks=() per_node=${SLURM_TASKS_PER_NODE:-}
 if [ -z "${SLURM_NTASKS:-}" ]; then
-  gpus=${SLURM_GPUS_ON_NODE:-1}
-  if ((${SLURM_CPUS_ON_NODE:-$gpus} < gpus)); then
-    fail "$gpus GPUs on a node, but $SLURM_CPUS_ON_NODE cores for their tasks: sbatch --exclusive, or --ntasks-per-node=$gpus -c CORES"
+  gpus=${SLURM_GPUS_ON_NODE:-1} cores_each=${SLURM_CPUS_PER_TASK:-1}
+  if ((${SLURM_CPUS_ON_NODE:-gpus * cores_each} < gpus * cores_each)); then
+    fail "$gpus GPUs on a node, but $SLURM_CPUS_ON_NODE cores for their tasks, of $cores_each each: sbatch --exclusive, or --ntasks-per-node=$gpus -c CORES"
+  fi
+  if [ -n "${SLURM_GPUS_ON_NODE:-}" ] && [ "$(gpus_of_machines | sort -u | wc -l)" -gt 1 ]; then
+    fail "not all machines have as many GPUs ($(gpus_of_machines | paste -s -d ,)): sbatch --gpus-per-node=GPUS gives each the same number"
+  fi
+  # A total is that of the ranks, too, even where the job has more by --exclusive.
+  if [[ ${SLURM_GPUS:-} =~ ^([^,]*:)?([0-9]+)$ ]] && ((BASH_REMATCH[2] != gpus * ${SLURM_JOB_NUM_NODES:-1})); then
+    fail "SLURM_GPUS=$SLURM_GPUS (--gpus, or that of a job within which sbatch was called) is not $gpus for each of ${SLURM_JOB_NUM_NODES:-1} machines: sbatch --gpus-per-node=GPUS gives each the same number"
   fi
   tasks=(--ntasks-per-node="$gpus")
-elif [[ ${SLURM_TASKS_PER_NODE:-} == *,* ]]; then
-  say "note: not all machines have as many tasks ($SLURM_TASKS_PER_NODE); --ntasks-per-node gives each the same number"
+elif [ -n "$per_node" ]; then
+  # sbatch hands on the SLURM_NTASKS of a job within which it is called, unless it is told another
+  # number. 4(x2),1 is 4 * 2 + 1.
+  sum=${per_node//(x/*} sum=${sum//)/} sum=${sum//,/+}
+  if ((sum != SLURM_NTASKS)); then
+    fail "SLURM_NTASKS=$SLURM_NTASKS does not fit SLURM_TASKS_PER_NODE=$per_node: this was submitted from within another job: unset SLURM_NTASKS SLURM_NPROCS before sbatch, or give it --ntasks-per-node"
+  fi
+  if [[ $per_node == *,* ]]; then
+    say "note: not all machines have as many tasks ($per_node); --ntasks-per-node gives each the same number"
+  fi
+  first=${per_node%%[(,]*}
+  if ((first < ${SLURM_GPUS_ON_NODE:-0})); then
+    say "note: a machine has $SLURM_GPUS_ON_NODE GPUs and $first tasks, each of which uses one; if nobody told sbatch so, it was called within another job: unset SLURM_NTASKS SLURM_NPROCS"
+  fi
 fi
 # All cores of the job for each task of a machine, which divide them themselves.
 binding=()
@@ -114,7 +156,7 @@ exit $code'
 # SLURM may end this job by SIGTERM to all of its processes: the ranks' end comes first.
 trap : TERM
 restarts=${SLURM_RESTART_COUNT:-0}
-say "job $SLURM_JOB_ID, restarts: $restarts, machines: ${SLURM_JOB_NODELIST:-this one}"
+say "job $job, restarts: $restarts, machines: ${SLURM_JOB_NODELIST:-this one}"
 if ((${SLURM_JOB_END_TIME:-0} > 0 && SLURM_JOB_END_TIME - EPOCHSECONDS <= 360)); then
   say "note: the time limit is $((SLURM_JOB_END_TIME - EPOCHSECONDS)) s away, and SIGTERM comes 300 s before it; sbatch --signal=TERM@60 for a short job"
 fi
@@ -123,12 +165,10 @@ exec 3>&1
 # Where SLURM cannot launch a task, srun says so on its error output and exits with 0. Where a rank
 # fails before others have begun, their 143 is higher than its code, which srun says, too.
 complaints=$(
-  trap : TERM
-  srun --mpi=pmix --kill-on-bad-exit=1 "${binding[@]}" "${tasks[@]}" "${container[@]}" "${words[@]}" \
-    bash -c "$task" task "$cmd" 2>&1 >&3 3>&- | {
-    trap '' TERM
-    exec sed -u -n -e 'w /dev/stderr' -e '/^srun: error: .*\(launch failed\|Exited with exit code\)/p'
-  }
+  trap '' TERM # for sed, from its first moment; srun hears it again
+  { trap : TERM; srun --mpi=pmix --kill-on-bad-exit=1 "${binding[@]}" "${tasks[@]}" "${container[@]}" "${words[@]}" \
+    bash -c "$task" task "$cmd" 2>&1 >&3 3>&-; } |
+    sed -u -n -e 'w /dev/stderr' -e '/^srun: error: .*\(launch failed\|Exited with exit code\|Out Of Memory\)/p'
 ) || code=$?
 if [ $code = 0 ] && [[ $complaints == *"launch failed"* ]]; then
   say "error: SLURM could not start every rank, see above"
@@ -139,19 +179,29 @@ fi
 
 STOPPED=75 # by a signal, with a checkpoint
 TERMINATED=143
-if [ $code = $TERMINATED ]; then
-  failed=0
-  while [[ $complaints =~ "Exited with exit code "([0-9]+) ]]; do
-    each=${BASH_REMATCH[1]} complaints=${complaints#*"${BASH_REMATCH[0]}"}
-    if [ "$each" != $STOPPED ] && [ "$each" != $TERMINATED ] && ((each > failed)); then failed=$each; fi
-  done
-  if [ "$failed" != 0 ]; then
-    say "a rank failed, see above, and SLURM ended the others"
-    exit "$failed"
+KILLED=137
+# The highest code of a failure; and whether a rank was stopped.
+failed=0 stopped=no rest=$complaints
+while [[ $rest =~ "Exited with exit code "([0-9]+) ]]; do
+  each=${BASH_REMATCH[1]} rest=${rest#*"${BASH_REMATCH[0]}"}
+  if [ "$each" = $STOPPED ]; then
+    stopped=yes
+  elif [ "$each" != $TERMINATED ] && ((each > failed)); then
+    failed=$each
   fi
+done
+if [ $code = $TERMINATED ] && [ "$failed" != 0 ]; then
+  say "a rank failed, see above, and SLURM ended the others"
+  exit "$failed"
+fi
+# KillWait after the first task's end SLURM kills those that are left. A rank ends with 75 when all
+# have saved: nothing is lost. Where something else killed a rank, its shell lives to end with 137.
+if [ $code = $KILLED ] && [ $stopped = yes ] && [ "$failed" = 0 ] && [[ $complaints != *"Out Of Memory"* ]]; then
+  say "SLURM killed ranks that took long to end, when the checkpoint was saved"
+  code=$STOPPED
 fi
 if [ $code != $STOPPED ] && [ $code != $TERMINATED ]; then exit $code; fi
-if ! shown=$(scontrol --oneliner show job "$SLURM_JOB_ID"); then
+if ! shown=$(scontrol --oneliner show job "$job"); then
   say "SLURM does not answer, see above; submit it again to go on"
 elif [[ $shown != *" JobState=RUNNING "* ]]; then
   say "SLURM has ended this job; if it was preempted, SLURM puts it back into the queue itself"
@@ -161,7 +211,7 @@ elif ! [[ $cmd =~ (^|[[:space:]])--?resume([[:space:]]+|=)[\"\']?auto([^[:alnum:
   say "not put back into the queue: it would begin at the beginning; with --resume auto and --save_checkpoint_path in cmd it would go on"
 elif ((restarts >= max_restarts)); then
   say "not put back into the queue: it was $restarts times (max_restarts=$max_restarts)"
-elif scontrol requeue "$SLURM_JOB_ID"; then
+elif scontrol requeue "$job"; then
   say "put back into the queue, to go on from the last checkpoint"
 else
   say "SLURM does not put it back into the queue, see above; submit it again to go on"

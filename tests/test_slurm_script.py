@@ -25,8 +25,9 @@ STAND_INS = {
     "scontrol": """
         case "$*" in
         "show config") cat "$STAND_IN/config" ;;
-        "--oneliner show job 7") cat "$STAND_IN/job" ;;
-        "requeue 7") touch "$STAND_IN/requeued" && [ ! -e "$STAND_IN/refuses" ] ;;
+        "--oneliner show job ${JOB_IS:-7}") cat "$STAND_IN/job" ;;
+        "--oneliner --details show job ${JOB_IS:-7}") cat "$STAND_IN/details" ;;
+        "requeue ${JOB_IS:-7}") touch "$STAND_IN/requeued" && [ ! -e "$STAND_IN/refuses" ] ;;
         *) exit 99 ;;
         esac
     """,
@@ -34,6 +35,13 @@ STAND_INS = {
 }
 PYXIS = "--container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
 RUNNING = "JobId=7 JobName=x JobState=RUNNING Reason=None PreemptTime=None Command=y"
+# Machines with equal and with unequal numbers of GPUs, as SLURM 22.05 shows them.
+EQUAL = f"{RUNNING} Nodes=node[0-1] CPU_IDs=0-63 Mem=0 GRES=gpu:8(IDX:0-7) TresPerJob=gres:gpu:16"
+UNEQUAL = (
+    f"{RUNNING} Nodes=node0 CPU_IDs=0 Mem=0 GRES=gpu:a100:1(IDX:0),gpu:h100:1(IDX:1) "
+    "Nodes=node[1-2] CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0) Nodes=node3 CPU_IDs=0 Mem=0 GRES= "
+    "TresPerJob=gres:gpu:4"
+)
 
 
 class Done(NamedTuple):
@@ -66,7 +74,8 @@ class Cluster:
         (folder / "bin").mkdir()
         for name, text in STAND_INS.items():
             self.program(name, text)
-        answers = {"help": PYXIS, "config": "TaskPlugin = task/none", "job": RUNNING}
+        answers = {"help": PYXIS, "config": "TaskPlugin = task/none"}
+        answers |= {"job": RUNNING, "details": EQUAL}
         for name, text in answers.items():
             (folder / name).write_text(text + "\n")
 
@@ -90,7 +99,7 @@ class Cluster:
             env=self.environment(**variables),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
         noted = self.folder / "srun"
@@ -128,9 +137,31 @@ ONE = "--ntasks-per-node=1"
             id="as many tasks as sbatch was told",
         ),
         pytest.param(
-            {"cont": "image", "mounts": "/a b:/c,/d:/e:ro"},
-            [*PLAIN, ONE, "--container-image=image", "--container-mounts=/a b:/c,/d:/e:ro"],
-            id="container with mounts",
+            {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"},
+            PLAIN,
+            id="tasks of three machines",
+        ),
+        pytest.param({"SLURM_NTASKS": "6"}, PLAIN, id="tasks with an arbitrary distribution"),
+        pytest.param(
+            {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_PER_TASK": "3", "SLURM_CPUS_ON_NODE": "6"},
+            [*PLAIN, "--ntasks-per-node=2"],
+            id="just enough cores",
+        ),
+        pytest.param(
+            {"SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS": "a100:4", "SLURM_JOB_NUM_NODES": "2"},
+            [*PLAIN, "--ntasks-per-node=2"],
+            id="a total of GPUs that is even",
+        ),
+        pytest.param(
+            {"cont": "image", "mounts": r"/a b:/c  d,/e:/f:ro,/g\040h:/i"},
+            [
+                *(*PLAIN, ONE, "--container-image=image"),
+                r"--container-mounts=/a\040b:/c\040\040d,/e:/f:ro,/g\040h:/i",
+            ],
+            id="container with mounts, whose spaces are those of fstab",
+        ),
+        pytest.param(
+            {"cont": "./Makefile"}, [*PLAIN, ONE, "--container-image=./Makefile"], id="a file"
         ),
         pytest.param(
             {"cont": "user@host#image:1"},
@@ -157,9 +188,39 @@ def test_cores_are_shared_by_the_tasks_of_a_machine(cluster):
     assert (done.folder / "cores").read_text() == "6\n"
 
 
-def test_unequal_numbers_of_tasks_are_said(cluster):
-    done = cluster.run(cmd="true", SLURM_NTASKS="4", SLURM_TASKS_PER_NODE="3,1")
-    assert "note: not all machines have as many tasks (3,1); --ntasks-per-node gives" in done.said
+@pytest.mark.parametrize(
+    ("variables", "note"),
+    [
+        (
+            {"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "3,1"},
+            "not all machines have as many tasks (3,1); --ntasks-per-node gives each",
+        ),
+        (
+            {"SLURM_NTASKS": "2", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_GPUS_ON_NODE": "8"},
+            "a machine has 8 GPUs and 1 tasks, each of which uses one; if nobody told sbatch so",
+        ),
+        (
+            {"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_GPUS_ON_NODE": "2"},
+            None,
+        ),
+    ],
+)
+def test_strange_numbers_of_tasks_are_said(cluster, variables, note):
+    done = cluster.run(cmd="true", **variables)
+    assert done.code == 0
+    assert ("slurm_multinode.sh: note:" in done.said) == bool(note), done.said
+    assert f"slurm_multinode.sh: note: {note or ''}" in done.said or not note, done.said
+
+
+def test_machines_have_different_numbers_of_gpus(cluster):
+    """A first machine with 2 says nothing about the others."""
+    variables = {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_ON_NODE": "2"}
+    (cluster.folder / "details").write_text(UNEQUAL + "\n")
+    done = cluster.run(cmd="true", **variables)
+    assert (done.code, done.flags) == (2, None)
+    assert "error: not all machines have as many GPUs (2,1,0): sbatch --gpus-per-node" in done.said
+    told = {"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2,1(x2)"}
+    assert cluster.run(cmd="true", **variables, **told).code == 0
 
 
 # What a task runs.
@@ -194,6 +255,11 @@ def test_cmd_is_a_line_for_a_shell(cluster, cmd, out):
     [
         ({"SLURM_JOB_ID": "", "cmd": "x"}, "start it with sbatch: cmd="),
         ({}, "the variable cmd is empty"),
+        (
+            {"SLURM_EXPORT_ENV": "NONE"},
+            "the variable cmd is empty; it says what each task runs: cmd='python dlrm.py ...' "
+            "sbatch ... (with --export=NONE it does not arrive)",
+        ),
         ({"cmd": " \n"}, "the variable cmd is empty"),
         ({"cmd": "python 'x"}, "bash cannot read cmd, see above; cmd is: python 'x"),
         (
@@ -209,10 +275,39 @@ def test_cmd_is_a_line_for_a_shell(cluster, cmd, out):
         ({"cmd": "x", "srun_flags": "--a='b"}, "srun_flags is no list of words for a shell: --a="),
         ({"cmd": "x", "mounts": "/a:/b"}, "mounts=/a:/b is of a container, but cont does not say"),
         ({"cmd": "x", "cont": "/no/x.sqsh"}, "cont=/no/x.sqsh: there is no such file"),
+        ({"cmd": "x", "cont": "../no.sqsh"}, "cont=../no.sqsh: there is no such file"),
+        (
+            {"cmd": "x", "cont": "a/x+1.sqsh"},
+            "cont=a/x+1.sqsh is a registry's name for pyxis; if it is a file, write ./a/x+1.sqsh",
+        ),
         ({"cmd": "x", "max_restarts": "-1"}, "max_restarts is a number, 0 or more, not '-1'"),
         (
             {"cmd": "x", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "1"},
-            "8 GPUs on a node, but 1 cores for their tasks: sbatch --exclusive, or",
+            "8 GPUs on a node, but 1 cores for their tasks, of 1 each: sbatch --exclusive, or "
+            "--ntasks-per-node=8 -c CORES",
+        ),
+        (
+            {"cmd": "x", "SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_ON_NODE": "5"}
+            | {"SLURM_CPUS_PER_TASK": "3"},
+            "2 GPUs on a node, but 5 cores for their tasks, of 3 each: sbatch --exclusive, or",
+        ),
+        *(
+            (
+                {"cmd": "x", "SLURM_GPUS": total, "SLURM_GPUS_ON_NODE": "2"}
+                | {"SLURM_JOB_NUM_NODES": "2"},
+                f"SLURM_GPUS={total} (--gpus, or that of a job within which sbatch was called) is "
+                "not 2 for each of 2 machines: sbatch --gpus-per-node=GPUS gives each the same",
+            )
+            for total in ("3", "a100:3")
+        ),
+        *(
+            (
+                {"cmd": "x", "SLURM_NTASKS": tasks, "SLURM_TASKS_PER_NODE": "4(x2),1"},
+                f"SLURM_NTASKS={tasks} does not fit SLURM_TASKS_PER_NODE=4(x2),1: this was "
+                "submitted from within another job: unset SLURM_NTASKS SLURM_NPROCS before "
+                "sbatch, or give it --ntasks-per-node",
+            )
+            for tasks in ("1", "3", "10")
         ),
     ],
 )
@@ -282,6 +377,17 @@ def test_the_end(cluster, cmd, variables, job, code, requeued, message):
     assert (done.folder / "slept").exists() == bool(code), "the others have time for their ends"
 
 
+@pytest.mark.parametrize(("number", "array"), [("7", "7_3"), ("7", "6"), ("8", "6")])
+def test_one_task_of_an_array(cluster, number, array):
+    """The last one has the number of the array. Other arrays are those from within which it was
+    submitted, or those of which it is not the last."""
+    variables = {"SLURM_ARRAY_JOB_ID": array.split("_")[0], "SLURM_ARRAY_TASK_ID": "3"}
+    shown = array if "_" in array else number
+    done = cluster.run(cmd=STOPPED, SLURM_JOB_ID=number, JOB_IS=shown, **variables)
+    assert (done.code, (done.folder / "requeued").exists()) == (75, True), done.said
+    assert f"job {shown}, restarts: 0" in done.said
+
+
 def test_slurm_refuses_to_put_it_back(cluster):
     (cluster.folder / "refuses").touch()
     done = cluster.run(cmd=STOPPED)
@@ -321,7 +427,7 @@ def test_sigterm_is_for_the_training(cluster, line):
     try:
         assert process.stdout.readline() == "ready\n"
         os.killpg(process.pid, signal.SIGTERM)
-        out, said = process.communicate(timeout=10)
+        out, said = process.communicate(timeout=120)
         assert (out, process.returncode) == ("saved\n", 75)
         assert "\nwhy\n" in said
         assert (cluster.folder / "requeued").exists()
@@ -345,6 +451,34 @@ def test_a_rank_that_fails_before_the_others_have_begun(cluster, codes, code):
     assert done.code == code
     assert ("a rank failed, see above, and SLURM ended the others" in done.said) == (code == 9)
     assert ("give it more time" in done.said) == (code == 143)
+
+
+EXITED = "Exited with exit code"
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [
+        pytest.param((f"{EXITED} 75", "Killed"), 75, id="one takes long"),
+        pytest.param((f"{EXITED} 75", f"{EXITED} 143", "Killed"), 75, id="one had not begun"),
+        pytest.param(("Killed",), 137, id="all are killed"),
+        pytest.param((f"{EXITED} 143", "Killed"), 137, id="none has saved"),
+        pytest.param((f"{EXITED} 75", f"{EXITED} 137"), 137, id="one has crashed"),
+        pytest.param((f"{EXITED} 75", f"{EXITED} 4", "Killed"), 137, id="one has failed"),
+        pytest.param((f"{EXITED} 75", "Killed", "Out Of Memory"), 137, id="out of memory"),
+    ],
+)
+def test_ranks_that_slurm_kills_after_the_first_has_stopped(cluster, ends, code):
+    """They take longer than KillWait to end. The checkpoint is saved, or the first had not said
+    75; but a crash is none, whoever is stopped beside it."""
+    lines = "".join(
+        f"echo 'srun: error: node1: task {rank}: {end}' >&2\n" for rank, end in enumerate(ends)
+    )
+    cluster.program("srun", f"{lines}exit 137")
+    done = cluster.run(cmd="x --resume auto")
+    assert done.code == code, done.said
+    assert (done.folder / "requeued").exists() == (code == 75)
+    assert ("SLURM killed ranks that took long to end" in done.said) == (code == 75)
 
 
 @pytest.mark.parametrize(("seconds", "noted"), [(100, True), (3600, False)])

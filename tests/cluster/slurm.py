@@ -64,7 +64,7 @@ PartitionName=graceful Nodes={nodes} PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes={nodes} PriorityTier=9 PreemptMode=OFF
 """
 # From SIGTERM to SIGKILL of a job that is cancelled, or preempted without a grace time.
-KILL_WAIT_S = 20
+KILL_WAIT_S = 60
 
 
 def missing() -> str | None:
@@ -95,7 +95,7 @@ class Slurm:
         *argv: object,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-        timeout: float = 60,
+        timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
         """A command on the head, e.g. `squeue`, which finds this cluster."""
         return self.head.run(
@@ -213,7 +213,7 @@ def _idle(cluster: Slurm) -> set[str]:
 
 def _until(holds: Callable[[], bool], what: str, cluster: Slurm | None = None) -> None:
     """Polls for a start; what does not come has said why in its log."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not holds():
         if time.monotonic() > deadline:
             logs = "\n".join(

@@ -6,6 +6,7 @@ Most questions are asked of trainings on 2 machines x 2 ranks, those about SLURM
 import contextlib
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import pytest
 
 from runtime.checkpoint import Folder
 from tests.cluster.conftest import VARIABLES
-from tests.cluster.slurm import KILL_WAIT_S
+from tests.ranks import paced_training
 from tests.tables import arrays_of
 from tests.test_docs import ROOT, copy_of_the_repository
 
@@ -61,7 +62,7 @@ class Clone:
         done = self._shell(self._page.prepare)
         assert done.returncode == 0, done.stderr
 
-    def _shell(self, script: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def _shell(self, script: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         path = f"{self.folder}/.venv/bin:{os.environ['PATH']}"
         command = ("env", "--chdir", self.folder, "bash", "-euo", "pipefail", "-c", script)
         env = {**ENVIRONMENT, "PATH": path}
@@ -73,15 +74,20 @@ class Clone:
         assert done.returncode == 0, done.stderr
         return int(done.stdout.removeprefix("Submitted batch job "))
 
-    def train(self, run_dir: str, container: bool = False) -> int:
-        """Submits the documented training."""
+    def train(self, run_dir: str, container: bool = False, slow: Path | None = None) -> int:
+        """Submits the documented training, which is slow as long as the file `slow` is there."""
         line = self._page.submit_container if container else self._page.submit
-        return self.submit(f"{self._page.cmd}\n{line}".replace(RUN_DIR, run_dir))
+        lines = f"{self._page.cmd}\n{line}".replace(RUN_DIR, run_dir)
+        if slow is not None:
+            slow.touch()
+            lines = lines.replace(" dlrm.py ", f" -m {paced_training.__name__} ")
+            lines = f"export PACED_BY={shlex.quote(str(slow))}\n{lines}"
+        return self.submit(lines)
 
     def train_alone(self, run_dir: str) -> str:
         """Runs the documented `cmd` as one process; returns what it says."""
         script = f'{self._page.cmd}\nbash -c "$cmd"'.replace(RUN_DIR, run_dir)
-        done = self._shell(script, timeout=200)
+        done = self._shell(script)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -105,13 +111,15 @@ def alone(clone) -> Path:
 def limited(clone, slurm) -> int:
     """The job of the training on 2 machines x 2 ranks, which is stopped by the time limit, put
     back and gone on with; its checkpoints are in `runs/limited`."""
-    job = clone.train(LIMITED)
+    slow = clone.folder / "slow"
+    job = clone.train(LIMITED, slow=slow)
     slurm.wait_for(job, has_checkpoint(clone, LIMITED))
     # SLURM looks at the limit every 30 seconds, and wakes them with its signal.
     found = ranks(slurm, LIMITED)
     assert sorted(found) == [0, 1, 2, 3]
     for process in found.values():
         process.suspend()
+    slow.unlink()
     slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=5")  # the signal is due 300 s before
     slurm.wait_for(job, lambda shown: shown["JobState"] == "PENDING")
     slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=60")
@@ -192,15 +200,20 @@ def test_the_time_limit_changes_no_bit(clone, slurm, alone, limited, undisturbed
 def test_a_rank_is_killed_in_a_container(clone, slurm, alone):
     """The job fails, and what it saved is enough to end as if nothing had happened."""
     run_dir = "runs/killed"
-    job = clone.train(run_dir, container=True)
+    slow = clone.folder / "slow"
+    image = clone.folder / "recommenders+gpu.sqsh"
+    image.touch()
+    job = clone.train(run_dir, container=True, slow=slow)
     slurm.wait_for(job, has_checkpoint(clone, run_dir))
     found = ranks(slurm, run_dir)
     assert sorted(found) == [0, 1, 2, 3]
     given = found[3].environ()
-    assert given["CONTAINER_IMAGE"] == "recommenders"
+    assert given["CONTAINER_IMAGE"] == str(image)
     inside, here = "/workspace/recommenders", clone.folder
+    assert " " in str(here)
     assert given["CONTAINER_MOUNTS"] == f"{here}/data:{inside}/data,{here}/runs:{inside}/runs"
     found[3].kill()
+    slow.unlink()
     shown, log = slurm.wait(job), slurm.log(job)
     assert (shown["JobState"], shown["Restarts"], slurm.exit_code(job)) == ("FAILED", "0", 137), log
     assert "rank 3 on node1 was ended by signal 9" in log
@@ -213,9 +226,10 @@ def test_a_rank_is_killed_in_a_container(clone, slurm, alone):
 
 # What SLURM does to any command.
 
+# SIGTERM goes to each process by itself: `sleep` may end before the shell hears of it.
 WAITS = (
     'if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then echo "goes on"; exit 0; fi; '
-    'trap "exit 75" TERM; echo "rank $SLURM_PROCID waits"; sleep 300 & wait # --resume auto'
+    'trap : TERM; echo "rank $SLURM_PROCID waits"; sleep 300 & wait; exit 75 # --resume auto'
 )
 SUBMIT = "sbatch -N 2 --ntasks-per-node=2 -t 10 slurm_multinode.sh"
 
@@ -247,8 +261,23 @@ def test_cancelled_is_not_put_back(clone, slurm):
     job = clone.submit(f"export cmd='{WAITS}'\n{SUBMIT}")
     wait_for_ranks(slurm, job)
     slurm.cancel(job)
-    shown = slurm.wait(job, timeout_s=KILL_WAIT_S + 10)
+    shown = slurm.wait(job)
     assert (shown["JobState"], shown["Restarts"], slurm.exit_code(job)) == ("CANCELLED", "0", 75)
+
+
+def test_one_task_of_an_array_is_put_back(clone, slurm):
+    """The last one, whose number is that of the array."""
+    cmd = f'if [ "$SLURM_ARRAY_TASK_ID" = 0 ]; then echo "is done"; exit 0; fi; {WAITS}'
+    submit = SUBMIT.replace("-N 2 --ntasks-per-node=2", "--array=0-1 -o task-%a.log")
+    job = clone.submit(f"export cmd={shlex.quote(cmd)}\n{submit}")
+    tasks = [f"{job}_{task}" for task in range(2)]
+    assert slurm.wait(tasks[0])["JobState"] == "COMPLETED"
+    wait_for_ranks(slurm, tasks[1], 1)
+    slurm.run("scancel", "--signal=TERM", tasks[1])
+    assert slurm.wait(tasks[1])["JobState"] == "COMPLETED"
+    logs = list(map(slurm.log, tasks))
+    assert [slurm.show(task)["Restarts"] for task in tasks] == ["0", "1"], logs
+    assert (logs[0].count("is done"), logs[1].count("goes on")) == (1, 1), logs
 
 
 def test_a_machine_fails(clone, slurm):
@@ -258,6 +287,35 @@ def test_a_machine_fails(clone, slurm):
     slurm.run("scontrol", "update", "NodeName=node1", "State=DOWN", "Reason=test")
     shown, log = slurm.wait(job), slurm.log(job)
     assert (shown["JobState"], shown["Restarts"]) == ("COMPLETED", "1"), log
+
+
+@pytest.mark.long
+def test_a_rank_takes_longer_to_end_than_slurm_waits(clone, slurm):
+    tarries = 'if [ "$SLURM_PROCID" = 3 ]; then trap "" TERM; sleep 200; fi'
+    slow = WAITS.replace("exit 75", f"{tarries}; exit 75")
+    job = clone.submit(f"export cmd={shlex.quote(slow)}\n{SUBMIT}")
+    wait_for_ranks(slurm, job)
+    slurm.run("scancel", "--signal=TERM", job)
+    shown, log = slurm.wait(job), slurm.log(job)
+    assert (shown["JobState"], shown["Restarts"]) == ("COMPLETED", "1"), log
+    assert "SLURM killed ranks that took long to end" in log
+
+
+def test_numbers_that_fit_no_machine(clone, slurm):
+    """SLURM would start other ranks than were meant, or wait for ever."""
+    submit = SUBMIT.replace(" --ntasks-per-node=2", "")
+    outer = f"srun -N 1 -n 1 bash -c {shlex.quote(submit.replace('-N', '--exclusive -N'))}"
+    calls = {
+        outer: "SLURM_NTASKS=1 does not fit SLURM_TASKS_PER_NODE=4(x2)",
+        submit.replace("-N", "--gpus=3 --cpus-per-gpu=1 -N"): "as many GPUs (2,1): sbatch --gpus-",
+        submit.replace("-N", "--gpus=3 --exclusive -N"): "is not 2 for each of 2 machines",
+        submit.replace("-N", "--gpus-per-node=2 -c 2 -N"): "2 cores for their tasks, of 2 each",
+    }
+    jobs = [clone.submit(f"export cmd=true\n{call}") for call in calls]
+    for job, message in zip(jobs, calls.values(), strict=True):
+        assert slurm.wait(job)["JobState"] == "FAILED"
+        log = slurm.log(job)
+        assert (slurm.exit_code(job), message in log) == (2, True), log
 
 
 def test_the_exit_code_is_the_worst_and_ranks_are_as_many_as_gpus(clone, slurm):
