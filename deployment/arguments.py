@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="compare the AUC as trained and as served, of smaller tables or half precision, on "
-        "the first N rows to evaluate on only (default: all)",
+        "the first N rows to evaluate on only (default: all); 0: do not, where there are no rows",
     )
     add(
         "--unknown_ids",
@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         "--instances",
         type=int,
         metavar="N",
-        help="copies of each model that run at a time (default 1)",
+        help="copies of each model that run at a time, on each GPU where it is on GPUs (default 1)",
     )
     add(
         "--threads_per_instance",
@@ -138,7 +138,13 @@ def _parser() -> argparse.ArgumentParser:
         help="the smallest tables lie on the GPU, as far as they fit into so many 10^9 bytes "
         "(default 0: all on the host; tensorflow)",
     )
-    add("--gpus", type=_gpus, metavar="0,1,...", help="GPUs that HPS uses (default 0)")
+    add(
+        "--gpus",
+        type=_gpus,
+        metavar="0,1,...",
+        help="GPUs with copies of the models, each with the tables that TensorFlow has on the host "
+        "once more (default 0; not local)",
+    )
     add(
         "--gpu_cache_share",
         type=float,

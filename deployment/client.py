@@ -9,8 +9,9 @@ request is an error that says which. The only file that talks to a server.
 
 A server that crashes breaks the connection. One that is stopped (SIGTERM) answers what it has, and
 tells others that its model "has no available versions". When it starts, it refuses connections
-until all models are loaded. To a client all of these are one thing, `ServerLost`, or where it has
-patience, time that it waits.
+until all models are loaded. Where a process of a model has ended, the server refuses requests until
+it is started again. To a client all of these are one thing, `ServerLost`, or where it has patience,
+time that it waits.
 """
 
 import collections
@@ -45,6 +46,8 @@ _URL = re.compile(r"[^/\s]+:\d+")  # what gRPC makes of others, it says in its o
 _WHERE = "is host:port of its gRPC (not its HTTP) what --url names?"
 # gRPC's words where a connection broke in the middle of an answer.
 _BROKEN = "Stream removed"
+# A server's where the process of a model has ended; the server itself says that it is ready.
+_NO_PROCESS = "is not healthy"
 
 
 class RequestRefused(ValueError):
@@ -180,6 +183,8 @@ class Client:
                 if time.monotonic() >= deadline:
                     raise ServerLost(f"{self._url} is lost: {error.details()}") from None
                 self.wait_until_ready(deadline - time.monotonic())
+                if _NO_PROCESS in (error.details() or ""):
+                    time.sleep(_ASK_AGAIN_S)  # for which there was nothing to wait
                 self.resent += 1
                 answer = self.send(message)
 
@@ -292,7 +297,7 @@ class _Sent(NamedTuple):
 def _is_lost(error: grpc.RpcError) -> bool:
     """Whether an error is about the server, and not about the request."""
     said = error.details() or ""
-    return error.code() in _LOST or _NOT_NOW in said or _BROKEN in said
+    return error.code() in _LOST or any(words in said for words in (_NOT_NOW, _BROKEN, _NO_PROCESS))
 
 
 def _checked(message, reply) -> np.ndarray:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from dataloading.command_line import exit_status
 from deployment.arguments import parse
-from deployment.options import Cache, Options
+from deployment.options import Options
 from deployment.repository import appear_together, write_marker
 from deployment.serving.interface import UNKNOWN_IS_ZERO
 from deployment.serving.scorer import all_cores, to_stderr
 from deployment.table_files import NONE
-from runtime.signals import interrupted_by_sigterm
+from runtime.signals import interrupted_by_sigterm, raise_if_interrupted
 
 # What `--gpus` and `--gpu_cache_share` are where they are not given.
 _GPUS, _CACHE_SHARE = (0,), 0.5
@@ -68,6 +68,7 @@ def deploy(options: Options) -> Deployed:
       OSError: something cannot be written.
     """
     # TensorFlow takes seconds to import, which a wrong flag need not wait for.
+    from deployment import hps
     from deployment.backends import BACKENDS, names_of, write_ensemble
     from deployment.served_model import parts_of
     from deployment.trained_model import open_checkpoint
@@ -81,6 +82,7 @@ def deploy(options: Options) -> Deployed:
     models = names_of(name, called)
     names = list(dict.fromkeys([*models, name]))  # the one to ask is last
     repository = Path(os.path.abspath(options.model_repository))
+    hps.read_ps_json(repository)  # before gigabytes are written
     with appear_together(repository, names, options.overwrite, to_stderr) as staging:
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             job, checks = _prepare(options, name, trained, parts, repository, Path(scratch))
@@ -93,6 +95,8 @@ def deploy(options: Options) -> Deployed:
                     said[model] = write_ensemble(job, called, folder)
                 write_marker(folder, _made_of(options, trained), names)
         made = tuple((model, said[model], _size_bytes(staging / model)) for model in names)
+        raise_if_interrupted()
+    hps.update_ps_json(repository)
     return Deployed(repository, trained.path, made, tuple(checks))
 
 
@@ -144,8 +148,8 @@ def _prepare(options: Options, name: str, trained, parts, repository: Path, scra
         onnx = scratch / "dense.onnx"
         saved_models.write_dense(dense, scratch / "dense")
         dense_to_onnx(scratch / "dense", onnx)
-        difference = check_against_tensorflow(dense, parts, onnx)
-        checks.append(f"the dense part in ONNX: scores within {difference:.1e} of TensorFlow's")
+        agreement = check_against_tensorflow(dense, parts, trained, onnx)
+        checks.append(f"the dense part in ONNX: {agreement}")
     first = dense
     if onnx is None and options.precision != "fp32":
         dense = make_dense(trained, POLICIES[options.precision])
@@ -175,32 +179,41 @@ def _prepare(options: Options, name: str, trained, parts, repository: Path, scra
         quantize=quantize,
         batching=batching if backend.batches else Batching(0, False, 0),
         instances=options.instances,
+        gpus=options.gpus or _GPUS,
         threads=options.threads_per_instance or 0,
         execution_env=options.execution_env,
-        cache=Cache(
-            options.gpus or _GPUS, options.gpu_cache_share or _CACHE_SHARE, options.instances
-        ),
+        cache_share=options.gpu_cache_share or _CACHE_SHARE,
         served_path=options.served_path or str(repository),
     )
-    if quantize != NONE or options.runs_in_half_precision:
-        served = _dense_as_served(job, scratch) if options.runs_in_half_precision else None
-        change = auc_change(trained, parts, first, quantize, options.check_rows, served)
+    if options.check_rows == 0:
+        checks.append("AUC as served: not compared with that as trained (--check_rows 0)")
+    elif quantize != NONE or options.runs_in_half_precision:
+        served, served_as = _dense_as_served(options, job, scratch)
+        change = auc_change(trained, parts, first, quantize, options.check_rows, served, served_as)
         checks.append(change.report())
     return job, checks
 
 
-def _dense_as_served(job, folder: Path):
-    """The dense part in the precision that is asked for, as `served_auc.auc_change` has it.
+def _dense_as_served(options: Options, job, folder: Path):
+    """The dense part as it is served, as `served_auc.auc_change` has it, and what to call that.
 
     Args:
-      folder: has `dense.onnx`.
+      folder: has `dense.onnx`, where the job has one.
 
     Raises:
       ValueError: OpenVINO is not there.
     """
+    from deployment.served_auc import score_by
     from deployment.serving.dense import Dense
 
-    return Dense(folder, job.interface, all_cores(), to_stderr).run
+    if not options.runs_in_half_precision:
+        if options.precision == "fp32":
+            return None, "as served"
+        # A plan in half precision runs where it is served only.
+        return None, "with the tables as served and the dense part in fp32"
+    if options.is_one_saved_model:
+        return score_by(job.dense, job.parts), "as served"
+    return Dense(folder, job.interface, all_cores(), to_stderr).run, "as served"
 
 
 def _make_folder(staging: Path, model: str) -> Path:

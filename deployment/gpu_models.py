@@ -24,14 +24,18 @@ from deployment.serving.interface import (
 from deployment.triton_config import (
     CONFIG_FILE,
     CPU,
-    GPU,
     VERSION,
     Instances,
+    keep_on_gpu,
     model_config,
     write_config,
 )
 
 _SAVED_MODEL = "model.savedmodel"
+
+# How many copies of a model share a session of TensorFlow, and so its variables, in Triton's
+# TensorFlow backend. It has sessions for each device of its own, and by default for each copy.
+_SHARE = "MAX_SESSION_SHARE_COUNT"
 
 
 def write_checks(job: Job, name: str, folder: Path) -> str:
@@ -51,7 +55,8 @@ def write_sparse(job: Job, name: str, folder: Path) -> str:
     on_device = job.placement.device
     parts = _behind_checks(job.parts)
     saved_models.write_sparse(parts, job.trained, _target(folder), on_device, job.quantize)
-    _write_config(job, name, folder, SPARSE, GPU if on_device else CPU)
+    instances = job.on_gpus if on_device else Instances(CPU, job.instances)
+    _write_config(job, name, folder, SPARSE, instances, vectors_stay=bool(on_device))
     return f"a SavedModel with {job.placement.report()}"
 
 
@@ -65,7 +70,7 @@ def write_whole(job: Job, name: str, folder: Path) -> str:
         job.placement.device,
         job.quantize,
     )
-    _write_config(job, name, folder, SCORER, GPU)
+    _write_config(job, name, folder, SCORER, job.on_gpus)
     return f"a SavedModel in {job.interface.precision} with {job.placement.report()}"
 
 
@@ -105,7 +110,19 @@ def _target(folder: Path) -> Path:
     return folder / str(VERSION) / _SAVED_MODEL
 
 
-def _write_config(job: Job, name: str, folder: Path, role: str, kind: str) -> None:
+def _write_config(
+    job: Job,
+    name: str,
+    folder: Path,
+    role: str,
+    instances: Instances,
+    vectors_stay: bool = False,
+) -> None:
+    """Writes the configuration of a SavedModel, whose tables all copies on a device share.
+
+    Args:
+      vectors_stay: whether what it answers stays on the GPU, for the model behind it.
+    """
     interface = job.interface._replace(role=role)
     inputs, _ = _in_one_dimension(received(interface))
     config = model_config(
@@ -114,9 +131,12 @@ def _write_config(job: Job, name: str, folder: Path, role: str, kind: str) -> No
         inputs,
         answered(interface),
         job.batching,
-        Instances(kind, job.instances),
+        instances,
         warm_up=job.warm_up,
+        parameters={_SHARE: str(instances.count)},
     )
+    if vectors_stay:
+        keep_on_gpu(config)
     write_config(config, folder / CONFIG_FILE)
 
 
@@ -160,7 +180,7 @@ def write_onnx(
             [tensor for tensor in stated or tensors if tensor.name in read],
             answered(job.interface),
             job.batching,
-            Instances(GPU, job.instances),
+            job.on_gpus,
             warm_up=job.warm_up,
             flat=flat,
             shapes=shapes,

@@ -11,9 +11,7 @@ from deployment.serving import hps_keys
 from deployment.serving.interface import Interface, Tensor
 from deployment.triton_config import (
     CONFIG_FILE,
-    GPU,
     VERSION,
-    Instances,
     model_config,
     write_config,
 )
@@ -41,25 +39,26 @@ def write_keys(job: Job, name: str, folder: Path) -> str:
 
 
 def write_tables(job: Job, name: str, folder: Path) -> str:
-    """Writes HPS's tables, its own configuration and Triton's."""
-    interface, cache = job.interface, job.cache
+    """Writes HPS's tables, what HPS is to be told of them, and Triton's configuration."""
+    interface = job.interface
     hps.write_tables(job.trained, job.parts.tables, folder / str(VERSION))
     tables_folder = f"{job.served_path}/{name}/{VERSION}"
-    hps.write_ps_json(hps.ps_json(name, interface, tables_folder, cache), folder / hps.PS_FILE)
+    entry = hps.ps_entry(name, interface, tables_folder, job.on_gpus, job.cache_share)
+    hps.write_ps_entry(entry, folder)
     config = model_config(
         name,
         {"backend": "hps"},
         hps_keys.asked(interface),
         vectors(interface),
         job.batching,
-        Instances(GPU, job.instances, cache.gpus),
+        job.on_gpus,
         # No warm-up: zeros for NUMKEYS would ask for nothing.
         parameters=hps.backend_parameters(interface),
     )
     write_config(config, folder / CONFIG_FILE)
     return (
         f"{len(interface.tables)} tables for HPS; start the server with "
-        f"--backend-config=hps,ps={job.served_path}/{name}/{hps.PS_FILE}"
+        f"--backend-config=hps,ps={job.served_path}/{hps.PS_FILE}, which has all HPS models here"
     )
 
 

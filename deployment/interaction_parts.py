@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dataloading import feature_spec as fs
 from dataloading.batch import InteractionInputs
-from deployment.parts import Parts, id_dtype
+from deployment.parts import ID_DTYPE, Parts
 from deployment.serving.interface import Feature, LookUp, Tensor
 from deployment.trained_model import Trained, tables_of
 from nn.ncf.config import NCFConfig, embedding_tables
@@ -24,7 +24,7 @@ def parts(trained: Trained) -> Parts:
     tables = tables_of(trained)
     inputs_of_tables = [USER, ITEM] * (len(tables) // 2)
     return Parts(
-        inputs=tuple(Tensor(name, id_dtype(False), (1,)) for name in (USER, ITEM)),
+        inputs=tuple(Tensor(name, ID_DTYPE, (1,)) for name in (USER, ITEM)),
         features=(
             Feature(user, USER, 0, 1, shape.num_users, False),
             Feature(item, ITEM, 0, 1, shape.num_items, False),

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from deployment.options import Cache
 from deployment.parts import Parts
 from deployment.placement import Placement
 from deployment.served_model import DenseModel
 from deployment.serving.interface import Interface, Tensor, answered, received
 from deployment.trained_model import Trained
-from deployment.triton_config import Batching
+from deployment.triton_config import GPU, Batching, Instances
 
 
 class Job(NamedTuple):
@@ -25,10 +24,11 @@ class Job(NamedTuple):
       placement: which tables lie on the device.
       quantize: how tables are stored, `--quantize_tables`.
       batching: of each model.
-      instances: copies of each model.
+      instances: copies of each model; of one on GPUs, on each of them.
+      gpus: numbers of the GPUs that have models.
       threads: of each copy on the CPU; 0: the server's cores divided by the copies.
       execution_env: Python environment of models in Python; None: the server's.
-      cache: of HPS.
+      cache_share: of each table's rows, that HPS keeps on each GPU, in (0, 1].
       served_path: the repository as the server sees it.
     """
 
@@ -42,10 +42,16 @@ class Job(NamedTuple):
     quantize: str
     batching: Batching
     instances: int
+    gpus: tuple[int, ...]
     threads: int
     execution_env: str | None
-    cache: Cache
+    cache_share: float
     served_path: str
+
+    @property
+    def on_gpus(self) -> Instances:
+        """Copies of a model on GPUs."""
+        return Instances(GPU, self.instances, self.gpus)
 
     @property
     def warm_up(self) -> tuple[int, ...]:

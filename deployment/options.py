@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 from deployment.repository import check_name
 from deployment.serving.interface import UNKNOWN_IS_ERROR
@@ -13,20 +12,6 @@ from deployment.tensorrt import check_precision
 
 LOCAL, TENSORFLOW, HPS = "local", "tensorflow", "hps"
 PRECISIONS = ("fp32", "fp16", "bf16")
-
-
-class Cache(NamedTuple):
-    """HPS's cache on the GPUs.
-
-    Attributes:
-      gpus: their numbers.
-      share: of each table's rows that fit into the cache, in (0, 1].
-      instances: copies of the model on each GPU.
-    """
-
-    gpus: tuple[int, ...]
-    share: float
-    instances: int
 
 
 @dataclass(frozen=True)
@@ -63,8 +48,15 @@ class Options:
 
     @property
     def runs_in_half_precision(self) -> bool:
-        """Whether the dense part runs here as it is served, and other than it was trained."""
-        return self.backend == LOCAL and self.precision != "fp32"
+        """Whether the dense part runs here as it is served, and other than it was trained: in
+        TensorFlow as part of one SavedModel, by OpenVINO; not by TensorRT."""
+        is_here = self.backend == LOCAL or self.is_one_saved_model
+        return is_here and self.precision != "fp32"
+
+    @property
+    def is_one_saved_model(self) -> bool:
+        """Whether TensorFlow serves look-ups and dense part."""
+        return self.backend == TENSORFLOW and self.monolithic
 
     def __post_init__(self):
         if self.model_name is not None:
@@ -74,6 +66,14 @@ class Options:
             if value is not None and not least <= value < inf:
                 finite = " and finite" if isinstance(value, float) else ""
                 raise ValueError(f"--{name} must be {least} or more{finite}, got {value}")
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            largest = max(value) if isinstance(value, tuple) else value
+            if value is not None and largest > most:
+                raise ValueError(
+                    f"--{name} must be {most} or less, all that Triton's configuration has room "
+                    f"for, got {largest}"
+                )
         if self.gpu_cache_share is not None and not 0 < self.gpu_cache_share <= 1:
             raise ValueError(
                 "--gpu_cache_share is a share of each table's rows, more than 0 and at most 1, got "
@@ -93,10 +93,18 @@ class Options:
 _LEAST = {
     "max_batch_size": 1,
     "instances": 1,
-    "check_rows": 1,
+    "check_rows": 0,
     "max_queue_delay_us": 0,
     "threads_per_instance": 0,
     "device_memory_gb": 0,
+}
+
+# What the fields of Triton's messages hold, of 32 bits with a sign and of 64 without.
+_MOST = {
+    "max_batch_size": 2**31 - 1,
+    "instances": 2**31 - 1,
+    "gpus": 2**31 - 1,
+    "max_queue_delay_us": 2**64 - 1,
 }
 
 _Rule = tuple[str | None, str, Callable[[Options], bool], str]
@@ -115,7 +123,8 @@ _REFUSED: tuple[_Rule, ...] = (
             o.check_rows is not None and o.quantize_tables == NONE and not o.runs_in_half_precision
         ),
         "these are the rows on which what is served is compared with what was trained, which needs "
-        "--quantize_tables fp16 or int8, or --precision fp16 or bf16 of the backend local",
+        "--quantize_tables fp16 or int8, or --precision fp16 or bf16 of the backend local or of "
+        "--backend tensorflow --monolithic",
     ),
     (
         None,
@@ -137,6 +146,13 @@ _REFUSED: tuple[_Rule, ...] = (
         lambda o: bool(o.device_memory_gb) and o.quantize_tables == INT8,
         "TensorFlow gathers no int8 on a GPU: use --quantize_tables fp16, or leave all tables on "
         "the host",
+    ),
+    (
+        TENSORFLOW,
+        "gpus",
+        lambda o: bool(o.device_memory_gb) and o.gpus not in (None, (0,)),
+        "--device_memory_gb has the SavedModel's tables on GPU 0, as its file says: leave one of "
+        "the flags out, or let the server see the GPU that you mean alone (CUDA_VISIBLE_DEVICES)",
     ),
     (
         HPS,
@@ -179,9 +195,15 @@ _REFUSED: tuple[_Rule, ...] = (
         )
         for backend in (TENSORFLOW, HPS)
     ),
+    (
+        LOCAL,
+        "gpus",
+        _given("gpus"),
+        "the backend local computes on the CPU: leave the flag out",
+    ),
     *(
         (backend, flag, _given(flag), "only the backend hps reads it: leave the flag out")
-        for flag in ("gpus", "gpu_cache_share", "served_path")
+        for flag in ("gpu_cache_share", "served_path")
         for backend in (LOCAL, TENSORFLOW)
     ),
 )

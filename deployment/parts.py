@@ -4,6 +4,11 @@ from typing import NamedTuple
 
 from deployment.serving.interface import Feature, LookUp, Tensor
 
+# Dtype of a request's ids, however few there are. Of integers in JSON that do not fit into a
+# narrower one Triton drops the upper bits, and another id would be looked up; those that do not fit
+# into int64 it refuses.
+ID_DTYPE = "int64"
+
 
 class Parts(NamedTuple):
     """A model as three steps: checks of a request, look-ups, and a function of their vectors.
@@ -46,8 +51,3 @@ class Parts(NamedTuple):
             for feature in self.features
             if (feature.input, feature.start) == (lookup.input, lookup.start)
         )
-
-
-def id_dtype(wide: bool) -> str:
-    """Dtype of a request's ids, as loaders have it."""
-    return "int64" if wide else "int32"

@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 
 from dataloading import transcode_values
 from dataloading.transcode_values import SEPARATOR, BadValue
+from deployment.serving.checks import unknown_ids_way_out
 from deployment.serving.interface import UNKNOWN_IS_ZERO, Feature, Interface
 
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -25,6 +26,7 @@ class Column:
     def __init__(self, feature: Feature, interface: Interface):
         self.feature = feature
         self._unknown_is_zero = interface.unknown_ids == UNKNOWN_IS_ZERO
+        self._unknown_way_out = unknown_ids_way_out(interface)
         # Right-aligned, with id 0 in front.
         self._is_history = feature.input in interface.histories
         self._fill = 0 if self._is_history else -1
@@ -90,7 +92,10 @@ class Column:
             needed = self._needed
             if self.feature.count > 1:  # how many there are is not what is wrong
                 needed = f"ids as in training, {self._range}"
-            needed += _way_out(values[bad.index].as_py())
+            if bad.found.isdecimal() and not self._unknown_is_zero:  # a number, and too large
+                needed += self._unknown_way_out
+            else:
+                needed += _way_out(values[bad.index].as_py())
             raise BadValue(bad.index, bad.found, needed) from None
         return np.where(ids < cardinality, ids, 0)
 

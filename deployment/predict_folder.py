@@ -11,6 +11,7 @@ from dataloading.output_folder import SPEC_FILE
 from dataloading.spec_rules import listing
 from deployment.predict_columns import ENCODED
 from deployment.predict_rows import Rows, request
+from deployment.serving.checks import unknown_ids_way_out
 from deployment.serving.interface import UNKNOWN_IS_ZERO, Feature, Interface
 
 _STORED = "split_binary"
@@ -188,6 +189,8 @@ class RowFolder:
                 values[values >= feature.cardinality] = 0
         if not allowed.all():
             row, column = np.argwhere(~allowed)[0]
+            if feature.cardinality is not None and found[row, column] >= feature.cardinality:
+                needed += unknown_ids_way_out(self._interface)
             raise ValueError(
                 f"{self.where(start + int(row) + 1)}: feature '{feature.name}': found "
                 f"{found[row, column]}; needed: {needed}"

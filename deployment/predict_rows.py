@@ -125,11 +125,25 @@ class RowFile:
             try:
                 values[name] = column.values(block.columns[name])
             except BadValue as bad:
+                row = block.first_row + bad.index
+                if self._is_csv and not self._line(row).strip():
+                    raise ValueError(
+                        f"{self.where(row)}: is a blank line; needed: a row on each line, also on "
+                        "the last: take it out"
+                    ) from None
                 raise ValueError(
-                    f"{self.where(block.first_row + bad.index)}: column '{name}': found "
-                    f"{bad.found}; needed: {bad.rule}"
+                    f"{self.where(row)}: column '{name}': found {bad.found}; needed: {bad.rule}"
                 ) from None
         return request(self._interface, values, block.first_row, self.where)
+
+    def _line(self, row: int) -> bytes:
+        """The line of a row of a CSV file, counted from 1 without the header."""
+        for block in self._line_blocks():
+            lines = block.splitlines()
+            if row < len(lines):
+                return lines[row]
+            row -= len(lines)
+        return b""
 
     def _check_columns(self, columns: list[str], names: list[str]) -> None:
         """Raises ValueError unless each name is that of one column."""

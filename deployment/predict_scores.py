@@ -18,6 +18,7 @@ from deployment.serving.checks import BadRequest
 from deployment.serving.interface import Interface
 from deployment.serving.scorer import Scorer
 from runtime.predictions import check_writable, open_predictions
+from runtime.signals import raise_if_interrupted
 
 
 def score(flags: argparse.Namespace) -> None:
@@ -48,6 +49,8 @@ def score(flags: argparse.Namespace) -> None:
         for scores in _scores(scorer, rows, batch_size):
             add(scores)
             num_rows += len(scores)
+        if flags.output:
+            raise_if_interrupted()
     elapsed_s = time.perf_counter() - started
     said = f"{num_rows:,} rows scored in {elapsed_s:.1f} s by {served.folder}"
     if served.dense_folder is not None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from dataloading import feature_spec as fs
 from dataloading.batch import Inputs, RaggedIds
-from deployment.parts import Parts, id_dtype
+from deployment.parts import ID_DTYPE, Parts
 from deployment.serving.interface import Feature, LookUp, Tensor
 from deployment.trained_model import Trained, tables_of
 from nn.interaction import SPLIT
@@ -48,8 +48,7 @@ def parts(trained: Trained) -> Parts:
     if trained.shape.num_numerical:
         inputs.append(Tensor(NUMERICAL, "float32", (trained.shape.num_numerical,)))
     if names:
-        wide = any(spec.dtype(name) == np.int64 for name in names)
-        inputs.append(Tensor(CATEGORICAL, id_dtype(wide), (sum(hotness),)))
+        inputs.append(Tensor(CATEGORICAL, ID_DTYPE, (sum(hotness),)))
     return Parts(
         inputs=tuple(inputs),
         features=tuple(features),

@@ -8,16 +8,13 @@ import tensorflow as tf
 
 from dataloading.batch import SequenceInputs
 from dataloading.sequence_tfrecord_channels import sequence_channels
-from deployment.parts import Parts, id_dtype
+from deployment.parts import ID_DTYPE, Parts
 from deployment.serving.interface import Feature, LookUp, Tensor
 from deployment.trained_model import Trained, tables_of
 from nn.sequence.config import HARD, SIM, SequenceConfig
 from nn.sequence.model import SequenceModel
 
 USER, TARGET, HISTORY = "user_features", "target_features", "positive_history"
-
-# Ids from here on do not fit int32.
-_WIDE = 2**31
 
 
 def parts(trained: Trained) -> Parts:
@@ -28,13 +25,12 @@ def parts(trained: Trained) -> Parts:
     shape = trained.shape
     channels = sequence_channels(trained.spec, with_labels=False, with_negatives=False)
     length, num_items = shape.num_positions, len(shape.item_features)
-    wide = id_dtype(max(shape.user_cardinalities + shape.item_cardinalities) > _WIDE)
     inputs, features, lookups = [], [], []
     if shape.user_features:
-        inputs.append(Tensor(USER, wide, (len(shape.user_features),)))
-    inputs.append(Tensor(TARGET, wide, (num_items,)))
+        inputs.append(Tensor(USER, ID_DTYPE, (len(shape.user_features),)))
+    inputs.append(Tensor(TARGET, ID_DTYPE, (num_items,)))
     if length:
-        inputs.append(Tensor(HISTORY, wide, (num_items, length)))
+        inputs.append(Tensor(HISTORY, ID_DTYPE, (num_items, length)))
     for i, (name, rows) in enumerate(
         zip(shape.user_features, shape.user_cardinalities, strict=True)
     ):

@@ -2,7 +2,9 @@
 
     python -m deployment.serve --model_repository repository
 
-The server listens on 127.0.0.1 only. Its own words go to `--log`.
+The server listens on 127.0.0.1 only. Its own words go to `--log`. Where it, or a process of a
+model, ends by itself, so does the command, with `ENDED_BY_ITSELF`: whoever watches over it starts
+it again.
 """
 
 import argparse
@@ -17,8 +19,11 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dataloading.command_line import exit_status
 from deployment.serving_environment import server_program
 from deployment.triton_config import CONFIG_FILE
-from deployment.triton_server import ADDRESS, Ports, StartStopped, running
+from deployment.triton_server import ADDRESS, Ports, ServerFailed, StartStopped, running
 from runtime.signals import StopSignal
+
+# Exit status: "temporary failure, try again" of sysexits.h, as a training's that was stopped.
+ENDED_BY_ITSELF = 75
 
 _LOOK_EVERY_S = 0.2
 
@@ -32,13 +37,17 @@ _PLATFORMS = {
 }
 
 
-def serve(options: argparse.Namespace) -> None:
+def serve(options: argparse.Namespace) -> int:
     """Runs the server until SIGINT or SIGTERM, and ends it.
+
+    Returns:
+        0 after a signal; `ENDED_BY_ITSELF`, with a message, where the server was ready, and then
+        it or a process of a model ended.
 
     Raises:
         ValueError: a port that is none, or is in use; no such repository or program; a repository
             that this program cannot serve; a log that cannot be written.
-        ServerFailed: the server did not start, or ended by itself.
+        ServerFailed: the server did not start.
     """
     ports = Ports(options.http_port, options.grpc_port, options.metrics_port)
     _check_ports(ports)
@@ -62,11 +71,16 @@ def serve(options: argparse.Namespace) -> None:
                     flush=True,
                 )
                 while stop.name is None:
-                    server.check_alive()
+                    try:
+                        server.check_alive()
+                    except ServerFailed as error:
+                        print(f"error: {error}", file=sys.stderr, flush=True)
+                        return ENDED_BY_ITSELF
                     time.sleep(_LOOK_EVERY_S)
                 print(f"{stop.name}: stopping the server (some seconds)", flush=True)
         except StartStopped:
             print(f"{stop.name}: ended the server, which was loading its models", flush=True)
+    return 0
 
 
 def _check_models(repository: Path, backends: Path) -> None:
@@ -147,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 after a signal, or 2 with a message."""
+    """Returns the exit status: 0 after a signal, `ENDED_BY_ITSELF`, or 2 with a message."""
     flags = _parser().parse_args(argv)
     return exit_status(lambda: serve(flags))
 

@@ -1,18 +1,21 @@
 """What smaller tables and half precision cost: the AUC as trained, and as served."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from deployment.checkpoint_rows import CheckpointRows
-from deployment.evaluation_requests import labelled_requests
+from deployment.evaluation_requests import LabelledRequest, labelled_requests
 from deployment.parts import Parts
 from deployment.served_model import DenseModel
 from deployment.serving.interface import LookUp
 from deployment.table_files import INT8, NONE, check_finite, to_float16, to_int8
 from deployment.trained_model import Trained, evaluation_rows
 from nn.metrics import ExactMetrics
+
+# A dense part: from embeddings float32 [batch, width] and a request's tensors to scores [batch, 1].
+Score = Callable[[np.ndarray, Mapping[str, np.ndarray]], np.ndarray]
 
 # Rows that are scored together: some megabytes of vectors.
 _BATCH_ROWS = 4096
@@ -23,22 +26,24 @@ class AucChange(NamedTuple):
 
     Attributes:
       trained: with the rows of tables as the checkpoint has them, in float32.
-      served: with the rows as they are stored, and the dense part as it is served.
+      served: with the rows as they are stored, and the dense part as `served_as` says.
       num_rows: how many rows were scored.
       note: why an AUC is NaN; empty otherwise.
+      served_as: what was scored the second time.
     """
 
     trained: float
     served: float
     num_rows: int
     note: str
+    served_as: str
 
     def report(self) -> str:
         """One line."""
         change = self.served - self.trained
         return (
             f"AUC over {self.num_rows:,} rows: {self.trained:.6f} as trained, "
-            f"{self.served:.6f} as served, difference {change:+.6f}"
+            f"{self.served:.6f} {self.served_as}, difference {change:+.6f}"
             f"{f' ({self.note})' if self.note else ''}"
         )
 
@@ -49,7 +54,8 @@ def auc_change(
     dense: DenseModel,
     quantize: str,
     num_rows: int | None = None,
-    served: Callable[[np.ndarray, Mapping[str, np.ndarray]], np.ndarray] | None = None,
+    served: Score | None = None,
+    served_as: str = "as served",
 ) -> AucChange:
     """Scores the rows that `--mode eval` evaluates on, twice.
 
@@ -63,30 +69,70 @@ def auc_change(
       quantize: how tables are stored: "none", "fp16" or "int8".
       num_rows: only so many of the first rows, and of interactions those of the last one's series,
         too; None: all.
-      served: the dense part as it is served, from embeddings and a request's tensors to scores
-        [batch, 1]; None: `dense`.
+      served: the dense part as it is served; None: `dense`.
+      served_as: what `quantize` and `served` are, for the report.
 
     Raises:
       ValueError: there are no rows to evaluate on, or a bad one; a value of a table is not finite,
         or too large for float16.
     """
-    rows = evaluation_rows(trained, _BATCH_ROWS)
     tables = {name: CheckpointRows(trained, name) for name, _, _ in parts.tables}
-
-    def as_trained(embeddings, arrays):
-        of_request = [arrays[name] for name in parts.dense_inputs]
-        return dense.score(*([embeddings] if parts.width else []), *of_request)
-
+    as_trained = score_by(dense, parts)
     exact, changed = ExactMetrics(), ExactMetrics()
     sides = ((exact, NONE, as_trained), (changed, quantize, served or as_trained))
-    for arrays, labels, _ in labelled_requests(trained, rows, num_rows):
-        for metrics, how, run in sides:
-            vectors = [look_up(tables[of.table], of, arrays, how) for of in parts.lookups]
-            vectors.append(np.empty((len(labels), 0), np.float32))  # of a model without tables
+    for arrays, labels, _ in _rows_to_compare(trained, num_rows):
+        for metrics, how, score in sides:
             # Only their order counts. Large logits have equal scores, as they have when served.
-            metrics.update(labels, np.asarray(run(np.concatenate(vectors, axis=1), arrays))[:, 0])
+            scores = score(embeddings(tables, parts, arrays, how), arrays)
+            metrics.update(labels, np.asarray(scores)[:, 0])
     found, changed = exact.result(), changed.result()
-    return AucChange(found.auc, changed.auc, found.num_rows, found.note)
+    return AucChange(found.auc, changed.auc, found.num_rows, found.note, served_as)
+
+
+def _rows_to_compare(trained: Trained, num_rows: int | None) -> Iterator[LabelledRequest]:
+    """The rows to evaluate on.
+
+    Raises:
+      ValueError: there are none, or a bad one; it says what they are for.
+    """
+    try:
+        rows = evaluation_rows(trained, _BATCH_ROWS)
+        yield from labelled_requests(trained, rows, num_rows)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{error}. On the rows to evaluate on, the AUC as served is compared with that as "
+            "trained: give a data set that has them with --dataset_path, or deploy without "
+            "comparing with --check_rows 0"
+        ) from None
+
+
+def score_by(dense: DenseModel, parts: Parts) -> Score:
+    """The dense part in TensorFlow."""
+
+    def score(vectors: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        of_request = [arrays[name] for name in parts.dense_inputs]
+        return dense.score(*([vectors] if parts.width else []), *of_request).numpy()
+
+    return score
+
+
+def embeddings(
+    tables: Mapping[str, CheckpointRows],
+    parts: Parts,
+    arrays: Mapping[str, np.ndarray],
+    quantize: str = NONE,
+) -> np.ndarray:
+    """float32 [batch, width]: the vectors of a request, side by side.
+
+    Args:
+      tables: by name.
+      parts: of the model.
+      arrays, quantize: see `look_up`.
+    """
+    vectors = [look_up(tables[of.table], of, arrays, quantize) for of in parts.lookups]
+    batch = len(arrays[parts.inputs[0].name])
+    vectors.append(np.empty((batch, 0), np.float32))  # of a model without tables
+    return np.concatenate(vectors, axis=1)
 
 
 def look_up(

@@ -50,8 +50,9 @@ class Instances(NamedTuple):
 
     Attributes:
       kind: "KIND_CPU" or "KIND_GPU".
-      count: how many, on each GPU where `gpus` says some.
-      gpus: numbers of the GPUs; empty: all that there are.
+      count: how many, of KIND_GPU on each GPU.
+      gpus: numbers of the GPUs; empty of KIND_CPU. (Of KIND_GPU Triton would take all GPUs that
+        there are.)
     """
 
     kind: str
@@ -168,6 +169,19 @@ def accelerate_by_tensorrt(config: ModelConfig, precision_mode: str) -> None:
     accelerator = ModelOptimizationPolicy.ExecutionAccelerators.Accelerator(
         name="tensorrt", parameters={"precision_mode": precision_mode}
     )
+    config.optimization.execution_accelerators.gpu_execution_accelerator.append(accelerator)
+
+
+def keep_on_gpu(config: ModelConfig) -> None:
+    """Lets Triton's TensorFlow take inputs from the GPU and leave outputs there.
+
+    Without, what a SavedModel answers goes to the memory of the host, and the next model of an
+    ensemble brings it back.
+
+    Args:
+      config: of a SavedModel on a GPU.
+    """
+    accelerator = ModelOptimizationPolicy.ExecutionAccelerators.Accelerator(name="gpu_io")
     config.optimization.execution_accelerators.gpu_execution_accelerator.append(accelerator)
 
 

@@ -27,7 +27,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from dataloading.failed_writes import names_file
 from deployment.serving_environment import server_program, variables
+from deployment.triton_stubs import Stubs
 
 ADDRESS = "127.0.0.1"
 
@@ -57,7 +59,8 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class ServerFailed(OSError):
-    """The server did not start, or ended by itself; the text has the end of its log."""
+    """The server did not start, or it or the process of a model ended by itself; the text has the
+    end of the log."""
 
 
 class StartStopped(Exception):
@@ -118,6 +121,7 @@ class Server:
         self._links: tempfile.TemporaryDirectory | None = None
         # Of memory that the Python backend shares with its stubs, and in the stubs' command lines.
         self._mark = f"triton-{os.getpid()}-{secrets.token_hex(4)}-"
+        self._stubs = Stubs(self._mark)
 
     @property
     def http(self) -> int:
@@ -168,6 +172,7 @@ class Server:
                     raise
             else:
                 self._wanted = self._ports
+                self._stubs.watch()
                 return
 
     def alive(self) -> bool:
@@ -175,13 +180,24 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def check_alive(self) -> None:
-        """Raises ServerFailed where the server has ended by itself."""
+        """Raises ServerFailed where the server, or the process of a model, has ended by itself."""
         if not self.alive():
             raise ServerFailed(f"tritonserver ended by itself{self._status()}{self._tail()}")
+        if lost := self._stubs.lost():
+            raise ServerFailed(
+                f"{'; '.join(lost)}. tritonserver starts none again, and refuses requests that "
+                f"come to it: start the server again{self._tail()}"
+            )
 
     def stop(self) -> None:
-        """Ends the server: SIGTERM, after `stop_s` SIGKILL; no process and no memory is left."""
+        """Ends the server: SIGTERM, after `stop_s` SIGKILL; no process and no memory is left.
+
+        At once by SIGKILL where a model has lost a process, for which the server would wait.
+        """
         if self._process is None:
+            return
+        if self._stubs.lost():
+            self.kill()
             return
         self._process.terminate()
         try:
@@ -213,15 +229,7 @@ class Server:
 
     def stubs(self) -> list[int]:
         """Process ids of the Python backend's stubs, one an instance of a model."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            # A process may end between any two of these lines.
-            with suppress(OSError):
-                program, *arguments = (folder / "cmdline").read_text(errors="replace").split("\0")
-                marked = any(argument.startswith(self._mark) for argument in arguments)
-                if program.endswith("triton_python_backend_stub") and marked:
-                    found.append(int(folder.name))
-        return sorted(found)
+        return list(self._stubs.found())
 
     def _launch(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -239,9 +247,9 @@ class Server:
             "backend-config": f"python,shm-region-prefix-name={self._mark}",
         }
         command = [sys.executable, "-c", _LAUNCHER, str(os.getpid()), str(self._program)]
-        with open(self._log, "w", encoding="utf-8") as log:
-            log.write(_NOTE)
-            log.flush()
+        with names_file(self._log):
+            self._log.write_text(_NOTE, encoding="utf-8")
+        with open(self._log, "a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 [*command, *(f"--{name}={value}" for name, value in options.items())],
                 env=variables(folder),

@@ -19,6 +19,14 @@ from deployment.serving.interface import (
 )
 
 
+def unknown_ids_way_out(interface: Interface) -> str:
+    """What to do about ids from the cardinality on, behind the rule; nothing where there is no way:
+    in a history id 0 is padding."""
+    if interface.histories:
+        return ""
+    return "; --unknown_ids zero of deployment.deploy takes others for id 0"
+
+
 class BadRequest(ValueError):
     """A request that breaks a rule; the message is for whoever sent it.
 
@@ -100,6 +108,7 @@ class _TensorCheck:
         self.tensor = tensor
         self._dtype, self._dims = np.dtype(tensor.dtype), tensor.dims
         self._unknown_is_zero = interface.unknown_ids == UNKNOWN_IS_ZERO
+        self._way_out = unknown_ids_way_out(interface)
         self._features = [f for f in interface.features if f.input == tensor.name]
         self._columns = int(np.prod(tensor.dims))
         self._is_history = tensor.name in interface.histories
@@ -170,7 +179,7 @@ class _TensorCheck:
             if feature.padded:
                 rule += ", -1 is for no id"
             if value >= 0:
-                rule += "; --unknown_ids zero of deployment.deploy takes others for id 0"
+                rule += self._way_out
         raise self._bad_request(feature.name, row, f"row {row}", str(value), rule)
 
     def _check_padding(self, ids: np.ndarray) -> None:

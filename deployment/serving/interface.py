@@ -31,7 +31,7 @@ _FORMAT = 1  # of the file; another one is not read
 class Tensor(NamedTuple):
     """A tensor of a request.
 
-    dtype: float32, int32 or int64.
+    dtype: float32 or, of ids, int64; int32 in what earlier versions deployed.
     dims: its shape without the batch.
     """
 
@@ -99,8 +99,8 @@ class Interface(NamedTuple):
     precision: of the dense part: fp32, fp16 or bf16.
     role: which part of the work a folder does, `SCORER` all of it.
     max_batch_size: the most rows of a request.
-    histories: tensors of a request, int32 or int64 [batch, features, steps], of which a 0 is no id
-        but padding: in front, at the same steps of all features of a row.
+    histories: tensors of a request, ids [batch, features, steps], of which a 0 is no id but
+        padding: in front, at the same steps of all features of a row.
     """
 
     recipe: str

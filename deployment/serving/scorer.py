@@ -35,6 +35,7 @@ class Model:
       threads: that work on a batch, at most one for each core; 0: one for each.
       log: gets sentences that whoever runs the model should know.
       dense_folder: where the dense part is, if elsewhere.
+      preload: whether tables are read into memory now, see `Tables`.
 
     Attributes:
       interface: its interface.
@@ -53,6 +54,7 @@ class Model:
         threads: int = 0,
         log: Callable[[str], None] = to_stderr,
         dense_folder: str | Path | None = None,
+        preload: bool = False,
     ):
         cores = all_cores()
         if threads > cores:
@@ -66,7 +68,12 @@ class Model:
         self._checks = Checks(interface)
         self._tables = self._dense = None
         if interface.role in (SCORER, SPARSE):
-            self._tables = Tables(folder, interface, threads)
+            self._tables = tables = Tables(folder, interface, threads, preload)
+            if not tables.fits:
+                log(
+                    f"tables of {tables.size_bytes / 1e9:,.1f} GB are more than half of the memory "
+                    "that is available: each row is read from the disk when it is asked for"
+                )
         if interface.role in (SCORER, DENSE):
             self._dense = Dense(dense_folder or folder, interface, threads, log)
         # Memory for embeddings is kept: that of a large batch costs milliseconds to get.
@@ -98,11 +105,10 @@ class Model:
 
     def _memory(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """This thread's embeddings [batch, width], uninitialised."""
-        if not hasattr(self._kept, "embeddings"):
-            # Pages of it are there from when they are first written to.
-            shape = (self.interface.max_batch_size, self.interface.width)
-            self._kept.embeddings = np.empty(shape, np.float32)
-        return self._kept.embeddings[: len(next(iter(arrays.values())))]
+        rows = len(next(iter(arrays.values())))
+        if rows > len(getattr(self._kept, "embeddings", ())):
+            self._kept.embeddings = np.empty((rows, self.interface.width), np.float32)
+        return self._kept.embeddings[:rows]
 
     def close(self) -> None:
         """Gives memory, maps and threads back."""

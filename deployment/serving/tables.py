@@ -1,9 +1,15 @@
 """Rows of memory-mapped tables by the ids of a request, summed where a feature has many ids.
 
 All processes that map a file share one copy of it in memory.
+
+Left to itself Linux reads what the disk's read-ahead says around each row, mostly 128 KiB, perhaps
+MiB: 2,000 rows of 256 bytes brought all of 1 GB into memory, and meanwhile one in a hundred took 5
+ms or more. So it is told: read all of it now, or, where there is no memory for it, pages of rows
+that are asked for and no more.
 """
 
 import itertools
+import mmap
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deployment.serving.interface import TABLES_FOLDER, Interface, LookUp, Table
+from deployment.serving.memory import available_bytes
 from deployment.serving.widening import widen
 
 # Rows that are summed, widened or moved are worked on in pieces that stay in a core's cache.
@@ -19,6 +26,10 @@ _PIECE_BYTES = 1 << 20
 
 # So many bytes of float32 rows are worth one more thread, which takes 50 us to wake.
 _BYTES_PER_THREAD = 2 << 20
+
+# Of the memory that there is, tables take at most so much where all of them are to be in it: the
+# rest is for other models, and for what comes to the machine later.
+_COMFORTABLE_SHARE = 0.5
 
 
 class Tables:
@@ -28,14 +39,28 @@ class Tables:
       folder: its version folder.
       interface: what it looks up.
       threads: that share the rows of a large batch.
+      preload: whether the files are read now, in the background, if there is memory for all of
+        them: for many requests to come. Else their rows are, when they are asked for.
+
+    Attributes:
+      size_bytes: of the files.
+      fits: whether there is memory for all of them.
 
     Raises:
       ValueError: a file is missing, or is not what the interface says.
     """
 
-    def __init__(self, folder: str | Path, interface: Interface, threads: int = 1):
+    def __init__(
+        self, folder: str | Path, interface: Interface, threads: int = 1, preload: bool = False
+    ):
         self._width = interface.width
         self._files = _files(Path(folder) / TABLES_FOLDER, interface)
+        arrays = [array for file in self._files for array in file.arrays]
+        self.size_bytes = sum(array.nbytes for array in arrays)
+        self.fits = self.size_bytes <= _COMFORTABLE_SHARE * available_bytes()
+        if preload or not self.fits:
+            for array in arrays:
+                _map_of(array).madvise(mmap.MADV_WILLNEED if self.fits else mmap.MADV_RANDOM)
         self._bytes_per_row = sum(file.bytes_per_row for file in self._files)
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, "look_up") if threads > 1 else None
@@ -140,6 +165,11 @@ class _File:
         self._moves.append(_Move(ids, slice(first_column, next_column), is_sum))
         return next_column
 
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """What is mapped."""
+        return [self._stored] if self._scales is None else [self._stored, self._scales]
+
     def prepare(self) -> None:
         """To be called when all look-ups are there."""
         self._offsets = np.array(self._first_rows)
@@ -235,6 +265,14 @@ def _mapped(path: Path) -> np.ndarray:
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: is no table ({error}); deploy the checkpoint again") from None
+
+
+def _map_of(array: np.ndarray) -> mmap.mmap:
+    """The map that an array of `_mapped` is in."""
+    base = array
+    while not isinstance(base, mmap.mmap):
+        base = base.base
+    return base
 
 
 def _check_fits(folder: Path, table: Table, stored: np.ndarray, scales: np.ndarray | None) -> None:

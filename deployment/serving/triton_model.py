@@ -44,7 +44,7 @@ class TritonPythonModel:
         name = args["model_name"]
         log = pb_utils.Logger
         self._model = Model(
-            folder, interface, threads, lambda said: log.log_warn(f"{name}: {said}")
+            folder, interface, threads, lambda said: log.log_warn(f"{name}: {said}"), preload=True
         )
         self._names = [tensor.name for tensor in interfaces.received(interface)]
         log.log_info(

@@ -1,5 +1,6 @@
 """Trained models in a repository: what is there answers as `--mode predict` does."""
 
+import contextlib
 import json
 import os
 import re
@@ -72,6 +73,18 @@ def score_by_saved_model(folder: Path, arrays: dict) -> dict[str, np.ndarray]:
 def names(tensors) -> list[str]:
     """Of a configuration."""
     return [tensor.name for tensor in tensors]
+
+
+def on_gpus(config) -> tuple[int, list[int]]:
+    """How many copies of a model there are, and on which GPUs."""
+    (group,) = config.instance_group
+    return group.count, list(group.gpus)
+
+
+def accelerators(config) -> list[str]:
+    """What a model asks its backend for."""
+    execution = config.optimization.execution_accelerators
+    return [accelerator.name for accelerator in execution.gpu_execution_accelerator]
 
 
 def test_local(trained_dlrm, expected, tmp_path, capsys):
@@ -160,7 +173,11 @@ def test_tensorflow(trained_dlrm, expected, tmp_path, capsys):
         "model.savedmodel",
     )
     assert config.instance_group[0].kind == config.instance_group[0].KIND_GPU
+    assert on_gpus(config) == (1, [0])
+    assert config.parameters["MAX_SESSION_SHARE_COUNT"].string_value == "1"
+    assert accelerators(config) == ["gpu_io"], "the embeddings stay on the GPU"
     config = read_config(tmp_path / "dlrm_dense/config.pbtxt")
+    assert on_gpus(config) == (1, [0])
     assert sorted(names(config.input)) == sorted(node.name for node in session.get_inputs())
     interface = interfaces.read(tmp_path / "dlrm_checks/1")
     assert (interface.role, interface.unknown_ids) == ("checks", "error")
@@ -189,7 +206,8 @@ def test_tensorflow_in_one_model(model, request, tmp_path, capsys):
     """Checks in front of one SavedModel, whose tensors all have one rank."""
     model = request.getfixturevalue(model)
     flags = ("--backend=tensorflow", "--monolithic", "--model_name=m", "--max_queue_delay_us=9")
-    said = deploy(capsys, model, tmp_path, *flags)
+    said = deploy(capsys, model, tmp_path, *flags, "--instances=3", "--gpus=1,2")
+    assert "AUC" not in said
     assert "ensemble of m_checks, m_model" in said
     assert sorted(os.listdir(tmp_path)) == ["m", "m_checks", "m_model"]
     arrays, _ = requests(model)
@@ -205,19 +223,56 @@ def test_tensorflow_in_one_model(model, request, tmp_path, capsys):
     assert {t.name: [-1, *t.dims] for t in whole.input} == {
         name: [-1, of.shape[1]] for name, of in flat.items()
     }
+    assert on_gpus(whole) == (3, [1, 2]), "and none on the GPUs beside"
+    assert whole.parameters["MAX_SESSION_SHARE_COUNT"].string_value == "3"
+    assert accelerators(whole) == []
+    assert on_gpus(checks) == (3, [])
     for tensor in checks.output:
         of = arrays[tensor.name]
         assert list(tensor.reshape.shape) == [*of.shape[1:]] * (of.ndim > 2)
 
 
-def test_half_precision_in_one_tensorflow_model(trained_dlrm, expected, tmp_path, capsys):
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+def test_half_precision_in_one_tensorflow_model(quantize, trained_dlrm, expected, tmp_path, capsys):
+    """The AUC that is said is that of tables and dense part as they are served."""
     flags = ("--backend=tensorflow", "--monolithic", "--precision=bf16")
-    deploy(capsys, trained_dlrm, tmp_path, *flags, "--unknown_ids=zero")
+    flags += (f"--quantize_tables={quantize}", "--unknown_ids=zero")
+    said = deploy(capsys, trained_dlrm, tmp_path, *flags)
     assert interfaces.read(tmp_path / "dlrm_checks/1").unknown_ids == "zero"
-    arrays, _ = requests(trained_dlrm)
+    arrays, labels = requests(trained_dlrm)
     found = score_by_saved_model(tmp_path / "dlrm_model/1/model.savedmodel", arrays)["scores"][:, 0]
     off = np.abs(found - expected).max()
     assert 1e-6 < off < 0.02, "bfloat16, and not far off"
+    told = re.search(r"300 rows: (0\.\d+) as trained, (0\.\d+) as served, difference", said)
+    assert abs(float(told[1]) - roc_auc_score(labels, expected)) < 1e-6
+    assert abs(float(told[2]) - roc_auc_score(labels, found)) < 1e-6
+    assert told[1] != told[2]
+
+
+def test_half_precision_of_a_plan_is_not_in_what_is_said(trained_dlrm, tmp_path, capsys):
+    """TensorRT runs where the model is served."""
+    flags = ("--backend=tensorflow", "--precision=fp16", "--quantize_tables=int8")
+    said = deploy(capsys, trained_dlrm, tmp_path, *flags, "--check_rows=100")
+    assert re.search(
+        r"100 rows: 0\.\d+ as trained, 0\.\d+ with the tables as served and the dense part in "
+        r"fp32, difference",
+        said,
+    )
+    config = read_config(tmp_path / "dlrm_sparse/config.pbtxt")
+    assert config.instance_group[0].kind == config.instance_group[0].KIND_CPU
+    assert accelerators(config) == []
+
+
+def test_smaller_tables_without_rows_to_evaluate_on(trained_dlrm, tmp_path, capsys):
+    """A checkpoint that travelled with its feature spec alone."""
+    (tmp_path / "spec").mkdir()
+    shutil.copy(trained_dlrm.data / "feature_spec.yaml", tmp_path / "spec")
+    flags = (f"--dataset_path={tmp_path / 'spec'}", "--monolithic", "--quantize_tables=int8")
+    where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path / 'r'}")
+    said = refused(capsys, *where, *flags)
+    assert re.match(r"error: .*test/.* is not there.* or deploy without comparing .*_rows 0", said)
+    said = deploy(capsys, trained_dlrm, tmp_path / "r", *flags, "--check_rows=0")
+    assert "AUC as served: not compared with that as trained (--check_rows 0)" in said
 
 
 @pytest.mark.parametrize(
@@ -231,9 +286,9 @@ def test_hps(model, unknown_ids, request, tmp_path, capsys):
     flags = ("--backend=hps", f"--served_path={served}", "--model_name=m", "--gpus=0,1")
     flags += (f"--unknown_ids={unknown_ids}", "--gpu_cache_share=0.3", "--instances=2")
     said = deploy(capsys, model, tmp_path / "repository", *flags)
-    assert f"--backend-config=hps,ps={served}/m_sparse/ps.json" in said
+    assert f"--backend-config=hps,ps={served}/ps.json, which has all HPS models here" in said
     (tmp_path / "repository").rename(served)
-    server = HpsStandIn(served / "m_sparse/ps.json", "m_sparse")
+    server = HpsStandIn(served / "ps.json", "m_sparse")
     assert server.config["gpucacheper"] == 0.3
     arrays, _ = requests(model)
     interface = interfaces.read(served / "m_keys/1")
@@ -251,7 +306,7 @@ def test_hps(model, unknown_ids, request, tmp_path, capsys):
     assert [list(t.dims) for t in config.output] == [[-1]]
     assert config.instance_group[0].count <= server.config["num_of_worker_buffer_in_pool"]
     assert list(config.instance_group[0].gpus) == server.config["deployed_device_list"] == [0, 1]
-    assert {m.name: read_config(m / "config.pbtxt").max_batch_size for m in served.iterdir()} == {
+    assert {m.parent.name: read_config(m).max_batch_size for m in served.glob("*/*.pbtxt")} == {
         "m": 0,
         "m_keys": 0,
         "m_sparse": 0,
@@ -297,7 +352,7 @@ def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
     scorer = Scorer(tmp_path / "dlrm/1", 1)
     arrays = {
         "numerical_features": np.zeros((2, 3), np.float32),
-        "categorical_features": np.array([[0] * 6, [10, 300, 7, 8, 9, 10**6]], np.int32),
+        "categorical_features": np.array([[0] * 6, [10, 300, 7, 8, 9, 10**6]], np.int64),
     }
     known, unknown = scorer.score(arrays)
     assert known == unknown
@@ -367,7 +422,11 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         (["--model_name=a/b"], "--model_name 'a/b': a model's name is that of its folder"),
         (["--max_batch_size=0"], "--max_batch_size must be 1 or more, got 0"),
         (["--instances=0"], "--instances must be 1 or more, got 0"),
-        (["--check_rows=0", "--quantize_tables=fp16"], "--check_rows must be 1 or more, got 0"),
+        (["--max_batch_size=99999999999"], "--max_batch_size must be 2147483647 or less, all that"),
+        ([f"--instances={2**31}"], "--instances must be 2147483647 or less, .*, got 2147483648"),
+        (["--backend=hps", f"--gpus=0,{2**31}"], "--gpus must be 2147483647 or less, .*, got 214"),
+        ([f"--max_queue_delay_us={2**64}"], "--max_queue_delay_us must be 18446744073709551615 or"),
+        (["--check_rows=-1", "--quantize_tables=fp16"], "--check_rows must be 0 or more, got -1"),
         (["--max_queue_delay_us=-1"], "--max_queue_delay_us must be 0 or more, got -1"),
         (["--threads_per_instance=-1"], "--threads_per_instance must be 0 or more, got -1"),
         (["--backend=tensorflow", "--device_memory_gb=-1"], "--device_memory_gb must be 0 or mo"),
@@ -383,6 +442,7 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         (["--backend=hps", "--gpu_cache_share=1.5"], "--gpu_cache_share is a share .* got 1.5"),
         (["--backend=hps", "--gpu_cache_share=0"], "--gpu_cache_share is a share .* got 0"),
         (["--check_rows=9"], "--check_rows 9: .* needs --quantize_tables fp16 or int8, or"),
+        (["--check_rows=0"], "--check_rows 0: .* needs --quantize_tables fp16 or int8, or"),
         (
             ["--no-dynamic_batching", "--max_queue_delay_us=5"],
             "--max_queue_delay_us 5: .* --no-dynamic_batching forbids",
@@ -402,7 +462,11 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         ),
         (["--backend=tensorflow", "--threads_per_instance=2"], "--threads_per_instance 2: only th"),
         (["--backend=hps", "--threads_per_instance=2"], "--threads_per_instance 2: only the back"),
-        (["--gpus=0"], "--gpus .*: only the backend hps reads it: leave the flag out"),
+        (["--gpus=0"], "--gpus .*: the backend local computes on the CPU: leave the flag out"),
+        (
+            ["--backend=tensorflow", "--device_memory_gb=1", "--gpus=0,1"],
+            r"--gpus \(0, 1\): --device_memory_gb has the SavedModel's tables on GPU 0, as its",
+        ),
         (["--gpu_cache_share=0.5"], "--gpu_cache_share 0.5: only the backend hps reads it"),
         (["--backend=tensorflow", "--served_path=/x"], "--served_path /x: only the backend hps re"),
         (["--backend=tensorflow", "--precision=bf16"], "--precision bf16 of a dense part on a GPU"),
@@ -436,10 +500,29 @@ def test_every_flag_is_described(capsys):
     assert "--served_path DIR" in capsys.readouterr().out
 
 
-def test_sigterm_leaves_nothing(trained_dlrm, tmp_path, capsys, monkeypatch):
+def lost_where_an_object_dies() -> None:
+    class Terminated:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    Terminated()
+
+
+def caught() -> None:
+    with contextlib.suppress(BaseException):
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    "terminated",
+    [lambda: signal.raise_signal(signal.SIGTERM), lost_where_an_object_dies, caught],
+)
+def test_sigterm_leaves_nothing(terminated, trained_dlrm, tmp_path, capsys, monkeypatch):
+    """However late in the work, and whatever becomes of its interrupt."""
+
     def stopped(folder, *_):
         assert folder.is_dir(), "a model of it is written"
-        signal.raise_signal(signal.SIGTERM)
+        terminated()
 
     monkeypatch.setattr(tool, "write_marker", stopped)
     where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path / 'r'}")

@@ -1,5 +1,9 @@
 """Tables, requests and vectors of Merlin's HPS."""
 
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onnx
 import pytest
@@ -7,11 +11,11 @@ from onnx import TensorProto, helper
 
 from deployment import hps
 from deployment.hps_dense import behind_hps
-from deployment.options import Cache
 from deployment.serving import hps_keys
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
 from deployment.serving.onnx_session import open_session
+from deployment.triton_config import GPU, Instances
 from runtime.checkpoint import Damaged
 from tests.deployment.hps_stand_in import HpsStandIn
 from tests.deployment.saved_tables import save_tables, sizes
@@ -84,14 +88,21 @@ def test_keys_are_grouped_by_table_and_then_by_look_up():
     assert hps_keys.values_of_a_row(INTERFACE) == 1 * 2 + 5 * 3 + 3 * 2
 
 
+def write_entry(repository, model: str, tables_folder: str, cache_share: float = 0.25) -> None:
+    """What HPS is to be told of a model, in the model's folder."""
+    (repository / model).mkdir(exist_ok=True)
+    instances = Instances(GPU, 3, (0, 1))
+    entry = hps.ps_entry(model, INTERFACE, tables_folder, instances, cache_share)
+    hps.write_ps_entry(entry, repository / model)
+
+
 @pytest.fixture
 def stand_in(tmp_path):
     """HPS with the tables as they were written."""
     trained = save_tables(tmp_path / "checkpoints", VALUES)
     hps.write_tables(trained, sizes(VALUES), tmp_path)
-    cache = Cache((0, 1), 0.25, 3)
-    content = hps.ps_json("m_sparse", INTERFACE, str(tmp_path), cache)
-    hps.write_ps_json(content, tmp_path / "ps.json")
+    write_entry(tmp_path, "m_sparse", str(tmp_path))
+    hps.update_ps_json(tmp_path)
     return HpsStandIn(tmp_path / "ps.json", "m_sparse")
 
 
@@ -130,6 +141,63 @@ def test_ps_json(stand_in, tmp_path):
         "cat_feature_num": "9",
         "embedding_vector_size": "3",
     }
+
+
+def entries(repository) -> dict:
+    """What a repository's `ps.json` says of each model."""
+    models = json.loads((repository / "ps.json").read_text())["models"]
+    found = {entry["model"]: entry for entry in models}
+    assert len(found) == len(models)
+    return found
+
+
+def test_one_file_for_all_models_of_a_repository(tmp_path):
+    """An entry that was replaced, of a model that is gone, and what others wrote."""
+    hps.update_ps_json(tmp_path)
+    assert list(tmp_path.iterdir()) == [], "no model of HPS, no file"
+    for model in ("b", "a"):
+        write_entry(tmp_path, model, f"/models/{model}/1")
+        hps.update_ps_json(tmp_path)
+    assert list(entries(tmp_path)) == ["a", "b"]
+    content = json.loads((tmp_path / "ps.json").read_text())
+    assert content["supportlonglong"] is True
+    theirs = {"model": "c", "sparse_files": ["/elsewhere/c/1/wdl.model"]}
+    content["models"].insert(0, theirs)
+    content["volatile_db"] = {"type": "disabled"}
+    (tmp_path / "ps.json").write_text(json.dumps(content))
+    write_entry(tmp_path, "a", "/served/a/1", cache_share=0.75)
+    shutil.rmtree(tmp_path / "b")
+    hps.update_ps_json(tmp_path)
+    found = entries(tmp_path)
+    assert list(found) == ["c", "a"] and found["c"] == theirs
+    assert found["a"]["gpucacheper"] == 0.75
+    assert found["a"]["sparse_files"][0] == "/served/a/1/table_0"
+    assert json.loads((tmp_path / "ps.json").read_text())["volatile_db"] == {"type": "disabled"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "ps.json"]
+
+
+def test_deployments_that_end_together_all_have_their_entries(tmp_path):
+    repository = tmp_path / "repository"
+    repository.mkdir()
+
+    def deployed(number: int) -> None:
+        for model in (f"m{number}", f"n{number}"):
+            write_entry(tmp_path, model, f"/models/{model}/1")
+            (tmp_path / model).rename(repository / model)  # whole, as all models come
+            hps.update_ps_json(repository)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(deployed, range(8)))
+    assert sorted(entries(repository)) == sorted(f"{name}{n}" for name in "mn" for n in range(8))
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"model": 1}', '{"models": [{"model": 1}]}', "\x80"])
+def test_a_file_that_is_none(text, tmp_path):
+    (tmp_path / "ps.json").write_bytes(text.encode("latin1"))
+    with pytest.raises(
+        ValueError, match=r"ps\.json is not what HPS is started with, .* move it aw"
+    ):
+        hps.read_ps_json(tmp_path)
 
 
 def dense_part(path, width: int):

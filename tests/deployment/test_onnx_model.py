@@ -53,7 +53,9 @@ def test_agrees_with_tensorflow(name, tmp_path, monkeypatch):
         name = "dien"
     model, trained = untrained.make(name, tmp_path)
     parts, dense, file = converted(trained, tmp_path)
-    assert check_against_tensorflow(dense, parts, file) < 1e-5
+    agreement = check_against_tensorflow(dense, parts, trained, file)
+    assert agreement.difference < 1e-5
+    assert not agreement.is_weak
     whole = tmp_path / "model.onnx"
     monolithic_onnx(file, parts, trained, whole)
     session, rng = open_session(whole), np.random.default_rng(1)
@@ -185,7 +187,7 @@ def test_rows_with_fewer_ids(dlrm, tmp_path):
     parts = parts_of(trained)
     monolithic_onnx(file, parts, trained, tmp_path / "model.onnx")
     session = open_session(tmp_path / "model.onnx")
-    ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1], [4, 0, 0, 0, -1]], np.int32)
+    ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1], [4, 0, 0, 0, -1]], np.int64)
     arrays = {"categorical_features": ids, "numerical_features": np.ones([3, 2], np.float32)}
     vectors = looked_up(parts, whole_tables(trained), arrays)
     assert not vectors[1].any()
@@ -196,16 +198,61 @@ def test_rows_with_fewer_ids(dlrm, tmp_path):
         session.run(["scores"], arrays)
 
 
-def test_the_check_finds_another_model(dlrm, tmp_path):
-    _, parts, dense, file = dlrm
-    for change, difference in ((0.01, r"is 0\.\d+ from|is \de-\d+ from"), (np.nan, "is nan from")):
-        model = onnx.load(file)
-        kernel = next(i for i in model.graph.initializer if list(i.dims) == [12, 1])
-        changed = numpy_helper.to_array(kernel) + np.float32(change)
-        kernel.CopyFrom(numpy_helper.from_array(changed, kernel.name))
-        onnx.save(model, tmp_path / "changed.onnx")
-        with pytest.raises(ValueError, match=f"a batch of 1 rows a score {difference}"):
-            check_against_tensorflow(dense, parts, tmp_path / "changed.onnx")
+def changed(file, folder, change):
+    """The ONNX model with another kernel in its last layer."""
+    model = onnx.load(file)
+    kernel = next(i for i in model.graph.initializer if list(i.dims) == [12, 1])
+    values = change(numpy_helper.to_array(kernel)).astype(np.float32)
+    kernel.CopyFrom(numpy_helper.from_array(values, kernel.name))
+    onnx.save(model, folder / "changed.onnx")
+    return folder / "changed.onnx"
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda kernel: kernel + 0.01, r"0\.\d+|\de-\d+"),
+        (lambda kernel: kernel + 1e-3, r"0\.\d+|\de-\d+"),
+        (lambda kernel: kernel * np.nan, "nan"),
+    ],
+)
+def test_the_check_finds_another_model(change, difference, dlrm, tmp_path):
+    trained, parts, dense, file = dlrm
+    with pytest.raises(ValueError, match=f"a batch of 1 rows a score is ({difference}) from what"):
+        check_against_tensorflow(dense, parts, trained, changed(file, tmp_path, change))
+
+
+def test_the_check_looks_up_rows_of_the_checkpoint(dlrm):
+    trained, parts, dense, file = dlrm
+    asked = []
+
+    class Recorded:
+        def score(self, *inputs):
+            asked.append(inputs)
+            return dense.score(*inputs)
+
+    check_against_tensorflow(Recorded(), parts, trained, file, batch_sizes=(5, 2))
+    rng = np.random.default_rng(0)
+    for rows, (vectors, numerical) in zip((5, 2), asked, strict=True):
+        arrays = drawn_request(parts, rows, rng)
+        np.testing.assert_array_equal(numerical, arrays["numerical_features"])
+        wanted = looked_up(parts, whole_tables(trained), arrays)
+        np.testing.assert_allclose(vectors, wanted, rtol=1e-6)
+
+
+def test_a_check_that_says_little_says_so(dlrm, tmp_path):
+    """Logits are so large that scores are 0 or 1, whoever computes them."""
+    trained, parts, _, file = dlrm
+    certain = changed(file, tmp_path, lambda kernel: kernel * 0 + 1000)
+
+    class Certain:
+        def score(self, *inputs):
+            names = [node.name for node in open_session(certain).get_inputs()]
+            arrays = dict(zip(names, map(np.asarray, inputs), strict=True))
+            return tf.constant(open_session(certain).run(["scores"], arrays)[0])
+
+    said = str(check_against_tensorflow(Certain(), parts, trained, certain, batch_sizes=(5, 3)))
+    assert said == "scores within 0.0e+00 of TensorFlow's, but all of them within 1e-05 of 0 or 1"
 
 
 def test_an_operation_that_onnx_lacks(tmp_path):

@@ -106,7 +106,12 @@ def test_to_stdout(tmp_path, clicks, capsys):
     ("line", "said"),
     [
         ("4,1,0,1;1,2,1", "row 4 (line 5): column 'city': found 4; needed: an id as in training"),
-        ("-1,1,0,1;1,2,1", "column 'city': found -1; needed: an id as in training, of the whole"),
+        (
+            "-1,1,0,1;1,2,1",
+            "'city': found -1; needed: an id as in training, of the whole numbers fr",
+        ),
+        ("-1,1,0,1;1,2,1", "from 0 to 3\n"),
+        ("9,1,0,1;1,2,1", "from 0 to 3; --unknown_ids zero of deployment.deploy takes others for "),
         (
             "1.0,1,0,1;1,2,1",
             "'1.0'; needed: an id as in training, of the whole numbers from 0 to 3, w",
@@ -131,7 +136,7 @@ def test_to_stdout(tmp_path, clicks, capsys):
         ("0,1,0,1;1;1,2,1", "column 'tags': found 3 values; needed: 2 ids"),
         (
             "0,1,0,1;5,2,1",
-            "column 'tags': found 5; needed: ids as in training, whole numbers from 0 to 4\n",
+            "column 'tags': found 5; needed: ids as in training, whole numbers from 0 to 4; --unk",
         ),
         (
             "0,1,0,1;,2,1",
@@ -140,12 +145,14 @@ def test_to_stdout(tmp_path, clicks, capsys):
         ("0,1,0;1;2;3,1;1,2,1", "column 'words': found 4 values; needed: at most 3 ids"),
         (
             "0,1,0;6,1;1,2,1",
-            "column 'words': found 6; needed: ids as in training, whole numbers from 0 to 5\n",
+            "from 0 to 5; --unknown_ids zero of deployment.deploy takes others for id 0\n",
         ),
         (
             "0,1,0;x,1;1,2,1",
             "column 'words': found 'x'; needed: ids as in training, whole numbers from 0 to 5; of",
         ),
+        ("", "row 4 (line 5): is a blank line; needed: a row on each line, also on the last: ta"),
+        (",,,,,", "row 4 (line 5): column 'price': found no value"),
         ('0,1,0,1;1,2,"1', "row 4 has a quotation mark that is not closed at the end of its field"),
         ('0,1,0,1;1,2,"1', "from 1, a header is not); write one inside of a quoted field twice\n"),
         ("0,1,0,1;1,2", "row 4 has 5 fields, there are 6 columns"),
@@ -408,7 +415,7 @@ def test_a_data_set(tmp_path, clicks, capsys, flags):
     ("file", "changes", "said"),
     [
         ("x.bin", {"price": np.inf}, "row 5: feature 'price': found inf; needed: a finite number"),
-        ("city.bin", {"city": 4}, "row 5: feature 'city': found 4; needed: ids as in training, f"),
+        ("city.bin", {"city": 4}, "row 5: feature 'city': found 4; needed: .*, from 0 to 3; --unk"),
         ("tags.bin", {"tags": -1}, "row 5: feature 'tags': found -1; needed: .*, from 0 to 4$"),
     ],
 )

@@ -197,7 +197,7 @@ def test_rows_with_fewer_ids(tmp_path):
     trained = trained._replace(config=trained.config.replace(dataset_type="split_tfrecords"))
     parts = parts_of(trained)
     write_sparse(parts, trained, tmp_path / "sparse")
-    ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1]], np.int32)
+    ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1]])
     found = run(tmp_path / "sparse", categorical_features=ids)
     tables = whole_tables(trained)
     sum_of_two = tables["cat_1"][5] + tables["cat_1"][39]

@@ -21,7 +21,7 @@ def test_parts_of_clicks(tmp_path):
     numbers, ids = "numerical_features", "categorical_features"
     parts = parts_of(trained)
     assert parts == Parts(
-        inputs=(Tensor(numbers, "float32", (2,)), Tensor(ids, "int32", (5,))),
+        inputs=(Tensor(numbers, "float32", (2,)), Tensor(ids, "int64", (5,))),
         features=(
             Feature("num_0", numbers, 0, 1, None, False),
             Feature("num_1", numbers, 1, 1, None, False),
@@ -54,12 +54,12 @@ def test_parts_of_models_that_lack_something(tmp_path):
     assert (parts.width, parts.lookups) == (0, ())
 
 
-def test_parts_of_wide_ids(tmp_path):
-    _, trained = untrained.ranking(tmp_path, id_dtype="int64")
-    parts = parts_of(trained)
-    assert parts.tensor("categorical_features").dtype == "int64"
-    arrays = request_arrays(parts, Inputs(np.zeros((1, 2)), ([[4]], [[1, 2, 3]], [[8]])))
+def test_narrow_ids_of_a_loader(tmp_path):
+    _, trained = untrained.make("dlrm", tmp_path)
+    ids = tuple(np.int8(column) for column in ([[4]], [[1, 2, 3]], [[8]]))
+    arrays = request_arrays(parts_of(trained), Inputs(np.zeros((1, 2)), ids))
     assert arrays["categorical_features"].dtype == np.int64
+    assert arrays["categorical_features"].tolist() == [[4, 1, 2, 3, 8]]
     assert arrays["numerical_features"].dtype == np.float32
 
 
@@ -69,9 +69,9 @@ def test_parts_of_histories(tmp_path):
     parts = parts_of(trained)
     assert parts == Parts(
         inputs=(
-            Tensor(user, "int32", (1,)),
-            Tensor(target, "int32", (2,)),
-            Tensor(history, "int32", (2, 7)),
+            Tensor(user, "int64", (1,)),
+            Tensor(target, "int64", (2,)),
+            Tensor(history, "int64", (2, 7)),
         ),
         features=(
             Feature("user", user, 0, 1, 6, False),
@@ -104,7 +104,7 @@ def test_parts_of_histories(tmp_path):
 def test_parts_of_interactions(tmp_path):
     _, trained = untrained.make("neumf", tmp_path)
     parts = parts_of(trained)
-    assert parts.inputs == (Tensor("user", "int32", (1,)), Tensor("item", "int32", (1,)))
+    assert parts.inputs == (Tensor("user", "int64", (1,)), Tensor("item", "int64", (1,)))
     assert parts.lookups == (
         LookUp("mf_user", "user", 0, 1, None),
         LookUp("mf_item", "item", 0, 1, None),

@@ -16,6 +16,7 @@ from deployment.triton_config import (
     Step,
     accelerate_by_tensorrt,
     ensemble_config,
+    keep_on_gpu,
     model_config,
     write_config,
 )
@@ -150,6 +151,14 @@ def test_tensorrt_inside_onnxruntime(tmp_path):
     (accelerator,) = accelerators.gpu_execution_accelerator
     assert accelerator.name == "tensorrt"
     assert dict(accelerator.parameters) == {"precision_mode": "FP16"}
+
+
+def test_a_saved_model_whose_tensors_stay_on_the_gpu(tmp_path):
+    config = model_config("m", {}, [IDS], [SCORES], Batching(8, True, 0), CPU)
+    keep_on_gpu(config)
+    accelerators = parsed(config, tmp_path).optimization.execution_accelerators
+    (accelerator,) = accelerators.gpu_execution_accelerator
+    assert (accelerator.name, dict(accelerator.parameters)) == ("gpu_io", {})
 
 
 def test_a_folder_that_is_not_there(tmp_path):

@@ -15,7 +15,6 @@ import dlrm
 import ncf
 import sim
 from dataloading import transcode
-from dataloading.feature_spec import FeatureSpec
 from dataloading.synthetic import synthetic_spec, write_dataset
 from tests import sequence_data, tastes
 
@@ -84,19 +83,9 @@ def write_clicks(
     cardinalities=CARDINALITIES,
     hotness=HOTNESS,
     num_numerical=NUM_NUMERICAL,
-    id_dtype: str | None = None,
 ) -> Path:
-    """A data set of generated clicks: 1,000 rows to train on, 300 to test.
-
-    Args:
-      id_dtype: of all categorical features; None: of each the smallest that holds its ids.
-    """
+    """A data set of generated clicks: 1,000 rows to train on, 300 to test."""
     spec = synthetic_spec(cardinalities, hotness, num_numerical=num_numerical)
-    if id_dtype is not None:
-        stated = spec.to_dict()
-        for name in spec.channel("categorical"):
-            stated["feature_spec"][name]["dtype"] = id_dtype
-        spec = FeatureSpec.from_dict(stated, folder)
     data = folder / "data"
     write_dataset(data, spec, {"train": 1000, "test": TEST_ROWS}, seed=0)
     return data

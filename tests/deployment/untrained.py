@@ -33,7 +33,6 @@ RANKING = {
     "dlrm_without_numericals": {"num_numerical": 0},
     "dlrm_of_one_table": {"tables": 1},
     "dlrm_without_tables": {"tables": 0},
-    "dlrm_of_wide_ids": {"id_dtype": "int64"},
     "dcnv2": {"interaction": "cross", "embedding_dims": (4, 8, 16)},
     "dcnv2_without_numericals": {"interaction": "cross", "num_numerical": 0},
 }
@@ -58,14 +57,9 @@ def make(name: str, folder: Path):
     return interaction(folder, **INTERACTION[name])
 
 
-def ranking(folder: Path, tables=3, num_numerical=2, id_dtype=None, **sizes):
+def ranking(folder: Path, tables=3, num_numerical=2, **sizes):
     """DLRM, or DCNv2 with `interaction="cross"`."""
     spec = synthetic_spec(CARDINALITIES[:tables], HOTNESS[:tables] or 1, 1.1, num_numerical)
-    if id_dtype is not None:
-        stated = spec.to_dict()
-        for feature in spec.channel("categorical"):
-            stated["feature_spec"][feature]["dtype"] = id_dtype
-        spec = FeatureSpec.from_dict(stated, folder)
     shape = RankingConfig(
         feature_names=spec.channel("categorical"),
         cardinalities=CARDINALITIES[:tables],

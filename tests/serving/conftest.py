@@ -58,7 +58,7 @@ def trained(request) -> dict[str, TrainedModel]:
 def repository(trained, tmp_path_factory) -> Path:
     """Ensembles of dlrm and dcnv2, the same in one piece (`_mono`), and others.
 
-    `dlrm_patient` and `dlrm_patient_mono` run together what is sent together, however fast they are.
+    `dlrm_patient` and `dlrm_patient_mono` run together what is sent together, though they are fast.
     """
     folder = tmp_path_factory.mktemp("repository")
 

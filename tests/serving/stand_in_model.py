@@ -1,7 +1,7 @@
 """In the place of a model that needs a GPU: the same tensors, computed by Triton's Python backend.
 
 The copy in a version folder finds out what it stands for: `model.onnx`, run as it is; HPS, whose
-`ps.json` is in the model's folder; or a SavedModel, in whose place a test puts the look-ups of a
+`ps.json` is in the repository; or a SavedModel, in whose place a test puts the look-ups of a
 local deployment, and the dense part into its folder `dense` where it is in the SavedModel, too.
 Each request is computed by itself. `asked` gets the rows of each execution.
 """
@@ -21,8 +21,8 @@ class TritonPythonModel:
         self._folder = Path(args["model_repository"]) / args["model_version"]
         if (self._folder / "model.onnx").exists():
             self._compute = onnx_model(self._folder / "model.onnx")
-        elif (self._folder.parent / "ps.json").exists():
-            self._compute = hps(self._folder.parent / "ps.json", args["model_name"])
+        elif (self._folder / "hps_stand_in.py").exists():
+            self._compute = hps(self._folder.parents[1] / "ps.json", args["model_name"])
         else:
             self._compute = part_of_a_local_model(self._folder)
 

@@ -34,7 +34,7 @@ CASES = {
     "a negative id": (changed(IDS, put(0, 0, -1)), "-1"),
     "NaN": (changed(NUMBERS, put(4, 2, np.nan)), "nan"),
     "infinity": (changed(NUMBERS, put(4, 2, -np.inf)), "inf"),
-    "another dtype": (changed(IDS, lambda a: a.astype(np.int64)), "INT64"),
+    "another dtype": (changed(IDS, lambda a: a.astype(np.int32)), "INT32"),
     "a column less": (changed(IDS, lambda a: a[:, 1:]), "shape"),
     "a dimension more": (changed(NUMBERS, lambda a: a[:, :, None]), "shape"),
     "fewer rows in one": (changed(NUMBERS, lambda a: a[:3]), "batch"),

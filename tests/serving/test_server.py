@@ -6,12 +6,14 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from deployment.client import Client, ServerLost
+from deployment.serve import ENDED_BY_ITSELF
 from deployment.triton_server import Ports, Server, ServerFailed, running
 from tests.serving.conftest import is_running
 
@@ -24,6 +26,12 @@ def ask(url):
 def shared_memory(pid):
     """Regions that servers of a process have."""
     return {path.name for path in Path("/dev/shm").glob(f"triton-{pid}-*")}
+
+
+def children(pid):
+    """Process ids of a process's children."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 def begin(*arguments, root, env=None):
@@ -153,18 +161,37 @@ def test_the_server_ends_with_whoever_started_it(small_repository, tmp_path, roo
     assert len(said.split()) == 2 and shared_memory(process.pid) == set()
 
 
-def test_a_server_that_ends_by_itself(small_repository, tmp_path, root):
-    process, _ = begin(
-        *("-m", "deployment.serve", f"--model_repository={small_repository}", "--http_port=0"),
-        *("--grpc_port=0", "--metrics_port=0", f"--log={tmp_path}/log"),
-        root=root,
-    )
-    (server,) = (
-        int(child)
-        for task in Path(f"/proc/{process.pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    )
+def test_a_process_that_ends_by_itself(small_repository, tmp_path, root):
+    """One of the model's two: what comes to it is lost, the command ends soon, and a patient client
+    is answered by the next one. Then that one's server."""
+
+    def serve(grpc_port):
+        return begin(
+            *("-m", "deployment.serve", f"--model_repository={small_repository}", "--http_port=0"),
+            *(f"--grpc_port={grpc_port}", "--metrics_port=0", f"--log={tmp_path}/log"),
+            root=root,
+        )
+
+    config = small_repository / "sums/config.pbtxt"
+    config.write_text(config.read_text().replace("count: 1", "count: 2"))
+    process, said = serve(0)
+    url = said.partition("gRPC on ")[2].partition(",")[0]
+    (server,) = children(process.pid)
+    stubs = children(server)
+    with Client(url, "sums", patience_s=100) as client, ThreadPoolExecutor(1) as pool:
+        os.kill(stubs[0], signal.SIGKILL)
+        requests = [{"x": np.array([[number, 1]], np.int32)} for number in range(40)]
+        answers = pool.submit(list, client.scores(requests))
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == ENDED_BY_ITSELF
+        said = f"error: a process of the model sums (pid {stubs[0]}) ended by itself (killed by"
+        assert err.startswith(said)
+        assert len(stubs) == 2 and not any(map(is_running, [server, *stubs]))
+        process, _ = serve(url.partition(":")[2])
+        assert [scores.tolist() for scores in answers.result()] == [[[n + 1]] for n in range(40)]
+        assert client.resent >= 1
+    (server,) = children(process.pid)
     os.kill(server, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
+    assert process.returncode == ENDED_BY_ITSELF
     assert err.startswith("error: tritonserver ended by itself (exit status -9)")

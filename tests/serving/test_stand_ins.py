@@ -25,6 +25,7 @@ DEPLOYED = {
     "tensorflow": ("dlrm", ["--backend=tensorflow", "--max_queue_delay_us=100"]),
     "whole": ("dlrm", ["--backend=tensorflow", "--monolithic", "--unknown_ids=zero"]),
     "hps": ("dlrm", ["--backend=hps", "--max_batch_size=512"]),
+    "second_hps": ("dlrm", ["--backend=hps", "--max_batch_size=512"]),  # one ps.json for both
     "history": ("sim", ["--backend=tensorflow"]),
     "whole_history": ("sim", ["--backend=tensorflow", "--monolithic"]),
 }
@@ -37,8 +38,8 @@ def replace_what_needs_a_gpu(repository: Path, local: Path) -> None:
       repository: as deployed.
       local: the same recipes for the local backend, as ensembles.
     """
-    for model in sorted(repository.iterdir()):
-        config = read_config(model / "config.pbtxt")
+    for file in sorted(repository.glob("*/config.pbtxt")):
+        model, config = file.parent, read_config(file)
         if config.platform == "ensemble" or config.backend == "python":
             continue
         if config.platform == "tensorflow_savedmodel":

@@ -174,6 +174,10 @@ def test_zeros_of_a_history_are_padding(role, dtype):
         with pytest.raises(BadRequest, match=said) as caught:
             check(interface, {**arrays, "history": bad})
         assert (caught.value.feature, caught.value.row) == (name, place[0])
+    bad = np.where(arrays["history"] == 9, 10, arrays["history"])
+    # Id 0 is no way out.
+    with pytest.raises(BadRequest, match=r"'item', row 1 .*: 10; ids lie in \[0, 10\)$"):
+        check(interface, {**arrays, "history": bad})
 
 
 def test_more_ids_than_the_dtype_holds():

@@ -40,6 +40,15 @@ def test_scores_by_hand(clicks, threads):
         np.testing.assert_allclose(scores, expected_scores(request(rows)), rtol=0, atol=1e-7)
 
 
+def test_a_batch_size_without_a_limit(tmp_path):
+    """Memory is got for the rows that come, not for those that might."""
+    folder = write_clicks(tmp_path / "1", max_batch_size=2**63 - 1)
+    scorer = Scorer(folder)
+    for rows in (2, 8, 3):
+        found = scorer.score(request(rows))
+        np.testing.assert_allclose(found, expected_scores(request(rows)), rtol=0, atol=1e-7)
+
+
 def test_no_more_threads_than_cores(clicks):
     """And somebody is told; onnxruntime would start them all."""
     said = []

@@ -1,5 +1,11 @@
 """Look-ups against a loop over rows and ids; stored float16 and int8 against what they mean."""
 
+import ctypes
+import mmap
+import os
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -200,3 +206,57 @@ def test_large_batches_are_shared_among_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(tables_module, "_BYTES_PER_THREAD", 100)
     tables.look_up({CATEGORICAL: request(8)[CATEGORICAL]})
     assert sorted(shares) == [(0, 4), (4, 8)]
+
+
+def advised(folder, name):
+    """Whether this process told Linux that it reads a mapped file at random."""
+    is_file = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            is_file = line.endswith(f"{folder}/tables/{name}")
+        elif is_file and line.startswith("VmFlags:"):
+            return "rr" in line.split()
+    raise AssertionError(f"{name} is not mapped")
+
+
+def cached_share(path):
+    """How much of a file is in memory, 0 to 1."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
+        address = np.frombuffer(mapped, np.uint8).ctypes.data
+        size, found = ctypes.c_size_t(len(mapped)), ctypes.c_void_p(pages.ctypes.data)
+        assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), size, found) == 0
+    return (pages & 1).mean()
+
+
+@pytest.mark.parametrize(
+    ("available", "preload", "share"), [(2, True, "all"), (1.9, True, "one"), (1.9, False, "one")]
+)
+def test_files_are_read_as_memory_allows(tmp_path, monkeypatch, available, preload, share):
+    """All of it, or a page for each row, and nothing around it."""
+    rows = 1 << 15
+    interface = CLICKS._replace(
+        inputs=(Tensor("ids", "int64", (1,)),),
+        features=(Feature("a", "ids", 0, 1, rows),),
+        lookups=(LookUp("a", "ids", 0, 1, "sum"),),
+        tables=(Table("a", rows, 64, "float32", "a.npy"),),
+        width=64,
+    )
+    (tmp_path / "tables").mkdir()
+    file = tmp_path / "tables/a.npy"
+    np.save(file, np.arange(rows * 64, dtype=np.float32).reshape(rows, 64))  # 8 MiB
+    with open(file, "rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached_share(file) > 0.01:
+        pytest.skip("this folder's files are always in memory")
+    monkeypatch.setattr(tables_module, "available_bytes", lambda: int(available * 8 * 2**20))
+    tables = Tables(tmp_path, interface, preload=preload)
+    assert (tables.size_bytes, tables.fits) == (8 * 2**20, share == "all")
+    assert advised(tmp_path, "a.npy") == (share == "one")
+    found = tables.look_up({"ids": np.int64([[20_000]])})
+    assert found[0, 0] == 20_000 * 64
+    deadline = time.monotonic() + 30
+    while share == "all" and cached_share(file) < 0.99 and time.monotonic() < deadline:
+        time.sleep(0.01)  # it is read in the background
+    assert cached_share(file) > 0.99 if share == "all" else cached_share(file) < 0.005

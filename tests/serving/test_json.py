@@ -1,0 +1,91 @@
+"""Requests as JSON over HTTP: what `curl` and other languages send."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+
+from tests.serving.test_bad_requests import IDS, NUMBERS
+
+DATATYPES = {"float32": "FP32", "int64": "INT64"}
+
+
+def asked(server, model, arrays, changed=()):
+    """(status, answer) of a request.
+
+    Args:
+      arrays: the tensors by name.
+      changed: values that JSON is to have in place of a tensor's, by name.
+    """
+    inputs = [
+        {
+            "name": name,
+            "datatype": DATATYPES[str(array.dtype)],
+            "shape": array.shape,
+            "data": dict(changed).get(name, array.ravel().tolist()),
+        }
+        for name, array in arrays.items()
+    ]
+    url = f"http://127.0.0.1:{server.http}/v2/models/{model}/infer"
+    try:
+        body = json.dumps({"inputs": inputs}).encode()
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)["error"]
+
+
+@pytest.mark.parametrize("model", ["dlrm", "dcnv2_mono", "sim", "ncf"])
+def test_scores(server, served, model):
+    of = served[model.removesuffix("_mono")]
+    status, answer = asked(server, model, of.rows(0, 3))
+    assert status == 200
+    (scores,) = answer["outputs"]
+    assert (scores["name"], scores["datatype"], scores["shape"]) == ("scores", "FP32", [3, 1])
+    np.testing.assert_allclose(scores["data"], of.expected[:3, 0], rtol=0, atol=1e-6)
+
+
+# What is put in place of an id that is right, and what the server says.
+BAD_IDS = {
+    "2^32 more": (lambda good: good + 2**32, r"row 0 .*: {}; ids lie in \[0, "),
+    "2^32 less": (lambda good: good - 2**32, r"row 0 .*: {}; ids lie in \[0, "),
+    "the largest": (lambda good: 2**63 - 1, r"row 0 .*: {}; ids lie in \[0, "),
+    "2^64 more": (lambda good: good + 2**64, "Unable to parse 'data'"),
+    "2^64 less": (lambda good: good - 2**64, "Unable to parse 'data'"),
+    "with a point": (float, "Unable to parse 'data'"),
+    "a text": (str, "Unable to parse 'data'"),
+    "a truth": (lambda good: True, "Unable to parse 'data'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_IDS)
+@pytest.mark.parametrize(
+    ("model", "tensor"),
+    [("dlrm", IDS), ("dlrm_mono", IDS), ("sim", "positive_history"), ("ncf", "item")],
+)
+def test_what_is_no_id(server, served, model, tensor, case):
+    """None of these is taken for the id of the same lower bits, or for the nearest one."""
+    make_bad, said = BAD_IDS[case]
+    arrays = served[model.removesuffix("_mono")].rows(0, 1)
+    *others, good = arrays[tensor].ravel().tolist()
+    bad = make_bad(good)
+    status, answer = asked(server, model, arrays, {tensor: [*others, bad]})
+    assert status >= 400 and re.search(said.format(bad), answer), answer
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (1e39, r"row 0 \(counted from 0\): inf; numericals are finite"),  # float32 has no such one
+        (float("nan"), r"row 0 \(counted from 0\): nan; numericals are finite"),
+        ("1", "Unable to parse 'data'"),
+    ],
+)
+def test_what_is_no_numerical(server, served, value, said):
+    arrays = served["dlrm"].rows(0, 1)
+    assert asked(server, "dlrm", arrays, {NUMBERS: [1, 2, 3]})[0] == 200
+    status, answer = asked(server, "dlrm", arrays, {NUMBERS: [1, value, 3]})
+    assert status >= 400 and re.search(said, answer), answer
