@@ -71,6 +71,8 @@ def runs_here(script: str) -> bool:
         return False
     if "deployment.serve " in script and not (SERVING / "installed").exists():
         return False
+    if "curl " in script and shutil.which("curl") is None:
+        return False
     wanted = set(re.findall(r"\b(horovodrun|mpirun) ", script))
     return not wanted or wanted <= launchers_here()
 
