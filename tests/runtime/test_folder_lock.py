@@ -16,18 +16,18 @@ from runtime.distributed import World
 
 
 def test_who_may_write(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(lock, "_QUIET_S", 0.1)
+    monkeypatch.setattr(lock, "_QUIET_S", 0)
     first, second = Folder(tmp_path / "model"), Folder(tmp_path / "model")
     first.take()
     holder = rf"{re.escape(socket.gethostname())}, pid {os.getpid()}, since 20\d\d-.*\+00:00"
     message = (
-        rf"being written by another training that still runs: {holder}\. Waited 0 s for it\. End "
+        rf"being written by another training that still runs: {holder}\. Waited 1 s for it\. End "
         r"it, .*; only if that machine is down for good, .*, remove .*model/\.lock$"
     )
     with pytest.raises(ValueError, match=message):
-        second.take(wait_s=0.4)
+        second.take(wait_s=1)
     (note,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(f"note: .*model is being written by {holder}; waiting up to 0 s .*", note)
+    assert re.fullmatch(f"note: .*model is being written by {holder}; waiting up to 1 s .*", note)
     first.release()
     second.take()
     second.release()

@@ -259,4 +259,5 @@ def test_files_are_read_as_memory_allows(tmp_path, monkeypatch, available, prelo
     deadline = time.monotonic() + 30
     while share == "all" and cached_share(file) < 0.99 and time.monotonic() < deadline:
         time.sleep(0.01)  # it is read in the background
-    assert cached_share(file) > 0.99 if share == "all" else cached_share(file) < 0.005
+    # Of the others some pages at the front: NumPy reads what the array is.
+    assert cached_share(file) > 0.99 if share == "all" else cached_share(file) < 0.05
