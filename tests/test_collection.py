@@ -4,6 +4,10 @@ import os
 import subprocess
 import sys
 
+# That of the collection: tests may import what writes into it (Merlin chooses Protocol Buffers in
+# Python, whose messages pytest names otherwise).
+ENVIRONMENT = dict(os.environ)
+
 # A day later, where a time (gzip writes one into its header) would show in the tests' names.
 COLLECT = """
 import sys, time
@@ -17,11 +21,11 @@ def test_names_of_tests_hold_no_time_and_no_order_of_a_set(request, root):
     """pytest-xdist's workers collect for themselves, at different times and hash seeds."""
     names = [item.nodeid for item in request.session.items]
     files = {name.partition("::")[0] for name in names}
-    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    seed = "1" if ENVIRONMENT.get("PYTHONHASHSEED") != "1" else "2"
     done = subprocess.run(
         [sys.executable, "-c", COLLECT, *sorted(files)],
         cwd=root,
-        env={**os.environ, "PYTHONHASHSEED": seed, "PYTEST_ADDOPTS": ""},
+        env={**ENVIRONMENT, "PYTHONHASHSEED": seed, "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         check=False,
