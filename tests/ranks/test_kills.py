@@ -18,6 +18,7 @@ import pytest
 
 from runtime import checkpoint
 from runtime.checkpoint import Folder
+from tests.ranks import slow_words
 from tests.ranks.background_training import (
     KILLED,
     STARTED,
@@ -228,11 +229,12 @@ def test_stopped_and_resumed(rows, undisturbed, tmp_path):
 
 
 def test_one_rank_gets_the_signal_and_all_stop(rows, undisturbed, tmp_path):
-    """SIGTERM to rank 1, then SIGINT to rank 0."""
-    flags = flags_on(2)
+    """SIGTERM to rank 1, then SIGINT to rank 0, which says so long after rank 1 has ended."""
+    flags = (*flags_on(2), "--resume", "auto")
+    slow = ("-m", slow_words.__name__)
     steps = []
     for name, rank in (("SIGTERM", 1), ("SIGINT", 0)):
-        with Training(rows, tmp_path, *flags, *ENDLESS, "--resume", "auto", ranks=2) as training:
+        with Training(rows, tmp_path, *flags, *ENDLESS, ranks=2, program=slow) as training:
             training.wait_for_start()
             training.wait_for_checkpoints(2)
             training.ranks()[rank].send_signal(getattr(signal, name))
@@ -241,9 +243,9 @@ def test_one_rank_gets_the_signal_and_all_stop(rows, undisturbed, tmp_path):
             steps.append(stopped_at(training, name))
     assert 0 < steps[0] < steps[1]
     end = to_the_end(steps[1])
-    with Training(rows, tmp_path, *flags, *end, "--resume", "auto", ranks=2) as training:
+    with Training(rows, tmp_path, *flags, *end, ranks=2) as training:
         training.finish()
-    check_same_end(tmp_path, undisturbed(2, *flags, *end))
+    check_same_end(tmp_path, undisturbed(2, *flags_on(2), *end))
 
 
 def test_stopped_while_it_evaluates(tmp_path, run_script):

@@ -1,0 +1,30 @@
+"""`dlrm.py` whose rank 0 takes seconds to say why it stops: the other rank ends before it.
+
+python -m tests.ranks.slow_words FLAGS
+"""
+
+import os
+import sys
+import time
+
+import dlrm
+from runtime.logging import RunLogger
+
+WORDS_AFTER_S = 2.0
+
+
+def slow_down() -> None:
+    """From now on the sentence on a signal comes so late."""
+    say = RunLogger.message
+
+    def slowly(self, text):
+        if text.startswith("stopped by") and os.environ["HOROVOD_RANK"] == "0":
+            time.sleep(WORDS_AFTER_S)
+        say(self, text)
+
+    RunLogger.message = slowly
+
+
+if __name__ == "__main__":
+    slow_down()
+    sys.exit(dlrm.main(["dlrm.py", *sys.argv[1:]]))
