@@ -1,5 +1,6 @@
 """Files of rows through the command: scores by hand, every format, every kind of bad value."""
 
+import contextlib
 import gzip
 import os
 import shutil
@@ -307,6 +308,21 @@ def test_sigterm_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
     monkeypatch.setattr(Scorer, "score", interrupt)
     assert main(flags) == 130
     assert capsys.readouterr().err == "interrupted; the table on stdout is not whole\n"
+
+
+def test_sigterm_that_a_library_swallows_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
+    of_the_model = Scorer.score
+
+    def score(self, arrays):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        return of_the_model(self, arrays)
+
+    monkeypatch.setattr(Scorer, "score", score)
+    flags = ["--model", str(clicks), "--input", str(csv_file(tmp_path, *LINES))]
+    assert main([*flags, "--output", str(tmp_path / "scores.csv")]) == 130
+    assert capsys.readouterr().err == "interrupted; nothing was written to --output\n"
+    assert os.listdir(tmp_path) == ["rows.csv"]
 
 
 def test_what_takes_a_second_to_import_is_imported_where_ctrl_c_is_expected(run_script):
