@@ -19,6 +19,16 @@ TEST_WORKERS ?= 2
 CUDA ?= auto
 READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv/engines)
 
+# A Python that is named, and is not that of the environment, makes another environment.
+VERSION_OF := -c 'import sys; print(sys.base_prefix, *sys.version_info[:3])'
+ifneq ($(origin PYTHON),file)
+ifneq ($(wildcard .venv/bin/python),)
+ifneq ($(shell "$(PYTHON)" $(VERSION_OF) 2>&1),$(shell .venv/bin/python $(VERSION_OF) 2>&1))
+.PHONY: .venv/installed
+endif
+endif
+endif
+
 .PHONY: help setup engines serve-setup cluster-setup op op-wheel demo test test-ranks test-serve test-cluster test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving bench-network clean
 
 help: ## list the targets
@@ -29,7 +39,7 @@ setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod a
 .venv/installed: requirements.lock runtime/setup.sh
 	@bash runtime/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
 
-.venv/horovod: requirements-horovod.txt runtime/horovod.sh .venv/installed
+.venv/horovod: requirements-horovod.txt runtime/horovod.sh runtime/horovodrun.py .venv/installed
 	@bash runtime/horovod.sh
 	@touch $@
 
@@ -68,9 +78,9 @@ op-wheel: .venv/op ## show the wheel of the fused dot interaction
 
 demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
 	@rm -rf runs/demo/checkpoint
-	$(PY) dlrm.py --dataset_path data/demo --batch_size 2048 --embedding_dim 16 --bottom_mlp_dims 64,16 \
+	$(PY) dlrm.py --dataset_path data/demo --preset terabyte --batch_size 2048 --embedding_dim 16 --bottom_mlp_dims 64,16 \
 	  --top_mlp_dims 128,64,1 --optimizer adam --learning_rate 0.01 --warmup_steps 50 --decay_start_step 400 \
-	  --decay_steps 600 --print_freq 200 --seed 1 --run_dir runs/demo --save_checkpoint_path runs/demo/checkpoint
+	  --decay_steps 600 --print_freq 100 --evals_per_epoch 10 --seed 1 --run_dir runs/demo --save_checkpoint_path runs/demo/checkpoint
 	$(PY) dlrm.py --mode eval --dataset_path data/demo --restore_checkpoint_path runs/demo/checkpoint \
 	  --run_dir runs/demo-test
 

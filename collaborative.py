@@ -7,7 +7,13 @@ from config import Config
 from dataloading import feature_spec as fs
 from dataloading.series_rules import series_key
 from main import Goal, Recipe
-from recipe_parts import evaluation_mapping, model_arguments, plan_of_tables, row_facts
+from recipe_parts import (
+    evaluation_mapping,
+    model_arguments,
+    plan_of_tables,
+    row_facts,
+    split_note,
+)
 from runtime import checkpoint
 from runtime.distributed import agreed
 from runtime.logging import LogNames
@@ -30,9 +36,10 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
     check_local_rank(own.local_rank, world)
     config = config.replace(amp=device.policy != "float32")  # where it was left to the device
     shape = model_config(config, spec)
+    plan = make_plan(config, shape, world.size, device.memory)
     model = NCFModel(
         shape,
-        plan=make_plan(config, shape, world.size),
+        plan=plan,
         **model_arguments(config, device, world),
     )
     train, valid = open_rows(config, spec, world)
@@ -54,6 +61,10 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
             **row_facts(train, valid),
             "parameters": model.num_parameters,
         },
+        notes=(
+            plan.memory_note,
+            split_note(config.run.mode, spec, valid, "prepare the data with --validation"),
+        ),
         log_names=log_names(names[0]),
         more_metrics=(*names, f"best_{names[0]}"),
         goal=Goal(names[0], own.threshold, "threshold"),
@@ -149,8 +160,12 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
     )
 
 
-def make_plan(config: Config, shape, world_size: int):
-    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints."""
+def make_plan(config: Config, shape, world_size: int, memory=None):
+    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints.
+
+    Args:
+      memory: `runtime.memory.Memory` of a rank; None: not known.
+    """
     from nn.ncf.config import embedding_tables, feature_table_map, hotnesses
 
     features = feature_table_map(shape)
@@ -164,6 +179,7 @@ def make_plan(config: Config, shape, world_size: int):
         most_samples=world_size * max(shape.num_users, shape.num_items),
         input_table_map=features,
         combined=[False] * len(features),
+        memory=memory,
     )
 
 

@@ -17,9 +17,12 @@ from typing import Any
 
 from absl import flags
 
+import presets
 from flag_definitions import (
+    AUTO,
     COLLABORATIVE,
     SECTIONS,
+    TERABYTE,
     CheckpointConfig,
     CollaborativeConfig,
     DataConfig,
@@ -32,9 +35,10 @@ from flag_definitions import (
     homes,
     kinds_of,
 )
-from flag_rules import check, meaning, unused
+from flag_rules import check, meaning, read_loss_scale, unused
 
 __all__ = [
+    "TERABYTE",
     "Config",
     "OptimizerConfig",
     "RunConfig",
@@ -43,6 +47,7 @@ __all__ = [
     "meaning",
     "parse",
     "parse_embedding_dims",
+    "read_loss_scale",
     "unused",
     "usage",
 ]
@@ -55,10 +60,13 @@ class Config:
     Attributes:
       recipe: name of the recipe, e.g. `dlrm`; flags that it does not have keep their defaults.
       given: names of the flags that stood on the command line (the others are defaults).
+      preset_note: a sentence on the preset and its values, "" where a checkpoint has all values;
+        None before a preset is chosen.
     """
 
     recipe: str
     given: frozenset[str] = frozenset()
+    preset_note: str | None = None
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     sequence: SequenceConfig = dataclasses.field(default_factory=SequenceConfig)
@@ -174,6 +182,8 @@ def parse(
     if run["seed"] == -1:
         run["seed"] = None
     given = frozenset(field.name for _, field in _fields(recipe) if values[field.name].present)
+    if run["preset"] == AUTO:  # decides nothing, so that a resumed training keeps its preset
+        given -= {"preset"}
     if recipe in COLLABORATIVE:
         given |= _stand_for_others(sections, given)
     read = {section: kind(**sections[section]) for section, kind in SECTIONS.items()}
@@ -252,6 +262,7 @@ def usage(
 ) -> str:
     """The text of `--help`: every flag with its default, section by section."""
     values = define_flags(recipe, defaults)
+    small = presets.describe_small(recipe)
     lines, last = [], None
     for section, field in _fields(recipe):
         if section != last:
@@ -271,9 +282,10 @@ def usage(
             if alias.startswith(f"{field.name}=")
         ]
         also = f" (also {', '.join(others)})" if others else ""
+        less = f" (--preset small: {small[field.name]})" if field.name in small else ""
         lines.append(
             f"  --{field.name}{f' {choices}' if choices else ''}{also}\n"
-            f"      {field.metadata['help']} (default: {shown})"
+            f"      {field.metadata['help']} (default: {shown}){less}"
         )
     return "\n".join(lines)
 
@@ -298,13 +310,15 @@ def _check_range(field, value) -> None:
 
 def _read_embedding_dim(text: str) -> str:
     """`--embedding_dim` as text: the content of a JSON file with a list, or the text itself."""
-    if not os.path.exists(text):
+    if re.fullmatch(r"[-+\d\s,]*", text) or not os.path.exists(text):
         return text
-    with open(text) as file:
-        try:
+    try:
+        with open(text) as file:
             items = json.load(file)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"--embedding_dim {text}: not a JSON file ({error})") from None
+    except OSError as error:
+        raise ValueError(f"--embedding_dim {text}: cannot be read: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"--embedding_dim {text}: not a JSON file ({error})") from None
     return ",".join(str(item) for item in (items if isinstance(items, list) else [items]))
 
 

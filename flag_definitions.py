@@ -12,6 +12,9 @@ RANKING = ("dlrm", "dcnv2")
 SEQUENTIAL = ("sim",)
 COLLABORATIVE = ("ncf",)
 
+# Values of --preset.
+AUTO, SMALL, TERABYTE = "auto", "small", "terabyte"
+
 
 def _flag(
     default: Any,
@@ -54,13 +57,14 @@ class DataConfig:
         choices=("auto", "train", "validation", "test"),
     )
     shuffle: bool = _flag(
-        False,
-        "read the training rows in a new seeded order each epoch",
+        True,
+        "shuffle the training samples, in a new order each epoch (a function of --seed); "
+        "--noshuffle reads them in file order",
         recipes=RANKING + SEQUENTIAL,
     )
     shuffle_window_rows: int = _flag(
         524_288,
-        "rows among which --shuffle mixes freely, a multiple of 8192",
+        "samples that --shuffle mixes freely, a multiple of 8192",
         minimum=1,
         recipes=RANKING,
     )
@@ -382,6 +386,13 @@ class RunConfig:
         "may be absent) or inference (its throughput and latency)",
         choices=("train", "eval", "predict", "inference"),
     )
+    preset: str = _flag(
+        AUTO,
+        "values of flags that are not given: terabyte is the defaults shown here, those of the "
+        "published recipes; small is for less data and follows from the number of training "
+        "samples; auto chooses by that number",
+        choices=(AUTO, SMALL, TERABYTE),
+    )
     batch_size: int = _flag(65536, "rows of a training step, over all processes", minimum=1)
     valid_batch_size: int | None = _flag(
         65536, "rows of an evaluation or inference step; None: --batch_size", minimum=1
@@ -401,7 +412,15 @@ class RunConfig:
         minimum=2,
         recipes=RANKING + SEQUENTIAL,
     )
-    print_freq: int = _flag(1000, "steps between log lines", minimum=1)
+    early_stopping: int | None = _flag(
+        None,
+        "stop training after this many evaluations in a row without a higher AUC (NCF: hit rate); "
+        "with --save_checkpoint_path the best checkpoint is kept as by --keep_best",
+        minimum=1,
+    )
+    print_freq: int = _flag(
+        1000, "steps between log lines; the first ones are at 10, 20, 50, 100, ... steps", minimum=1
+    )
     evaluate_training_rows: bool = _flag(
         True, "evaluate on the training rows, too (train_auc, train_loss)", recipes=SEQUENTIAL
     )
@@ -431,7 +450,11 @@ class RunConfig:
         False,
         "mixed precision: float16 with loss scaling on a GPU, bfloat16 on a CPU",
     )
-    loss_scale: float = _flag(65536.0, "static loss scale of float16 training (--amp)", minimum=1)
+    loss_scale: str = _flag(
+        "65536",
+        "loss scale of float16 training (--amp): a number of at least 1, or dynamic, which starts "
+        "at 32768, halves at a non-finite gradient and doubles after 2,000 steps without one",
+    )
     xla: bool = _flag(False, "let XLA compile the operations that it can fuse")
     cpu: bool = _flag(False, "use no GPU")
     affinity: str = _flag(
@@ -489,7 +512,8 @@ class CheckpointConfig:
     keep_best: bool | None = _flag(
         None,
         "save after each evaluation that is the best so far, and keep that checkpoint, too: the "
-        "link `best` in --save_checkpoint_path; None: with NCF's --checkpoint_dir",
+        "link `best` in --save_checkpoint_path; None: with --early_stopping and NCF's "
+        "--checkpoint_dir",
     )
     on_checkpoint_error: str = _flag(
         "continue",
@@ -517,11 +541,16 @@ class DistributionConfig:
     )
     plan_device_memory_gb: float | None = _flag(
         None,
-        "memory of each device in GB (10^9 bytes) that the plan keeps to; no limit where not given",
+        "memory of each device in GB (10^9 bytes) that the plan keeps to, less 15 %, instead of "
+        "the memory that is read (of the GPU, without one the available memory divided by the "
+        "processes; --plan_only assumes 80); the plan then also cuts tables to even out the work",
         minimum=0,
     )
     plan_host_memory_gb: float | None = _flag(
-        None, "host memory of each process in GB for tables that do not fit its device", minimum=0
+        None,
+        "host memory of each process in GB for tables that do not fit its device, instead of 85 % "
+        "of the available memory divided by the processes (with GPUs; --plan_only assumes none)",
+        minimum=0,
     )
     model_parallel_input: bool = _flag(
         False,
@@ -555,10 +584,16 @@ class DistributionConfig:
         choices=("auto", "cost", "basic", "memory_balanced", "memory_optimized"),
     )
     column_slice_threshold: int | None = _flag(
-        None, "elements above which a table is cut into column slices", minimum=1
+        None,
+        "elements above which a table is cut into column slices; where not given, tables are cut "
+        "that do not fit the memory otherwise",
+        minimum=1,
     )
     row_slice_threshold: int | None = _flag(
-        None, "elements from which on a table is cut into row slices, one a process", minimum=1
+        None,
+        "elements from which on a table is cut into row slices, one per process; where not given, "
+        "the largest tables are if they fit the memory in no other way",
+        minimum=1,
     )
     data_parallel_threshold: int | None = _flag(
         None, "elements up to which every process holds a copy of a table", minimum=1

@@ -1,9 +1,10 @@
 """Which flags go together: needs, ranges across flags, and what a mode leaves alone."""
 
 import dataclasses
+import math
 from typing import Any
 
-from flag_definitions import COLLABORATIVE, RANKING, SEQUENTIAL, OptimizerConfig
+from flag_definitions import COLLABORATIVE, RANKING, SEQUENTIAL, TERABYTE, OptimizerConfig
 
 
 def meaning(name: str, value: Any) -> Any:
@@ -11,8 +12,34 @@ def meaning(name: str, value: Any) -> Any:
     return "dot" if name == "interaction" and str(value).startswith("dot_") else value
 
 
+def read_loss_scale(text: str) -> float | str:
+    """Returns the number of `--loss_scale`, or "dynamic".
+
+    Raises:
+      ValueError: neither, or a number below 1.
+    """
+    if text == "dynamic":
+        return text
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = math.nan
+    if not 1 <= scale < math.inf:
+        raise ValueError(
+            f"--loss_scale: expected dynamic or a number of at least 1, got {text}; pass, for "
+            "example, --loss_scale dynamic or --loss_scale 65536"
+        )
+    return scale
+
+
+def _is_open(config: Any, name: str) -> bool:
+    """Returns whether `--preset` may still choose the value of a flag."""
+    waits = config.preset_note is None and config.run.preset != TERABYTE
+    return waits and name not in config.given
+
+
 def _with_adam(config: Any) -> bool:
-    return any("adam" in name for name in _optimizers(config))
+    return _is_open(config, "optimizer") or any("adam" in name for name in _optimizers(config))
 
 
 def _with_adagrad(config: Any) -> bool:
@@ -161,7 +188,8 @@ _NEEDS: tuple[tuple[tuple[str, ...], str, Any], ...] = (
 _TRAINING_ONLY = frozenset(
     {
         *(field.name for field in dataclasses.fields(OptimizerConfig)),
-        *("batch_size", "epochs", "evals_per_epoch", "auc_threshold", "print_freq"),
+        *("preset", "batch_size", "epochs", "evals_per_epoch", "auc_threshold", "print_freq"),
+        "early_stopping",
         *("save_checkpoint_path", "resume", "checkpoint_every", "checkpoint_every_minutes"),
         *("keep_checkpoints", "on_checkpoint_error", "checkpoint_memory_mb", "elastic"),
         *("profiler_start_step", "profiler_steps", "profiled_rank"),
@@ -217,6 +245,7 @@ def check(config: Any, complete: bool = True) -> None:
     if complete:
         _check_needs(config)
     data, model, optimizer, run = config.data, config.model, config.optimizer, config.run
+    read_loss_scale(run.loss_scale)
     saved = config.checkpoint
     wants_model = run.mode != "train" and not config.distribution.plan_only
     if config.recipe in SEQUENTIAL and run.mode == "inference":
@@ -250,6 +279,11 @@ def check(config: Any, complete: bool = True) -> None:
         raise ValueError(
             "--keep_best keeps what evaluated best: with it, set --evals_per_epoch to at least 1"
         )
+    if run.early_stopping and not run.evals_per_epoch and run.mode == "train":
+        raise ValueError(
+            "--early_stopping counts evaluations, and --evals_per_epoch 0 means none: set "
+            "--evals_per_epoch to at least 1, or leave --early_stopping out"
+        )
     if run.mode == "predict" and not run.predictions_path:
         raise ValueError(
             "--mode predict needs a file for the scores: give --predictions_path with a name that "
@@ -280,7 +314,7 @@ def check(config: Any, complete: bool = True) -> None:
     if optimizer.decay_power == 0:
         raise ValueError("--decay_power must be above 0, got 0; --decay_steps 0 switches decay off")
     rate = max(optimizer.learning_rate, optimizer.embedding_learning_rate or 0)
-    if rate * optimizer.weight_decay >= 1:
+    if rate * optimizer.weight_decay >= 1 and not _is_open(config, "learning_rate"):
         raise ValueError(
             f"--weight_decay {optimizer.weight_decay:g} times --learning_rate (or "
             f"--embedding_learning_rate) {rate:g} is 1 or more, so that a step would turn weights "
@@ -305,7 +339,7 @@ def _check_sequences(config: Any) -> None:
             raise ValueError(
                 f"--benchmark measures steps, its model is not worth keeping: leave --{name} out"
             )
-    for name in ("max_steps", "auc_threshold"):
+    for name in ("max_steps", "auc_threshold", "early_stopping"):
         if run.benchmark and name in config.given:
             raise ValueError(f"--benchmark has --benchmark_steps steps: leave --{name} out")
 

@@ -4,18 +4,21 @@ A recipe (`dlrm.py`, `dcnv2.py`, `sim.py`) says what to train and calls `run`. `
 `dlrm.py`.
 """
 
-import math
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import config as configuration
+import presets
 from config import Config
 from dataloading.feature_spec import FeatureSpec
+from dataloading.row_count import count_training_rows
+from path_checks import check_paths, load_feature_spec
 from runtime import (
     affinity,
     checkpoint,
@@ -39,7 +42,6 @@ from training import (
     check_same_rows,
     count_steps,
     description,
-    draw,
     rows_of_batch,
     train,
     training_weights,
@@ -63,7 +65,8 @@ class Recipe(NamedTuple):
       loss: `loss(model, batch) -> (scalar, {name: value})`.
       groups: optimizers with their learning rates, `nn.optimizers.OptimizerGroup`.
       evaluator: `evaluate()` yields (name, value), the goal and "log_loss" among them; `note` says
-        what the reader must know of them; `draw(folder, metrics)`. None without rows to evaluate.
+        what the reader must know of them; `draw(folder, metrics)` returns the files of pictures.
+        None without rows to evaluate.
       model_flags: the flags that a checkpoint must remember to build this model again.
       facts: what is worth knowing of model and data, for the log.
       notes: what was chosen other than asked for, a sentence each.
@@ -129,8 +132,10 @@ def run(
         if config.distribution.plan_only:
             if report_plan is None:
                 raise ValueError(f"--plan_only: the recipe {recipe} has no plan")
-            print(report_plan(config, load_feature_spec(config)))
+            config = with_preset(config)
+            print(f"{config.preset_note}\n{report_plan(config, load_feature_spec(config))}")
             return 0
+        check_paths(config)
         elastic.check_launched(config.distribution.elastic)
         if config.distribution.elastic and config.run.mode == "train":
             members = elastic.Members()
@@ -215,6 +220,7 @@ def execute(
     world.check_agreement({**shared_flags(config), "the device": str(place)})
     if place.kind == "GPU":
         gpu.check_not_shared(place.gpu, world)
+    place = device.with_memory(place, world)
     start = find(config, world)
     try:
         return execute_from(start, config, build, defaults, world, place, members)
@@ -234,7 +240,8 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
             )
         if config.run.mode == "predict" and world.is_chief:
             predictions.check_writable(config.run.predictions_path)
-        return start.adopt(config)
+        adopted, saved, changed = start.adopt(config)
+        return with_preset(adopted, saved, start.resumes), saved, changed
 
     config, saved, changed = agreed(world, check)
     world.check_agreement(
@@ -290,13 +297,16 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
         world,
         lambda: run_folder.open_log(
             *(config, defaults, run_dir, world, total_steps, position.step, recipe.log_names),
-            (*recipe.loss_parts, *recipe.more_metrics),
+            splits_of_metrics(recipe),
             append=restarted is not None,
+            bar_values=("loss", recipe.goal.metric),
         ),
     ) as log:
+        if config.preset_note:
+            log.message(config.preset_note)
         log.message(describe(recipe, place, config, world))
         note_flags(config, place, log)
-        for note in (*([unbound] if unbound else []), *recipe.notes):
+        for note in filter(None, (unbound, *recipe.notes)):
             log.message(f"note: {note}")
         if restarted:
             log.message(f"{restarted}; ranks now: {world.size}")
@@ -327,17 +337,17 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
                     members=members,
                 )
             elif config.run.mode == "eval":
-                summary = evaluate(recipe, world, log, run_dir)
+                summary = evaluate(recipe, log)
             elif config.run.mode == "predict":
                 summary = predict(config, recipe, world, log)
             else:
                 summary = benchmark_inference(config, recipe, log)
         except (TrainingDiverged, Stopped) as end:
             kind = "training diverged: " if isinstance(end, TrainingDiverged) else ""
-            log.message(f"{kind}{end}")
+            log.record(f"{kind}{end}")  # `run` prints it
             raise
         except KeyboardInterrupt:
-            log.message("interrupted")
+            log.record("interrupted")
             raise
         except Exception as error:
             # A bad row arrives here as a stack trace of tf.data; the loader remembers what it was.
@@ -351,8 +361,10 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
         if best is not None:
             summary["best_reachable_auc"] = best
         try:
-            if config.run.mode == "train" and recipe.goal.metric in summary and world.is_chief:
-                draw(log, lambda: recipe.evaluator.draw(run_dir, dict(summary)))
+            if world.is_chief and config.run.mode in ("train", "eval"):
+                history = position.history if config.run.mode == "train" else None
+                evaluator = recipe.evaluator if recipe.goal.metric in summary else None
+                run_folder.draw_plots(run_dir, log, history, evaluator, summary)
         finally:
             log.summary(summary)
     return summary
@@ -419,11 +431,49 @@ def shared_flags(config: Config) -> dict[str, Any]:
     return {f"--{name}": value for name, value in config.flat().items() if name not in _LOCAL_FLAGS}
 
 
-def load_feature_spec(config: Config) -> FeatureSpec | None:
-    """The data set's description; None for rows that are generated from flags."""
-    if not config.data.dataset_path:
-        return None
-    return FeatureSpec.from_yaml(Path(config.data.dataset_path) / config.data.feature_spec)
+def splits_of_metrics(recipe: Recipe) -> dict[str, str | None]:
+    """Returns the split of each loss and metric that the log shows; None: training samples."""
+    metrics = ("auc", "best_auc", "best_reachable_auc", "log_loss", *recipe.more_metrics)
+    split = recipe.valid.split if recipe.valid else None
+    splits = {name: None if name.startswith("train_") else split for name in metrics}
+    return {**dict.fromkeys(("loss", *recipe.loss_parts)), **splits}
+
+
+def with_preset(
+    config: Config, saved: checkpoint.Index | None = None, resumes: bool = False
+) -> Config:
+    """Returns the flags with the values that `--preset` chooses for this data set.
+
+    Flags that are given, or remembered by the checkpoint, keep their values.
+
+    Args:
+      config: the flags, the checkpoint's among them.
+      saved: description of the checkpoint that the run starts from; None without one.
+      resumes: the run resumes the training of that checkpoint, with all of its flags.
+    """
+    if resumes or (saved is not None and config.run.mode != "train"):
+        return replace(config, preset_note="").replace()
+    pinned = set(config.given)
+    if saved is not None:
+        pinned |= set(saved.description.get("model_flags", ("embedding_dim",)))
+    if config.data.dataset_type == "synthetic":
+        pinned.add("batch_size")  # the number of samples depends on it
+    return presets.apply(config, lambda: count_training_samples(config), pinned)
+
+
+def count_training_samples(config: Config) -> int | None:
+    """Returns the samples of the training split; None if they cannot be counted."""
+    data = config.data
+    if data.dataset_type == "synthetic":
+        return data.synthetic_dataset_train_batches * config.run.batch_size
+    try:
+        return count_training_rows(
+            load_feature_spec(config), data.dataset_type == "split_tfrecords"
+        )
+    except ValueError:
+        if config.distribution.plan_only:  # a plan needs no rows
+            return None
+        raise
 
 
 def describe(recipe: Recipe, place: device.Device, config: Config, world) -> str:
@@ -435,21 +485,20 @@ def describe(recipe: Recipe, place: device.Device, config: Config, world) -> str
 
 def measure(recipe: Recipe, log) -> dict[str, float]:
     """Metrics over every row, with what the reader must know of them in the log."""
-    metrics = dict(recipe.evaluator.evaluate())
+    with log.bar("evaluation", recipe.evaluator.num_batches) as advance:
+        metrics = dict(recipe.evaluator.evaluate(lambda: advance() or False))
     if recipe.evaluator.note:
         log.message(recipe.evaluator.note)
     return metrics
 
 
-def evaluate(recipe: Recipe, world, log, run_dir: Path) -> dict[str, float]:
+def evaluate(recipe: Recipe, log) -> dict[str, float]:
     """Metrics of the restored model over every row."""
     from runtime.timer import Speeds
 
     started, speeds = time.perf_counter(), Speeds()
     metrics = measure(recipe, log)
     speeds.evaluated(recipe.valid.num_rows, time.perf_counter() - started)
-    if world.is_chief:
-        draw(log, lambda: recipe.evaluator.draw(run_dir, metrics))
     return {**metrics, **(speeds.summary() if log.speeds else {})}
 
 
@@ -466,12 +515,14 @@ def predict(config: Config, recipe: Recipe, world, log) -> dict[str, float]:
         else nullcontext() as writer
     ):
         try:
-            for scores in score_batches(recipe.model, rows, world):
-                if writer is not None:
-                    writer.add(scores)
+            with log.bar("prediction", rows.num_batches) as advance:
+                for scores in score_batches(recipe.model, rows, world):
+                    if writer is not None:
+                        writer.add(scores)
+                    advance()
         except NonFiniteScores as error:  # on every rank
             raise distributed.AgreedError(str(error)) from None
-    log.message(f"wrote the scores of {rows.num_rows:,} rows to {path}")
+    log.message(f"wrote the scores of {rows.num_rows:,} rows ({rows.split}) to {path}")
     elapsed_s = time.perf_counter() - started
     return {"rows": rows.num_rows, "elapsed_s": elapsed_s, "throughput": rows.num_rows / elapsed_s}
 
@@ -480,9 +531,10 @@ def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]
     """Throughput and latency of the model, and the metrics of a restored one over all rows.
 
     A measurement is one batch in memory to its scores in memory. At least 100 batches are measured
-    after the warm-up, or --max_steps, or --benchmark_steps; the rows are read again as often as
-    that needs.
+    after the warm-up, or --max_steps, or --benchmark_steps; the batches are taken repeatedly where
+    there are fewer.
     """
+    from dataloading.repeated import repeated
     from nn.evaluator import Scorer
     from runtime.timer import LatencyTimer, StepTimer
 
@@ -494,17 +546,18 @@ def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]
     # A short last batch has another latency: it is left out where there are full ones.
     full = max(1, recipe.valid.num_rows // recipe.valid.batch_size)
     timer, laps = LatencyTimer(warmup_steps=warmup), StepTimer(warmup_steps=warmup)
-    scorer = Scorer(recipe.model)
-    for number in range(warmup + measured):
-        if number % full == 0:
-            batches = iter(recipe.valid.dataset())
-        batch = next(batches)
-        rows = rows_of_batch(recipe.valid, number % full)
-        with timer.measure(rows):
-            scorer.score(batch.inputs).numpy()
-        laps.step(rows)
-        if (number + 1) % config.run.print_freq == 0 and not math.isnan(rate := laps.lap()):
-            log.log(number + 1, {"throughput": rate})
+    scorer, batches = Scorer(recipe.model), repeated(recipe.valid.dataset, full)
+    with log.bar("inference", warmup + measured) as advance:
+        for number in range(warmup + measured):
+            batch = next(batches)
+            rows = rows_of_batch(recipe.valid, number % full)
+            with timer.measure(rows):
+                scorer.score(batch.inputs).numpy()
+            laps.step(rows)
+            advance()
+            step = number + 1 - warmup  # of those that are measured
+            if step > 0 and step % config.run.print_freq == 0:
+                log.log(step, {"throughput": laps.lap()})
     found = {**timer.statistics(), "elapsed_s": time.perf_counter() - started}
     if not config.checkpoint.restore_checkpoint_path:
         log.message("note: the model is untrained, without --restore_checkpoint_path: speed only")

@@ -24,6 +24,7 @@ DEFAULTS = {
     "batch_size": 2**20,
     "valid_batch_size": 2**20,
     "amp": None,
+    "loss_scale": "dynamic",
 }
 # Flags that the original calls otherwise, its short names among them.
 ALIASES = {

@@ -5,10 +5,21 @@ import itertools
 from config import Config, meaning, parse_embedding_dims
 from dataloading import feature_spec as fs
 from main import Goal, Recipe
-from recipe_parts import evaluation_mapping, model_arguments, plan_of_tables, row_facts
+from recipe_parts import (
+    evaluation_mapping,
+    model_arguments,
+    plan_of_tables,
+    row_facts,
+    split_note,
+)
 
 # Generated rows over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_ROWS = 4_000_000
+
+_VALIDATION_SPLIT = (
+    "prepare the data with --validation_fraction (preproc.criteo), or give the feature spec a "
+    "mapping 'validation'"
+)
 
 # What a checkpoint must remember to build the model again.
 SHAPE_FLAGS = (
@@ -31,10 +42,11 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
         interaction, note = choose_dot(interaction, device.kind)
     shape = model_config(config, spec, interaction)
     by_model = config.distribution.model_parallel_input
+    plan = None if use_merlin else make_plan(config, spec, world.size, device.memory)
     model = RankingModel(
         shape,
         embedding_zeros=config.model.embedding_zeros_initializer,
-        plan=None if use_merlin else make_plan(config, spec, world.size),
+        plan=plan,
         model_parallel_input=by_model,
         merlin=merlin_options(config) if use_merlin else None,
         **model_arguments(config, device, world),
@@ -65,7 +77,11 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
             **({"embedding_backend": "merlin"} if use_merlin else {}),
             "parameters": model.num_parameters,
         },
-        notes=(note,) if note else (),
+        notes=(
+            note or "",
+            plan.memory_note if plan else "",
+            split_note(config.run.mode, spec, valid, _VALIDATION_SPLIT),
+        ),
         best_auc=best_auc,
         goal=Goal(threshold=config.run.auc_threshold),
     )
@@ -177,8 +193,27 @@ def num_dense_weights(config: Config, spec: fs.FeatureSpec) -> int:
     return cross + sum((n + 1) * m for sizes in mlps for n, m in itertools.pairwise(sizes))
 
 
-def make_plan(config: Config, spec: fs.FeatureSpec, world_size: int):
-    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints."""
+def dense_step_bytes(config: Config, spec: fs.FeatureSpec, world_size: int) -> float:
+    """Memory of a rank for the dense weights and for the activations of cross layers.
+
+    A dense weight has a gradient and at most two numbers of optimizer state. A cross layer keeps
+    its output and a product of the same width for the backward pass. All are float32.
+    """
+    weights = 4 * num_dense_weights(config, spec)
+    if config.model.interaction != "cross":
+        return 4 * weights
+    num_tables = len(spec.channel(fs.CATEGORICAL_CHANNEL))
+    width = sum(parse_embedding_dims(config.model.embedding_dim, num_tables))
+    activations = 2 * config.model.num_cross_layers * width * config.run.batch_size / world_size
+    return 4 * (weights + activations)
+
+
+def make_plan(config: Config, spec: fs.FeatureSpec, world_size: int, memory=None):
+    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints.
+
+    Args:
+      memory: `runtime.memory.Memory` of a rank; None: not known.
+    """
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     dims = parse_embedding_dims(config.model.embedding_dim, len(features))
     rows = spec.cardinalities(fs.CATEGORICAL_CHANNEL)
@@ -188,6 +223,8 @@ def make_plan(config: Config, spec: fs.FeatureSpec, world_size: int):
         world_size,
         hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
         wide_ids=any(spec.dtype(name).itemsize > 4 for name in features),
+        memory=memory,
+        dense_bytes=dense_step_bytes(config, spec, world_size),
     )
 
 
@@ -216,6 +253,8 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
         if run.mode == "train":
             batches = data.synthetic_dataset_train_batches
             train = generated(fs.TRAIN, run.batch_size, batches)
+            if not run.evals_per_epoch:
+                return train, None, lambda: None
         batches = data.synthetic_dataset_valid_batches
         split = fs.VALIDATION if run.mode == "train" else fs.TEST
         valid = generated(split, run.valid_batch_size, batches)

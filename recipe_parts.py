@@ -3,10 +3,13 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from config import Config
 from dataloading import feature_spec as fs
+
+ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that size
 
 
 def model_arguments(config: Config, device, world) -> dict[str, Any]:
@@ -26,10 +29,27 @@ def model_arguments(config: Config, device, world) -> dict[str, Any]:
     }
 
 
-def row_facts(train, valid) -> dict[str, int]:
-    """How many rows a run trains and evaluates on, for the log."""
-    rows = {"training_rows": train, "evaluation_rows": valid}
-    return {name: of.num_rows for name, of in rows.items() if of}
+def row_facts(train, valid) -> dict[str, int | str]:
+    """Returns the numbers of training and of evaluated samples, and the split of these, for the
+    log."""
+    facts = {"training_rows": train.num_rows} if train else {}
+    return facts | ({"evaluation_rows": f"{valid.num_rows} ({valid.split})"} if valid else {})
+
+
+def split_note(mode: str, spec: fs.FeatureSpec, valid, way_out: str) -> str:
+    """Returns a note where a training evaluates test samples for want of a validation split, else
+    an empty text.
+
+    Args:
+      way_out: how to make a validation split.
+    """
+    wants_validation = mode == "train" and valid and valid.split == fs.TEST
+    if not wants_validation or fs.VALIDATION in spec.source_spec:
+        return ""
+    return (
+        "the data set has no validation split: training evaluates the test split, and whatever is "
+        f"chosen by its metrics is chosen on test samples. For a validation split {way_out}"
+    )
 
 
 def plan_of_tables(
@@ -42,6 +62,8 @@ def plan_of_tables(
     input_table_map: Sequence[int] | None = None,
     combined: Sequence[bool] | None = None,
     most_samples: int | None = None,
+    memory=None,
+    dense_bytes: float = 0.0,
 ):
     """The plan (nn/embedding/plan.py) of these tables that the flags ask for.
 
@@ -52,6 +74,9 @@ def plan_of_tables(
       input_table_map, combined: as `nn.embedding.plan.plan` has them.
       most_samples: bound of the samples of a batch that are looked up, where there is another than
         the batch's own size.
+      memory: `runtime.memory.Memory` of a rank, the same on every rank; None: not known.
+      dense_bytes: memory of a rank for the dense weights, their gradients and optimizer state, and
+        for activations beyond those that plan_memory.step_bytes counts.
 
     Raises:
       ValueError: the tables fit nowhere; the message has the ways out as flags.
@@ -59,14 +84,12 @@ def plan_of_tables(
     from nn.embedding.plan import PlanError, Table, plan
 
     wanted = config.distribution
+    budget = memory_budget(config, memory, dense_bytes)
     optimizer = config.optimizer.sparse_optimizer
     itemsize = {"float32": 4, "bfloat16": 2, "float16": 2}.get(wanted.exchange_dtype)
 
-    def size_bytes(gigabytes: float | None) -> int | None:
-        return None if gigabytes is None else round(gigabytes * 1e9)
-
     try:
-        return plan(
+        result = plan(
             [Table(*table) for table in tables],
             world_size,
             strategy=wanted.dist_strategy,
@@ -76,18 +99,53 @@ def plan_of_tables(
             column_slice_threshold=wanted.column_slice_threshold,
             row_slice_threshold=wanted.row_slice_threshold,
             data_parallel_threshold=wanted.data_parallel_threshold,
-            cpu_offloading_threshold_bytes=size_bytes(wanted.cpu_offloading_threshold_gb),
-            device_memory_bytes=size_bytes(wanted.plan_device_memory_gb),
-            host_memory_bytes=size_bytes(wanted.plan_host_memory_gb),
+            cpu_offloading_threshold_bytes=_size_bytes(wanted.cpu_offloading_threshold_gb),
+            device_memory_bytes=budget.device_bytes,
+            host_memory_bytes=budget.host_bytes,
+            only_to_fit=budget.only_to_fit,
+            dense_bytes=budget.dense_bytes,
             global_batch_size=min(config.run.batch_size, most_samples or config.run.batch_size),
             state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
             state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
+            scratch_bytes_per_element={"adam": 8}.get(optimizer, 0),
             exchange_itemsize=itemsize or (2 if config.run.amp else 4),
             id_itemsize=8 if wide_ids else 4,
             dp_input=not wanted.model_parallel_input,
         )
     except PlanError as error:
-        raise ValueError(_with_flags(str(error))) from None
+        raise ValueError(_with_flags(f"{error}{budget.advice}")) from None
+    return replace(result, memory_note=budget.describe(result))
+
+
+def memory_budget(config: Config, memory, dense_bytes: float):
+    """The memory of a rank (`nn.embedding.plan_budget.MemoryBudget`) that the tables may use.
+
+    Flags win over what was read; `--plan_only`, which has no device, assumes one.
+
+    Args:
+      memory: `runtime.memory.Memory` of a rank, the same on every rank; None: not known.
+      dense_bytes: see `plan_of_tables`.
+    """
+    from nn.embedding.plan_budget import MemoryBudget
+    from nn.embedding.plan_parts import RESERVED_FRACTION
+
+    wanted = config.distribution
+    stated = wanted.plan_device_memory_gb
+    device_bytes, host_bytes, source = memory or (None, None, "")
+    if stated is not None:
+        device_bytes, source = _size_bytes(stated), "--plan_device_memory_gb"
+    elif wanted.plan_only:
+        device_bytes = _size_bytes(ASSUMED_DEVICE_MEMORY_GB)
+        source = f"{ASSUMED_DEVICE_MEMORY_GB} GB assumed; --plan_device_memory_gb states another"
+    if wanted.plan_host_memory_gb is not None:
+        host_bytes = _size_bytes(wanted.plan_host_memory_gb)
+    elif host_bytes is not None:
+        host_bytes = int(host_bytes * (1 - RESERVED_FRACTION))
+    return MemoryBudget(device_bytes, host_bytes, source, dense_bytes, stated is None)
+
+
+def _size_bytes(gigabytes: float | None) -> int | None:
+    return None if gigabytes is None else round(gigabytes * 1e9)
 
 
 def _with_flags(text: str) -> str:

@@ -5,9 +5,15 @@ import os
 
 from config import Config
 from dataloading import feature_spec as fs
-from dataloading.sequence_tfrecord_channels import SequenceChannels, sequence_channels
+from dataloading.sequence_tfrecord_channels import SequenceChannels, num_ids, sequence_channels
 from main import Goal, Recipe
-from recipe_parts import evaluation_mapping, model_arguments, plan_of_tables, row_facts
+from recipe_parts import (
+    evaluation_mapping,
+    model_arguments,
+    plan_of_tables,
+    row_facts,
+    split_note,
+)
 from runtime.logging import LogNames
 
 # Bytes that forward and backward pass of DIEN's block keep for each number of its history; as
@@ -30,9 +36,10 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
 
     channels = channels_of(config, spec)
     shape = model_config(config, spec, channels)
+    plan = make_plan(config, shape, world.size, device.memory)
     model = SequenceModel(
         shape,
-        plan=make_plan(config, shape, world.size),
+        plan=plan,
         **model_arguments(config, device, world),
     )
     train, again, valid, mapping = open_rows(config, spec, world)
@@ -59,7 +66,11 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
             "history": shape.history_length,
             "parameters": model.num_parameters,
         },
-        notes=memory_notes(config, shape, train, valid, world),
+        notes=(
+            plan.memory_note,
+            *memory_notes(config, shape, train, valid, world),
+            split_note(config.run.mode, spec, valid, "prepare the data with --validation_event"),
+        ),
         loss_parts=loss_parts(shape),
         log_names=log_names(config.run.mode, mapping),
         more_metrics=("train_auc", "train_loss"),
@@ -148,9 +159,9 @@ def model_config(config: Config, spec: fs.FeatureSpec, channels: SequenceChannel
     return SequenceConfig(
         model_type=sequence.model_type,
         user_features=channels.user,
-        user_cardinalities=tuple(map(spec.cardinality, channels.user)),
+        user_cardinalities=tuple(num_ids(spec, feature) for feature in channels.user),
         item_features=channels.target,
-        item_cardinalities=tuple(map(spec.cardinality, channels.target)),
+        item_cardinalities=tuple(num_ids(spec, feature) for feature in channels.target),
         embedding_dim=int(config.model.embedding_dim),
         history_length=channels.history_length,
         long_seq_length=long,
@@ -182,8 +193,12 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
     )
 
 
-def make_plan(config: Config, shape, world_size: int):
-    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints."""
+def make_plan(config: Config, shape, world_size: int, memory=None):
+    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints.
+
+    Args:
+      memory: `runtime.memory.Memory` of a rank; None: not known.
+    """
     from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
 
     features = feature_table_map(shape)
@@ -196,6 +211,7 @@ def make_plan(config: Config, shape, world_size: int):
         wide_ids=max(cardinalities) > 2**31,
         input_table_map=features,
         combined=[False] * len(features),
+        memory=memory,
     )
 
 

@@ -20,13 +20,13 @@ DEFAULTS = {
     "epochs": 3,
     "batch_size": 131072,
     "valid_batch_size": None,
-    "shuffle": True,
     "prefetch_batches": 10,
     "print_freq": 10,
     "warmup_batches": 20,
     "affinity": "socket_unique_interleaved",
     "run_dir": "/tmp/sim",
     "seed": -1,
+    "loss_scale": "dynamic",
 }
 # Flags that the original calls otherwise.
 ALIASES = {

@@ -3,13 +3,13 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from config import Config
-from runtime import checkpoint, device, plots, whereabouts
+from runtime import checkpoint, device, early_stopping, whereabouts
 from runtime.checkpoint.keeper import Keeper
 from runtime.distributed import RankLost, agreed, explain
 from runtime.elastic import Membership
@@ -90,6 +90,14 @@ def evaluation_batches(num_batches: int, evals_per_epoch: int) -> set[int]:
     """After which batches of an epoch (from 1) to evaluate: evenly spaced, the last one always."""
     evals = min(evals_per_epoch, num_batches)
     return {-(-num_batches * k // evals) for k in range(1, evals + 1)}
+
+
+def loss_is_due(step: int, print_freq: int) -> bool:
+    """Returns whether to read the loss after this step: every `print_freq` steps, and before the
+    first of them after 10, 20, 50, 100, 200, 500, ... steps, which show how a training starts."""
+    if step >= print_freq:
+        return step % print_freq == 0
+    return step >= 10 and str(step).rstrip("0") in ("1", "2", "5")
 
 
 def rows_of_batch(dataset, batch: int) -> int:
@@ -180,13 +188,17 @@ def train(
         trainer.set_state(at.trainer)
     weights = training_weights(recipe)
     evaluates = recipe.evaluator is not None
+    patience = options.early_stopping
     keeps_best = config.checkpoint.keep_best
     if keeps_best is None:
-        keeps_best = config.collaborative.checkpoint_dir is not None
+        keeps_best = bool(patience) or config.collaborative.checkpoint_dir is not None
     goal, threshold, goal_flag = recipe.goal
     best_name, reached_name = f"best_{goal}", f"time_to_{goal_flag}_s"
     evaluate_after = evaluation_batches(rows.num_batches, options.evals_per_epoch)
     note_schedule(config, log, total_steps)
+    if patience and not (folder is not None and keeps_best):
+        missing = "--save_checkpoint_path" if folder is None else "--keep_best"
+        log.message(f"note: --early_stopping without {missing}: the best weights are not kept")
     warmup_steps = min(10, max(0, total_steps - begun) // 2)
     if options.benchmark:
         warmup_steps = options.warmup_batches
@@ -220,6 +232,7 @@ def train(
             line["throughput"] = rate
         if place.loss_scale != 1.0:
             line["skipped_steps"] = progress.skipped_steps
+            line["loss_scale"] = progress.loss_scale
         log.log(progress.step, line, epoch=at.epoch)
         at.history["train_loss"].append((progress.step, progress.loss))
 
@@ -229,7 +242,8 @@ def train(
             keeper.change_of_pace()
             with timer.paused():
                 began = time.perf_counter()
-                metrics = dict(recipe.evaluator.evaluate(keeper.tick))
+                with log.bar("evaluation", recipe.evaluator.num_batches) as advance:
+                    metrics = dict(recipe.evaluator.evaluate(lambda: advance() or keeper.tick()))
                 speeds.evaluated(recipe.valid.num_rows, time.perf_counter() - began)
             keeper.change_of_pace()
         except NonFiniteScores as error:
@@ -247,7 +261,7 @@ def train(
         at.evaluated_step, at.metrics = at.step, metrics
         at.history["validation_loss"].append((at.step, metrics["log_loss"]))
         at.history.setdefault(f"validation_{goal}", []).append((at.step, metrics[goal]))
-        if not metrics[goal] <= at.best.get(best_name, -1.0):  # NaN: one class only
+        if early_stopping.is_improvement(metrics[goal], at.best.get(best_name)):
             at.best |= {best_name: metrics[goal], f"{best_name}_step": at.step}
             if log.speeds:
                 at.best |= {"best_epoch": at.epoch, "time_to_best_s": elapsed_s}
@@ -257,6 +271,16 @@ def train(
     def reached() -> bool:
         """Whether the training is as good as it was asked to be."""
         return threshold is not None and at.best.get(best_name, -1.0) >= threshold
+
+    def exhausted() -> bool:
+        """Returns whether --early_stopping ends the training; the same on every rank."""
+        if patience is None:
+            return False
+        values = (value for _, value in at.history.get(f"validation_{goal}", []))
+        return early_stopping.stale_evaluations(values) >= patience
+
+    def is_over() -> bool:
+        return reached() or exhausted()
 
     def is_best() -> bool:
         """Whether this step is the best so far, and to be kept for it."""
@@ -295,7 +319,7 @@ def train(
         if evaluation_due() and not keeper.stopping:
             evaluate()
         end_epoch()
-        if keeper.due(at.step, at.step == total_steps or reached() or is_best()):
+        if keeper.due(at.step, at.step == total_steps or is_over() or is_best()):
             save()
 
     def say_which_was_best() -> None:
@@ -319,7 +343,7 @@ def train(
                 evaluate()
                 end_epoch()
             for epoch in range(at.epoch, max(options.epochs, -(-total_steps // rows.num_batches))):
-                if at.step >= total_steps or reached() or keeper.stopping:
+                if at.step >= total_steps or is_over() or keeper.stopping:
                     break
                 if at.epoch != epoch:
                     at.epoch, at.row = epoch, 0
@@ -336,13 +360,13 @@ def train(
                     timer.step(rows_of_batch(rows, batch))
                     profiler.after(at.step)
                     log.progress(at.step)
-                    # Every --print_freq steps: look at the loss.
-                    if at.step % options.print_freq == 0:
+                    # Every --print_freq steps, and some early ones: look at the loss.
+                    if loss_is_due(at.step, options.print_freq):
                         report()
                     # Sometimes: evaluate, save, stop.
                     keeper.tick()
                     after_step()
-                    if keeper.stopping or reached() or at.step == total_steps:
+                    if keeper.stopping or is_over() or at.step == total_steps:
                         break
             report()
             profiler.stop()
@@ -360,7 +384,7 @@ def train(
             elif said := explain(error):
                 raise RankLost(said) from error
             raise
-        if keeper.stopping and (at.step < total_steps or evaluation_due()) and not reached():
+        if keeper.stopping and (at.step < total_steps or evaluation_due()) and not is_over():
             why, here = keeper.stopping, signals.name is not None
             text = f"stopped by {why} at step {at.step} of {total_steps}; {keeper.last_saved}"
             if here or not members.is_elastic:
@@ -373,16 +397,25 @@ def train(
         log.message(f"--{goal_flag} {threshold} is reached: {best_name} {at.best[best_name]:.5f}")
     elif threshold is not None and threshold < 1:  # nobody waits for a perfect model
         log.message(f"--{goal_flag} {threshold} was not reached")
-    if world.is_chief:
-        path = run_dir / "learning_curve.png"
-        draw(log, lambda: plots.draw("learning_curve", path, history=at.history))
+    if exhausted():
+        log.message(
+            f"early stopping at step {at.step} of {total_steps}: {patience} evaluations in a row "
+            f"without a higher {goal}"
+        )
+    if best_step := (patience or keeps_best) and at.best.get(f"{best_name}_step"):
+        path = folder.best_of_step(best_step) if folder is not None and keeps_best else None
+        log.message(
+            early_stopping.describe_best(
+                f"{recipe.evaluator.split} {goal}", at.best[best_name], best_step, path
+            )
+        )
     return {
         **at.metrics,
         **at.best,
         "steps": at.step,
         **(timer.end_epoch() if options.benchmark else {}),
         **(speeds.summary() if log.speeds else {}),
-        "throughput": timer.mean_throughput(),
+        **({} if math.isnan(rate := timer.mean_throughput()) else {"throughput": rate}),
         "elapsed_s": elapsed_before_s + timer.elapsed_s,
     }
 
@@ -400,11 +433,3 @@ def note_schedule(config: Config, log, total_steps: int) -> None:
             f"note: the learning rate is 0 from step {decay_end} of {total_steps} on "
             "(--decay_start_step + --decay_steps)"
         )
-
-
-def draw(log, action: Callable[[], None]) -> None:
-    """Draws a picture; a training is not lost because it cannot be drawn."""
-    try:
-        action()
-    except OSError as error:
-        log.message(f"note: {error}")

@@ -32,6 +32,7 @@ def configure(
         batch_size=batch_size,
         valid_batch_size=batch_size,
         eval_mapping=TRAIN,
+        shuffle=False,  # the peers of these benchmarks read the samples in file order
         learning_rate=workload.LEARNING_RATE,
         warmup_steps=0,
         decay_steps=0,

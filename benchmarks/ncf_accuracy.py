@@ -54,7 +54,14 @@ class Task(NamedTuple):
 
 
 # A learning rate that falls to 0 at the last step, so that the last epoch is the best one.
-COMMON = ("-b1=0.9", "-b2=0.999", "--decay_start_step=0", "--decay_power=1", "--layers=64,32,16")
+COMMON = (
+    "--preset=terabyte",
+    "-b1=0.9",
+    "-b2=0.999",
+    "--decay_start_step=0",
+    "--decay_power=1",
+    "--layers=64,32,16",
+)
 ML_1M = (*COMMON, "-e=10", "--dropout=0.2", "--embedding_learning_rate=0.02", "-l=0.002")
 ML_1M += ("--weight_decay=0.3", "-f=128", "-n=8", "-b=32768", "--decay_steps=2740")
 LASTFM = (*COMMON, "-n=8", "-b=8192", "-e=20", "--dropout=0.5", "--embedding_optimizer=adam")

@@ -30,7 +30,12 @@ MODELS = {
 }
 # Every combination is tried for every model.
 CHOICES = {"lr": (0.003, 0.01), "dropout_rate": (-1, 0.5)}
-COMMON = ("--global_batch_size=1024", "--embedding_dim=16", "--noevaluate_training_rows")
+COMMON = (
+    "--preset=terabyte",
+    "--global_batch_size=1024",
+    "--embedding_dim=16",
+    "--noevaluate_training_rows",
+)
 CHOOSING_SEED = 100
 
 
@@ -100,7 +105,7 @@ def popularity(parquet: Path, mapping: str) -> float:
     columns = ["label", "item_id_trgt"]
     tables = (pyarrow.parquet.read_table(parquet / m, columns=columns) for m in ("train", mapping))
     (clicked, shown), (labels, items) = (
-        (table[name].to_numpy() for name in columns) for table in tables
+        [table[name].to_numpy() for name in columns] for table in tables
     )
     counts = np.bincount(shown[clicked == 1], minlength=1 + max(shown.max(), items.max()))
     metrics = make_metrics(None)

@@ -66,6 +66,9 @@ class ChunkDataset(RowDataset):
         block_rows: rows that are neighbours on the disk and read together while shuffling.
         window_rows: a multiple of `block_rows`; larger mixes better and needs more page cache.
 
+    Attributes:
+        split: the mapping.
+
     Raises:
         ValueError: the spec lacks something, a file is missing or not whole, there are no rows, or
             an argument is out of range.
@@ -119,6 +122,7 @@ class ChunkDataset(RowDataset):
         self._numerical, self._categorical, self._labels = numerical, categorical, labels
         self._cardinalities = spec.cardinalities(CATEGORICAL_CHANNEL)
         self._origin = f"{spec.origin}: mapping '{mapping}'"
+        self.split = mapping
         if shuffle:
             self._order = BlockShuffle(num_rows, seed, block_rows, window_rows)
         else:

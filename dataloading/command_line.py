@@ -1,5 +1,6 @@
 """How every tool of dataloading and preproc ends: with a result, or with one sentence."""
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -14,6 +15,8 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
         work: may raise ValueError and OSError, whose text is for the user.
         interrupted: what to say after Ctrl-C.
     """
+    # Hides the start-up lines of TensorFlow, which some tools import while they work.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         return work() or 0
     except (ValueError, OSError) as error:

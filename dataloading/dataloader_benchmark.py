@@ -87,7 +87,7 @@ def benchmark(options: argparse.Namespace) -> str:
     ]
     lines = [
         f"{options.dataset_type}, {passes[0].samples:,} samples of {passes[0].ids:,} ids, batch "
-        f"{options.batch_size:,}, {'shuffled, ' if options.shuffle else ''}{len(passes)} passes"
+        f"{options.batch_size:,}, {_order(options)}, {len(passes)} passes"
     ]
     for name in ("samples", "ids", "size_bytes"):
         rates = [getattr(found, name) / found.elapsed_s for found in passes]
@@ -99,11 +99,20 @@ def benchmark(options: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
+def _order(options: argparse.Namespace) -> str:
+    if options.dataset_type == "synthetic":
+        return "generated"
+    return "shuffled" if options.shuffle else "file order"
+
+
 def _opener(options: argparse.Namespace) -> Callable[[], RowDataset]:
     spec = FeatureSpec.from_yaml(Path(options.dataset_path) / options.feature_spec)
     if options.dataset_type == "synthetic":
-        if options.shuffle:
-            raise ValueError("--shuffle is for stored rows; leave it out with synthetic ones")
+        if not options.shuffle:
+            raise ValueError(
+                "--noshuffle is only read with stored samples (--dataset_type tf_raw or "
+                "split_tfrecords); leave it out"
+            )
         num_batches = options.warmup_steps + options.max_batches
         return lambda: SyntheticDataset(spec, TRAIN, options.batch_size, num_batches=num_batches)
     kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
@@ -131,7 +140,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--max_batches", type=int, default=100, help="batches of a pass that are timed, at most")
     add("--warmup_steps", type=int, default=5, help="batches of a pass before those")
     add("--repeats", type=int, default=1, help="passes")
-    add("--shuffle", action="store_true", help="read rows in a new order in each pass")
+    add(
+        "--noshuffle",
+        dest="shuffle",
+        action="store_false",
+        help="read stored samples in file order, not shuffled as in training",
+    )
     return parser
 
 

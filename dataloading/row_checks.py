@@ -26,7 +26,7 @@ def check_ids(ids: np.ndarray, cardinality: int, where: Where) -> None:
     if ids.size and int(ids.view(f"u{ids.itemsize}").max()) >= cardinality:
         raise ValueError(
             where((ids < 0) | (ids >= cardinality)) + f"; ids lie in [0, {cardinality}). Raise the "
-            "feature's cardinality in the feature spec, or give such values a known id (say 0) "
+            "feature's cardinality in the feature spec, or give such values a known id "
             "when preparing the data"
         )
 

@@ -9,7 +9,7 @@ from dataloading.batch import Batch, SequenceInputs
 from dataloading.feature_spec import TRAIN, FeatureSpec, smallest_id_dtype
 from dataloading.row_dataset import Columns, RowDataset
 from dataloading.row_order import BlockShuffle, FileOrder
-from dataloading.sequence_tfrecord_channels import sequence_channels
+from dataloading.sequence_tfrecord_channels import num_ids, prebatch_key, sequence_channels
 from dataloading.sequence_tfrecord_decode import Column
 from dataloading.sequence_tfrecord_files import RecordFiles
 from dataloading.sequence_tfrecord_rows import DecodedRows
@@ -30,7 +30,7 @@ class SequenceTFRecordDataset(RowDataset):
     permuted (blocks of 64 rows where there are none), then the rows within windows of 262,144
     rows (of a prebatch where that is more).
 
-    Every row is checked when it is decoded: ids must lie in [0, cardinality) and labels be 0 or 1,
+    Every row is checked when it is decoded: ids must lie in [0, `num_ids`) and labels be 0 or 1,
     histories not be longer than the spec says, with padding (zeros) in front only and at the same
     steps in all histories of the row. Another row ends the iteration with
     `tf.errors.InvalidArgumentError`; `failure` then holds a sentence that names file and record.
@@ -56,6 +56,7 @@ class SequenceTFRecordDataset(RowDataset):
             single rows. None: whatever they hold.
 
     Attributes:
+        split: the mapping.
         cached: whether all rows are kept once they are decoded.
         cache_bytes: memory that this takes or would take.
 
@@ -94,6 +95,7 @@ class SequenceTFRecordDataset(RowDataset):
             channels.negative if with_negatives else (),
         )
         self._sizes = tuple(map(len, inputs))
+        self.split = mapping
         columns = [_id_column(spec, f) for features in inputs for f in features]
         columns += [Column(feature, 1, None, np.dtype(np.int8)) for feature in channels.label]
         files = RecordFiles(spec, mapping, _id_column(spec, channels.target[0]))
@@ -160,16 +162,21 @@ class SequenceTFRecordDataset(RowDataset):
         return batch._replace(inputs=SequenceInputs(*channels))
 
 
+def count_rows(spec: FeatureSpec, mapping: str, feature: str) -> int:
+    """Returns the rows of a split, counted by a feature of one value per row."""
+    return RecordFiles(spec, mapping, _id_column(spec, feature)).num_rows
+
+
 def _id_column(spec: FeatureSpec, feature: str) -> Column:
-    cardinality = spec.cardinality(feature)
-    return Column(feature, spec.hotness(feature), cardinality, smallest_id_dtype(cardinality))
+    ids = num_ids(spec, feature)
+    return Column(feature, spec.hotness(feature), ids, smallest_id_dtype(ids))
 
 
 def _check_prebatch(
     spec: FeatureSpec, mapping: str, files: RecordFiles, believed: int | None
 ) -> None:
     """Raises ValueError where the files hold other prebatches than the metadata or a flag says."""
-    key = f"prebatch_{mapping}_size"
+    key = prebatch_key(mapping)
     flag = "--prebatch_train_size" if mapping == TRAIN else "--prebatch_test_size"
     said = {f"metadata: {key}": spec.metadata.get(key), flag: believed}
     for who, size in said.items():

@@ -96,6 +96,22 @@ def sequence_channels(
     )
 
 
+def num_ids(spec: FeatureSpec, feature: str) -> int:
+    """Returns the number of ids of a user or item feature, which lie in [0, num_ids); 0 is padding.
+
+    This is the cardinality, or one more in the feature specs of NVIDIA's `parquet_to_tfrecord.py`:
+    there a cardinality N stands for the ids 1 to N. These specs are recognized by their metadata,
+    which lacks the sizes of prebatches that `sequence_spec` always writes.
+    """
+    is_ours = any(prebatch_key(mapping) in spec.metadata for mapping in spec.source_spec)
+    return spec.cardinality(feature) + (not is_ours)
+
+
+def prebatch_key(mapping: str) -> str:
+    """Returns the key in a feature spec's metadata of the rows of a prebatch of a mapping."""
+    return f"prebatch_{mapping}_size"
+
+
 def _like_targets(spec: FeatureSpec, channel: str) -> tuple[str, ...]:
     """The features of a history, each of which must be of the same kind as that of the target."""
     features, targets = spec.channel(channel), spec.channel(TARGET_CHANNEL)

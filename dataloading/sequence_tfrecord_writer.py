@@ -20,6 +20,7 @@ from dataloading.sequence_tfrecord_channels import (
     POSITIVE_CHANNEL,
     TARGET_CHANNEL,
     USER_CHANNEL,
+    prebatch_key,
     sequence_channels,
 )
 from dataloading.sequence_tfrecord_encode import encode
@@ -65,7 +66,7 @@ def sequence_spec(
             raise ValueError(f"prebatch size of mapping '{mapping}' is {size}; allowed: 0 or more")
         files = [f"{mapping}.tfrecord"] + [f"remainder_{mapping}.tfrecord"] * (size > 1)
         sources[mapping] = [{"type": CHUNK_TYPE, "features": list(features), "files": files}]
-        metadata[f"prebatch_{mapping}_size"] = size
+        metadata[prebatch_key(mapping)] = size
     spec = FeatureSpec(
         features,
         sources,
@@ -118,7 +119,7 @@ class MappingWriter:
         self.num_rows = 0
         self._features = chunk.features
         self._path, *self._remainder = [directory / file for file in chunk.files]
-        self._prebatch = spec.metadata[f"prebatch_{mapping}_size"]
+        self._prebatch = spec.metadata[prebatch_key(mapping)]
         self._waiting, self._num_waiting = [], 0  # pieces of a prebatch
         with names_file(self._path):
             self._stream = self._path.open("wb")

@@ -52,6 +52,7 @@ class SeriesDataset:
 
     Attributes:
         series_length: rows of a series.
+        split: the mapping.
         num_series: series of the mapping.
         num_rows: their rows.
         batch_size: rows of a global batch: the most whole series for each rank that `batch_size`
@@ -88,6 +89,7 @@ class SeriesDataset:
             series = _with_drawn(spec, mapping, valid_negative, seed)
         else:
             series = _with_fewer(read_series(spec, mapping), valid_negative, spec, mapping)
+        self.split = mapping
         self.num_series, self.series_length = series.items.shape
         self.num_rows = series.items.size
         of_rank = batch_size // (self.series_length * world_size)

@@ -6,9 +6,20 @@ from pathlib import Path
 
 import yaml
 
+# Ten thousand times the values of a feature spec with 100 features. A few hundred bytes of nested
+# aliases can stand for more values than any memory holds.
+_MAX_VALUES = 1_000_000
+
 
 class _StrictLoader(yaml.SafeLoader):
-    """The safe loader, except that a key that occurs twice in a mapping is an error."""
+    """The safe loader that also refuses repeated keys and documents whose aliases explode."""
+
+    def construct_document(self, node):
+        if _expanded_size(node, {}) > _MAX_VALUES:
+            raise yaml.constructor.ConstructorError(
+                problem=f"its aliases (*name) expand to more than {_MAX_VALUES:,} values"
+            )
+        return super().construct_document(node)
 
     def construct_mapping(self, node, deep=False):
         if isinstance(node, yaml.MappingNode):
@@ -24,6 +35,22 @@ class _StrictLoader(yaml.SafeLoader):
                     )
                 first_line[key_node.value] = line
         return super().construct_mapping(node, deep)
+
+
+def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Returns the number of nodes below a node, with each alias counted as what it stands for.
+
+    Args:
+        node: root of the (sub)tree.
+        sizes: sizes of nodes that were visited, by their `id`.
+    """
+    if id(node) not in sizes:
+        sizes[id(node)] = 1  # an alias of an ancestor ends here
+        children = node.value if isinstance(node, yaml.CollectionNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            children = [part for pair in children for part in pair]
+        sizes[id(node)] = 1 + sum(_expanded_size(child, sizes) for child in children)
+    return sizes[id(node)]
 
 
 class _PlainDumper(yaml.SafeDumper):

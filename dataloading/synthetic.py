@@ -85,6 +85,7 @@ class SyntheticDataset(RowDataset):
         num_rows = num_batches * batch_size if num_rows is None else num_rows
         if num_rows < 1:
             raise ValueError(f"generated data of {num_rows} rows; allowed: 1 or more")
+        self.split = split
         rows = SyntheticRows(spec, split, seed)
         self._generate = rows.block
         cached = 4

@@ -61,7 +61,7 @@ def mapping_blocks(spec: RawSpec, mapping: str, chunk_size: int) -> Iterator[lis
             not have equally many rows.
     """
     chunks = spec.sources[mapping]
-    streams = [_chunk_blocks(spec, mapping, chunk, chunk_size) for chunk in chunks]
+    streams = [chunk_blocks(spec, mapping, chunk, chunk_size) for chunk in chunks]
     blocks = [next(stream, None) for stream in streams]
     num_rows = 0
     while all(blocks):
@@ -84,9 +84,15 @@ def mapping_blocks(spec: RawSpec, mapping: str, chunk_size: int) -> Iterator[lis
         raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
 
 
-def _chunk_blocks(spec: RawSpec, mapping: str, chunk: RawChunk, chunk_size: int) -> Iterator[Block]:
+def place(spec: RawSpec, mapping: str, file: str) -> str:
+    """Returns what messages, and `Block.where`, call a file of a mapping."""
+    return f"{spec.origin}: mapping '{mapping}': file '{file}'"
+
+
+def chunk_blocks(spec: RawSpec, mapping: str, chunk: RawChunk, chunk_size: int) -> Iterator[Block]:
+    """Reads the rows of a chunk of a mapping in order; see `mapping_blocks`."""
     for file in chunk.files:
-        where = f"{spec.origin}: mapping '{mapping}': file '{file}'"
+        where = place(spec, mapping, file)
         path = spec.base_directory / file
         if not path.is_file():
             raise ValueError(f"{where}: there is no such file ({path})")

@@ -2,55 +2,44 @@
 
 The raw files are read once: every value is checked, and all that is known by then is written as it
 will stay. Ids whose cardinality the data says are written as int64 first and narrowed afterwards;
-texts are set aside, counted, and looked up.
+texts are set aside, counted, and looked up; missing numerical values are NaN until all are known.
 """
 
 import contextlib
+import dataclasses
 import functools
-import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dataloading import transcode_binary, transcode_values, vocabulary, vocabulary_hash
+from dataloading.duckdb_session import Session
 from dataloading.feature_spec import (
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
-    TRAIN,
     Chunk,
     FeatureSpec,
 )
 from dataloading.interactions import check_channels
 from dataloading.output_folder import appears_whole
+from dataloading.progress import progress_bar
+from dataloading.transcode_encoding import Encoding
 from dataloading.transcode_files import Block, mapping_blocks
+from dataloading.transcode_integers import float_integers, without_point
 from dataloading.transcode_layout import UNKNOWN_CARDINALITY, stored_layout
+from dataloading.transcode_missing import MissingValues
 from dataloading.transcode_series import SeriesCheck
 from dataloading.transcode_spec import RawSpec
+from dataloading.transcode_split import Route, SplitRequest, routes_of
+from dataloading.transcode_standardize import Standardization
+from dataloading.transcode_texts import TextIds
 from dataloading.transcode_values import BadValue
 from dataloading.vocabulary import Vocabularies
 
 METADATA = "transcode"  # the key of what a transcoded data set says of itself
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """Which features of ids are not ids yet, and how they become some.
-
-    categorify: features whose values get ids by falling count in the mapping `train`.
-    frequency_threshold: values that occur there less often become `vocabulary.UNKNOWN`.
-    hash_buckets: feature -> cardinality N; the id is the value's XXH64 modulo N.
-    vocabularies: features of `categorify` -> the text file that has their values already.
-    """
-
-    categorify: tuple[str, ...] = ()
-    frequency_threshold: int = 0
-    hash_buckets: dict[str, int] = field(default_factory=dict)
-    vocabularies: dict[str, Path] = field(default_factory=dict)
 
 
 def transcode(
@@ -58,6 +47,7 @@ def transcode(
     encoding: Encoding,
     output: Path,
     *,
+    split: SplitRequest | None = None,
     spec_file: str = "feature_spec.yaml",
     chunk_size: int = 65_536,
     memory_limit_bytes: int = 1 << 30,
@@ -66,11 +56,12 @@ def transcode(
     """Writes the data set; its folder appears when it is whole.
 
     Args:
-        spec: the raw data.
+        spec: the raw data; with `split` its only mapping is `train`.
+        split: divides the rows into train, validation and test.
         output: new or empty, or with `overwrite` a data set to replace.
         spec_file: name of the YAML file in it.
         chunk_size: the most rows to work on at a time.
-        memory_limit_bytes: for counting and looking up texts.
+        memory_limit_bytes: for counting and looking up texts, and for sorting times.
 
     Returns:
         The spec as written. Its metadata is that of `spec` and, under `transcode`, the rows and, of
@@ -85,11 +76,13 @@ def transcode(
         raise ValueError(f"{spec.origin}: metadata: '{METADATA}' is written here; rename the key")
     with appears_whole(output, overwrite, spec_file) as folder:
         with tempfile.TemporaryDirectory(prefix=".scratch.", dir=folder) as scratch:
-            written = _Transcoding(spec, encoding, folder, Path(scratch), chunk_size)
-            for mapping in spec.sources:
-                written.read(mapping)
+            session = Session(Path(scratch), memory_limit_bytes)
+            routes = routes_of(spec, split, session, Path(scratch), chunk_size)
+            written = _Transcoding(spec, routes, encoding, folder, Path(scratch), chunk_size)
+            for route in routes:
+                written.read(route)
             final = written.finish(memory_limit_bytes)
-        for mapping in spec.sources if spec.is_interactions else ():
+        for mapping in final.source_spec if spec.is_interactions else ():
             check_channels(final, mapping)
         final.validate_files()
         final.to_yaml(folder / spec_file)
@@ -100,14 +93,23 @@ class _Transcoding:
     """One run: what it found so far."""
 
     def __init__(
-        self, spec: RawSpec, encoding: Encoding, folder: Path, scratch: Path, chunk_size: int
+        self,
+        raw: RawSpec,
+        routes: list[Route],
+        encoding: Encoding,
+        folder: Path,
+        scratch: Path,
+        chunk_size: int,
     ):
-        self._spec, self._encoding = spec, encoding
+        self._raw = raw
+        sources = {target: raw.sources[r.source] for r in routes for target in r.targets}
+        self._spec = spec = dataclasses.replace(raw, sources=sources)
+        self._encoding = encoding
         self._folder, self._scratch = folder, scratch
         self._chunk_size = chunk_size
         self._rows: dict[str, int] = {}
         self._clicks: dict[str, int] = {}
-        self._unknown: dict[str, dict[str, int]] = {mapping: {} for mapping in spec.sources}
+        self._texts = TextIds(spec, encoding, folder, scratch)
         self._largest = {
             name: -1
             for name in spec.ids
@@ -117,7 +119,11 @@ class _Transcoding:
         # The layout is final; ids of unknown cardinality are int64 in it.
         unknown = (*self._largest, *encoding.categorify)
         self._layout = self._stored(dict.fromkeys(unknown, UNKNOWN_CARDINALITY))
+        self._standardization = Standardization(spec, self._layout, encoding.standardize)
+        self._missing = MissingValues(spec, self._layout, encoding.fill, self._standardization)
         self._convert = {name: self._conversion(name) for name in spec.features}
+        texts = (*encoding.categorify, *encoding.hash_buckets)
+        self._float_integers = float_integers(raw, texts, encoding.vocabularies)
 
     def _stored(self, cardinalities: dict[str, int], metadata: dict | None = None) -> FeatureSpec:
         """The data set's spec: the raw one's features with these cardinalities."""
@@ -127,8 +133,9 @@ class _Transcoding:
     def _conversion(self, feature: str) -> Callable[[pa.Array], np.ndarray | pa.Array]:
         """How the values of a feature, one behind the other, become what is written."""
         if feature in self._spec.channels.get(NUMERICAL_CHANNEL, ()):
-            dtype = self._layout.dtype(feature)
-            return functools.partial(transcode_values.numericals, dtype=dtype)
+            dtype = self._standardization.raw_dtype([feature])
+            fills = self._missing.fills(feature)
+            return functools.partial(transcode_values.numericals, dtype=dtype, may_miss=fills)
         if feature in self._spec.channels[LABEL_CHANNEL]:
             return functools.partial(transcode_values.labels, dtype=self._layout.dtype(feature))
         if feature in self._encoding.categorify:
@@ -141,41 +148,74 @@ class _Transcoding:
         cardinality = None if feature in self._largest else self._layout.cardinality(feature)
         return functools.partial(transcode_values.ids, cardinality=cardinality)
 
-    def read(self, mapping: str) -> None:
+    def read(self, route: Route) -> None:
         """Reads the raw rows of a mapping and writes what is known by now."""
-        chunks = self._layout.source_spec[mapping]
-        labels = self._spec.channels[LABEL_CHANNEL]
-        check = SeriesCheck(self._spec, mapping) if self._spec.is_interactions else None
-        self._rows[mapping] = self._clicks[mapping] = 0
-        (self._folder / mapping).mkdir()
+        check = None
+        if self._spec.is_interactions:
+            check = SeriesCheck(self._raw, route.source)
         with contextlib.ExitStack() as stack:
-            write = {chunk.features: self._appender(stack, mapping, chunk) for chunk in chunks}
-            for blocks in mapping_blocks(self._spec, mapping, self._chunk_size):
+            write = {target: self._appenders(stack, target) for target in route.targets}
+            advance = stack.enter_context(progress_bar(f"reading {route.source}", " rows"))
+            first_row = 0
+            for blocks in mapping_blocks(self._raw, route.source, self._chunk_size):
                 block_of = {name: block for block in blocks for name in block.columns}
-                values = {}
-                for names, append in write.items():
-                    columns = [self._values(name, block_of[name]) for name in names]
-                    append(columns)
-                    if names == labels:
-                        self._clicks[mapping] += int(np.count_nonzero(columns[0]))
-                    if check:
-                        values.update(zip(names, columns, strict=True))
+                columns = {
+                    name: self._values(name, block_of[name]) for name in self._stored_in(route)
+                }
+                for target, rows in route.parts(first_row, block_of):
+                    self._append(target, write[target], columns, rows)
                 if check:
-                    check.add(values, block_of)
-                self._rows[mapping] += blocks[0].num_rows
+                    check.add(columns, block_of)
+                first_row += blocks[0].num_rows
+                advance(blocks[0].num_rows)
         if check:
             check.end()
+        for target in route.targets:
+            if not self._rows[target]:
+                raise ValueError(
+                    f"the split '{target}' has none of the {first_row:,} rows; possible solutions: "
+                    + route.split.why_empty(target)
+                )
+
+    def _stored_in(self, route: Route) -> list[str]:
+        """The features that the rows of a mapping store, in the order of the files."""
+        chunks = self._layout.source_spec[route.targets[0]]
+        return [name for chunk in chunks for name in chunk.features]
+
+    def _appenders(self, stack, mapping: str) -> dict[tuple[str, ...], Callable]:
+        """For each file of a mapping, by its features, the function that appends values to it."""
+        self._rows[mapping] = self._clicks[mapping] = 0
+        (self._folder / mapping).mkdir()
+        chunks = self._layout.source_spec[mapping]
+        return {chunk.features: self._appender(stack, mapping, chunk) for chunk in chunks}
+
+    def _append(self, mapping: str, write: dict, columns: dict, rows: np.ndarray | None) -> None:
+        """Writes the rows of a block that a mapping has; None: all."""
+        num_rows = None
+        for names, append in write.items():
+            values = [self._of_rows(name, columns[name], rows) for name in names]
+            append(values)
+            num_rows = len(values[0]) // self._layout.hotness(names[0])
+            if names == self._spec.channels[LABEL_CHANNEL]:
+                self._clicks[mapping] += int(np.count_nonzero(values[0]))
+            for name, column in zip(names, values, strict=True):
+                if name in self._spec.channels.get(NUMERICAL_CHANNEL, ()):
+                    self._missing.add(mapping, name, column)
+        self._rows[mapping] += num_rows
+
+    def _of_rows(self, feature: str, values, rows: np.ndarray | None):
+        """The values of some rows, given as a mask, of those of a block."""
+        if rows is None:
+            return values
+        mask = np.repeat(rows, self._layout.hotness(feature))
+        return values[mask] if isinstance(values, np.ndarray) else values.filter(pa.array(mask))
 
     def _appender(self, stack, mapping: str, chunk: Chunk) -> Callable:
         """A function that appends values of a chunk's features; its files close with `stack`."""
         if chunk.features[0] in self._encoding.categorify:
-            path = self._text_path(mapping, chunk.features[0])
-            writer = stack.enter_context(pq.ParquetWriter(path, vocabulary.VALUES_SCHEMA))
-            return lambda columns: writer.write_batch(
-                pa.record_batch(columns, schema=vocabulary.VALUES_SCHEMA)
-            )
+            return self._texts.appender(stack, mapping, chunk.features[0])
         path = self._folder / chunk.files[0]
-        dtype = self._layout.dtype(chunk.features[0]).newbyteorder("<")
+        dtype = self._standardization.raw_dtype(chunk.features).newbyteorder("<")
         widths = [self._layout.hotness(name) for name in chunk.features]
 
         def append(columns: list[np.ndarray]) -> None:
@@ -189,17 +229,14 @@ class _Transcoding:
 
         return append
 
-    def _text_path(self, mapping: str, feature: str) -> Path:
-        """Where the texts of a feature wait to be looked up."""
-        number = self._spec.ids.index(feature)
-        return self._scratch / f"{mapping}_{number}.parquet"
-
     def _values(self, feature: str, block: Block) -> np.ndarray | pa.Array:
         hotness = self._layout.hotness(feature)
         values_per_index = 1
         try:
             flat = transcode_values.flat(block.columns[feature], hotness)
             values_per_index = hotness
+            if feature in self._float_integers.get(block.where, ()):
+                flat = without_point(flat)
             values = self._convert[feature](flat)
         except BadValue as bad:
             row = block.first_row + bad.index // values_per_index
@@ -214,62 +251,36 @@ class _Transcoding:
     def finish(self, memory_limit_bytes: int) -> FeatureSpec:
         """Writes what depends on all rows, and returns the final spec."""
         cardinalities = {name: largest + 1 for name, largest in self._largest.items()}
+        self._spec = self._missing.complete()
         with contextlib.ExitStack() as stack:
             vocabularies = None
             if self._encoding.categorify:
                 made = Vocabularies(self._scratch, memory_limit_bytes)
                 vocabularies = stack.enter_context(made)
             for feature in self._encoding.categorify:
-                cardinalities[feature] = self._make_vocabulary(feature, vocabularies)
+                cardinalities[feature] = self._texts.make_vocabulary(feature, vocabularies)
             final = self._stored(cardinalities)
-            for mapping, chunks in final.source_spec.items():
-                for chunk in chunks:
-                    self._finish_file(mapping, chunk, final, vocabularies)
+            sources = final.source_spec.items()
+            files = [(mapping, chunk) for mapping, chunks in sources for chunk in chunks]
+            advance = stack.enter_context(progress_bar("encoding ids", " files", len(files)))
+            for mapping, chunk in files:
+                self._finish_file(mapping, chunk, final, vocabularies)
+                advance(1)
+            self._texts.look_for_unknown(vocabularies)
         return self._stored(cardinalities, self._metadata())
 
     def _finish_file(self, mapping: str, chunk: Chunk, final: FeatureSpec, vocabularies) -> None:
         feature, path = chunk.features[0], self._folder / chunk.files[0]
         dtype = final.dtype(feature).newbyteorder("<")
         if feature in self._encoding.categorify:
-            texts = self._text_path(mapping, feature)
-            known = vocabularies.look_up(texts, self._table_path(feature))
-            self._unknown[mapping][feature] = transcode_binary.write_ids(path, known, dtype)
-            texts.unlink()
+            self._texts.write_ids(mapping, feature, vocabularies, path, dtype)
         elif feature in self._largest and dtype != np.int64:
             wide = path.with_suffix(".wide")
             path.rename(wide)
             transcode_binary.write_ids(path, transcode_binary.stored_ids(wide), dtype)
             wide.unlink()
-
-    def _table_path(self, feature: str) -> Path:
-        """The vocabulary as a table, while texts are looked up."""
-        return self._text_path(TRAIN, feature).with_suffix(".vocabulary")
-
-    def _make_vocabulary(self, feature: str, vocabularies: Vocabularies) -> int:
-        """Makes the vocabulary, as a table and as text; returns the feature's cardinality."""
-        table, text = self._table_path(feature), self._folder / vocabulary.text_file(feature)
-        known = self._encoding.vocabularies.get(feature)
-        if known is None:
-            texts = self._text_path(TRAIN, feature)
-            kept = vocabularies.count(texts, self._encoding.frequency_threshold, table)
-            vocabulary.write_text(table, text)
-            return kept + 1
-        cardinality = vocabulary.read_text(known, table) + 1
-        twice = vocabularies.repeated(table)
-        if twice is not None:
-            raise ValueError(
-                f"{known}: has the value {twice!r:.100} on more than one line; allowed: each value "
-                "once, line N has id N. Take the file that belongs to the data set"
-            )
-        expected = self._spec.features[feature]["cardinality"]
-        if cardinality != expected:
-            raise ValueError(
-                f"{known}: has {cardinality - 1} lines; cardinality {expected} of feature "
-                f"'{feature}' needs {expected - 1}: take the file that belongs to the data set"
-            )
-        text.parent.mkdir(exist_ok=True)
-        shutil.copyfile(known, text)
-        return cardinality
+        else:
+            self._missing.rewrite(path, chunk.features)
 
     def _metadata(self) -> dict:
         labels = self._spec.channels[LABEL_CHANNEL]
@@ -281,14 +292,10 @@ class _Transcoding:
         own = {
             "rows": self._rows,
             **({} if self._spec.is_interactions else {"click_rate": rates}),
-            "unknown_share": {
-                mapping: {
-                    name: count / (self._rows[mapping] * self._layout.hotness(name))
-                    for name, count in counts.items()
-                }
-                for mapping, counts in self._unknown.items()
-            },
+            "unknown_share": self._texts.unknown_shares,
             "vocabulary": files,
             "hash_buckets": self._encoding.hash_buckets,
+            **self._texts.metadata(),
+            **self._missing.metadata(self._rows),
         }
         return {**self._spec.metadata, METADATA: own}

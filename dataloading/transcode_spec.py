@@ -5,6 +5,7 @@ It has the sections of a feature spec, with less to say: dtypes are optional, a 
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,17 +67,24 @@ class RawSpec:
 
     @classmethod
     def from_yaml(cls, path, kinds: tuple[tuple[str, ...], ...] = (CLICKS,)) -> "RawSpec":
-        """Reads and checks a YAML file.
+        """Reads and checks a YAML file; see `from_content`."""
+        path = Path(path)
+        return cls.from_content(spec_yaml.read_mapping(path), path.parent, str(path), kinds)
+
+    @classmethod
+    def from_content(
+        cls, content: dict, folder: Path, origin: str, kinds: tuple[tuple[str, ...], ...]
+    ) -> "RawSpec":
+        """Checks the sections of a simplified feature spec.
 
         Args:
+            folder: what file names are relative to.
+            origin: what messages call it.
             kinds: which raw data the caller takes, of `CLICKS` and `INTERACTIONS`.
 
         Raises:
             ValueError: a rule is broken; the message names file, section, feature and way out.
         """
-        path = Path(path)
-        origin = str(path)
-        content = spec_yaml.read_mapping(path)
         spec_rules.check_sections(content, origin)
         raw = _without_auto(content["feature_spec"], origin)
         # The rules want a dtype; one that nobody gave holds any id and goes again below.
@@ -104,7 +112,7 @@ class RawSpec:
             sources=sources,
             channels=channels,
             metadata=spec_rules.plain_value(metadata, f"{origin}: metadata"),
-            base_directory=path.parent,
+            base_directory=folder,
             origin=origin,
         )
 
@@ -127,15 +135,18 @@ class RawSpec:
         """Whether a mapping stores a feature; each stores all but perhaps the label."""
         return any(feature in chunk.features for chunk in self.sources[mapping])
 
-    def as_in(self, known: FeatureSpec) -> "RawSpec":
+    def as_in(self, known: FeatureSpec, derived: Collection[str] = ()) -> "RawSpec":
         """This data as more rows of a prepared data set: dtypes, cardinalities and order are its.
+
+        Args:
+            derived: features of the data set that raw data does not have.
 
         Raises:
             ValueError: a feature is missing or not in the data set, or is another one there.
         """
         features, channels = {}, {}
         for channel in self.channels:
-            names = known.channel_spec.get(channel, ())
+            names = tuple(n for n in known.channel_spec.get(channel, ()) if n not in derived)
             if channel == LABEL_CHANNEL and not self.channels[channel]:
                 names = ()
             elif channel == LABEL_CHANNEL and self.is_interactions and not names:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 SEPARATOR = ";"  # between the values of one CSV field, where the hotness is above 1
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _LARGEST_EXACT = 1 << 53  # whole numbers up to here are different in float64
+_FILL = "fill missing values with --fill_missing mean, 0 or another value"
 _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
 
 
@@ -58,20 +59,31 @@ def _decoded(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        column = _converted(column, pa.string(), "UTF-8 text")
+        column = converted(column, pa.string(), "UTF-8 text")
     return column
 
 
-def numericals(values: pa.Array, dtype: np.dtype) -> np.ndarray:
-    """Finite numbers, rounded once to `dtype`, as float64 rounds to it."""
-    _check_present(values, "write 0 or a mean for it")
+def numericals(values: pa.Array, dtype: np.dtype, may_miss: bool = False) -> np.ndarray:
+    """Finite numbers, rounded once to `dtype`, as float64 rounds to it.
+
+    Args:
+        may_miss: missing values are NaN in the result, rather than an error.
+    """
+    if may_miss and _is_text(values):
+        values = without_empty(values)
+    if not may_miss:
+        _check_present(values, _FILL)
+    elif pa.types.is_null(values.type):
+        values = values.cast(pa.float64())
     numbers = _floats(values, "a number", "numericals are numbers")
     with np.errstate(over="ignore"):
         stored = numbers.astype(dtype)
     fits = np.abs(stored.astype(np.float64)) <= _LARGEST  # False for NaN
+    if may_miss:
+        fits |= np.isnan(numbers)
     if not fits.all():
         index = np.argmin(fits)
-        rule = "numericals are finite: write 0 or a mean for it"
+        rule = "numerical features are finite" + (f": {_FILL}" if np.isnan(numbers[index]) else "")
         if np.isfinite(numbers[index]):
             largest = min(_LARGEST, float(np.finfo(dtype).max))
             rule = f"{np.dtype(dtype)} holds up to {largest:g}: scale it (say, its logarithm)"
@@ -84,8 +96,8 @@ def numericals(values: pa.Array, dtype: np.dtype) -> np.ndarray:
 def _floats(values: pa.Array, wanted: str, rule: str) -> np.ndarray:
     """Texts or numbers as float64; `wanted` is what a text must be, `rule` what a column."""
     if _is_text(values):
-        numbers = _converted(_trimmed(values), pa.float64(), wanted)
-    elif _is_number(values):
+        numbers = converted(_trimmed(values), pa.float64(), wanted)
+    elif is_number(values):
         numbers = values.cast(pa.float64(), safe=False)
     else:
         raise BadValue(0, f"a {values.type}", f"{rule}: convert the column")
@@ -102,9 +114,9 @@ def ids(values: pa.Array, cardinality: int | None) -> np.ndarray:
         if pc.any(hexadecimal).as_py():
             index = pc.index(hexadecimal, True).as_py()
             raise BadValue(index, repr(values[index].as_py()), "ids are whole numbers" + way_out)
-        numbers = _converted(values, pa.int64(), "a whole number below 2^63", way_out)
+        numbers = converted(values, pa.int64(), "a whole number below 2^63", way_out)
     elif pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
-        numbers = _converted(values, pa.int64(), "below 2^63", way_out)
+        numbers = converted(values, pa.int64(), "below 2^63", way_out)
     elif pa.types.is_floating(values.type):
         numbers = _whole(values)
     else:
@@ -149,8 +161,7 @@ def texts(values: pa.Array) -> pa.Array:
             f"a {values.type}",
             "--categorify and --hash_buckets take text and whole numbers: convert the column",
         )
-    values = _trimmed(values)
-    return pc.if_else(pc.equal(values, ""), None, values).cast(pa.string())
+    return without_empty(values).cast(pa.string())
 
 
 def _check_present(values: pa.Array, way_out: str) -> None:
@@ -174,7 +185,7 @@ def _whole(values: pa.Array) -> pa.Array:
     return pa.array(numbers.astype(np.int64), mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
-def _converted(values: pa.Array, target: pa.DataType, what: str, way_out: str = "") -> pa.Array:
+def converted(values: pa.Array, target: pa.DataType, what: str, way_out: str = "") -> pa.Array:
     """A cast, or the first value that cannot be one."""
     try:
         return values.cast(target)
@@ -197,6 +208,12 @@ def _first_failing(values: pa.Array, convert: Callable) -> int:
     return start
 
 
+def without_empty(values: pa.Array) -> pa.Array:
+    """Trimmed texts; null for an empty one."""
+    values = _trimmed(values)
+    return pc.if_else(pc.equal(values, ""), None, values)
+
+
 def _trimmed(values: pa.Array) -> pa.Array:
     return pc.ascii_trim_whitespace(values)
 
@@ -205,6 +222,6 @@ def _is_text(values: pa.Array) -> bool:
     return pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
 
 
-def _is_number(values: pa.Array) -> bool:
+def is_number(values: pa.Array) -> bool:
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(kind(values.type) for kind in kinds)

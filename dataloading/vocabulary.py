@@ -1,12 +1,13 @@
 """Texts to ids by falling count: counting, looking up, and the vocabulary as a text file.
 
 Neither the vocabulary nor the rows need to fit into memory: DuckDB counts and joins them, and what
-does not fit goes to a folder. It is imported with the first `Vocabularies`.
+does not fit goes to a folder.
 """
 
 import re
+import shutil
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from dataloading.duckdb_files import quoted, read_parquet
+from dataloading.duckdb_session import Session
 from dataloading.output_folder import VOCABULARY_FOLDER
+from dataloading.transcode_lines import BYTE_ORDER_MARK
 
 UNKNOWN = 0  # the id of missing values and of those that are not in the vocabulary
 MIN_MEMORY_BYTES = 128 << 20
 VALUES_SCHEMA = pa.schema([("value", pa.string())])
-_NUMBERED = ", file_row_number=true"
+_NUMBERED = "file_row_number=true"
 _ROWS = 1 << 20  # looked up at a time
 # What stands for what in a line of text; the first must be the escape character itself.
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -32,73 +36,90 @@ def text_file(feature: str) -> str:
     return f"{VOCABULARY_FOLDER}/{urllib.parse.quote(feature, safe='')}.tsv"
 
 
-class Vocabularies:
-    """A context manager around DuckDB.
+class Vocabularies(Session):
+    """Counts and looks up values.
 
     Values are Parquet files with a column `value`, in the order of the rows, null where missing.
     A vocabulary is one with the columns `value` and `count`; its first value has id 1.
-
-    Args:
-        scratch: a folder for what does not fit into memory.
-        memory_limit_bytes: what DuckDB may use.
-
-    Raises (on exit):
-        ValueError: the memory is too small.
-        OSError: reading or writing failed, the disk is full.
     """
 
-    def __init__(self, scratch: Path, memory_limit_bytes: int):
-        self._scratch = scratch
-        self._memory_bytes = memory_limit_bytes
+    def count(
+        self, values: Path, threshold: Callable[[int, int], int], target: Path
+    ) -> tuple[int, int]:
+        """Writes the vocabulary of values that are frequent enough, by falling count, ties by the
+        bytes of their UTF-8 text.
 
-    def __enter__(self):
-        import duckdb
+        Args:
+            threshold: the least count, from the number of values and of those that occur once.
 
-        self._connection = duckdb.connect(
-            config={
-                "memory_limit": f"{self._memory_bytes}B",
-                "temp_directory": str(self._scratch / "duckdb"),
-            }
+        Returns:
+            (number of values in the vocabulary, the threshold).
+        """
+        self._connection.execute(
+            f"""
+            CREATE OR REPLACE TEMP TABLE counts AS
+            SELECT value, count(*) AS count FROM {read_parquet(values)}
+            WHERE value IS NOT NULL GROUP BY value
+            """
         )
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        import duckdb
-
-        self._connection.close()
-        if isinstance(error, duckdb.OutOfMemoryException):
-            raise ValueError(
-                f"--memory_limit {self._memory_bytes >> 20} MiB is too small, or the disk of "
-                f"--output too full; possible ways out: a larger --memory_limit, more disk space. "
-                f"DuckDB says: {error}"
-            ) from error
-        if isinstance(error, duckdb.IOException):
-            raise OSError(f"reading or writing failed: {error}") from error
-
-    def count(self, values: Path, threshold: int, target: Path) -> int:
-        """Writes the vocabulary of values that occur `threshold` times or more, by falling count,
-        ties by the bytes of their UTF-8 text; returns their number."""
+        (single,) = self._connection.execute(
+            "SELECT count(*) FROM counts WHERE count = 1"
+        ).fetchone()
+        least = threshold(pq.read_metadata(values).num_rows, single)
         (kept,) = self._connection.execute(
             f"""
-            COPY (
-                SELECT value, count(*) AS count FROM {_read(values)}
-                WHERE value IS NOT NULL GROUP BY value HAVING count(*) >= {threshold}
-                ORDER BY count DESC, value
-            ) TO {_quoted(target)} (FORMAT parquet)
+            COPY (SELECT * FROM counts WHERE count >= {least} ORDER BY count DESC, value)
+            TO {quoted(target)} (FORMAT parquet)
             """
         ).fetchone()
-        return kept
+        self._connection.execute("DROP TABLE counts")
+        return kept, least
+
+    def reuse(self, known: Path, table: Path, text: Path, cardinality: int) -> int:
+        """Copies the vocabulary of an earlier data set, as text and as a table; returns the
+        feature's cardinality.
+
+        Raises:
+            ValueError: it is not that of a feature of this cardinality.
+        """
+        num_values = read_text(known, table)
+        twice = self.repeated(table)
+        if twice is not None:
+            raise ValueError(
+                f"{known}: has the value {twice!r:.100} on more than one line; allowed: each value "
+                "once, line N has id N. Take the file that belongs to the data set"
+            )
+        if num_values + 1 != cardinality:
+            raise ValueError(
+                f"{known}: has {num_values} lines; the feature's cardinality {cardinality} needs "
+                f"{cardinality - 1}: take the file that belongs to the data set"
+            )
+        text.parent.mkdir(exist_ok=True)
+        shutil.copyfile(known, text)
+        return cardinality
 
     def repeated(self, vocabulary: Path) -> str | None:
         """A value that a vocabulary has twice or more, the first by its bytes; None: there is
         none."""
         found = self._connection.execute(
             f"""
-            SELECT value FROM {_read(vocabulary)}
+            SELECT value FROM {read_parquet(vocabulary)}
             GROUP BY value HAVING count(*) > 1 ORDER BY value LIMIT 1
             """
         ).fetchone()
         return None if found is None else found[0]
+
+    def most_frequent_unknown(self, values: Path, vocabulary: Path) -> tuple[str, int] | None:
+        """Returns the value without an id that occurs most often, and how often; None: each value
+        has an id."""
+        return self._connection.execute(
+            f"""
+            SELECT value, count(*) AS count
+            FROM (SELECT value FROM {read_parquet(values)} WHERE value IS NOT NULL)
+            ANTI JOIN {read_parquet(vocabulary)} USING (value)
+            GROUP BY value ORDER BY count DESC, value LIMIT 1
+            """
+        ).fetchone()
 
     def look_up(self, values: Path, vocabulary: Path) -> Iterator[np.ndarray]:
         """The id, int64, of each value in order, a block at a time; `UNKNOWN` where it has none."""
@@ -107,8 +128,8 @@ class Vocabularies:
             f"""
             CREATE OR REPLACE TEMP TABLE ids AS
             SELECT found.file_row_number AS row, known.file_row_number + 1 AS id
-            FROM {_read(values, _NUMBERED)} found
-            JOIN {_read(vocabulary, _NUMBERED)} known USING (value)
+            FROM {read_parquet(values, _NUMBERED)} found
+            JOIN {read_parquet(vocabulary, _NUMBERED)} known USING (value)
             ORDER BY row
             """
         )
@@ -164,7 +185,9 @@ def _text_batches(path: Path, schema: pa.Schema):
     if not path.stat().st_size:  # every value was rare
         return
     try:
-        yield from pa_csv.open_csv(
+        with open(path, "rb") as file:
+            has_mark = file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
+        reader = pa_csv.open_csv(
             path,
             read_options=pa_csv.ReadOptions(use_threads=False, column_names=schema.names),
             parse_options=pa_csv.ParseOptions(
@@ -172,6 +195,13 @@ def _text_batches(path: Path, schema: pa.Schema):
             ),
             convert_options=pa_csv.ConvertOptions(column_types=schema, null_values=[]),
         )
+        for batch in reader:
+            if has_mark:  # Arrow removes it, but it is part of the first value
+                values, counts = batch.columns
+                first = pa.array(["\ufeff" + values[0].as_py()])
+                values = pa.concat_arrays([first, values.slice(1)])
+                batch, has_mark = pa.record_batch([values, counts], schema), False
+            yield batch
     except pa.ArrowInvalid as error:
         words = " ".join(str(error).split())
         raise ValueError(
@@ -181,13 +211,3 @@ def _text_batches(path: Path, schema: pa.Schema):
 
 def _unescaped(value: str) -> str:
     return re.sub(r"\\.", lambda found: _MEANINGS.get(found[0], found[0]), value)
-
-
-def _quoted(path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
-
-
-def _read(path: Path, options: str = "") -> str:
-    """A Parquet file in a query; `*`, `?` and `[`, which mean a pattern there, in brackets."""
-    literal = re.sub(r"([*?\[])", r"[\1]", str(path))
-    return f"read_parquet({_quoted(literal)}{options})"

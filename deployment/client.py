@@ -37,6 +37,7 @@ _CHANNEL = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", -1),
 )
+_LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\]):\d+")
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _NOT_READY = "the model is not ready"
 # What a server says of its models while it loads them, or ends.
@@ -108,7 +109,9 @@ class Client:
         self._url, self._model = url, model_name
         self._in_flight, self._timeout_s, self._patience_s = in_flight, timeout_s, patience_s
         self.resent = 0
-        self._channel = grpc.insecure_channel(url, _CHANNEL)
+        # A proxy (http_proxy in the environment) does not reach a server on this machine.
+        use_proxy = ("grpc.enable_http_proxy", int(not _LOOPBACK.fullmatch(url)))
+        self._channel = grpc.insecure_channel(url, (*_CHANNEL, use_proxy))
         self._server = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
     def __enter__(self):

@@ -49,8 +49,6 @@ class Deployed(NamedTuple):
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the models are there, 2 (130 for Ctrl-C and SIGTERM) with a
     message otherwise."""
-    # TensorFlow's own log below errors: start-up lines.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
     def work() -> None:
         print(deploy(parse(argv)).report())

@@ -12,7 +12,6 @@ does, and compares.
 
 import argparse
 import math
-import os
 import sys
 
 from dataloading.command_line import exit_status
@@ -75,8 +74,6 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0; 1 where served and trained differ; 2 (130 for Ctrl-C) with a
     message for a mistake."""
-    # TensorFlow's own log below errors: start-up lines.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     flags = _parser().parse_args(argv)
 
     def work() -> int:

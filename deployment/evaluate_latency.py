@@ -16,7 +16,6 @@ touches both.
 
 import argparse
 import math
-import os
 import sys
 import time
 from pathlib import Path
@@ -266,8 +265,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 (130 for Ctrl-C) with a message."""
-    # TensorFlow's own log below errors: start-up lines, where rows of a data set are read.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     flags = _parser().parse_args(argv)
 
     def work() -> None:

@@ -7,14 +7,13 @@ onnxruntime maps into memory.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 from dataloading.command_line import exit_status
 from dataloading.output_folder import appears_whole, check_replaceable
-from deployment.table_files import NONE, QUANTIZATIONS
+from deployment.table_files import NONE, QUANTIZATIONS, STORED_AS
 from runtime.signals import interrupted_by_sigterm, raise_if_interrupted
 
 SAVED_MODEL, ONNX = "savedmodel", "onnx"
@@ -25,8 +24,6 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the model is there, 2 (130 for Ctrl-C and SIGTERM) with a
     message otherwise."""
     flags = _parser().parse_args(argv)
-    # TensorFlow's own log below errors: start-up lines.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with interrupted_by_sigterm():
         return exit_status(
             lambda: print(export(flags)), "interrupted; nothing was written under --output"
@@ -57,7 +54,8 @@ def export(flags: argparse.Namespace) -> str:
         f"{t.name} {t.dtype} [{', '.join(['batch', *map(str, t.dims)])}]" for t in parts.inputs
     )
     said.append(f"inputs: {named}; output: scores float32 [batch, 1]")
-    said.append(f"written: {output}, {size_bytes:,} bytes, tables: {flags.quantize_tables}")
+    stored = f" with tables in {STORED_AS[flags.quantize_tables]}" if parts.tables else ""
+    said.append(f"written: {output}, {size_bytes:,} bytes{stored}")
     return "\n".join(said)
 
 

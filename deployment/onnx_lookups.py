@@ -95,11 +95,13 @@ class LookUpGraph:
     def _finite(self, name: str) -> str:
         """Name of bool [batch, 1], whether a row's numericals are finite."""
         size = self._add("Abs", [name], "numericals/size")
-        largest = self._add("ReduceMax", [size], "numericals/largest", axes=[1], keepdims=1)
-        # False of NaN, too.
-        return self._add(
-            "Less", [largest, self._constant(np.float32(np.inf))], "numericals/are_finite"
-        )
+        infinity = self._constant(np.float32(np.inf))
+        # Element by element, because onnxruntime's ReduceMax ignores NaN.
+        finite = self._add("Less", [size, infinity], "numericals/finite")
+        finite = self._add("Cast", [finite], "numericals/finite_as_number", to=TensorProto.INT32)
+        least = self._add("ReduceMin", [finite], "numericals/least", axes=[1], keepdims=1)
+        zero = self._constant(np.int32(0))
+        return self._add("Greater", [least, zero], "numericals/are_finite")
 
     def _right_aligned(self, name: str) -> str:
         """Name of bool [batch, 1], whether the zeros of a row's histories are padding: in front, at
@@ -153,16 +155,16 @@ class LookUpGraph:
         found = self._add("Gather", [_table(lookup.table), ids], f"{name}/stored", node=said)
         if STORED_AS[self._quantize] != "float32":
             found = self._add("Cast", [found], f"{name}/wide", to=TensorProto.FLOAT)
-        last = self._constant(np.array([2]))
         if self._quantize == INT8:
             scale = self._add(
                 "Gather", [_scales(lookup.table), ids], f"{name}/scale", f"{said}, scales"
             )
+            last = self._constant(np.array([2]))
             scale = self._add("Unsqueeze", [scale, last], f"{name}/scale_of_row")
             found = self._add("Mul", [found, scale], f"{name}/scaled")
         if self._parts.feature_of(lookup).padded:
             mask = self._slice(there, *columns, f"{name}/are_there")
-            mask = self._add("Unsqueeze", [mask, last], f"{name}/mask")
+            mask = self._add("Unsqueeze", [mask, self._constant(np.array([2]))], f"{name}/mask")
             zero = self._constant(np.float32(0))
             found = self._add("Where", [mask, found, zero], f"{name}/without_padding")
         if lookup.combiner == "sum" and lookup.count > 1:

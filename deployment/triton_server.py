@@ -285,7 +285,7 @@ class Server:
             # An answer other than 200 is an OSError as well.
             with (
                 suppress(OSError),
-                urllib.request.urlopen(f"http://{ADDRESS}:{awaited[0]}", timeout=5),
+                _without_proxy().open(f"http://{ADDRESS}:{awaited[0]}", timeout=5),
             ):
                 awaited.pop(0)
             if not awaited:
@@ -328,6 +328,11 @@ def running(repository: str | Path, log: str | Path, **options) -> Iterator[Serv
         yield server
     finally:
         server.stop()
+
+
+def _without_proxy() -> urllib.request.OpenerDirector:
+    """Returns an opener that ignores `http_proxy`: a proxy does not reach 127.0.0.1."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def _chosen(ports: Sequence[int]) -> Ports:

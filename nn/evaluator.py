@@ -5,6 +5,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from nn.calibration import Calibration
 from nn.metrics import make_metrics
 from nn.metrics_over_ranks import over_ranks
 from runtime import plots, whereabouts
@@ -45,6 +46,10 @@ class ClickEvaluator:
       dataset: `num_batches`, the same on all ranks, and `dataset() -> tf.data.Dataset` of batches.
       auc_thresholds: None for the exact AUC, else the number of bins.
       world: the ranks that share the rows; None is one process.
+
+    Attributes:
+      calibration: of the last evaluation, over all ranks.
+      note: what the reader of the last numbers must know.
     """
 
     def __init__(
@@ -55,7 +60,18 @@ class ClickEvaluator:
         self._auc_thresholds = auc_thresholds
         self._world = world or World()
         self._curve = None
+        self.calibration = Calibration()
         self.note = ""
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of an evaluation."""
+        return self.dataset.num_batches
+
+    @property
+    def split(self) -> str:
+        """Name of the split that is evaluated."""
+        return self.dataset.split
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
         """Runs over the data set once; yields "auc", "log_loss" and, with bins, its error bound.
@@ -68,7 +84,9 @@ class ClickEvaluator:
         `note` says afterwards what the reader of the numbers must know, such as why an AUC is NaN.
         """
         self._curve = None
-        metrics = over_ranks(make_metrics(self._auc_thresholds), self._world)
+        own = make_metrics(self._auc_thresholds)
+        own.calibration = Calibration()
+        metrics = over_ranks(own, self._world)
         iterator = iter(self.dataset.dataset())
         for _ in range(self.dataset.num_batches):
             if stopped():
@@ -76,6 +94,7 @@ class ClickEvaluator:
             metrics.update(*self._scorer.score_next(iterator))
             whereabouts.moved()
         scores = metrics.result()
+        self.calibration = own.calibration.over(self._world)
         if self._world.size == 1:
             self._curve = metrics.roc_curve
         else:  # now, because the chief draws alone: three small messages, no score is sent
@@ -87,11 +106,23 @@ class ClickEvaluator:
         if self._auc_thresholds is not None:
             yield "auc_error_bound", scores.auc_error_bound
 
-    def draw(self, folder: Path, metrics: dict[str, float]) -> None:
-        """Draws the ROC curve of the last evaluation into `folder`; any rank may call it alone."""
-        if self._curve is not None:
-            fpr, tpr = self._curve()
-            plots.draw("roc_curve", folder / "roc.png", fpr=fpr, tpr=tpr, auc=metrics["auc"])
+    def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
+        """Draws ROC curve, calibration and scores of the last evaluation; any rank may call it
+        alone. Returns the pictures."""
+        if self._curve is None:
+            return []
+        fpr, tpr = self._curve()
+        reliability, (largest, bars) = self.calibration.reliability(), self.calibration.histogram()
+        path = folder / "roc.png"
+        plots.draw(
+            "evaluation",
+            path,
+            split=self.split,
+            roc={"fpr": fpr, "tpr": tpr, "auc": metrics["auc"]},
+            reliability=reliability._asdict(),
+            histogram={"largest": largest, "shares": bars},
+        )
+        return [path]
 
 
 class TrainingRowsToo:
@@ -104,6 +135,16 @@ class TrainingRowsToo:
     def __init__(self, held_out: ClickEvaluator, training: ClickEvaluator):
         self._held_out, self._training = held_out, training
         self.draw = held_out.draw
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of an evaluation."""
+        return self._held_out.num_batches + self._training.num_batches
+
+    @property
+    def split(self) -> str:
+        """Name of the held-out split."""
+        return self._held_out.split
 
     @property
     def note(self) -> str:

@@ -204,6 +204,12 @@ class CrossNetwork(keras.layers.Layer):
 
     `*` is elementwise, U_l is [rank, width], V_l is [width, rank].
 
+    Initial weights are those of `Dense`: Glorot normal U_l and V_l, and b_l from a normal
+    distribution of standard deviation sqrt(1 / width). NVIDIA's DCNv2 starts with truncated normal
+    U_l and V_l of standard deviation 0.05 and b_l = 0, which at the default sizes (width 3456, rank
+    512) is twice as wide. On a sample of Criteo's logs the test AUC after 480 steps did not differ
+    by more than between seeds.
+
     Args:
       num_layers: number of cross layers.
       projection_dim: the rank. Around width / 4 loses little accuracy (section 7 of the paper);

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nn.calibration import Calibration
 from nn.sorted_scores import SortedScores, auc_of, doubled_wins, mass_below, rates
 
 # Updates with tensors are kept this long before their values are fetched, so that an accelerator is
@@ -73,12 +74,17 @@ def summarize(totals, positive, negative, auc: Callable[[], tuple[float, float]]
 
 
 class _Metrics:
-    """Checks and log loss; a subclass keeps what its AUC needs in `_store`."""
+    """Checks and log loss; a subclass keeps what its AUC needs in `_store`.
+
+    Attributes:
+        calibration: receives all rows, too, where it is set before the first one.
+    """
 
     def __init__(self):
         # Sum of weight * loss, sum of weights, number of rows: adding two of these merges them.
         self._totals = np.zeros(3, np.float64)
         self._pending = []
+        self.calibration: Calibration | None = None
 
     def update(self, labels, logits, weights=None):
         """Adds a batch.
@@ -213,6 +219,8 @@ class _Metrics:
         else:
             sums = losses @ weights.astype(np.float64), weights.sum(dtype=np.float64), losses.size
         self._totals += sums
+        if self.calibration is not None:
+            self.calibration.add(positives, _sigmoid(z, exp_neg_abs), weights)
         self._store(positives, logits, weights, exp_neg_abs)
 
     @staticmethod
@@ -221,6 +229,11 @@ class _Metrics:
         return {
             name: array.shape if array.ndim > 1 else "any length" for name, array in kept.items()
         }
+
+
+def _sigmoid(z, exp_neg_abs):
+    """1 / (1 + exp(-z)), for a negative z exp(z) / (1 + exp(z))."""
+    return np.where(z >= 0, 1.0, exp_neg_abs) / (1 + exp_neg_abs)
 
 
 class ExactMetrics(_Metrics):
@@ -339,8 +352,7 @@ class BinnedMetrics(_Metrics):
 
     def _store(self, positives, logits, weights, exp_neg_abs):
         num_bins = self._histogram.shape[1]
-        # sigmoid(z) = 1 / (1 + exp(-z)), for a negative z exp(z) / (1 + exp(z))
-        probabilities = np.where(logits >= 0, 1.0, exp_neg_abs) / (1 + exp_neg_abs)
+        probabilities = _sigmoid(logits, exp_neg_abs)
         bins = np.minimum((probabilities * num_bins).astype(np.int64), num_bins - 1)
         bins += num_bins * positives
         self._histogram += np.bincount(bins, weights, 2 * num_bins).reshape(2, num_bins)

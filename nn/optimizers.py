@@ -175,6 +175,8 @@ class RowWiseAdagrad(Optimizer):
                 summed.append((rows, values))
             elif gradient is not None and variable.shape.num_elements():
                 self.apply_dense(i, variable, gradient, learning_rate)
+            elif gradient is not None:
+                variable.assign_sub(gradient)  # nothing, as in `Optimizer.apply`
         means = self._row_means(
             [self.variables_to_move[i] for i in places],
             [rows for rows, _ in summed],

@@ -1,5 +1,6 @@
 """One training step: batch, forward, backward, weight update."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import tensorflow as tf
 
 from nn.accumulation import accumulated
 from nn.embedding.gradient import sum_over_ranks
+from nn.loss_scale import LossScale
 from nn.optimizers import OptimizerGroup
 from runtime.distributed import World
 
@@ -21,6 +23,7 @@ class Progress(NamedTuple):
       first_bad_step: number (from 1) of the first step with a non-finite loss, 0 if there is none.
       skipped_steps: steps in all whose gradients overflowed under loss scaling; not applied.
       learning_rate: that of the last step.
+      loss_scale: factor on the loss of the next step.
     """
 
     step: int
@@ -29,6 +32,7 @@ class Progress(NamedTuple):
     first_bad_step: int
     skipped_steps: int
     learning_rate: float
+    loss_scale: float = 1.0
 
 
 class Trainer:
@@ -42,8 +46,9 @@ class Trainer:
       loss: `loss(model, batch) -> (scalar, {name: scalar})`; its mean over ranks is minimised. The
         named ones are its parts, to be reported.
       groups: optimizers and their schedules; together they move all trained variables.
-      loss_scale: factor on the loss for float16. Above 1, gradients are checked, and a step with a
-        non-finite one is skipped and counted.
+      loss_scale: factor on the loss for float16, or "dynamic" (`nn.loss_scale.LossScale`). Other
+        than 1, gradients are checked, and a step with a non-finite one on any rank is skipped by
+        all ranks and counted.
       world: the ranks; all call every method together.
       loss_parts: names of the parts to report.
       rows: what makes a batch of rows of an iterator's element, in the graph; None: it is one.
@@ -57,7 +62,7 @@ class Trainer:
         model,
         loss: Callable,
         groups: Sequence[OptimizerGroup],
-        loss_scale: float = 1.0,
+        loss_scale: float | str = 1.0,
         world: World = World(),
         loss_parts: Sequence[str] = (),
         rows: Callable | None = None,
@@ -67,7 +72,7 @@ class Trainer:
         self.model = model
         self.loss = loss
         self.groups = list(groups)
-        self.loss_scale = loss_scale
+        self.loss_scale = LossScale(loss_scale)
         self._variables = [v for g in self.groups for v in g.optimizer.variables_to_move]
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._part_names = tuple(loss_parts)
@@ -85,23 +90,26 @@ class Trainer:
         batch = iterator.get_next()
         if self._rows is not None:
             batch = self._rows(batch)
-        losses, gradients = accumulated(self._differentiate, batch, self._accumulate)
+        scale = self.loss_scale.current()
+        differentiate = functools.partial(self._differentiate, scale)
+        losses, gradients = accumulated(differentiate, batch, self._accumulate)
         gradients = sum_over_ranks(self.world, gradients, self._variables, "gradients")
         self._record(*losses)
-        if self.loss_scale == 1.0:
+        if not self.loss_scale.is_used:
             self._apply(gradients)
         else:
-            gradients = [_scaled(g, 1.0 / self.loss_scale) for g in gradients]
+            gradients = [_scaled(g, 1.0 / scale) for g in gradients]
             finite = tf.reduce_all([_is_finite(g) for g in gradients if g is not None])
             if self.world.size > 1:  # a rank's own tables may overflow on it alone
                 everywhere = self.world.all_reduce([tf.cast(finite, tf.float32)], "min", "finite")
                 finite = everywhere[0] > 0
             self._skipped_steps.assign_add(tf.cast(tf.logical_not(finite), tf.int64))
             tf.cond(finite, lambda: self._apply(gradients), lambda: None)
+            self.loss_scale.update(finite)
         self.step.assign_add(1)
 
-    def _differentiate(self, batch, share: tf.Tensor | None):
-        """((loss, its parts), gradients) of a batch; with a share all of them times it."""
+    def _differentiate(self, scale, batch, share: tf.Tensor | None):
+        """((loss, its parts), gradients times `scale`) of a batch; with a share all times it."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._variables)
             loss, parts = self.loss(self.model, batch)
@@ -109,8 +117,9 @@ class Trainer:
             if share is not None:
                 losses = [value * tf.cast(share, value.dtype) for value in losses]
             # The sum of the ranks' gradients is then that of the mean of their losses.
-            factor = self.loss_scale / self.world.size
-            scaled = losses[0] * factor if factor != 1.0 else losses[0]
+            factor = scale / self.world.size
+            is_one = isinstance(factor, float) and factor == 1.0
+            scaled = losses[0] if is_one else losses[0] * tf.cast(factor, losses[0].dtype)
         return losses, tape.gradient(scaled, self._variables)
 
     def _record(self, loss: tf.Tensor, *parts: tf.Tensor) -> None:
@@ -141,6 +150,7 @@ class Trainer:
             first_bad_step=state["first_bad_step"],
             skipped_steps=state["skipped_steps"],
             learning_rate=float(rate),
+            loss_scale=float(self.loss_scale.current()),
         )
 
     def state(self) -> dict[str, Any]:
@@ -159,12 +169,14 @@ class Trainer:
             "loss_sums": [float(total) for total in loss_sums],
             "seen_steps": self._seen_steps,
             "first_bad_step": 0 if first_bad == never else first_bad,
+            **self.loss_scale.state(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Goes on from where `state` was taken, on any number of ranks."""
         self.step.assign(state["step"])
         self._skipped_steps.assign(state["skipped_steps"])
+        self.loss_scale.set_state(state)
         # Checkpoints of earlier versions have no parts: their first report is of the loss alone.
         sums = state.get("loss_sums", [state.get("loss_sum", 0.0)])
         self._loss_sums.assign([*sums, *[0.0] * (self._loss_sums.shape[0] - len(sums))])
@@ -182,10 +194,11 @@ def non_finite_variable(groups: Sequence[OptimizerGroup]) -> str | None:
     return None
 
 
-def _scaled(gradient, factor: float):
+def _scaled(gradient, factor: float | tf.Tensor):
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return None if gradient is None else gradient * factor
+        values = gradient.values * tf.cast(factor, gradient.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return None if gradient is None else gradient * tf.cast(factor, gradient.dtype)
 
 
 def _is_finite(gradient) -> tf.Tensor:

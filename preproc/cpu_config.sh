@@ -1,7 +1,12 @@
 # shellcheck shell=bash disable=SC2034
 # What Spark gets of this machine's cores and memory; read by run_spark_cpu.sh. Each may be set from outside.
 : "${TOTAL_CORES:=$(nproc)}"
-: "${TOTAL_MEMORY:=$(awk '/^MemTotal:/ { print int($2 * 0.8 / 1048576) }' /proc/meminfo)}" # GB (2^30 bytes)
+# 80 % of the machine's memory, or of the container's limit where that is less, in GB (2^30 bytes).
+memory_limits() {
+  awk '/^MemTotal:/ { printf "%.0f\n", $2 * 1024 }' /proc/meminfo
+  cat /sys/fs/cgroup/memory.max 2>/dev/null || true
+}
+: "${TOTAL_MEMORY:=$(memory_limits | awk '/^[0-9]+$/ && (!least || $1 < least) { least = $1 } END { print int(least * 0.8 / 1073741824) }')}"
 : "${NUM_WORKERS:=1}"                                                                    # worker processes of an own cluster
 check_counts TOTAL_CORES TOTAL_MEMORY NUM_WORKERS
 : "${EXECUTOR_CORES:=$((TOTAL_CORES < 5 ? TOTAL_CORES : 5))}"

@@ -1,7 +1,6 @@
-"""DuckDB under a memory limit: the connection of every DuckDB engine, its errors, its quoting."""
+"""DuckDB under a memory limit: the connection of every DuckDB engine, and its errors."""
 
 import contextlib
-import re
 from pathlib import Path
 
 import duckdb
@@ -70,13 +69,3 @@ class DuckDBConnection:
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from error
             raise
-
-
-def quoted(text) -> str:
-    """Text, or a path to write, as SQL has it."""
-    return "'" + str(text).replace("'", "''") + "'"
-
-
-def quoted_pattern(path: Path) -> str:
-    """A path to read, where DuckDB would take `*`, `?` and `[` for a pattern."""
-    return quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))

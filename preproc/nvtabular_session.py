@@ -1,10 +1,11 @@
 """NVTabular, imported and kept quiet, and what every engine that uses it has around its work."""
 
 import contextlib
+import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,9 +50,13 @@ class NVTabularSession:
     def __enter__(self):
         self._threads_before = pa.cpu_count()
         pa.set_cpu_count(self._threads)
+        self._open_folders = contextlib.ExitStack()
+        self._aliases: dict[Path, Path] = {}
+        self._scratch = self._unpartitioned(self._scratch)
         return self
 
     def __exit__(self, *exception):
+        self._open_folders.close()
         pa.set_cpu_count(self._threads_before)
 
     @contextlib.contextmanager
@@ -71,6 +76,30 @@ class NVTabularSession:
                 f"out of memory, with a --memory_limit of {self._memory_limit_bytes >> 20} MiB"
                 f"{self._out_of_memory}, or --engine duckdb, which needs less"
             ) from error
+
+    def _parquet_dataset(self, paths: Sequence[Path], **sizes):
+        """Returns a `Dataset` of Parquet files.
+
+        Args:
+            sizes: `part_size` or `row_groups_per_part` of `Dataset`.
+        """
+        files = [str(self._unpartitioned(path.parent) / path.name) for path in paths]
+        return self._nvtabular.Dataset(files, engine="parquet", **sizes)
+
+    def _unpartitioned(self, folder: Path) -> Path:
+        """Returns a path of a folder without `name=value` in it, valid until the context ends.
+
+        Dask takes such names anywhere in a path for partition columns, which replace the columns
+        of the file, and NVTabular does not pass Dask's option `partitioning` on.
+        """
+        folder = folder.absolute()
+        if "=" not in str(folder):
+            return folder
+        if folder not in self._aliases:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            self._open_folders.callback(os.close, descriptor)
+            self._aliases[folder] = Path(f"/proc/self/fd/{descriptor}")
+        return self._aliases[folder]
 
     @contextlib.contextmanager
     def _folder(self, name: str) -> Iterator[Path]:

@@ -5,11 +5,14 @@ import functools
 import hashlib
 import os
 import random
-from dataclasses import dataclass, field
+import sys
+import tempfile
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import config as configuration
 from runtime.gpu import Gpu, look
+from runtime.memory import Memory, agree_on_memory, read_memory
 
 
 @dataclass(frozen=True)
@@ -20,16 +23,19 @@ class Device:
       kind: "GPU" or "CPU".
       compute_dtype: dtype of activations: "float32", or with --amp "float16" (GPU) and
         "bfloat16" (CPU). Weights are float32 always.
-      loss_scale: factor on the loss before the backward pass; 1.0 unless compute_dtype is float16,
-        whose smallest normal number 6e-5 would lose small gradients (Micikevicius et al., 2018).
+      loss_scale: factor on the loss before the backward pass, or "dynamic"; 1.0 unless
+        compute_dtype is float16, whose smallest normal number 6e-5 would lose small gradients
+        (Micikevicius et al., 2018).
       gpu: which GPU it is, not part of the text and the equality of a Device: each process has
         another; None on a CPU, and where the driver does not say.
+      memory: memory of a rank for its tables, the same on all ranks (`with_memory`).
     """
 
     kind: str
     compute_dtype: str
-    loss_scale: float
+    loss_scale: float | str
     gpu: Gpu | None = field(default=None, repr=False, compare=False)
+    memory: Memory = field(default=Memory(), repr=False, compare=False)
 
     @property
     def policy(self) -> str:
@@ -102,8 +108,47 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
     if not (kind == "GPU" if run.amp is None else run.amp):
         return Device(kind, "float32", 1.0, own)
     if kind == "GPU":
-        return Device(kind, "float16", run.loss_scale, own)
+        return Device(kind, "float16", configuration.read_loss_scale(run.loss_scale), own)
     return Device(kind, "bfloat16", 1.0, own)
+
+
+# What TensorFlow writes when XLA first compiles for a CPU; none of it is of use to a user.
+_XLA_START_LINES = (
+    b"SetPriority unimplemented for this stream",
+    b"Compiled cluster using XLA!",
+    b"before absl::InitializeLog() is called",
+)
+
+
+@functools.cache
+def start_xla_on_cpu() -> None:
+    """Compiles a first function with XLA, without the lines that TensorFlow writes to stderr then.
+
+    They appear once per process, at the first compilation, and one of them looks like an error.
+    All other lines that reach stderr during the call are passed on after it.
+    """
+    import tensorflow as tf
+
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
+        try:
+            tf.function(lambda x: x + 1, jit_compile=True)(tf.constant(1.0))
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            captured.seek(0)
+            for line in captured:
+                if not any(text in line for text in _XLA_START_LINES):
+                    os.write(2, line)
+
+
+def with_memory(place: Device, world) -> Device:
+    """Returns `place` with the least memory of all ranks; a collective."""
+    memory = read_memory(place.kind, place.gpu, world.local_size)
+    return replace(place, memory=agree_on_memory(memory, world))
 
 
 def release_code_pages() -> None:

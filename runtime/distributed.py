@@ -52,9 +52,10 @@ class World:
     """The processes that train together; one process is a world of size 1.
 
     A collective is called by every rank, eagerly in the same order, within a `tf.function` with the
-    same `name`s, each used once: Horovod pairs tensors by them. Gradients end at a collective: what
-    the backward pass should do is up to the caller (`tf.custom_gradient`). With size 1 the
-    collectives are the identity.
+    same `name`s, by which Horovod pairs tensors. A compiled function executes each of its
+    collectives on every rank, whether this rank needs the result or not. Gradients end at a
+    collective: what the backward pass should do is up to the caller (`tf.custom_gradient`). With
+    size 1 the collectives are the identity.
 
     Attributes:
       rank: this process, 0 to size - 1.
@@ -87,7 +88,9 @@ class World:
         """
         import tensorflow as tf
 
-        name = _checked(name)
+        from runtime import compiled_collectives
+
+        name = compiled_collectives.numbered(_checked(name))
         tensor = tf.stop_gradient(tensor)
         splits = tf.convert_to_tensor(splits, tf.int32)
         tf.debugging.assert_equal(
@@ -105,9 +108,11 @@ class World:
                 f"all_to_all {name!r}: MPI counts elements in 32 bits and cannot carry so many; "
                 "start with Gloo (horovodrun --gloo), which can, or take smaller batches",
             )
+        splits = compiled_collectives.variable_sizes(splits, hvd, self.size)
         received, received_splits = hvd.alltoall(
             _as_carried(tensor), splits, name=name, ignore_name_scope=True
         )
+        compiled_collectives.keep(received)
         return _as_given(received, tensor.dtype), received_splits
 
     def all_reduce(self, tensors: Sequence, op: str, name: str) -> list:
@@ -125,9 +130,11 @@ class World:
         """
         import tensorflow as tf
 
+        from runtime import compiled_collectives
+
         if op not in ("mean", "sum", "min", "max"):
             raise ValueError(f"all_reduce {name!r}: op must be mean, sum, min or max, not {op!r}")
-        name = _checked(name)
+        name = compiled_collectives.numbered(_checked(name))
         tensors = [tf.stop_gradient(tf.convert_to_tensor(tensor)) for tensor in tensors]
         for tensor in tensors:
             if op == "mean" and not tensor.dtype.is_floating:
@@ -140,7 +147,7 @@ class World:
         hvd = horovod_tensorflow()
         horovod_op = {"mean": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}[op]
         sent = [tf.cast(t, tf.float32) if t.dtype == tf.bfloat16 else t for t in tensors]
-        sent = [_as_carried(t) for t in sent]
+        sent = [compiled_collectives.variable_shape(t, hvd, self.size) for t in sent]
         reduced: list = [None] * len(sent)
         for dtype in sorted({t.dtype.name for t in sent}):
             places = [place for place, t in enumerate(sent) if t.dtype.name == dtype]
@@ -150,7 +157,9 @@ class World:
                 name=f"{name}.{dtype}",
                 ignore_name_scope=True,
             )
+            compiled_collectives.keep(group[0])
             for place, result in zip(places, group, strict=True):
+                result = compiled_collectives.fixed_shape(result, tensors[place].shape)
                 reduced[place] = tf.cast(result, tensors[place].dtype)
         whereabouts.moved()  # says something where this is no graph
         return reduced
@@ -164,13 +173,17 @@ class World:
         """
         import tensorflow as tf
 
-        name = _checked(name)
+        from runtime import compiled_collectives
+
+        name = compiled_collectives.numbered(_checked(name))
         tensor = tf.stop_gradient(tensor)
         if self.size == 1:
             return tensor
-        gathered = horovod_tensorflow().allgather(
-            _as_carried(tensor), name=name, ignore_name_scope=True
-        )
+        hvd = horovod_tensorflow()
+        sent = compiled_collectives.variable_shape(_as_carried(tensor), hvd, self.size)
+        gathered = hvd.allgather(sent, name=name, ignore_name_scope=True)
+        compiled_collectives.keep(gathered)
+        gathered = compiled_collectives.fixed_shape(gathered, [None, *tensor.shape[1:]])
         whereabouts.moved()
         return _as_given(gathered, tensor.dtype)
 
@@ -178,20 +191,21 @@ class World:
         """The tensors of rank `root`, on every rank; all have their shapes and dtypes."""
         import tensorflow as tf
 
-        name = _checked(name)
+        from runtime import compiled_collectives
+
+        name = compiled_collectives.numbered(_checked(name))
         tensors = [tf.stop_gradient(tensor) for tensor in tensors]
         if self.size == 1:
             return tensors
         hvd = horovod_tensorflow()
-        return [
-            _as_given(
-                hvd.broadcast(
-                    _as_carried(tensor), root, name=f"{name}.{i}", ignore_name_scope=True
-                ),
-                tensor.dtype,
-            )
-            for i, tensor in enumerate(tensors)
-        ]
+        received = []
+        for i, tensor in enumerate(tensors):
+            sent = compiled_collectives.variable_shape(_as_carried(tensor), hvd, self.size)
+            result = hvd.broadcast(sent, root, name=f"{name}.{i}", ignore_name_scope=True)
+            compiled_collectives.keep(result)
+            result = compiled_collectives.fixed_shape(result, tensor.shape)
+            received.append(_as_given(result, tensor.dtype))
+        return received
 
     def gather_objects(self, value: Any, name: str = "objects") -> list:
         """Every rank's value, on every rank, in the order of ranks; not within a `tf.function`.
@@ -449,14 +463,9 @@ def _checked(name: str) -> str:
 
 
 def _as_carried(tensor):
-    """What is handed to Horovod, which does not know bfloat16; but any 16 bits will do."""
+    """Returns 16-bit integers for bfloat16, which Horovod does not support."""
     import tensorflow as tf
 
-    if not tf.executing_eagerly() and tf.get_static_value(tensor) is not None:
-        # TensorFlow takes what is computed from constants for a constant: it would call Horovod
-        # while it optimises the graph, and never again. So it must not know this index.
-        hvd = horovod_tensorflow()
-        tensor = tf.gather(tensor[tf.newaxis], hvd.size_op() - hvd.size())
     return tf.bitcast(tensor, tf.uint16) if tensor.dtype == tf.bfloat16 else tensor
 
 

@@ -14,10 +14,12 @@ class Gpu(NamedTuple):
 
     identity: its UUID, which no other has on any machine.
     address: of the card on the PCI bus, like "0000:65:00.0".
+    memory_bytes: its total memory; of a part, that of the part. None: not known.
     """
 
     identity: str
     address: str
+    memory_bytes: int | None = None
 
 
 def look(number: int) -> Gpu | None:
@@ -25,7 +27,7 @@ def look(number: int) -> Gpu | None:
 
     It makes no use of the GPU: TensorFlow's settings may still change.
     """
-    device, own = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    device, own, memory = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.c_size_t()
     address = ctypes.create_string_buffer(32)
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -34,10 +36,13 @@ def look(number: int) -> Gpu | None:
             cuda.cuDeviceGet(ctypes.byref(device), number),
             cuda.cuDeviceGetUuid_v2(own, device),  # with _v2 that of a part, else of the whole card
             cuda.cuDeviceGetPCIBusId(address, len(address), device),
+            cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device),
         ]
     except (OSError, AttributeError):  # no driver, or one of before CUDA 11.4
         return None
-    return None if any(done) else Gpu(str(uuid.UUID(bytes=bytes(own))), address.value.decode())
+    if any(done):
+        return None
+    return Gpu(str(uuid.UUID(bytes=bytes(own))), address.value.decode(), memory.value)
 
 
 def check_not_shared(gpu: Gpu | None, world) -> None:

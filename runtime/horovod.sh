@@ -41,8 +41,15 @@ kept=$cache/$name
 
 installed() {
   .venv/bin/python -m pip --disable-pip-version-check install --no-index --no-deps --force-reinstall \
-    "$1"/*.whl && .venv/bin/python -c 'import horovod.tensorflow'
+    "$1"/*.whl && .venv/bin/python -c 'import horovod.tensorflow' && put_horovodrun
 } >>"$log" 2>&1
+
+# Puts our program in place of Horovod's, after the lines by which pip names the interpreter.
+put_horovodrun() {
+  local lines
+  lines=$(sed '/^# -\*-/,$d' .venv/bin/horovodrun)
+  printf '%s\n' "$lines" "$(<runtime/horovodrun.py)" >.venv/bin/horovodrun
+}
 
 if [ -d "$kept" ]; then
   if installed "$kept"; then exit; fi

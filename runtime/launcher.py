@@ -16,7 +16,10 @@ from typing import NamedTuple
 # The number of processes, as horovodrun, Open MPI, MPICH and SLURM's srun say it to each of them.
 # The innermost launcher comes first: mpirun within a SLURM job is seen as mpirun.
 SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-
+# The number of a process on its machine, by the same launchers.
+LOCAL_RANK_VARIABLES = (
+    *("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
+)
 
 # In the order of elastic horovodrun's answer.
 _ASSIGNED = (
@@ -38,6 +41,14 @@ def launched() -> Launched | None:
         if size := int(os.environ.get(variable) or 0):
             return Launched(variable, size) if size > 1 else None
     return None
+
+
+def local_rank() -> int | None:
+    """Returns this process's number among those of its machine; None if no launcher states it."""
+    if launched() is None:
+        return 0
+    values = (os.environ.get(variable) for variable in LOCAL_RANK_VARIABLES)
+    return next((int(value) for value in values if value), None)
 
 
 def is_elastic() -> bool:

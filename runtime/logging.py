@@ -4,14 +4,18 @@ TensorBoard.
 The DLLL lines (runtime/dlll.py) are the complete record; stdout is for reading along.
 """
 
+import contextlib
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.dlll import jsonable, open_dlll, plain
+
+# From here on a fixed number of decimals is unreadable: the loss of a diverged training.
+_LARGE = 1e6
 
 
 class LogNames(NamedTuple):
@@ -57,6 +61,7 @@ class RunLogger:
         initial_step: where a restored run starts.
         append: continue an existing file (a resumed run), with a parameter line of its own.
         names: under which names values are written.
+        bar_values: values whose latest ones the progress bar shows.
 
     Raises:
         ValueError: log_path or tensorboard_dir cannot be written.
@@ -74,12 +79,14 @@ class RunLogger:
         initial_step: int = 0,
         append: bool = False,
         names: LogNames = LogNames(),
+        bar_values: Sequence[str] = (),
     ):
         self._enabled = enabled
         self._names = names
         self._total_steps, self._initial_step = total_steps, initial_step
-        self._bar = self._file = self._tensorboard = None
-        self._formats = {}
+        self._bar = self._inner_bar = self._file = self._tensorboard = None
+        self._bar_values, self._latest = bar_values, {}
+        self._formats, self._splits = {}, {}
         self._summary_written = False
         if not enabled:
             return
@@ -96,20 +103,30 @@ class RunLogger:
             shown = "  ".join(f"{name}={value}" for name, value in changed.items())
             self._say(f"parameters: {shown or 'all at their defaults'}")
 
-    def metadata(self, metric: str, unit: str | None = None, format: str | None = None, **more):
+    def metadata(
+        self,
+        metric: str,
+        unit: str | None = None,
+        format: str | None = None,
+        split: str | None = None,
+        **more,
+    ):
         """Describes a metric, for the file and for the readable lines.
 
         Args:
             metric: a name that `log` or `summary` will use.
             unit: shown behind the value, e.g. "samples/s".
             format: how to show the value, e.g. ".6f"; dllogger's leading colon may be there or not.
+            split: name of the data set's split that the metric is of. The readable lines show it in
+                front of the first of its metrics, unless the metric's own name begins with it.
             more: whatever else a reader of the file should know.
         """
         if not self._enabled:
             return
         format = format and format.removeprefix(":")
-        known = {"unit": unit, "format": format and f":{format}", **more}
+        known = {"unit": unit, "format": format and f":{format}", "split": split, **more}
         for name in self._names.of(metric):
+            self._splits[name] = split
             self._formats[name] = (None if unit == name else unit, format)
             if self._file:
                 described = {k: v for k, v in known.items() if v is not None}
@@ -130,6 +147,7 @@ class RunLogger:
         """
         if not self._enabled:
             return
+        self._remember(data)
         data = _renamed(data, self._names.step)
         self._write(step if epoch is None else (epoch, step), data)
         total = f"/{self._total_steps}" if self._total_steps else ""
@@ -151,6 +169,7 @@ class RunLogger:
         """Writes values that belong to a whole epoch; `step` is where it ended."""
         if not self._enabled:
             return
+        self._remember(data)
         data = _renamed(data, self._names.epoch)
         self._write((epoch,), data)
         self._say(f"epoch {epoch} done  {self._readable(data)}")
@@ -175,26 +194,48 @@ class RunLogger:
         """Writes a sentence: a fallback that was taken, what was restored from where."""
         if not self._enabled:
             return
+        self.record(text)
+        self._say(text)
+
+    def record(self, text: str):
+        """Writes a sentence to the file alone: the last one of a run, which stderr shows."""
         if self._file and not self._summary_written:
             self._file.log("MESSAGE", {"message": text})
-        self._say(text)
 
     def progress(self, step: int):
         """Moves the progress bar to a step of the run; no bar where stderr is not a terminal."""
         if not self._enabled or not sys.stderr.isatty():
             return
         if self._bar is None:
-            from tqdm import tqdm
-
-            self._bar = tqdm(
-                total=self._total_steps,
-                initial=self._initial_step,
-                unit="step",
-                file=sys.stderr,
-                dynamic_ncols=True,
-                leave=False,
-            )
+            self._bar = _open_bar(total=self._total_steps, initial=self._initial_step, unit="step")
+            self._bar.set_postfix(self._latest, refresh=False)
         self._bar.update(step - self._bar.n)
+
+    @contextlib.contextmanager
+    def bar(self, label: str, total: int) -> Iterator[Callable[[], None]]:
+        """Yields a function that advances a progress bar of its own by one of `total` batches.
+
+        Like `progress`, it has no effect where stderr is not a terminal, and on other ranks.
+        """
+        if not self._enabled or not sys.stderr.isatty():
+            yield lambda: None
+            return
+        with _open_bar(total=total, desc=label, unit="batch") as self._inner_bar:
+
+            def advance() -> None:
+                self._inner_bar.update()
+
+            try:
+                yield advance
+            finally:
+                self._inner_bar = None
+
+    def _remember(self, data):
+        for name in self._bar_values:
+            if name in data:
+                self._latest[name] = readable(data[name], format=".5f")
+        if self._bar is not None:
+            self._bar.set_postfix(self._latest, refresh=False)
 
     def close(self):
         """Closes what is open; may be called twice."""
@@ -232,22 +273,34 @@ class RunLogger:
         self._tensorboard.flush()
 
     def _readable(self, data):
-        return "  ".join(
-            f"{name} {readable(value, *self._formats.get(name, ()))}"
-            for name, value in data.items()
-        )
+        words, shown = [], None
+        for name, value in data.items():
+            split = self._splits.get(name)
+            if split is not None and name.startswith(f"{split}_"):
+                split = None
+            prefix = f"{split} " if split not in (None, shown) else ""
+            words.append(f"{prefix}{name} {readable(value, *self._formats.get(name, ()))}")
+            shown = split
+        return "  ".join(words)
 
     def _say(self, line):
-        if self._bar is None:
-            print(line, flush=True)
-        else:
-            self._bar.write(line, file=sys.stdout)
+        if bar := self._bar or self._inner_bar:
+            bar.write(line, file=sys.stdout)
             sys.stdout.flush()
+        else:
+            print(line, flush=True)
 
     def _close_bar(self):
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _open_bar(**options):
+    """A bar of tqdm that disappears when it is closed."""
+    from tqdm import tqdm
+
+    return tqdm(file=sys.stderr, dynamic_ncols=True, leave=False, **options)
 
 
 def _renamed(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -262,7 +315,9 @@ def readable(value: Any, unit: str | None = None, format: str | None = None) -> 
     ('0.4512', '1.235M samples/s', '1,234,567')
     """
     value = plain(value)
-    if format is not None and isinstance(value, int | float):
+    if format is not None and isinstance(value, float) and _LARGE <= abs(value) < math.inf:
+        text = f"{value:.4g}"
+    elif format is not None and isinstance(value, int | float):
         text = f"{value:{format}}"
     elif isinstance(value, float):
         text = _si(value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from config import Config
-from runtime import device
+from runtime import device, plots
 from runtime.logging import LogNames, RunLogger
 
 
@@ -41,15 +41,17 @@ def open_log(
     total_steps: int | None,
     initial_step: int = 0,
     names: LogNames = LogNames(),
-    metrics: Sequence[str] = (),
+    metrics: Mapping[str, str | None] | None = None,
     append: bool = False,
+    bar_values: Sequence[str] = (),
 ) -> RunLogger:
     """The run's log with every flag as its first line; a resumed run goes on with the file.
 
     Args:
       append: goes on with the file at the first step, too.
       names: what the recipe calls values.
-      metrics: losses and metrics that only this recipe has.
+      metrics: losses and metrics, and the split that each is of; None: not of an evaluated one.
+      bar_values: values that the progress bar shows.
     """
     log = RunLogger(
         config.run.log_path or run_dir / config.run.log_filename,
@@ -66,10 +68,11 @@ def open_log(
         initial_step=initial_step,
         append=append or initial_step > 0,
         names=names,
+        bar_values=bar_values,
     )
     log.metadata("throughput", unit="samples/s")
-    for name in ("auc", "best_auc", "best_reachable_auc", "log_loss", "loss", *metrics):
-        log.metadata(name, format=".5f")
+    for name, split in (metrics or {}).items():
+        log.metadata(name, format=".5f", split=split)
     for name in ("mean", "p50", "p90", "p95", "p99"):
         log.metadata(f"latency_{name}", unit="ms")
     for name in ("elapsed_s", "epoch_s", "time_to_auc_threshold_s"):
@@ -81,3 +84,36 @@ def open_log(
             for of in (name, f"best_{name}", f"mean_{name}"):
                 log.metadata(of, unit="samples/s")
     return log
+
+
+def draw_plots(
+    run_dir: Path, log: RunLogger, history: Mapping[str, Any] | None, evaluator, summary: Mapping
+) -> None:
+    """Draws what a training or an evaluation found, and logs the names of the files.
+
+    A picture that cannot be drawn ends nothing: a note in the log gives the reason.
+
+    Args:
+      history: the learning curve of a training; None of other runs.
+      evaluator: has `draw(folder, metrics)` and `split`; None where nothing was evaluated.
+      summary: the metrics, and `best_reachable_auc` where it is known.
+    """
+
+    def draw_curve() -> list[Path]:
+        path, best = run_dir / "learning_curve.png", summary.get("best_reachable_auc")
+        content = {"history": history, "best_reachable_auc": best}
+        content |= {"split": evaluator.split} if evaluator is not None else {}
+        plots.draw("learning_curve", path, **content)
+        return [path]
+
+    actions = [draw_curve] if history is not None else []
+    if evaluator is not None:
+        actions.append(lambda: evaluator.draw(run_dir, dict(summary)))
+    drawn = []
+    for action in actions:
+        try:
+            drawn += action()
+        except OSError as error:
+            log.message(f"note: {error}")
+    if drawn:
+        log.message(f"plots: {', '.join(map(str, drawn))}")

@@ -19,9 +19,42 @@ command -v "${CXX:-g++}" >/dev/null ||
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
   stop "this Python cannot make virtual environments; install its venv package (Debian: apt-get install python3.11-venv)"
 
+# Checks that the versions of the lock are there, without pip, which takes seconds.
+readonly CHECK='
+import importlib.metadata, sys
+lines = (line.strip() for line in open("requirements.lock"))
+for name, _, version in (line.partition("==") for line in lines if line and line[0] != "#"):
+    if importlib.metadata.version(name) != version:
+        sys.exit(f"{name}=={version}")
+'
+# An environment that several clones share is never deleted or changed.
+if [ -L .venv ]; then
+  where=".venv is a link to $(readlink .venv)"
+  .venv/bin/python -c "$CHECK" >/dev/null 2>&1 ||
+    stop "$where, which lacks packages of requirements.lock; bring it up to date where it is, or remove the link and run make again"
+  echo "setup: $where, which is used as it is"
+  touch .venv/installed
+  exit
+fi
+
+# Prints a line for every 20 packages and each large file of what pip prints.
+show_progress() {
+  local line count=0
+  while read -r line; do
+    case $line in
+    Collecting*)
+      count=$((count + 1))
+      [ $((count % 20)) != 0 ] || echo "setup: $count of $1 packages"
+      ;;
+    Downloading*[0-9][0-9].[0-9]" MB)"*) echo "setup: downloading ${line#Downloading }" ;;
+    "Installing collected packages"*) echo "setup: unpacking $1 packages" ;;
+    esac
+  done
+}
+
 # A half-made or outdated environment is made anew: what is installed is then exactly the lock.
 rm -rf .venv
-echo "setup: installing the packages of requirements.lock into .venv (some minutes, once)"
+echo "setup: installing the packages of requirements.lock into .venv (a minute or more, once)"
 "$python" -m venv .venv
 lock=.venv/requirements.txt
 if [ -n "$tensorflow" ]; then
@@ -29,7 +62,8 @@ if [ -n "$tensorflow" ]; then
 else
   cp requirements.lock "$lock"
 fi
-if ! .venv/bin/python -m pip install --disable-pip-version-check --quiet --quiet --requirement "$lock"; then
+if ! .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off --requirement "$lock" |
+  show_progress "$(grep -c == "$lock")"; then
   stop "pip could not install requirements.lock (its message is above); check the network or the package index and run make again"
 fi
 touch .venv/installed

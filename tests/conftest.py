@@ -1,5 +1,6 @@
 """Options and fixtures of all tests."""
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -46,6 +47,28 @@ def no_pictures_of_runs_in_this_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "draw", no_pictures.touch)
         yield
+
+
+@pytest.fixture
+def float16_on_a_cpu(monkeypatch):
+    """Makes `--amp` compute in float16, as on a GPU.
+
+    A dynamic loss scale starts so high that it overflows, and grows again after 3 steps.
+    """
+    from config import read_loss_scale
+    from nn import loss_scale
+    from runtime import device
+
+    original = device.set_up
+
+    def set_up(run, *args):
+        place = original(run, *args)
+        scale = read_loss_scale(run.loss_scale)
+        return dataclasses.replace(place, compute_dtype="float16", loss_scale=scale)
+
+    monkeypatch.setattr(device, "set_up", set_up)
+    monkeypatch.setattr(loss_scale, "INITIAL_SCALE", 2.0**27)
+    monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 3)
 
 
 @pytest.fixture(scope="session")

@@ -15,17 +15,20 @@ ALLOWED = {
     "sequential.py": {"main", "recipe_parts", "config", "nn", "dataloading", "runtime"},
     "collaborative.py": {"main", "recipe_parts", "config", "nn", "dataloading", "runtime"},
     "recipe_parts.py": {"config", "nn", "dataloading"},
-    "main.py": {"training", "config", "nn", "dataloading", "runtime"},
+    "main.py": {"training", "presets", "path_checks", "config", "nn", "dataloading", "runtime"},
+    "path_checks.py": {"config", "flag_definitions", "dataloading", "runtime"},
+    "presets.py": {"flag_definitions"},
     "training.py": {"config", "nn", "runtime"},
-    "config.py": {"flag_definitions", "flag_rules"},
+    "config.py": {"presets", "flag_definitions", "flag_rules"},
     "flag_rules.py": {"flag_definitions"},
     "flag_definitions.py": set(),
     "runtime": {"config"},
     "nn": {"runtime"},
-    "nn/embedding": {"runtime", "nn.keras"},
+    "nn/embedding": {"runtime", "nn.keras", "nn.precision"},
     "dataloading": set(),
     "preproc": {
         "dataloading.command_line",
+        "dataloading.duckdb_files",
         "dataloading.failed_writes",
         "dataloading.feature_spec",
         "dataloading.output_folder",
@@ -66,7 +69,7 @@ NVTABULAR = tuple(
 )
 # Imported in exactly one place each, because they may be absent; and in what measures them.
 HOMES = {
-    "horovod": ("runtime/distributed.py",),
+    "horovod": ("runtime/distributed.py", "runtime/horovodrun.py"),
     "dllogger": ("runtime/dlll.py",),
     "distributed_embeddings": ("nn/embedding/merlin.py",),
     "tensorflow_dot_based_interact": ("nn/interaction.py", "benchmarks/dot_interaction.py"),

@@ -55,10 +55,10 @@ def test_defaults_are_those_of_the_published_recipe():
 
 
 def test_values_are_read_and_remembered_as_given():
-    config = read("--batch_size", "128", "--top_mlp_dims=8,1", "--shuffle", "--amp=true")
+    config = read("--batch_size", "128", "--top_mlp_dims=8,1", "--noshuffle", "--amp=true")
     assert config.run.batch_size == 128
     assert config.model.top_mlp_dims == (8, 1)
-    assert config.data.shuffle and config.run.amp
+    assert not config.data.shuffle and config.run.amp
     assert {"batch_size", "top_mlp_dims", "shuffle", "amp", "dataset_path"} == config.given
 
 
@@ -195,11 +195,17 @@ def test_defaults_of_flags_that_do_not_exist():
         (["--auc_threshold=0.8", "--evals_per_epoch=0"], "with it, set --evals_per_epoch"),
         (["--num_cross_layers=2"], "--num_cross_layers is only read with --interaction cross"),
         (["--loss_scale=8"], "--loss_scale is only read with --amp"),
+        (["--amp", "--loss_scale=0.5"], "expected dynamic or a number of at least 1, got 0.5"),
+        (["--amp", "--loss_scale=high"], "expected dynamic or a number of at least 1, got high"),
         (["--synthetic_dataset_alpha=1"], "only read with --dataset_type synthetic"),
         (["--shuffle", "--dataset_type=synthetic"], "--shuffle is only read with .*tf_raw"),
-        (["--shuffle", "--shuffle_window_rows=100"], "--shuffle_window_rows must be a multiple of"),
+        (["--shuffle_window_rows=100"], "--shuffle_window_rows must be a multiple of"),
+        (["--noshuffle", "--shuffle_window_rows=8192"], "--shuffle_window_rows is only read with"),
         (["--decay_power=0"], "--decay_power must be above 0"),
-        (["--beta1=0.5"], "--beta1 is only read with --optimizer or --embedding_optimizer adam"),
+        (
+            ["--preset=terabyte", "--beta1=0.5"],
+            "--beta1 is only read with --optimizer or --embedding_optimizer adam",
+        ),
         (["--xla", "--run_eagerly"], "--xla is only read with .* not with --run_eagerly"),
         (
             ["--noembedding_trainable", "--embedding_optimizer=adam"],
@@ -207,7 +213,10 @@ def test_defaults_of_flags_that_do_not_exist():
         ),
         (["--dataset_type=synthetic"], "--dataset_path is only read with --dataset_type tf_raw"),
         (["--optimizer=adam", "--beta2=1"], "--beta2 must be below 1, got 1"),
-        (["--weight_decay=0.1"], "--weight_decay 0.1 times --learning_rate .* 24 is 1 or more"),
+        (
+            ["--preset=terabyte", "--weight_decay=0.1"],
+            "--weight_decay 0.1 times --learning_rate .* 24 is 1 or more",
+        ),
     ],
 )
 def test_bad_flags(flags, message):
@@ -344,6 +353,8 @@ def test_checkpoint_dir_is_what_the_mode_needs(tmp_path):
             ["--keep_best", "--save_checkpoint_path=a", "--evals_per_epoch=0"],
             "--keep_best keeps what evaluated best: with it, set --evals_per_epoch",
         ),
+        (["--early_stopping=2", "--evals_per_epoch=0"], "--early_stopping counts evaluations"),
+        (["--early_stopping=0"], "early_stopping"),
         (["--shuffle"], "shuffle"),
     ],
 )
@@ -356,7 +367,9 @@ def test_what_ncf_does_not_read():
     ignored = ["--evals_per_epoch=0", "-k=5", "--valid_negative=7"]
     assert flag_rules.unused(read_ncf(*ignored)) == ["topk", "valid_negative"]
     load = ["--mode=test", "--load_checkpoint_path=x", "-t=0.9", "-k=5", "-n=3"]
-    assert flag_rules.unused(read_ncf(*load)) == ["negative_samples", "threshold"]
+    load += ["--early_stopping=3"]
+    expected = ["early_stopping", "negative_samples", "threshold"]
+    assert flag_rules.unused(read_ncf(*load)) == expected
 
 
 def test_what_sim_does_not_read():
@@ -442,6 +455,17 @@ def test_embedding_dims_from_a_file(tmp_path):
     file.write_text("[1, 2")
     with pytest.raises(ValueError, match="not a JSON file"):
         read(f"--embedding_dim={file}")
+
+
+def test_embedding_dim_next_to_a_file_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "128").write_text("64")
+    (tmp_path / "16,32").mkdir()
+    assert read().model.embedding_dim == "128"
+    assert read("--embedding_dim=16,32").model.embedding_dim == "16,32"
+    (tmp_path / "wide").mkdir()
+    with pytest.raises(ValueError, match=r"--embedding_dim wide: cannot be read: Is a directory"):
+        read("--embedding_dim=wide")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """Every command in README and docs, run on tiny data in a copy of the repository.
 
-A block right behind a line `<!-- long: ... -->`, which no reader sees, is run with --long only.
+The pages run in parallel, each in a copy of its own. They can also be followed one after the other
+in one clone: no two pages write the same file or folder, and with --long they are run like that.
+
+A block after a line `<!-- long: ... -->`, which no reader sees, is run with --long only.
 """
 
 import functools
@@ -110,13 +113,56 @@ def page(request):
     return request.param
 
 
-def test_commands_of_a_page(page, tmp_path, request):
+def test_commands_of_a_page(page, tmp_path, request, outputs_of_pages):
     """The blocks of a page run one after the other, as a reader would run them."""
     home = copy_of_the_repository(tmp_path / "a clone")
+    before = outputs(home)
+    run_page(page, home, request.config.getoption("--long"))
+    created = outputs(home) - before
+    (outputs_of_pages / page.name).write_text(json.dumps(sorted(created)))
+    assert all(path.startswith(("data/", "runs/")) for path in created), created
+    for other in outputs_of_pages.iterdir():
+        shared = created & set(json.loads(other.read_text()))
+        assert other.name == page.name or not shared, (
+            f"{page.name} and {other.name} both write {shared}: give each page its own names"
+        )
+
+
+@pytest.mark.long
+def test_pages_in_one_clone(tmp_path):
+    """The pages run in the order in which README links to them."""
+    home = copy_of_the_repository(tmp_path / "a clone")
+    linked = re.findall(r"\]\((docs/\w+\.md)\)", (ROOT / "README.md").read_text())
+    pages = [ROOT / "README.md", *(ROOT / name for name in dict.fromkeys(linked))]
+    assert set(pages) == set(PAGES)
+    for page in pages:
+        run_page(page, home, with_long=False)
+
+
+@pytest.fixture(scope="module")
+def outputs_of_pages(tmp_path_factory) -> Path:
+    """A folder, shared by all pytest workers, of what each page that ran wrote."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "outputs_of_pages"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def outputs(home: Path) -> set[str]:
+    """Files and folders at the top of a clone and in data and runs, without runs named by time."""
+    parents = (home, home / "data", home / "runs")
+    paths = {path for parent in parents if parent.is_dir() for path in parent.iterdir()}
+    names = {str(path.relative_to(home)) for path in paths - set(parents)}
+    unique = re.compile(r"runs/(dlrm|dcnv2|sim|ncf)-\d+.*|\.(pytest|ruff)_cache|.*__pycache__")
+    return {name for name in names if not unique.fullmatch(name)}
+
+
+def run_page(page: Path, home: Path, with_long: bool) -> None:
+    """Runs the blocks of a page in a clone."""
     if page.name == "criteo.md":
         raw_rows(home / "data/criteo/train.txt")
     for script, is_long in blocks(page):
-        if not runs_here(script) or (is_long and not request.config.getoption("--long")):
+        if not runs_here(script) or (is_long and not with_long):
             continue
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],

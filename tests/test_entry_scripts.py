@@ -1,6 +1,8 @@
 """The whole path through the real entry scripts, on tiny data."""
 
 import json
+import re
+import sys
 
 import pytest
 
@@ -9,8 +11,10 @@ import dlrm
 import main as loop
 import training
 from dataloading.feature_spec import FeatureSpec
+from dataloading.raw_binary import RawBinaryDataset
 
 TINY = [
+    "--preset=terabyte",
     "--batch_size=256",
     "--embedding_dim=4",
     "--bottom_mlp_dims=8,4",
@@ -161,6 +165,20 @@ def test_every_flag_of_the_plan_is_obeyed(capsys):
     assert "on host" in printed(*small, "--plan_host_memory_gb=1")
 
 
+def test_memory_that_was_read_is_logged_and_kept_to(tiny, tmp_path, monkeypatch, capsys):
+    flags = (f"--dataset_path={tiny}", *TINY, "--cpu", "--max_steps=1")
+    monkeypatch.setattr("runtime.memory.available_bytes", lambda: 10**9)
+    assert in_process(tmp_path / "roomy", *flags)[0] == 0
+    line = "note: device memory per rank: 953.7 MiB (available memory of the machine), 810.6 MiB of"
+    assert line in capsys.readouterr().out
+    monkeypatch.setattr("runtime.memory.available_bytes", lambda: 1000)
+    assert in_process(tmp_path / "tight", *flags)[0] == loop.USER_ERROR
+    message = capsys.readouterr().err
+    assert "The tables do not fit" in message and "--plan_device_memory_gb" in message
+    assert in_process(tmp_path / "stated", *flags, "--plan_device_memory_gb=1")[0] == 0
+    assert "(--plan_device_memory_gb)" in capsys.readouterr().out
+
+
 def test_help_needs_no_tensorflow(run_script):
     done = run_script("dcnv2.py", "--help")
     assert done.returncode == 0
@@ -193,6 +211,68 @@ def test_max_steps_trains_exactly_that_many(tiny, tmp_path, steps, epochs, expec
 )
 def test_evaluations_are_evenly_spaced(batches, evals, points):
     assert training.evaluation_batches(batches, evals) == points
+
+
+@pytest.mark.parametrize(
+    ("print_freq", "steps"),
+    [
+        (1000, [10, 20, 50, 100, 200, 500, 1000, 2000, 3000]),
+        (1500, [10, 20, 50, 100, 200, 500, 1000, 1500, 3000]),
+        (40, [10, 20, *range(40, 3001, 40)]),
+        (10, [*range(10, 3001, 10)]),
+        (1, [*range(1, 3001)]),
+    ],
+)
+def test_losses_are_reported_early(print_freq, steps):
+    assert [step for step in range(1, 3001) if training.loss_is_due(step, print_freq)] == steps
+
+
+def test_the_default_print_freq_shows_losses_and_a_divergence_early(tiny, tmp_path, capsys):
+    flags = (f"--dataset_path={tiny}", *TINY, "--print_freq=1000", "--evals_per_epoch=0")
+    flags += ("--epochs=6", "--noshuffle")
+    in_process(tmp_path, *flags)
+    logged = [x["step"] for x in lines(tmp_path / "log.json") if "loss" in x.get("data", {})]
+    assert logged == [[2, 10], [4, 20], [5, 24]]
+    capsys.readouterr()
+    assert in_process(tmp_path, *flags, "--learning_rate=1e30")[0] == loop.DIVERGED
+    assert "between step 0, the last one looked at, and 10)" in capsys.readouterr().err
+
+
+def test_inference_counts_measured_batches(tiny, tmp_path, monkeypatch):
+    """3 full batches of test rows are taken in turn; they are read once, and for the metrics."""
+    data, model = f"--dataset_path={tiny}", tmp_path / "model"
+    in_process(tmp_path, data, *TINY, "--evals_per_epoch=0", f"--save_checkpoint_path={model}")
+    passes, dataset = [], RawBinaryDataset.dataset
+    monkeypatch.setattr(
+        RawBinaryDataset, "dataset", lambda self, *args: passes.append(1) or dataset(self, *args)
+    )
+    flags = ("--mode=inference", "--valid_batch_size=64", "--max_steps=5", "--warmup_batches=3")
+    restore = f"--restore_checkpoint_path={model}"
+    code, _ = in_process(tmp_path, data, restore, *flags, "--print_freq=2")
+    assert code == 0 and len(passes) == 2
+    logged = [line.get("step") for line in lines(tmp_path / "log.json")]
+    assert [step for step in logged if isinstance(step, int)] == [2, 4]
+
+
+def test_bars_on_a_terminal(tiny, tmp_path, capsys, monkeypatch):
+    """The loss and the AUC are in the bar of the training, and lines on stdout stay whole."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    model = tmp_path / "model"
+    flags = (f"--dataset_path={tiny}", *TINY, "--evals_per_epoch=4")
+    code, _ = in_process(tmp_path / "a", *flags, f"--save_checkpoint_path={model}")
+    captured = capsys.readouterr()
+    assert code == 0 and "evaluation:" in captured.err
+    last = [line["data"] for line in lines(tmp_path / "a/log.json") if "data" in line]
+    loss = [data["loss"] for data in last if "loss" in data][-1]
+    assert f"loss={loss:.5f}" in captured.err and "auc=0." in captured.err
+    last_line = captured.out.splitlines()[-1]
+    assert "\r" not in captured.out and last_line.startswith("summary  validation auc")
+    restore = (f"--dataset_path={tiny}", f"--restore_checkpoint_path={model}")
+    for mode, label in (("eval", "evaluation:"), ("inference", "inference:"), ("predict", "pred")):
+        scores = [f"--predictions_path={tmp_path / 'x.npy'}"] * (mode == "predict")
+        assert in_process(tmp_path / "b", *restore, f"--mode={mode}", *scores)[0] == 0
+        captured = capsys.readouterr()
+        assert label in captured.err and "\r" not in captured.out, mode
 
 
 def test_evals_per_epoch(tiny, tmp_path):
@@ -254,6 +334,32 @@ def test_training_rows_alone_are_enough(tiny, tmp_path, capsys):
     assert code == 0 and "auc" not in result
     code, result = in_process(tmp_path / "c", *flags, "--eval_mapping=train")
     assert code == 0 and "auc" in result
+
+
+def test_the_evaluated_split_is_named(tiny, tmp_path, capsys):
+    """In the log and on stdout; a note reports that training evaluates test samples."""
+    flags = (*TINY, f"--dataset_path={tiny}")
+    assert in_process(tmp_path / "a", *flags)[0] == 0
+    out = capsys.readouterr().out
+    assert "evaluation_rows 300 (validation)" in out and "no validation split" not in out
+    assert re.search(r"\nepoch 0 step 4/4  validation auc [\d.]+  log_loss ", out)
+    content = FeatureSpec.from_yaml(tiny / "feature_spec.yaml").to_dict()
+    del content["source_spec"]["validation"]
+    for folder in ("train", "test"):
+        (tmp_path / folder).symlink_to(tiny / folder)
+    FeatureSpec.from_dict(content, tmp_path).to_yaml(tmp_path / "feature_spec.yaml")
+    assert in_process(tmp_path / "b", *TINY, f"--dataset_path={tmp_path}")[0] == 0
+    out = capsys.readouterr().out
+    assert "evaluation_rows 200 (test)" in out
+    assert out.count("note: the data set has no validation split: training evaluates the test") == 1
+    assert re.search(r"\nepoch 0 step 4/4  test auc [\d.]+  log_loss ", out)
+    described = {
+        line["metric"]: line["metadata"]
+        for line in lines(tmp_path / "b/log.json")
+        if "metadata" in line
+    }
+    assert described["auc"]["split"] == described["log_loss"]["split"] == "test"
+    assert "split" not in described["loss"]
 
 
 def test_a_model_whose_last_step_diverged_is_not_saved(tiny, tmp_path, capsys):
@@ -349,10 +455,13 @@ def test_a_diverging_run_stops_and_saves_nothing(tiny, tmp_path, capsys):
     model = tmp_path / "model"
     code, _ = in_process(
         *(tmp_path, f"--dataset_path={tiny}", *TINY, "--learning_rate=1e30", "--epochs=50"),
+        "--noshuffle",  # in another order the logged losses happen to stay finite
         f"--save_checkpoint_path={model}",
     )
     assert code == loop.DIVERGED
-    error = capsys.readouterr().err
+    captured = capsys.readouterr()
+    error = captured.err
+    assert "diverged" not in captured.out, "a terminal shows it once"
     assert "the loss is not finite at step" in error
     assert "between step" in error and "no checkpoint was saved" in error
     assert not list(model.glob("*-step-*"))
@@ -372,7 +481,8 @@ def test_exact_and_binned_auc_agree(tiny, tmp_path):
         ["--optimizer=adam", "--embedding_optimizer=adam", "--embedding_learning_rate=0.02"],
         ["--embedding_zeros_initializer"],
         ["--embedding_trainable=false"],
-        ["--shuffle", "--shuffle_window_rows=8192"],
+        ["--noshuffle"],
+        ["--shuffle_window_rows=8192"],
         ["--run_eagerly"],
         ["--tfdata_debug"],
         ["--decay_start_step=1", "--decay_steps=3", "--decay_power=1"],
@@ -390,6 +500,13 @@ SYNTHETIC = [
     "--synthetic_dataset_valid_batches=1",
     "--valid_batch_size=256",
 ]
+
+
+def test_synthetic_rows_without_evaluation(tmp_path):
+    flags = (*SYNTHETIC, *TINY, "--synthetic_dataset_cardinalities=10,20", "--evals_per_epoch=0")
+    code, result = in_process(tmp_path, *flags)
+    assert code == 0 and result["steps"] == 4
+    assert "auc" not in result and "best_reachable_auc" not in result
 
 
 def test_synthetic_rows_on_the_fly(tiny, tmp_path):
@@ -441,7 +558,7 @@ def test_training_goes_on_from_a_checkpoint(tiny, tmp_path):
 
 
 def test_same_seed_same_run(tiny, tmp_path):
-    flags = (f"--dataset_path={tiny}", *TINY, "--shuffle")
+    flags = (f"--dataset_path={tiny}", *TINY)
     results = [in_process(tmp_path, *flags)[1]["log_loss"] for _ in range(2)]
     assert results[0] == pytest.approx(results[1], rel=1e-5)
     other = in_process(tmp_path, *flags, "--seed=2")[1]["log_loss"]
@@ -456,7 +573,7 @@ def test_same_seed_same_run(tiny, tmp_path):
         (["--embedding_dim=4,4"], "lists 2 sizes, the data set has 3 categorical features"),
         (["--restore_checkpoint_path=/nowhere"], "--restore_checkpoint_path /nowhere: there is no"),
         (["--profiler_start_step=1", "--profiled_rank=1"], "--profiled_rank 1 does not exist"),
-        (["--shuffle", "--shuffle_window_rows=100"], "8192"),
+        (["--shuffle_window_rows=100"], "8192"),
         (["--feature_spec=other.yaml"], "other.yaml"),
         (["--profiler_start_step=4"], "--profiler_start_step 4 is never reached"),
         (["--run_dir=/proc/zz"], "--run_dir /proc/zz cannot be made"),

@@ -21,6 +21,7 @@ FLAGS = [
     "--synthetic_dataset_cardinalities=100,7,30,1000",
     "--synthetic_dataset_hotness=1,1,3,1",
     "--synthetic_dataset_num_numerical_features=5",
+    "--preset=terabyte",
     "--batch_size=512",
     "--valid_batch_size=512",
     "--embedding_dim=8",
@@ -46,6 +47,7 @@ RUNS = {
 
 
 SEQUENTIAL_FLAGS = [
+    "--preset=terabyte",
     *("--batch_size=32", "--embedding_dim=8", "--epochs=1", "--print_freq=1"),
     *("--seed=12", "--affinity=disabled", "--noevaluate_training_rows", "--dropout_rate=0.2"),
 ]
@@ -56,6 +58,7 @@ SEQUENTIAL_RUNS = {
 
 
 COLLABORATIVE_FLAGS = [
+    "--preset=terabyte",
     *("--batch_size=120", "--epochs=1", "--print_freq=1", "--seed=12", "--learning_rate=0.02"),
     *("--factors=8", "--layers=16,16,8", "--dropout=0.3", "--topk=3", "--weight_decay=0.1"),
 ]

@@ -1,5 +1,6 @@
 """`ncf.py` from interactions to a trained, evaluated and used model, on tiny data."""
 
+import itertools
 import os
 import re
 
@@ -14,6 +15,7 @@ from tests.tables import arrays_of
 from tests.test_entry_scripts import in_process, lines
 
 TINY = (
+    "--preset=terabyte",
     *("-b=240", "--valid_batch_size=300", "-f=8", "--layers=16,16,8", "-l=0.03", "-e=4", "-s=1"),
     *("--print_freq=5", "-k=3", "--dropout=0.1", "-b1=0.9", "-b2=0.999"),
 )
@@ -86,7 +88,8 @@ def test_the_originals_log_lines(trained):
     units = {x["metric"]: x["metadata"] for x in log if "metric" in x}
     assert units["time_to_target"] == {"unit": "s"}
     assert units["train_throughput"] == {"unit": "samples/s"}
-    assert units["hr@3"] == {"format": ":.5f"} and units["validation_epoch_time"] == {"unit": "s"}
+    assert units["hr@3"] == {"format": ":.5f", "split": "test"}
+    assert units["validation_epoch_time"] == {"unit": "s"}
 
 
 def test_threshold_stops_and_reports_the_time_to_the_target(rows, trained, tmp_path, capsys):
@@ -250,6 +253,15 @@ def test_negatives_by_popularity(rows, trained, tmp_path):
 
 def test_bfloat16(rows, tmp_path):
     assert run(rows, tmp_path, *TINY, "--opt_level=O2")["hr@3"] > 2 * CHANCE
+
+
+def test_dynamic_loss_scale_of_accumulated_batches(float16_on_a_cpu, rows, tmp_path):
+    flags = (*TINY, "-e=2", "--opt_level=O2", "--grads_accumulated=2", "--print_freq=1")
+    assert run(rows, tmp_path, *flags)["steps"] == 10
+    data = [line["data"] for line in lines(tmp_path / "log.json") if "data" in line]
+    scales = [values["loss_scale"] for values in data if "skipped_steps" in values]
+    factors = [b / a for a, b in itertools.pairwise(scales)]
+    assert scales[0] == 2**26 and {0.5, 2.0} < set(factors)
 
 
 def test_the_plan(rows, capsys):

@@ -36,6 +36,7 @@ def clone(root, tmp_path):
         "requirements-horovod.txt",
         "runtime/setup.sh",
         "runtime/horovod.sh",
+        "runtime/horovodrun.py",
         "runtime/engines.sh",
     ):
         (folder / name).write_bytes((root / name).read_bytes())
@@ -157,7 +158,8 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
         tools,
         "python",
         'if [ "$1" = -m ] && [ "$2" = venv ]; then echo made >>calls; mkdir -p .venv/bin; '
-        'printf "#!/bin/bash\\ncp \\"\\${@: -1}\\" got.txt" >.venv/bin/python; '
+        'printf "#!/bin/bash\\n[ \\$1 != -c ] || { echo 3.11; exit; }\\n'
+        'cp \\"\\${@: -1}\\" got.txt\\necho Collecting it" >.venv/bin/python; '
         "chmod +x .venv/bin/python; else echo 3.11; fi",
     )
     flags = (f"PYTHON={tools / 'python'}", "HOROVOD=no", "ENGINES=no")
@@ -166,6 +168,10 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
         assert done.returncode == 0, done.stderr
         assert (clone / "calls").read_text().count("made") == expected
         assert (clone / "built").read_text().count("op") == expected
+    program(tmp_path / "other", "python", "echo 3.12")
+    other = make(clone, "setup", f"PYTHON={tmp_path / 'other/python'}", *flags[1:])
+    assert other.returncode != 0 and "Python 3.11 is needed" in other.stderr
+    assert (clone / ".venv/installed").exists(), "the environment stays"
     os.utime(clone / "requirements.lock", (2**31, 2**31))
     make(clone, "setup", *flags)
     assert (clone / "calls").read_text().count("made") == 2
@@ -174,6 +180,45 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
     installed = (clone / "got.txt").read_text()
     assert "tensorflow[and-cuda]==2.15.1" in installed
     assert "tensorflow-cpu" not in installed
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_link_to_an_environment_is_kept(clone, tmp_path, fits):
+    """It is used where it has the packages of the lock; it is never deleted."""
+    python = tmp_path / "tools"
+    program(python, "python", "echo 3.11")
+    (tmp_path / "shared").mkdir()
+    program(tmp_path / "shared/bin", "python", f"echo 3.11; {'true' if fits else 'echo x; false'}")
+    (clone / ".venv").symlink_to(tmp_path / "shared")
+    done = make(clone, "setup", f"PYTHON={python / 'python'}", "HOROVOD=no", "ENGINES=no")
+    assert (clone / ".venv").is_symlink() and (tmp_path / "shared/bin/python").exists()
+    assert (done.returncode == 0) == fits
+    message = "used as it is" if fits else "lacks packages of requirements.lock"
+    assert f"setup: .venv is a link to {tmp_path}/shared" in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
+
+
+def test_the_installation_shows_its_progress(root):
+    """A line for every 20 packages, and one for a large file."""
+    printed = [f"Collecting p{i}" for i in range(60)]
+    printed += ["  Downloading tensorflow_cpu-2.15.1-cp311.whl (207.3 MB)", "Collecting q"]
+    printed += ["  Downloading small.whl (3.1 MB)", "Installing collected packages: p0, p1"]
+    text = (root / "runtime/setup.sh").read_text()
+    (function,) = re.findall(r"^show_progress\(\) \{\n.*?^\}\n", text, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        ["bash", "-euc", f"{function}\nshow_progress 61"],
+        input="\n".join(printed) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "setup: 20 of 61 packages",
+        "setup: 40 of 61 packages",
+        "setup: 60 of 61 packages",
+        "setup: downloading tensorflow_cpu-2.15.1-cp311.whl (207.3 MB)",
+        "setup: unpacking 61 packages",
+    ]
 
 
 STAND_IN = """
@@ -191,6 +236,8 @@ if args[0] == "-c":
 command = args[args.index("--disable-pip-version-check") + 1]
 if command == "install" and "--no-index" in args:
     calls("install " + pathlib.Path(args[-1]).read_text())
+    script = "#!/usr/bin/python\\n# -*- coding: utf-8 -*-\\nimport horovod\\n"
+    (place / ".venv/bin/horovodrun").write_text(script)
     sys.exit("damaged" in pathlib.Path(args[-1]).read_text())
 if command == "download":
     work = pathlib.Path(args[args.index("--dest") + 1])
@@ -269,6 +316,13 @@ def test_horovod_is_built_once(set_up_horovod, tmp_path):
     done, calls = set_up_horovod()
     assert calls == ["build global_ranks_.resize(size_); no mpi stall", "install a wheel"]
     assert len(kept(tmp_path)) == 3
+
+
+def test_horovodrun_is_replaced_by_ours(set_up_horovod, clone, root):
+    for _ in range(2):  # built, and from the cache
+        set_up_horovod()
+        ours = (root / "runtime/horovodrun.py").read_text()
+        assert (clone / ".venv/bin/horovodrun").read_text() == f"#!/usr/bin/python\n{ours}"
 
 
 def test_a_damaged_horovod_is_built_again(set_up_horovod, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.tables import arrays_of
 from tests.test_entry_scripts import in_process, lines
 
 TINY = (
+    "--preset=terabyte",
     *("--global_batch_size=64", "--embedding_dim=4", "--stage_two_mlp_dims=8,4", "--lr=0.02"),
     *("--epochs=2", "--print_freq=2", "--seed=1", "--affinity=disabled"),
 )
@@ -59,6 +61,20 @@ def trained(rows, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     save = folder / "model"
     return save, run(rows, folder / "run", *SIM, f"--save_checkpoint_path={save}"), folder / "run"
+
+
+def test_a_data_set_of_the_original(rows, tmp_path):
+    """NVIDIA's feature spec of the same rows: cardinalities are largest ids, the metadata empty."""
+    theirs = tmp_path / "theirs"
+    shutil.copytree(rows, theirs)
+    spec = yaml.safe_load((rows / "feature_spec.yaml").read_text())
+    for keys in spec["feature_spec"].values():
+        if "cardinality" in keys:
+            keys["cardinality"] -= 1
+    (theirs / "feature_spec.yaml").write_text(yaml.safe_dump(spec | {"metadata": {}}))
+    flags = (*MODELS["din"], "--epochs=1")
+    ours = run(rows, tmp_path / "1", *flags)
+    assert run(theirs, tmp_path / "2", *flags)["test_loss"] == ours["test_loss"]
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "sim"])
@@ -184,6 +200,13 @@ def test_speed_without_a_checkpoint(rows, tmp_path, capsys):
 
 def test_bfloat16(rows, tmp_path):
     assert run(rows, tmp_path, *SIM, "--amp")["test_auc"] > 0.6
+
+
+def test_dynamic_loss_scale(float16_on_a_cpu, rows, tmp_path):
+    run(rows, tmp_path, *SIM, "--amp", "--print_freq=1")
+    data = [values for _, values in data_lines(tmp_path) if "skipped_steps" in values]
+    assert data[-1]["skipped_steps"] > 0
+    assert data[0]["loss_scale"] == 2**26 and data[-1]["loss_scale"] < 2**27
 
 
 def test_the_plan(rows, capsys):

@@ -10,6 +10,7 @@ import dlrm
 from dataloading import prepare_synthetic_dataset
 
 TINY = (
+    "--preset=terabyte",
     *("--batch_size=128", "--valid_batch_size=128", "--embedding_dim=4", "--bottom_mlp_dims=4"),
     *("--top_mlp_dims=4,1", "--learning_rate=0.05", "--warmup_steps=1", "--print_freq=1000"),
     *("--decay_steps=0", "--seed=1", "--cpu"),

@@ -14,6 +14,7 @@ import weakref
 
 import tensorflow as tf
 
+from nn.embedding.clipping import ClippingOptimizer
 from nn.embedding.reduction import Reduction, traced_graph, unique_name
 from nn.keras import keras
 from runtime import distributed
@@ -195,16 +196,21 @@ def DistributedOptimizer(
     In a loop of your own use `DistributedGradientTape`, with this or with a plain optimizer:
     `apply_gradients` alone averages nothing, and says so.
 
+    `global_clipnorm` is the norm of the gradients of all ranks' variables, in which those of a row
+    that occurs several times are added up; N ranks clip as one. An optimizer that is not wrapped
+    clips by the norm of the gradients that a rank has, so that copied weights drift apart.
+
     Args:
-      optimizer: returned itself, with its class extended; on one process as it is. It must not have
-        state yet.
+      optimizer: returned itself, with its class extended; on one process as it is, but for
+        `global_clipnorm`. It must not have state yet.
       name: accepted, for Horovod's sake.
       **kwargs: Horovod's options, see `nn.embedding.reduction.Reduction`.
       backward_passes_per_step: 1; to add gradients up, write a loop of your own.
       average_aggregated_gradients: without effect with one backward pass a step.
 
     Raises:
-      ValueError: an option that is not supported, or an optimizer with state.
+      ValueError: an option that is not supported, or an optimizer with state. When gradients are
+        applied: `clipnorm`, on several ranks that have tables of their own.
     """
     if backward_passes_per_step != 1:
         raise ValueError(
@@ -212,20 +218,35 @@ def DistributedOptimizer(
             "up in a loop of your own and hand their sum to apply_gradients"
         )
     reduction = Reduction(**kwargs)
-    if reduction.world.size == 1 or isinstance(optimizer, _ReducingOptimizer):
+    if isinstance(optimizer, _ReducingOptimizer):
+        return optimizer
+    innermost = getattr(optimizer, "inner_optimizer", optimizer)  # of loss scaling
+    if reduction.world.size == 1:
+        if getattr(innermost, "global_clipnorm", None):
+            _extend(innermost, ClippingOptimizer, reduction)
         return optimizer
     if any(variable.shape.rank for variable in optimizer.variables()):
         raise ValueError(
             "the optimizer has state already, of which it is not known what belongs to this rank's "
             "own tables: wrap it before its first step, then restore it"
         )
-    base = type(optimizer)
-    # The class keeps its name and module, so that a saved model loads without this one.
-    extended = type(base.__name__, (_ReducingOptimizer, base), {"__module__": base.__module__})
-    object.__setattr__(optimizer, "__class__", extended)
-    object.__setattr__(optimizer, "_reduction", reduction)
+    _extend(innermost, ClippingOptimizer, reduction)
+    _extend(optimizer, _ReducingOptimizer, reduction)
     object.__setattr__(optimizer, "_reduced_in", None)
     return optimizer
+
+
+def _extend(optimizer, extension: type, reduction: Reduction) -> None:
+    """Puts a class in front of an optimizer's own.
+
+    It keeps name and module, so that a saved model loads without this one.
+    """
+    if isinstance(optimizer, extension):
+        return
+    base = type(optimizer)
+    extended = type(base.__name__, (extension, base), {"__module__": base.__module__})
+    object.__setattr__(optimizer, "__class__", extended)
+    object.__setattr__(optimizer, "_reduction", reduction)
 
 
 def broadcast_variables(model_vars, root_rank: int = 0) -> None:

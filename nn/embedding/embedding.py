@@ -28,8 +28,8 @@ class Embedding(keras.layers.Layer):
     Without one, dense ids of any shape give [d1, ..., dn, output_dim], ragged ids [batch, None] a
     ragged [batch, None, output_dim].
 
-    The table is only gathered from, never read as a whole or cast; rows are cast to the compute
-    dtype before they are combined. Its gradient is a `tf.IndexedSlices`. An id that is not in
+    The table is only gathered from, never read as a whole or cast; rows are combined in float32
+    and cast to the compute dtype afterwards. Its gradient is a `tf.IndexedSlices`. An id not in
     [0, input_dim) is an InvalidArgumentError on a CPU; on a GPU TensorFlow does not look: its row
     is zeros, and no row learns from it.
 
@@ -107,13 +107,13 @@ class Embedding(keras.layers.Layer):
         if inputs.dtype not in (tf.int32, tf.int64):
             inputs = tf.cast(inputs, tf.int32)
         if self.combiner is None:
-            return self._rows(inputs)
+            return self._cast(tf.gather(self.embeddings, inputs))
         if inputs.shape.rank is not None and inputs.shape.rank < 2:
             raise ValueError(
                 f"{self.name}: ids of shape {inputs.shape} with combiner {self.combiner!r}: is "
                 "that one sample, or one id a sample? Give [1, ids] or [batch, 1]"
             )
-        return combine_fixed(self._rows(inputs), self.combiner)
+        return self._cast(combine_fixed(tf.gather(self.embeddings, inputs), self.combiner))
 
     def _look_up_ragged(self, inputs):
         if self.combiner is None and isinstance(inputs, tf.SparseTensor):
@@ -122,13 +122,13 @@ class Embedding(keras.layers.Layer):
                 "dense or ragged ids"
             )
         _, ids = read_ids(inputs, self.combiner, self.name)
-        rows = self._rows(ids.values)
+        rows = tf.gather(self.embeddings, ids.values)
         if self.combiner is None:
-            return inputs.with_values(rows)
-        return combine_ragged(rows, ids.lengths, self.combiner)
+            return inputs.with_values(self._cast(rows))
+        return self._cast(combine_ragged(rows, ids.lengths, self.combiner))
 
-    def _rows(self, ids):
-        return tf.cast(tf.gather(self.embeddings, ids), self.compute_dtype)
+    def _cast(self, rows):
+        return tf.cast(rows, self.compute_dtype)
 
     def get_config(self):
         """Arguments, for Keras."""

@@ -73,7 +73,7 @@ class Received(NamedTuple):
     batch_sizes: tf.Tensor
 
 
-def exchange_rows(world, rows, sizes, name: str, wire_dtype=None, anchor=None):
+def exchange_rows(world, rows, sizes, name: str, wire_dtype=None, anchor=None, gradient_dtype=None):
     """Sends rows to all ranks; the gradient sends their gradients back.
 
     TensorFlow asks for a gradient only where a trained variable took part. On a rank whose rows
@@ -87,6 +87,7 @@ def exchange_rows(world, rows, sizes, name: str, wire_dtype=None, anchor=None):
       wire_dtype: dtype on the way; None for that of the rows. Gradients of a float16 exchange of
         float32 rows go as bfloat16: they are mean over a batch, and float16 ends at 6e-8.
       anchor: an empty variable that is trained on every rank, if any of the rows is on any.
+      gradient_dtype: dtype of gradients on their way; None: as `wire_dtype` says.
 
     Returns:
       (received [m, width], sizes received int32 [world size]).
@@ -94,6 +95,7 @@ def exchange_rows(world, rows, sizes, name: str, wire_dtype=None, anchor=None):
     forth = back = wire_dtype or rows.dtype
     if forth == tf.float16 and rows.dtype == tf.float32:
         back = tf.bfloat16
+    back = gradient_dtype or back
 
     @tf.custom_gradient
     def exchange(rows, anchor):
@@ -102,10 +104,7 @@ def exchange_rows(world, rows, sizes, name: str, wire_dtype=None, anchor=None):
         def gradient(upstream, _):
             upstream = tf.reshape(tf.cast(upstream, back), tf.shape(received))
             returned, _ = world.all_to_all(upstream, received_sizes, f"{name}.gradient")
-            # Nothing, but made of what came back: a compiled function leaves out what no result
-            # needs, on this rank alone.
-            nothing = tf.reshape(tf.cast(returned[:0], anchor.dtype), [0])
-            return tf.cast(returned, rows.dtype), nothing
+            return tf.cast(returned, rows.dtype), tf.zeros_like(anchor)
 
         return (tf.cast(received, rows.dtype), received_sizes), gradient
 

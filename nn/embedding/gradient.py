@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from nn.embedding.plan_parts import WHOLE_TABLE_ELEMENTS
+from nn.precision import precise
 
 # Dense gradients travel in messages of about this size: while one is on its way, the backward pass
 # makes the next.
@@ -31,16 +32,18 @@ def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def sum_rows(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """[n, dim] to [count, dim]: row i is added to row position[i]."""
+    """[n, dim] to [count, dim]: row i is added, in float32, to row position[i]."""
+    wide = precise(values)
     if tf.config.get_visible_devices("GPU"):
-        return tf.math.unsorted_segment_sum(values, position, count)
+        return tf.cast(tf.math.unsorted_segment_sum(wide, position, count), values.dtype)
     # The gradient of a look-up that adds rows up: the same bits in half the time on a CPU.
-    return tf.raw_ops.SparseSegmentSumGrad(
-        grad=values,
+    total = tf.raw_ops.SparseSegmentSumGrad(
+        grad=wide,
         indices=position,
         segment_ids=tf.range(tf.size(position)),
         output_dim0=count,
     )
+    return tf.cast(total, values.dtype)
 
 
 def sum_over_ranks(
@@ -75,7 +78,8 @@ def sum_over_ranks(
             dense[i] = gradient
         elif variable.shape.num_elements() <= WHOLE_TABLE_ELEMENTS:
             rows = variable.shape[0]
-            dense[i] = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+            values = precise(gradient.values)  # of tables in 16 bits
+            dense[i] = tf.math.unsorted_segment_sum(values, gradient.indices, rows)
             seen = tf.fill(tf.shape(gradient.indices), 1.0)
             touched[i] = tf.math.unsorted_segment_sum(seen, gradient.indices, rows)
         else:
@@ -95,7 +99,8 @@ def sum_over_ranks(
     for i, gradient in result_of.items():
         if i in rows_of:
             rows = tf.cast(tf.where(rows_of[i] > 0)[:, 0], gradients[i].indices.dtype)
-            gradient = tf.IndexedSlices(tf.gather(gradient, rows), rows, gradients[i].dense_shape)
+            values = tf.cast(tf.gather(gradient, rows), gradients[i].values.dtype)
+            gradient = tf.IndexedSlices(values, rows, gradients[i].dense_shape)
         result[i] = gradient
     return result
 

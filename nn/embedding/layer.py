@@ -29,7 +29,9 @@ class DistributedEmbedding(keras.layers.Layer):
     `DistributedEmbedding` in NVIDIA Merlin's distributed-embeddings, so that programs written for
     it run; what is behind the `*` is ours. On one process it is the same layer without exchange.
 
-    Every call is collective: all ranks call together, with batches of any size.
+    Every call is collective: all ranks call together, with batches of any size. In a `tf.function`
+    all ranks make the same calls in the same order; calls of one inner `tf.function` run in
+    sequence.
 
     Args:
       embeddings: the tables, unbuilt layers with `input_dim` and `output_dim` in their config.
@@ -169,10 +171,11 @@ class DistributedEmbedding(keras.layers.Layer):
     def build(self, input_shape=None):
         """Makes this rank's variables and draws their initial values."""
         exchanged = {*self.plan.table_parallel_tables, *self.plan.row_sliced_tables}
-        if self.world_size > 1 and any(self._tables[t].trainable for t in exchanged):
+        if self.world_size > 1 and exchanged:
             # So that the backward pass comes to every exchange on every rank.
+            trainable = self.trainable and any(self._tables[t].trainable for t in exchanged)
             self._anchor = self.add_weight(
-                name="anchor", shape=[0], initializer="zeros", trainable=self.trainable
+                name="anchor", shape=[0], initializer="zeros", trainable=trainable
             )
             self._anchor.de_local = True
         for g, group in enumerate(self._groups):
@@ -231,7 +234,9 @@ class DistributedEmbedding(keras.layers.Layer):
         tables_of: dict[tuple, list[int]] = {}
         for t in plan.row_sliced_tables:
             table = plan.tables[t]
-            tables_of.setdefault((table.dim, table.itemsize, table.key), []).append(t)
+            is_read = bool(plan.workload.features_of[t])
+            kind = (table.dim, table.itemsize, table.key, is_read)
+            tables_of.setdefault(kind, []).append(t)
         groups_of_rank = [plan.groups(rank) for rank in range(self.world_size)]
         for tables in tables_of.values():
             offsets = {t: [0] * self.world_size for t in tables}
@@ -395,6 +400,10 @@ class DistributedEmbedding(keras.layers.Layer):
             ids = {f: of._replace(values=tf.cast(of.values, tf.int64)) for f, of in ids.items()}
         if not self.dp_input:
             signatures = self._signatures_of_all(signatures)
+        if self._anchor is not None and not tf.executing_eagerly():
+            # A `tf.function` that another one calls twice has the same names in both calls. It
+            # writes to a variable, therefore the calls and their exchanges run in sequence.
+            self._anchor.assign_add(tf.zeros_like(self._anchor))
         check = self._check_ids
         if check is None:
             check = not tf.config.get_visible_devices("GPU")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from nn.embedding.ids import Ids, Signature
+from nn.precision import precise
 
 
 class Slot(NamedTuple):
@@ -45,9 +46,9 @@ def look_up(
         outputs += _look_up_fixed(variable, slots[:num_fixed], fixed, dtype, check)
     for slot, ids in zip(slots[num_fixed:], ragged, strict=True):
         rows = tf.gather(variable, _offset(ids.values, [slot], variable, check))
-        rows = tf.cast(rows, dtype)
-        combiner = slot.signature.combiner
-        outputs.append(rows if combiner is None else combine_ragged(rows, ids.lengths, combiner))
+        if slot.signature.combiner is not None:
+            rows = combine_ragged(rows, ids.lengths, slot.signature.combiner)
+        outputs.append(tf.cast(rows, dtype))
     return outputs
 
 
@@ -55,39 +56,45 @@ def _look_up_fixed(variable, slots, ids, dtype, check) -> list[tf.Tensor]:
     dim = variable.shape[1]
     counts = [slot.signature.num_ids for slot in slots]
     rows = tf.gather(variable, _offset(ids, slots, variable, check, counts))
-    rows = tf.cast(rows, dtype)
     kinds = {(s.signature.hotness, s.signature.combiner) for s in slots}
     if all(hotness == 1 for hotness, _ in kinds):
-        return [tf.reshape(rows, [-1, sum(counts) * dim])]
+        return [tf.reshape(tf.cast(rows, dtype), [-1, sum(counts) * dim])]
     if len(kinds) == 1:
         hotness, combiner = kinds.pop()
         vectors = sum(counts) // hotness
         rows = combine_fixed(tf.reshape(rows, [-1, vectors, hotness, dim]), combiner)
-        return [tf.reshape(rows, [-1, vectors * dim])]
+        return [tf.reshape(tf.cast(rows, dtype), [-1, vectors * dim])]
     outputs = []
     for slot, part in zip(slots, tf.split(rows, counts, axis=1), strict=True):
         vectors, hotness = slot.signature.vectors, slot.signature.hotness
         part = tf.reshape(part, [-1, vectors, hotness, dim])
-        part = combine_fixed(part, slot.signature.combiner)
+        part = tf.cast(combine_fixed(part, slot.signature.combiner), dtype)
         outputs.append(tf.reshape(part, [-1, vectors * dim]))
     return [tf.concat(outputs, axis=1)]
 
 
 def combine_fixed(rows: tf.Tensor, combiner: str | None) -> tf.Tensor:
-    """[..., hotness, dim] to [..., dim]. Without a combiner hotness is 1."""
-    if combiner == "mean":
-        return tf.reduce_mean(rows, axis=-2)
-    return tf.reduce_sum(rows, axis=-2) if rows.shape[-2] != 1 else tf.squeeze(rows, -2)
+    """[..., hotness, dim] to [..., dim], summed in float32 and of the dtype of the rows.
+
+    Without a combiner hotness is 1.
+    """
+    if rows.shape[-2] == 1:
+        return tf.squeeze(rows, -2)
+    reduce = tf.reduce_mean if combiner == "mean" else tf.reduce_sum
+    return tf.cast(reduce(precise(rows), axis=-2), rows.dtype)
 
 
 def combine_ragged(rows: tf.Tensor, lengths: tf.Tensor, combiner: str) -> tf.Tensor:
-    """[sum of lengths, dim] to [batch, dim]; zeros for a sample without ids."""
+    """[sum of lengths, dim] to [batch, dim], summed in float32 and of the dtype of the rows.
+
+    A sample without ids gets zeros.
+    """
     batch_size = tf.size(lengths)
     samples = tf.repeat(tf.range(batch_size), lengths)
-    total = tf.math.unsorted_segment_sum(rows, samples, batch_size)
+    total = tf.math.unsorted_segment_sum(precise(rows), samples, batch_size)
     if combiner == "mean":
         total /= tf.cast(tf.maximum(lengths, 1), total.dtype)[:, tf.newaxis]
-    return total
+    return tf.cast(total, rows.dtype)
 
 
 def checked(ids: tf.Tensor, rows) -> tf.Tensor:

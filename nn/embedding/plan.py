@@ -13,21 +13,23 @@ Each table takes part in one of three ways, by its number of elements (rows x di
   emptiest rank; `cost` by estimated time and memory (plan_search.py); `auto` takes `cost` where its
   objective (plan_cost.Objective) is less than that of `memory_balanced`, else the latter.
 
+Within a limit of memory, `cost` and `auto` choose the kind themselves (plan_solve.py).
+
 Names and meaning of thresholds and of the first three strategies: NVIDIA Merlin
 distributed-embeddings.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from nn.embedding.plan_cost import Objective, Workload
+from nn.embedding.plan_cost import Workload
 from nn.embedding.plan_layout import Plan
-from nn.embedding.plan_memory import Memory, free_memory, offload
+from nn.embedding.plan_memory import table_memory_bytes
 from nn.embedding.plan_misfit import misfit_message
 from nn.embedding.plan_parts import (
     DATA_PARALLEL,
     DEVICE,
     HOST,
+    RESERVED_FRACTION,
     ROW_SLICED,
     TABLE_PARALLEL,
     Feature,
@@ -40,15 +42,8 @@ from nn.embedding.plan_parts import (
     Shard,
     Table,
 )
-from nn.embedding.plan_placement import (
-    PLACEMENTS,
-    make_slices,
-    merge_slices,
-    place_basic,
-    slice_counts,
-    split_kinds,
-)
-from nn.embedding.plan_search import place_by_cost
+from nn.embedding.plan_placement import PLACEMENTS
+from nn.embedding.plan_solve import solve, solve_to_fit
 
 __all__ = [
     "DATA_PARALLEL",
@@ -71,15 +66,6 @@ __all__ = [
 
 STRATEGIES = (*PLACEMENTS, "cost", "auto")
 
-# Share of device memory that is not for tables: dense model, activations, exchange buffers, the
-# runtime's own and fragmentation. A round number to start from; a step on the device tells.
-RESERVED_FRACTION = 0.15
-
-# How much a rank's share of memory counts beside its share of time. Without a limit to device
-# memory an even distribution is all the care that can be taken; within one, it is a tie-breaker.
-MEMORY_WEIGHT = 1.0
-MEMORY_WEIGHT_WITHIN_LIMIT = 0.1
-
 
 def plan(
     tables: Sequence[Table],
@@ -99,6 +85,9 @@ def plan(
     global_batch_size: int = 65536,
     state_bytes_per_element: float = 0.0,
     state_bytes_per_row: float = 0.0,
+    scratch_bytes_per_element: float = 0.0,
+    dense_bytes: float = 0.0,
+    only_to_fit: bool = False,
     exchange_itemsize: int = 4,
     id_itemsize: int = 8,
     dp_input: bool = True,
@@ -116,7 +105,8 @@ def plan(
       column_slice_threshold: elements; a larger table is cut into the least power of 2 of slices
         that are no larger, but at most one a rank. None or 0: only if tables are fewer than ranks,
         or, with `cost` and `auto`, if `device_memory_bytes` asks for it.
-      row_slice_threshold: elements; tables of at least as many are row-sliced. None or 0: none.
+      row_slice_threshold: elements; tables of at least as many are row-sliced. None: none, but
+        with `cost` and `auto` the largest tables if they do not fit otherwise. 0: none.
       data_parallel_threshold: elements; tables of at most as many are data-parallel. None or 0:
         none.
       cpu_offloading_threshold_bytes: of weights of a rank's table-parallel shards; by rising size,
@@ -125,11 +115,17 @@ def plan(
       host_memory_bytes: host memory of a rank for what does not fit its device: shards with the
         fewest ids a byte go there first, no more than needed. None: none (but no limit to
         `cpu_offloading_threshold_bytes`). Row-sliced and data-parallel tables stay on devices.
-      reserved_fraction: share of `device_memory_bytes` that is not for tables.
+      reserved_fraction: share of `device_memory_bytes` that is not for tables; with `only_to_fit`
+        more where a step needs more, see plan_memory.step_bytes.
       global_batch_size: samples a step, all ranks together.
       state_bytes_per_element: of the optimizer, for each element of a table: SGD 0, momentum or
         Adagrad 4, Adam 8.
       state_bytes_per_row: of the optimizer, for each row: row-wise Adagrad 4.
+      scratch_bytes_per_element: memory that an update needs for a while, for each element of a
+        table: Adam that moves all rows 8; others need it for the rows of a batch only.
+      dense_bytes: weights, gradients and optimizer state that are not of tables.
+      only_to_fit: the limits of memory shape the plan only where the plan without them does not
+        fit. False: within a limit, tables are also cut where that evens out the ranks.
       exchange_itemsize: bytes of an element of a vector on its way.
       id_itemsize: bytes of an id on its way.
       dp_input: each rank gets its samples' ids of all features, and ids are exchanged; False: it
@@ -152,6 +148,8 @@ def plan(
         host_memory_bytes=host_memory_bytes,
         state_bytes_per_element=state_bytes_per_element,
         state_bytes_per_row=state_bytes_per_row,
+        scratch_bytes_per_element=scratch_bytes_per_element,
+        dense_bytes=dense_bytes,
     )
     _check_ranges(
         1,
@@ -170,10 +168,6 @@ def plan(
             "data-parallel tables are read by every rank, but with model-parallel input a rank "
             "gets the ids of its own tables only. Drop the thresholds or use data-parallel input"
         )
-    if device_memory_bytes is not None:
-        device_memory_bytes = int(device_memory_bytes * (1 - reserved_fraction))
-    if host_memory_bytes is not None:
-        host_memory_bytes = int(host_memory_bytes)
     workload = Workload(
         tables=tables,
         features=features,
@@ -181,23 +175,29 @@ def plan(
         global_batch_size=global_batch_size,
         state_bytes_per_element=state_bytes_per_element,
         state_bytes_per_row=state_bytes_per_row,
+        scratch_bytes_per_element=scratch_bytes_per_element,
         exchange_itemsize=exchange_itemsize,
         id_itemsize=id_itemsize,
         dp_input=dp_input,
         hardware=hardware or Hardware(),
     )
+    if device_memory_bytes is not None:
+        device_memory_bytes = table_memory_bytes(
+            workload, device_memory_bytes, reserved_fraction, dense_bytes if only_to_fit else None
+        )
     limits = Limits(
         column_slice_threshold=column_slice_threshold or None,
-        row_slice_threshold=row_slice_threshold or None,
+        row_slice_threshold=row_slice_threshold,
         data_parallel_threshold=data_parallel_threshold or None,
         cpu_offloading_threshold_bytes=cpu_offloading_threshold_bytes,
         device_memory_bytes=device_memory_bytes,
-        host_memory_bytes=host_memory_bytes,
+        host_memory_bytes=None if host_memory_bytes is None else int(host_memory_bytes),
     )
-    found = _solve(workload, limits, strategy)
-    if found is None:
-        raise PlanError(misfit_message(_solve, workload, limits, strategy))
-    return found
+    result = solve_to_fit(workload, limits, strategy) if only_to_fit else None
+    result = result or solve(workload, limits, strategy)
+    if result is None:
+        raise PlanError(misfit_message(solve, workload, limits, strategy))
+    return result
 
 
 def _check_ranges(least: int, **values: float | None) -> None:
@@ -234,66 +234,3 @@ def _features(
         Feature(int(t), float(h), bool(c))
         for t, h, c in zip(input_table_map, hotness, combined, strict=True)
     )
-
-
-def _solve(workload: Workload, limits: Limits, strategy: str, quick: bool = False) -> Plan | None:
-    """The plan, None if it does not fit."""
-    data_parallel, tables, row_sliced = split_kinds(workload, limits)
-    objective = _objective(workload, limits, tables)
-    memory = free_memory(workload, limits, data_parallel, row_sliced)
-    if memory.limit[DEVICE] is not None and memory.limit[DEVICE] < 0:
-        return None
-    counts = slice_counts(workload, tables, limits.column_slice_threshold)
-
-    def layout(name: str, shards: list[list[Shard]] | None) -> Plan | None:
-        if shards is None:
-            return None
-        return Plan(
-            workload=workload,
-            limits=limits,
-            strategy=name,
-            table_shards=tuple(map(tuple, shards)),
-            data_parallel_tables=tuple(data_parallel),
-            row_sliced_tables=tuple(row_sliced),
-            objective=objective.value(shards) / 2**32,
-        )
-
-    def by_size(name: str) -> list[list[Shard]] | None:
-        slices = make_slices(workload, tables, counts)
-        place = PLACEMENTS[name] if workload.world_size > 1 else place_basic
-        shards = merge_slices(workload, place(slices, workload.world_size))
-        return offload(workload, limits, memory, shards)
-
-    def by_cost() -> list[list[Shard]] | None:
-        # What `cpu_offloading_threshold_bytes` sends to host memory may be what did not fit.
-        rooms = [memory]
-        if limits.cpu_offloading_threshold_bytes is not None and memory.limit[DEVICE] is not None:
-            rooms.append(Memory(None, None))
-        for room in rooms:
-            may_use_host = room.limit[HOST] is not None
-            shards = place_by_cost(objective, tables, counts, room, may_use_host, quick)
-            if shards is not None:
-                shards = offload(workload, limits, memory, shards)
-            if shards is not None:
-                return shards
-        return None
-
-    if strategy in PLACEMENTS:
-        return layout(strategy, by_size(strategy))
-    balanced = layout("memory_balanced", by_size("memory_balanced"))
-    if quick and balanced:
-        return balanced
-    cheapest = layout("cost", by_cost())
-    if balanced is None or cheapest is None:
-        found = cheapest or balanced
-    elif strategy == "cost":
-        found = min(cheapest, balanced, key=lambda p: p.objective)
-    else:
-        found = cheapest if cheapest.objective < balanced.objective else balanced
-    return replace(found, strategy="cost") if found and strategy == "cost" else found
-
-
-def _objective(workload: Workload, limits: Limits, tables: Sequence[int]) -> Objective:
-    within_limit = limits.device_memory_bytes is not None
-    weight = MEMORY_WEIGHT_WITHIN_LIMIT if within_limit else MEMORY_WEIGHT
-    return Objective.of(workload, tables, weight)

@@ -8,6 +8,7 @@ from nn.embedding.plan_parts import (
     DATA_PARALLEL,
     DEVICE,
     HOST,
+    ROW_SLICED_ID_BYTES,
     Feature,
     Hardware,
     Shard,
@@ -29,6 +30,7 @@ class Workload:
     global_batch_size: int
     state_bytes_per_element: float
     state_bytes_per_row: float
+    scratch_bytes_per_element: float
     exchange_itemsize: int
     id_itemsize: int
     dp_input: bool
@@ -60,8 +62,9 @@ class Workload:
         return int(rows * (columns * self.state_bytes_per_element + self.state_bytes_per_row))
 
     def size_bytes(self, t: int, rows: int, columns: int) -> int:
-        """Weights and optimizer state."""
-        return self.weight_bytes(t, rows, columns) + self.state_bytes(rows, columns)
+        """Weights, optimizer state, and what an update of all rows needs for a while."""
+        scratch = int(rows * columns * self.scratch_bytes_per_element)
+        return self.weight_bytes(t, rows, columns) + self.state_bytes(rows, columns) + scratch
 
     def table_bytes(self, t: int) -> int:
         return self.size_bytes(t, self.tables[t].rows, self.tables[t].dim)
@@ -89,6 +92,20 @@ class Workload:
         exchanged = ids + 2 * self.vectors[t] * columns * self.exchange_itemsize
         others = (self.world_size - 1) / self.world_size
         return seconds + batch * others * exchanged / self.hardware.exchange_bytes_per_s
+
+    def row_sliced_work_s(self, t: int) -> float:
+        """Time a step costs each rank for a row-sliced table, as if all ids were different.
+
+        Ids come in, rows go out, their gradients come in, at least in float32, from and to all
+        other ranks.
+        """
+        columns = self.tables[t].dim
+        ids = self.global_batch_size * self.ids[t] / self.world_size
+        bytes_per_element = self.exchange_itemsize + max(4, self.tables[t].itemsize)
+        exchanged = ROW_SLICED_ID_BYTES + columns * bytes_per_element
+        others = (self.world_size - 1) / self.world_size
+        seconds = self.lookup_s(t, columns, DEVICE, ids)
+        return seconds + ids * others * exchanged / self.hardware.exchange_bytes_per_s
 
 
 def _lines(size_bytes: float) -> int:
@@ -140,7 +157,7 @@ class RankCost:
     Attributes:
       num_shards, rows, columns: sums over the rank's shards, copies of data-parallel tables too.
       weight_bytes, state_bytes: on device and host together.
-      device_bytes, host_bytes: weights and state, by place.
+      device_bytes, host_bytes: `Workload.size_bytes`, by place.
       lookup_s: estimated time of look-ups: a measure to compare ranks by, in which all ids are
         different.
     """
@@ -173,11 +190,9 @@ def rank_costs(workload: Workload, local_shards: Sequence[Sequence[Shard]]) -> l
     for rank, shards in enumerate(local_shards):
         weights = [w.weight_bytes(s.table, s.rows, s.columns) for s in shards]
         states = [w.state_bytes(s.rows, s.columns) for s in shards]
-        host_bytes = sum(
-            weight + state
-            for s, weight, state in zip(shards, weights, states, strict=True)
-            if s.device == HOST
-        )
+        sizes = {DEVICE: 0, HOST: 0}
+        for s in shards:
+            sizes[s.device] += w.size_bytes(s.table, s.rows, s.columns)
         costs.append(
             RankCost(
                 rank=rank,
@@ -186,8 +201,8 @@ def rank_costs(workload: Workload, local_shards: Sequence[Sequence[Shard]]) -> l
                 columns=sum(s.columns for s in shards),
                 weight_bytes=sum(weights),
                 state_bytes=sum(states),
-                device_bytes=sum(weights) + sum(states) - host_bytes,
-                host_bytes=host_bytes,
+                device_bytes=sizes[DEVICE],
+                host_bytes=sizes[HOST],
                 lookup_s=sum(
                     w.lookup_s(s.table, s.columns, s.device, _looked_up_ids(w, s)) for s in shards
                 ),

@@ -1,6 +1,6 @@
 """A plan as a layer obeys it: shards, variables, look-ups and the way back of their results."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from nn.embedding.plan_cost import RankCost, Workload, rank_costs
@@ -33,6 +33,7 @@ class Plan:
       data_parallel_tables: tables of which every rank has a copy.
       row_sliced_tables: tables of which every rank has a run of rows, see `row_bounds`.
       objective: see plan_cost.Objective; less is better.
+      memory_note: description of the memory that the plan is made for, and of what it changed.
     """
 
     workload: Workload
@@ -42,6 +43,7 @@ class Plan:
     data_parallel_tables: tuple[int, ...]
     row_sliced_tables: tuple[int, ...]
     objective: float
+    memory_note: str = field(default="", compare=False)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -92,14 +94,19 @@ class Plan:
         return tuple(shards)
 
     def groups(self, rank: int) -> tuple[Group, ...]:
-        """A rank's variables: shards of one kind, device, width, itemsize and key."""
+        """A rank's variables: shards of one kind, device, width, itemsize and key.
+
+        Tables that no feature reads have variables of their own. They have no gradient, so that no
+        optimizer moves them, while Adam moves all rows of a variable that has one.
+        """
         members: dict[tuple, list[Shard]] = {}
         for s in self.local_shards(rank):
             table = self.tables[s.table]
-            kind = (s.kind, s.device, s.columns, table.itemsize, table.key)
+            is_read = bool(self.workload.features_of[s.table])
+            kind = (s.kind, s.device, s.columns, table.itemsize, table.key, is_read)
             members.setdefault(kind, []).append(s)
         groups = []
-        for (kind, device, dim, itemsize, key), shards in members.items():
+        for (kind, device, dim, itemsize, key, _), shards in members.items():
             offsets, rows = [], 0
             for s in shards:
                 offsets.append(rows)

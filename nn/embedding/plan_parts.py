@@ -11,6 +11,12 @@ DATA_PARALLEL = "data_parallel"  # a whole copy on every rank
 DEVICE = "device"  # with the compute: the GPU, or on a CPU run the process's memory
 HOST = "host"  # host memory beside the device
 
+ROW_SLICED_ID_BYTES = 8  # of an id that asks for a row of a row-sliced table, always int64
+
+
+# Share of device memory that is not for tables: dense model, activations, exchange buffers, the
+# runtime's own and fragmentation.
+RESERVED_FRACTION = 0.15
 
 # A copied table of up to so many elements is summed as a whole, a larger one by the rows that the
 # ranks touched. 16 MiB of float32: a ring carries it in about the time of a batch's vectors.
@@ -146,6 +152,7 @@ class Limits:
     """Thresholds and memory, as `plan` describes them; None is no limit.
 
     Attributes:
+      row_slice_threshold: 0 is no row slices, None those that memory asks for.
       device_memory_bytes: a rank's device memory for tables and optimizer state, after the reserve.
     """
 

@@ -99,7 +99,9 @@ def _heading(plan: "Plan") -> list[str]:
         f"on {plan.world_size} ranks, strategy {plan.strategy}, "
         f"global batch {w.global_batch_size:,}"
     ]
-    if limits.device_memory_bytes is not None:
+    if plan.memory_note:
+        lines.append(plan.memory_note)
+    elif limits.device_memory_bytes is not None:
         line = f"device memory for tables: {format_bytes(limits.device_memory_bytes)} a rank"
         if limits.host_memory_bytes is not None:
             line += f"; host memory: {format_bytes(limits.host_memory_bytes)} a rank"
@@ -137,7 +139,8 @@ def _network(plan: "Plan", sent: Sequence[RankTraffic], ranks_per_machine: int |
             name += f", the last of {left}"
         found.append((name, [of.busiest_direction_between for of in sent]))
     elif ranks_per_machine is not None:
-        note += f"; a machine of {_ranks(ranks_per_machine)} has all"
+        count = plan.world_size
+        note += f"; one machine has {'both' if count == 2 else f'all {count}'} ranks"
     for name, sizes in found:
         largest = max(sizes)
         times = (f"{largest * 8 / (speed * 1e9) * 1e3:.3g} ms" for speed in _LINKS)

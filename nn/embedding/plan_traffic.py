@@ -11,14 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from nn.embedding.plan_parts import DATA_PARALLEL, WHOLE_TABLE_ELEMENTS
+from nn.embedding.plan_parts import DATA_PARALLEL, ROW_SLICED_ID_BYTES, WHOLE_TABLE_ELEMENTS
 
 if TYPE_CHECKING:
     from nn.embedding.plan_layout import Plan
 
 _LENGTH_BYTES = 4  # int32
-_SUM_BYTES = 4  # row means, and which rows of a copied table were touched, are float32
-_ROW_SLICED_ID_BYTES = 8  # int64, whatever the data set stores
+# Row means, which rows of a copied table were touched, and gradients of row-sliced tables are
+# float32.
+_SUM_BYTES = 4
 
 IDS, VECTORS, GRADIENTS, COPIES, DENSE = KINDS = (
     "ids",
@@ -212,9 +213,10 @@ def _row_sliced(plan, batch, rank, owner) -> Iterator[_Message]:
     for t in plan.row_sliced_tables:
         ids = batch.distinct[t][rank][owner]
         rows = ids * plan.tables[t].dim * plan.workload.exchange_itemsize
-        yield _Message(IDS, rank, owner, ids * _ROW_SLICED_ID_BYTES)
+        yield _Message(IDS, rank, owner, ids * ROW_SLICED_ID_BYTES)
         yield _Message(VECTORS, owner, rank, rows)
-        yield _Message(GRADIENTS, rank, owner, rows)
+        sums = ids * plan.tables[t].dim * max(_SUM_BYTES, plan.tables[t].itemsize)
+        yield _Message(GRADIENTS, rank, owner, sums)
 
 
 def _row_means(plan, batch, rank, owner) -> Iterator[_Message]:

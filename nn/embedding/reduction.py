@@ -25,7 +25,10 @@ class Reduction:
         together, one message a dtype, from where they are.
       compression: a pair of `compress(tensor) -> (tensor, context)` and `decompress(tensor,
         context)` for dense gradients, e.g. `hvd.Compression.fp16`.
-      sparse_as_dense: average `tf.IndexedSlices` of copied tables as dense tensors.
+      sparse_as_dense: average `tf.IndexedSlices` of replicated tables as dense tensors. False is
+        Horovod's default and trains as one rank does; Merlin's distributed-embeddings always uses
+        True. The two differ for optimizers that skip rows without a gradient, such as the legacy
+        Keras SGD with momentum.
       op: `hvd.Average` (None) or `hvd.Sum`. With the sum say `scale_local_gradients=False` too.
       gradient_predivide_factor: f: gradients are divided by f before and by size / f after the sum.
       process_set: all ranks, Horovod's default; no other.
@@ -106,7 +109,7 @@ class Reduction:
         if self.scale_local_gradients:
             for i in set(range(len(result))) - set(copies):
                 result[i] = _scaled(result[i], 1.0 / size)
-        return result if poison is None else _poisoned(result, poison)
+        return result if poison is None else [_poisoned(g, poison) for g in result]
 
     def _compress(self, gradient: Gradient):
         if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
@@ -139,17 +142,23 @@ def _scaled(gradient: Gradient, factor: float) -> Gradient:
     return gradient * factor
 
 
-def _poisoned(gradients: list[Gradient], poison: tf.Tensor) -> list[Gradient]:
-    """The gradients, one of them plus `poison`."""
-    for i, gradient in enumerate(gradients):
-        if isinstance(gradient, tf.IndexedSlices):
-            values = gradient.values + tf.cast(poison, gradient.values.dtype)
-            gradients[i] = tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-            break
-        if gradient is not None:
-            gradients[i] = gradient + tf.cast(poison, gradient.dtype)
-            break
-    return gradients
+def _poisoned(gradient: Gradient, poison: tf.Tensor) -> Gradient:
+    """Adds 0 or NaN to all values of a gradient.
+
+    `tf.IndexedSlices` without rows get one to carry a NaN: it is in a step that is skipped.
+    """
+    if gradient is None:
+        return None
+    poison = tf.cast(poison, gradient.dtype)
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient + poison
+    is_lost = tf.logical_and(tf.math.is_nan(poison), tf.equal(tf.size(gradient.indices), 0))
+    carriers = tf.cast(is_lost, tf.int32)
+    shape = tf.concat([[carriers], tf.shape(gradient.values)[1:]], axis=0)
+    values = tf.concat([gradient.values, tf.zeros(shape, gradient.dtype)], axis=0)
+    row = tf.zeros([carriers], gradient.indices.dtype)
+    indices = tf.concat([gradient.indices, row], axis=0)
+    return tf.IndexedSlices(values + poison, indices, gradient.dense_shape)
 
 
 def traced_graph():

@@ -23,7 +23,6 @@ class RowMeans:
 
     def __init__(self, world, plan: Plan, variables: Sequence, name: str):
         self._world, self._name = world, name
-        self._received = tf.Variable(0, trainable=False)
         self.any_slices = any(len(shards) > 1 for shards in plan.column_slices)
         # Of each sliced table: its dim, the other ranks that hold slices, and this rank's slices as
         # (variable, first row, end).
@@ -77,8 +76,6 @@ class RowMeans:
             sizes.append(tf.add_n(counts) if counts else tf.constant(0))
         received, _ = self._world.all_to_all(tf.concat(sent, axis=0), tf.stack(sizes), self._name)
         if not senders:
-            # TensorFlow leaves out what nothing comes of, and the other ranks would wait for this.
-            self._received.assign(tf.size(received))
             return own
         by_rank: dict[int, list[tuple[int, tf.Tensor]]] = {
             t: [(self._world.rank, part)] for t, part in own.items()

@@ -5,17 +5,23 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from nn.embedding.exchange import exchange_rows
+from nn.embedding.gradient import sum_rows
+from nn.precision import precise, precise_dtype
 
 
-def _expand(rows, index):
-    """rows[index], whose gradient is dense: the rows are a batch's, not a table's."""
+def _expand(rows, index, dtype):
+    """rows[index] in a dtype, whose gradient is dense: the rows are a batch's, not a table's.
+
+    An id may occur in every sample: its gradient is summed in float32.
+    """
 
     @tf.custom_gradient
     def expand(rows):
         def gradient(upstream):
-            return tf.math.unsorted_segment_sum(upstream, index, tf.shape(rows)[0])
+            total = sum_rows(precise(upstream), index, tf.shape(rows)[0])
+            return tf.cast(total, rows.dtype)
 
-        return tf.gather(rows, index), gradient
+        return tf.gather(tf.cast(rows, dtype), index), gradient
 
     return expand(rows)
 
@@ -23,6 +29,9 @@ def _expand(rows, index):
 class RowSliced:
     """Exchange for tables of which every rank holds a run of rows: each id travels to its owner
     once a batch and rank, however often it occurs, and its row comes back.
+
+    The gradient of a row is the sum over the samples of a rank. It travels in float32, also where
+    rows travel in 16 bits: float16 would overflow, bfloat16 would keep 8 bits of the sum.
 
     Args:
       world: the ranks.
@@ -68,12 +77,18 @@ class RowSliced:
         ends = tf.searchsorted(wanted, tf.constant(self._firsts, tf.int64))
         own_first = self._firsts[self.world.rank]
         asked, asked_sizes = self.world.all_to_all(wanted, ends[1:] - ends[:-1], f"{name}.ids")
-        rows = tf.cast(tf.gather(variable, asked - own_first), dtype)
+        rows = precise(tf.gather(variable, asked - own_first))
         rows, _ = exchange_rows(
-            self.world, rows, asked_sizes, f"{name}.rows", self.wire_dtype, self.anchor
+            self.world,
+            rows,
+            asked_sizes,
+            f"{name}.rows",
+            self.wire_dtype or dtype,
+            self.anchor,
+            gradient_dtype=precise_dtype(variable.dtype),
         )
         rows = tf.ensure_shape(rows, [None, variable.shape[1]])
-        results = _expand(rows, tf.gather(back, position))
+        results = _expand(rows, tf.gather(back, position), dtype)
         return tf.split(results, [tf.size(values) for _, values in ids], axis=0)
 
     def _places(self, table: int, ids: tf.Tensor) -> tf.Tensor:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from runtime.device import derive_seed
+from runtime.device import derive_seed, start_xla_on_cpu
 
 # Multipliers of a 32-bit hash, "lowbias32" of Wellons, "Hash prospecting", 2018.
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
@@ -31,6 +31,8 @@ class ReluDropout:
         self.scale = 1 / (1 - rate)
         # A GPU has the bandwidth, and XLA there needs tools that may be absent.
         on_gpu = bool(tf.config.get_visible_devices("GPU"))
+        if not on_gpu:
+            start_xla_on_cpu()
         compiled = {"jit_compile": None if on_gpu else True, "autograph": False}
         self._forward = tf.function(self._forward_pass, **compiled)
         self._backward = tf.function(self._backward_pass, **compiled)

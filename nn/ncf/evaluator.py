@@ -40,6 +40,16 @@ class RankingEvaluator:
         self._world = world or World()
         self.note = ""
 
+    @property
+    def num_batches(self) -> int:
+        """Batches of an evaluation."""
+        return self.dataset.num_batches
+
+    @property
+    def split(self) -> str:
+        """Name of the split that is evaluated."""
+        return self.dataset.split
+
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
         """Runs over the data set once; yields "hr@k", "ndcg@k" (with the number) and "log_loss".
 
@@ -78,8 +88,9 @@ class RankingEvaluator:
         yield f"ndcg@{self._k}", ndcg(counts, self._k)
         yield "log_loss", log_loss
 
-    def draw(self, folder: Path, metrics: dict[str, float]) -> None:
-        """Draws nothing."""
+    def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
+        """Draws nothing: a ranking has no ROC curve."""
+        return []
 
 
 def _counts(scored, length: int) -> np.ndarray:

@@ -18,7 +18,10 @@ _BLOCK_ROWS = 8192
 
 
 def spread(rows: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-    """rows[position], whose gradient is a dense sum: the rows are a batch's, not a table's."""
+    """rows[position], whose gradient is a dense sum: the rows are a batch's, not a table's.
+
+    The sum is accumulated in float32: a user or an item may be in every row.
+    """
 
     @tf.custom_gradient
     def spread(rows):

@@ -6,17 +6,14 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from nn.keras import keras
+from nn.mlp import sum_over_batch
+from nn.precision import add_to_each, precise
 from nn.sequence.mlp import INITIAL_SLOPE
 from runtime.device import derive_seed
 
 ACTIVATION_UNIT_DIM = 36  # DIN (Zhou et al., 2018), figure 2
 
 NUM_HEADS = 4
-
-
-def precise(x: tf.Tensor) -> tf.Tensor:
-    """x in float32 where its dtype is a shorter one."""
-    return tf.cast(x, tf.float32) if x.dtype.size < 4 else x
 
 
 def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -84,6 +81,37 @@ class DotAttention(keras.layers.Layer):
         return tf.squeeze(found, axis=1)
 
 
+@tf.custom_gradient
+def _kernels_by_sample(shared: tf.Tensor, target: tf.Tensor, of_product: tf.Tensor):
+    """shared + diag(target_i) of_product for each sample i.
+
+    The gradients are sums over the batch or the units, by matrix products, which accumulate in
+    float32.
+
+    Args:
+      shared, of_product: [dim, units].
+      target: [batch, dim].
+
+    Returns:
+      [batch, dim, units].
+    """
+    dim, units = shared.shape
+
+    def gradient(upstream):
+        def over_batch(kernels):
+            return tf.reshape(sum_over_batch(tf.reshape(kernels, [-1, dim * units])), [dim, units])
+
+        by_unit = tf.reshape(upstream * of_product, [-1, units])
+        of_target = tf.matmul(by_unit, tf.ones([units, 1], upstream.dtype))
+        return (
+            over_batch(upstream),
+            tf.reshape(of_target, [-1, dim]),
+            over_batch(target[:, :, tf.newaxis] * upstream),
+        )
+
+    return shared + target[:, :, tf.newaxis] * of_product, gradient
+
+
 class ActivationUnit(keras.layers.Layer):
     """DIN's local activation (Zhou et al., 2018): weights from a small network, not normalised.
 
@@ -137,8 +165,8 @@ class ActivationUnit(keras.layers.Layer):
         )
         fixed = tf.matmul(target, of_target + of_difference)
         fixed = tf.cast(tf.cast(fixed, self.bias.dtype) + self.bias, keys.dtype)
-        by_sample = of_key - of_difference + target[:, :, tf.newaxis] * of_product
-        hidden = fixed[:, tf.newaxis, :] + tf.matmul(keys, by_sample)
+        by_sample = _kernels_by_sample(of_key - of_difference, target, of_product)
+        hidden = add_to_each(fixed, tf.matmul(keys, by_sample))
         hidden = tf.reshape(hidden, [-1, self.dim])
         of_linear = self.score_kernel * self.slope
         of_positive = self.score_kernel - of_linear

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from nn.keras import keras
-from nn.sequence.attention import BilinearScores, masked_softmax, precise
+from nn.precision import precise
+from nn.sequence.attention import BilinearScores, masked_softmax
 from nn.sequence.gru import AUGRU, GRU
 from nn.sequence.mlp import Classifier
 from runtime.device import derive_seed

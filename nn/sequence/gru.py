@@ -23,7 +23,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from nn.keras import keras
-from nn.mlp import sum_over_batch
+from nn.mlp import fused_affine, sum_over_batch
+from nn.precision import precise
 from runtime.device import derive_seed
 
 MOST_UNROLLED = 200
@@ -43,6 +44,17 @@ class _Gate(NamedTuple):
     def of(self, x: tf.Tensor, activation) -> tf.Tensor:
         """activation(x K + b); on a CPU the three become one operation."""
         return activation(tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias))
+
+
+_affine = fused_affine(tf.identity, lambda y, dy: dy)
+
+
+class _LoopedGate(_Gate):
+    """A gate of a loop. Its weights are float32: the loop adds up their gradients over the steps in
+    the dtype that they have outside."""
+
+    def of(self, x: tf.Tensor, activation) -> tf.Tensor:
+        return activation(_affine(x, *(tf.cast(weight, x.dtype) for weight in self)))
 
 
 class _Step(NamedTuple):
@@ -123,9 +135,7 @@ class _Backward:
 
 
 def _sum(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    dtype = parts[0].dtype
-    wide = tf.float32 if dtype.size < 4 else dtype
-    return tf.cast(tf.add_n([tf.cast(part, wide) for part in parts]), dtype)
+    return tf.cast(tf.add_n([precise(part) for part in parts]), parts[0].dtype)
 
 
 def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
@@ -171,14 +181,19 @@ def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor
 def _looped(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
     """As `_recurrence`, for any number of steps; the gradient is TensorFlow's."""
     by_step = tf.transpose(x, [1, 0, 2]), tf.transpose(scale)[:, :, tf.newaxis]
+    units = gates[0].bias.shape[0]
+    gates = [_LoopedGate(*map(precise, gate)) for gate in gates]
+    ones = tf.ones([1, units], x.dtype)
     num_steps = x.shape[1] or tf.shape(x)[1]  # as a number where it is one, for export to ONNX
-    start = tf.zeros([tf.shape(x)[0], gates[0].bias.shape[0]], x.dtype)
+    start = tf.zeros([tf.shape(x)[0], units], x.dtype)
     states = []
     if all_states:
         states = [tf.TensorArray(x.dtype, num_steps, element_shape=start.shape)]
 
     def step(t, state, *states):
-        state, _ = _forward(by_step[0][t], by_step[1][t], state, *gates)
+        # By a product, whose gradient is a sum over the units in float32.
+        scale_of_units = tf.matmul(by_step[1][t], ones)
+        state, _ = _forward(by_step[0][t], scale_of_units, state, *gates)
         return (t + 1, state, *(array.write(t, state) for array in states))
 
     _, last, *states = tf.while_loop(

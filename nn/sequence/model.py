@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from nn.embedding.plan import Plan
 from nn.embedding.weights import TableUniform
-from nn.sequence.attention import ActivationUnit, DotAttention, precise
+from nn.precision import precise
+from nn.sequence.attention import ActivationUnit, DotAttention
 from nn.sequence.config import (
     DIEN,
     DIN,

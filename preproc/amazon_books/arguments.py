@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preproc.amazon_books.engine import ENGINES, default_engine
+from preproc.amazon_books.negatives import NEGATIVES, UNIFORM
 from preproc.delimiter import check_delimiter, read_delimiter
 from preproc.machine_limits import check_limits, memory_limit_bytes
 
@@ -38,6 +39,7 @@ class Options:
     min_events: int = 20
     max_history: int = 100
     validation_event: bool = False
+    negatives: str = UNIFORM
     seed: int = 0
     rows_per_file: int = 200_000
     on_bad_line: str = "error"
@@ -77,6 +79,10 @@ class Options:
             )
         if self.meta and self.no_metadata:
             raise ValueError("--meta and --no_metadata contradict each other; leave one out")
+        for name in ("reviews", "meta", "interactions"):
+            paths = [path.resolve() for path in getattr(self, name)]
+            if len(set(paths)) < len(paths):
+                raise ValueError(f"--{name} names a file twice, whose rows would count twice")
         columns = (self.user_column, self.item_column, self.time_column)
         if len(set(columns)) < 3:
             raise ValueError(
@@ -209,6 +215,12 @@ def _parser() -> argparse.ArgumentParser:
         "--validation_event",
         action="store_true",
         help="keep each user's event before the last for validation/",
+    )
+    add(
+        "--negatives",
+        choices=NEGATIVES,
+        help="distribution of negative items: uniform over all items but the positive one (the "
+        "default), or in proportion to the items' numbers of events, as the original draws them",
     )
     add("--seed", type=int, help="of the negatives (default 0)")
     add("--rows_per_file", type=int, help="even (default 200000); files are written side by side")

@@ -4,17 +4,17 @@ Events are staged as Parquet files, then counted, numbered, joined and sorted in
 fit into memory DuckDB keeps in the scratch folder. DuckDB compares text bytewise, as ids demand.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
 import numpy as np
 
+from dataloading.duckdb_files import quoted, read_ndjson, read_ndjson_objects, read_parquet
 from preproc.amazon_books import metadata_lines, review_lines
 from preproc.amazon_books.arguments import Options
 from preproc.amazon_books.engine import NumberedLog, StagedLog, no_user_left, two_values
 from preproc.amazon_books.line_files import MAX_LINE_BYTES
-from preproc.duckdb_connection import DuckDBConnection, quoted, quoted_pattern
+from preproc.duckdb_connection import DuckDBConnection
 
 _FETCHED_ROWS = 1 << 20  # 4 MiB of item ids
 _ROW_GROUP_ROWS = 1 << 16
@@ -22,6 +22,7 @@ _ROW_GROUP_ROWS = 1 << 16
 # Infinity. It also finds text that looks like these.
 _LENIENT = r",\s*[}\]]|[:,\[]\s*-?(?i:nan|inf|infinity)\s*[,}\]]"
 _FETCHED_LINES = 1 << 10
+_SEARCHED_BYTES = 4 << 20
 
 
 class DuckDBEngine(DuckDBConnection):
@@ -77,20 +78,23 @@ class DuckDBEngine(DuckDBConnection):
         )
 
     def _stage(self, query: str, source: Path, target: Path) -> bool:
+        if _has_odd_space(source):
+            return False
         try:
             self._connection.execute(
                 f"COPY ({query}) TO {quoted(target)} "
                 f"(FORMAT parquet, ROW_GROUP_SIZE {_ROW_GROUP_ROWS})"
             )
-        except (duckdb.InvalidInputException, duckdb.ConversionException):
+        # UnicodeDecodeError: DuckDB's message quotes a line and cuts a character in half.
+        except (duckdb.InvalidInputException, duckdb.ConversionException, UnicodeDecodeError):
             return False
         return self._is_strict(source)
 
     def _is_strict(self, source: Path) -> bool:
         """Whether lines that DuckDB could read are JSON to stricter readers, too."""
+        options = f"compression='uncompressed', maximum_object_size={MAX_LINE_BYTES}"
         suspects = self._connection.execute(
-            f"SELECT json::VARCHAR FROM read_ndjson_objects({quoted_pattern(source)}, "
-            f"compression='uncompressed', maximum_object_size={MAX_LINE_BYTES}) "
+            f"SELECT json::VARCHAR FROM {read_ndjson_objects(source, options)} "
             f"WHERE regexp_matches(json::VARCHAR, {quoted(_LENIENT)})"
         )
         while lines := suspects.fetchmany(_FETCHED_LINES):
@@ -106,7 +110,7 @@ class DuckDBEngine(DuckDBConnection):
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
         """See `Engine`."""
         sql = self._connection.execute
-        sql(f"CREATE VIEW events AS SELECT user, item, time FROM {_parquet(log.events)}")
+        sql(f"CREATE VIEW events AS SELECT user, item, time FROM {read_parquet(log.events)}")
         sql(
             f"""
             CREATE TABLE users AS
@@ -126,14 +130,18 @@ class DuckDBEngine(DuckDBConnection):
             """
         )
         (num_items,) = self._column("SELECT count(*) FROM items", np.int64)
+        (num_users,) = self._column("SELECT count(DISTINCT user) FROM events", np.int64)
         events = folder / "events.bin"
         self._write_events(events)
+        missing: dict[str, int] = {}
         return NumberedLog(
             events=events,
             num_events=num_events,
-            user_features=self._features("user", log.users, log.user_features, log.gaps_count),
-            item_features=self._features("item", log.items, log.item_features, log.gaps_count),
+            user_features=self._features("user", log, missing),
+            item_features=self._features("item", log, missing),
             num_items=int(num_items),
+            num_users_before=int(num_users),
+            num_missing=missing,
         )
 
     def _write_events(self, target: Path) -> None:
@@ -148,9 +156,14 @@ class DuckDBEngine(DuckDBConnection):
                 batch.column(0).to_numpy().tofile(file)
 
     def _features(
-        self, kind: str, tables: Sequence[Path], names: Sequence[str], gaps_count: bool
+        self, kind: str, log: StagedLog, missing: dict[str, int]
     ) -> tuple[np.ndarray, ...]:
-        """The ids of a user's or item's features, as `NumberedLog` has them."""
+        """Returns the ids of the features of users or items, as `NumberedLog` has them.
+
+        missing: `NumberedLog.num_missing`, which is filled here.
+        """
+        names = log.user_features if kind == "user" else log.item_features
+        tables = log.users if kind == "user" else log.items
         features = []
         for i, name in enumerate(names):
             self._connection.execute(
@@ -158,10 +171,12 @@ class DuckDBEngine(DuckDBConnection):
                 CREATE OR REPLACE TABLE feature AS
                 SELECT id, any_value({kind}) AS key, min({kind}_{i}) AS least,
                     max({kind}_{i}) AS most, count({kind}_{i}) AS known, count(*) AS num
-                FROM {kind}s LEFT JOIN {_parquet(tables)} USING ({kind}) GROUP BY id
+                FROM {kind}s LEFT JOIN {read_parquet(tables)} USING ({kind}) GROUP BY id
                 """
             )
-            self._check_single(kind, name, gaps_count)
+            self._check_single(kind, name, log.gaps_count)
+            (without,) = self._column("SELECT count(*) FROM feature WHERE known = 0", np.int64)
+            missing[name] = int(without)
             ids = self._column(
                 "SELECT (dense_rank() OVER (ORDER BY least NULLS FIRST))::INTEGER FROM feature "
                 "ORDER BY id",
@@ -186,12 +201,25 @@ class DuckDBEngine(DuckDBConnection):
         return table.column(0).to_numpy().astype(dtype)
 
 
+def _has_odd_space(source: Path) -> bool:
+    """Returns whether a file has a vertical tab or a form feed.
+
+    DuckDB ignores them around a line. JSON allows them nowhere, not even in text.
+    """
+    with open(source, "rb") as file:
+        while block := file.read(_SEARCHED_BYTES):
+            if b"\v" in block or b"\f" in block:
+                return True
+    return False
+
+
 def _json_lines(path: Path, columns: dict[str, str]) -> str:
     """A table of the fields of a plain file's lines; NULL where one is not there."""
     types = ", ".join(f"{name}: '{type_name}'" for name, type_name in columns.items())
-    return (
-        f"read_ndjson({quoted_pattern(path)}, auto_detect=false, records=true, "
-        f"compression='uncompressed', columns={{{types}}}, maximum_object_size={MAX_LINE_BYTES})"
+    return read_ndjson(
+        path,
+        "auto_detect=false, records=true, compression='uncompressed', "
+        f"columns={{{types}}}, maximum_object_size={MAX_LINE_BYTES}",
     )
 
 
@@ -209,7 +237,3 @@ def _is_names(column: str) -> str:
     )
     no_null = f"NOT contains({text}, '[null') AND NOT contains({text}, ',null')"
     return f"({column} IS NULL OR ({types} AND {no_null}))"
-
-
-def _parquet(paths: Sequence[Path]) -> str:
-    return f"read_parquet([{', '.join(map(quoted_pattern, paths))}])"

@@ -8,7 +8,7 @@ their files are the same for every engine (`review_lines.py`, `metadata_lines.py
 import functools
 import importlib.util
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,6 +54,8 @@ class NumberedLog:
     user_features, item_features: the ids of each feature, int32 [num_users + 1] and
         [num_items + 1]; element 0 is 0.
     num_items: how many items occur.
+    num_users_before: users of the log, also those with too few events.
+    num_missing: of each feature, as messages call it: users or items that have no value of it.
     """
 
     events: Path
@@ -61,6 +63,8 @@ class NumberedLog:
     user_features: tuple[np.ndarray, ...]
     item_features: tuple[np.ndarray, ...]
     num_items: int
+    num_users_before: int
+    num_missing: dict[str, int] = field(default_factory=dict)
 
     @property
     def num_users(self) -> int:

@@ -8,6 +8,9 @@ splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 
 
 import numpy as np
 
+UNIFORM, POPULARITY = "uniform", "popularity"
+NEGATIVES = (UNIFORM, POPULARITY)
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's increment: 2^64 / the golden ratio, odd
 _FACTOR_1 = np.uint64(0xBF58476D1CE4E5B9)
 _FACTOR_2 = np.uint64(0x94D049BB133111EB)
@@ -49,6 +52,26 @@ def draw(keys: np.ndarray, steps: np.ndarray, positives: np.ndarray, num_items: 
         hashed = _folded(keys[block], steps[block].astype(np.uint64))
         candidates = _scaled(hashed, bound).astype(np.int64) + 1
         drawn[block] = candidates + (candidates >= positives[block])
+    return drawn
+
+
+def draw_by_popularity(keys: np.ndarray, steps: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """Returns the item of a random event for each place, int64 [n].
+
+    Items are drawn in proportion to their number of events, as NVIDIA's `sim_preprocessing.py` and
+    the authors of DIEN do. As there, the positive item itself may be drawn.
+
+    Args:
+        keys: of the rows that the places are in, [n].
+        steps: back from the target, [n].
+        items: the items of all events, fewer than 2^32.
+    """
+    drawn = np.empty(len(keys), np.int64)
+    bound = np.uint64(len(items))
+    for start in range(0, len(keys), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        hashed = _folded(keys[block], steps[block].astype(np.uint64))
+        drawn[block] = items[_scaled(hashed, bound).astype(np.int64)]
     return drawn
 
 

@@ -77,21 +77,24 @@ class NVTabularEngine(NVTabularSession):
             events = self._dataset(log.events)
             if events is None:
                 raise no_user_left(min_events, 0)
-            users = self._counted(events, "user", work, freq_threshold=min_events)
+            every_user = self._counted(events, "user", work)
+            users = every_user.filter(pc.field("count") >= min_events)
             if not len(users):
-                every_user = self._counted(events, "user", work)
                 raise no_user_left(min_events, pc.max(every_user["count"]).as_py())
             user_ids = ["user"] >> ops.Categorify(vocabs=_vocabulary("user", users, work))
             kept = user_ids + ["item", "time"] >> ops.Filter(_has_known_user)
             events = self._stored(events, kept, work / "kept")
             items = self._counted(events, "item", work)
             item_ids = ["item"] >> ops.Categorify(vocabs=_vocabulary("item", items, work))
+            missing: dict[str, int] = {}
             numbered = NumberedLog(
                 events=folder / "events.int32",
                 num_events=users["count"].to_numpy(),
-                user_features=self._features("user", users, log, work),
-                item_features=self._features("item", items, log, work),
+                user_features=self._features("user", users, log, work, missing),
+                item_features=self._features("item", items, log, work, missing),
                 num_items=len(items),
+                num_users_before=len(every_user),
+                num_missing=missing,
             )
             self._write_events(events, ["user", "time"] + item_ids, numbered, work)
         return numbered
@@ -103,9 +106,7 @@ class NVTabularEngine(NVTabularSession):
         files = sorted((path for path in paths if rows[path]), key=rows.get, reverse=True)
         if not files:
             return None
-        return self._nvtabular.Dataset(
-            [str(path) for path in files], engine="parquet", part_size=self._partition_bytes
-        )
+        return self._parquet_dataset(files, part_size=self._partition_bytes)
 
     def _stored(self, dataset, result, folder: Path):
         """What a workflow makes of a data set, as another one whose files are in `folder`."""
@@ -114,13 +115,10 @@ class NVTabularEngine(NVTabularSession):
         workflow.transform(dataset).to_parquet(str(folder))
         return self._dataset(sorted(folder.glob("*.parquet")))
 
-    def _counted(self, dataset, column: str, work: Path, **rule) -> pa.Table:
-        """The different values of a column and how often they occur: value, count; upwards.
-
-        rule: of `Categorify`.
-        """
+    def _counted(self, dataset, column: str, work: Path) -> pa.Table:
+        """The different values of a column and how often they occur: value, count; upwards."""
         with self._folder("categorify") as folder:
-            categorify = self._nvtabular.ops.Categorify(out_path=str(folder), **rule)
+            categorify = self._nvtabular.ops.Categorify(out_path=str(folder))
             self._nvtabular.Workflow([column] >> categorify).fit(dataset)
             path = categorify.categories[column]
             counted = pq.read_table(path, columns=[column, f"{column}_size"])
@@ -166,7 +164,7 @@ class NVTabularEngine(NVTabularSession):
         target.flush()
 
     def _features(
-        self, kind: str, known: pa.Table, log: StagedLog, work: Path
+        self, kind: str, known: pa.Table, log: StagedLog, work: Path, missing: dict[str, int]
     ) -> tuple[np.ndarray, ...]:
         """The ids of each feature of the known users or items, [known + 1].
 
@@ -174,6 +172,7 @@ class NVTabularEngine(NVTabularSession):
             kind: "user" or "item".
             known: their raw values, in the order of their ids.
             log: with the tables of features.
+            missing: `NumberedLog.num_missing`, which is filled here.
         """
         is_user = kind == "user"
         names = log.user_features if is_user else log.item_features
@@ -195,7 +194,7 @@ class NVTabularEngine(NVTabularSession):
             categorify = ops.Categorify(out_path=str(folder))
             codes = joined[columns] >> ops.FillMissing(_ABSENT) >> categorify
             workflow = self._nvtabular.Workflow(joined["id"] + codes)
-            dataset = self._nvtabular.Dataset(str(ids), engine="parquet", row_groups_per_part=1)
+            dataset = self._parquet_dataset([ids], row_groups_per_part=1)
             workflow.fit(dataset)
             found = workflow.transform(dataset).to_ddf().compute(scheduler="synchronous")
             found = to_arrow(found).sort_by("id")
@@ -214,6 +213,8 @@ class NVTabularEngine(NVTabularSession):
                 i = int(twofold[0])
                 both = (its_values[int(order[rank[i] - 1])].as_py() for rank in (least, most))
                 raise two_values(kind, known["value"][i].as_py(), name, tuple(both))
+            has_gaps = not its_values[int(order[0])].is_valid
+            missing[name] = int(np.count_nonzero(least == 1)) if has_gaps else 0
             features.append(np.concatenate([np.zeros(1, np.int32), least]))
         return tuple(features)
 

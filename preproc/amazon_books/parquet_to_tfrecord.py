@@ -114,6 +114,12 @@ def convert(options: argparse.Namespace) -> None:
         options.number_of_item_features,
         options.max_seq_len,
     )
+    if layout.is_foreign:
+        print(
+            f"{source / options.metadata_file} was not written by preproc.amazon_books: a "
+            "cardinality N in it stands for the ids 1 to N, as NVIDIA's preparation writes it",
+            flush=True,
+        )
     spec = sequence_spec(
         label=layout.label,
         user=layout.user,

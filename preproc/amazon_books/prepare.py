@@ -52,14 +52,18 @@ def prepare(options: Options) -> dict[str, int]:
     ):
         with open_engine(options, scratch) as engine, engine.explained_errors():
             log, bad = _stage(options, engine, scratch)
-            say(f"staged {_num_rows(log.events):,} events; left out {bad:,} bad lines or rows")
+            num_events = _num_rows(log.events)
+            say(f"staged {num_events:,} events; left out {bad:,} bad lines or rows")
             numbered = engine.number(log, options.min_events, scratch)
         for path in {*log.events, *log.users, *log.items}:
             path.unlink()
         say(
             f"kept {numbered.num_events.sum():,} events of {numbered.num_users:,} users and "
-            f"{numbered.num_items:,} items"
+            f"{numbered.num_items:,} items; " + _removed(numbered, num_events, options.min_events)
         )
+        for name, number in numbered.num_missing.items():
+            if number and not options.no_metadata:
+                say(f"{number:,} users or items have no {name}; they share one id")
         rows = _write_rows(options, numbered, folder, columns, say)
         write_metadata(
             folder / METADATA_FILE,
@@ -68,6 +72,16 @@ def prepare(options: Options) -> dict[str, int]:
             _metadata(options, bad, rows),
         )
     return rows
+
+
+def _removed(log: NumberedLog, num_events: int, min_events: int) -> str:
+    """Returns the number and share of the users that --min_events left out."""
+    users = log.num_users_before - log.num_users
+    events = num_events - int(log.num_events.sum())
+    return (
+        f"--min_events {min_events} removed {users:,} users ({users / log.num_users_before:.1%}) "
+        f"with {events:,} events ({events / num_events:.1%})"
+    )
 
 
 class _Reporter:
@@ -234,7 +248,9 @@ def _write_rows(
         )
     block = block_rows(len(columns.item), options.max_history, memory, options.threads)
     rows = {}
-    for split in splits(log, options.validation_event, options.max_history, options.seed):
+    for split in splits(
+        log, options.validation_event, options.max_history, options.seed, options.negatives
+    ):
         write_split(
             split, folder / split.name, columns, options.rows_per_file, block, options.threads
         )
@@ -251,6 +267,7 @@ def _metadata(options: Options, bad: int, rows: dict[str, int]) -> dict:
         "rows": rows,
         "min_events": options.min_events,
         "max_history": options.max_history,
+        "negatives": options.negatives,
         "seed": options.seed,
         "bad_lines": bad,
     }

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 _ROWS_AT_A_TIME = 16_384  # 25 MB of ids of two features in two histories of 100
 _HISTORY_LENGTH = 100  # where nobody says it
+OUR_KEY = "rows"  # of metadata that our preparation writes
 _BEHIND_AN_ID = (
     "a 0 behind an id; zeros are padding, and stand in front of a history. Number items from 1, "
     "and let the most recent one be the last"
@@ -29,9 +30,11 @@ class Layout:
     """What the columns are called and hold.
 
     label: the column of labels.
-    user, target: column -> cardinality, in their order.
+    user, target: column -> number of ids, 0 included, in their order.
     positive, negative: the columns of the histories, in the order of `target`.
     history_length: items of a history at most; of longer ones the last so many count.
+    is_foreign: whether the metadata is not from our preparation; then a cardinality N in it stands
+        for the ids 1 to N, as NVIDIA's `sim_preprocessing.py` writes it.
     """
 
     label: str
@@ -40,9 +43,10 @@ class Layout:
     positive: tuple[str, ...]
     negative: tuple[str, ...]
     history_length: int
+    is_foreign: bool
 
     def columns(self) -> list[tuple[str, int, bool]]:
-        """(column, cardinality, whether it holds lists), as a file has them."""
+        """(column, number of ids, whether it holds lists), as a file has them."""
         histories = [
             (name, size, True)
             for names in (self.positive, self.negative)
@@ -87,7 +91,7 @@ def read_layout(
 
     Args:
         metadata: a JSON file, `{"cardinalities": [{"name": ..., "value": ...}, ...]}`: the users'
-            features, then the items'; with `max_history`, if the preparation was ours.
+            features, then the items'; with `rows` and `max_history`, if the preparation was ours.
         num_item: None: as many as there are cardinalities beside those of the users.
         history_length: None: `max_history`, or 100 where that is not there.
 
@@ -96,7 +100,7 @@ def read_layout(
         OSError: a file cannot be read.
     """
     names = _open(file).schema_arrow.names
-    sizes, max_history = _read_metadata(metadata)
+    sizes, max_history, is_foreign = _read_metadata(metadata)
     flags = f"--number_of_user_features {num_user} and --number_of_item_features {num_item}"
     if num_item is None:
         num_item = len(sizes) - num_user
@@ -132,11 +136,16 @@ def read_layout(
         tuple(histories[:num_item]),
         tuple(histories[num_item:]),
         history_length or max_history,
+        is_foreign,
     )
 
 
-def _read_metadata(path: Path) -> tuple[dict[str, int], int]:
-    """name -> cardinality, and the length of histories, of a `metadata.json`."""
+def _read_metadata(path: Path) -> tuple[dict[str, int], int, bool]:
+    """Reads a `metadata.json`.
+
+    Returns:
+        name -> number of ids, 0 included; the length of histories; `Layout.is_foreign`.
+    """
     rule = (
         '{"cardinalities": [{"name": "uid", "value": 105925}, ...]}, each name once, with values '
         'from 1 on, and beside it perhaps "max_history", a length from 1 on'
@@ -152,7 +161,8 @@ def _read_metadata(path: Path) -> tuple[dict[str, int], int]:
         good = False
     if not good:
         raise ValueError(f"{path} is not what it should be; allowed: {rule}")
-    return sizes, max_history
+    is_foreign = OUR_KEY not in content
+    return {name: size + is_foreign for name, size in sizes.items()}, max_history, is_foreign
 
 
 def read_rows(file: Path, layout: Layout, cut: Cut) -> Iterator[list[np.ndarray]]:

@@ -14,7 +14,13 @@ import numpy as np
 
 from dataloading.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.amazon_books.engine import NumberedLog, running_total
-from preproc.amazon_books.negatives import draw, row_keys
+from preproc.amazon_books.negatives import (
+    POPULARITY,
+    UNIFORM,
+    draw,
+    draw_by_popularity,
+    row_keys,
+)
 
 # What a split takes of memory for each user, with the log's numbers of events: these, where users'
 # events and rows begin, and what is needed to find out the last.
@@ -46,13 +52,20 @@ class Split:
         with_validation: whether the event before the last is for validation.
         max_history: the length of a history.
         seed: of the negatives.
+        negatives: UNIFORM draws one of all other items, POPULARITY the item of one of all events.
 
     Raises:
         ValueError: a single item occurs, so that there is no other one.
     """
 
     def __init__(
-        self, name: str, log: NumberedLog, with_validation: bool, max_history: int, seed: int
+        self,
+        name: str,
+        log: NumberedLog,
+        with_validation: bool,
+        max_history: int,
+        seed: int,
+        negatives: str = UNIFORM,
     ):
         if log.num_items < 2:
             raise ValueError(
@@ -63,6 +76,7 @@ class Split:
         self._with_validation = with_validation
         self._max_history = max_history
         self._seed = seed
+        self._negatives = negatives
         self._items = np.memmap(log.events, np.int32, "r")
         first, stop = _events(name, log.num_events, with_validation)
         num_pairs = stop - first
@@ -88,7 +102,7 @@ class Split:
         label = np.tile(np.array([1, 0]), len(pairs))
         keys = row_keys(self._seed, users, events, label)
         steps = np.zeros(len(pairs), np.int64)
-        missed = draw(keys[1::2], steps, targets, self._log.num_items)
+        missed = self._drawn(keys[1::2], steps, targets)
         negative = self._negative_histories(keys, lengths, np.repeat(history, 2, axis=0))
         return Rows(
             label=label,
@@ -114,7 +128,7 @@ class Split:
     def _negative_histories(
         self, keys: np.ndarray, lengths: np.ndarray, positive: np.ndarray
     ) -> np.ndarray:
-        """An item other than the positive one in each place that has one, [rows, max_history].
+        """Negative items in the places that have a positive one, [rows, max_history].
 
         keys, lengths: of the rows, [rows]. positive: item ids, [rows, max_history].
         """
@@ -124,10 +138,16 @@ class Split:
         row_ends = np.arange(1, len(keys) + 1) * self._max_history
         places = np.repeat(row_ends, lengths) - steps
         negative = np.zeros(positive.shape, np.int64)
-        negative.reshape(-1)[places] = draw(
-            np.repeat(keys, lengths), steps, positive.reshape(-1)[places], self._log.num_items
+        negative.reshape(-1)[places] = self._drawn(
+            np.repeat(keys, lengths), steps, positive.reshape(-1)[places]
         )
         return negative
+
+    def _drawn(self, keys: np.ndarray, steps: np.ndarray, positives: np.ndarray) -> np.ndarray:
+        """Negative items, int64 [n]; see `draw`."""
+        if self._negatives == POPULARITY:
+            return draw_by_popularity(keys, steps, self._items)
+        return draw(keys, steps, positives, self._log.num_items)
 
 
 def _events(
@@ -144,7 +164,13 @@ def _events(
     return np.broadcast_to(1, last.shape), last - with_validation
 
 
-def splits(log: NumberedLog, with_validation: bool, max_history: int, seed: int) -> Iterator[Split]:
-    """All splits, the one to train on first, each made when it is asked for."""
+def splits(
+    log: NumberedLog,
+    with_validation: bool,
+    max_history: int,
+    seed: int,
+    negatives: str = UNIFORM,
+) -> Iterator[Split]:
+    """Returns all splits, training first, each made when it is needed; see `Split`."""
     for name in (TRAIN, VALIDATION, TEST) if with_validation else (TRAIN, TEST):
-        yield Split(name, log, with_validation, max_history, seed)
+        yield Split(name, log, with_validation, max_history, seed, negatives)

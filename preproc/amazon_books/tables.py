@@ -1,11 +1,11 @@
 """Logs in tables of one's own, CSV or Parquet -> staged Parquet files.
 
 Users, items and features are integers or text. A column of CSV holds integers where all its values
-are written as one writes an integer of 64 bits (so 007 is text, and stays apart from 7), and so
-does a column of integers in Parquet; a column that has both kinds in different files is text. An
-empty value is a missing one. Times are numbers, or timestamps in ISO form, which are counted in
-nanoseconds; what is neither is no time in any row, and an error even where bad rows are skipped.
-Whole numbers stay whole; only beside fractions they become float64, where that is exact.
+are written as one writes an integer of 64 bits (so 007 is text, and stays apart from 7), or all of
+a file as pandas writes a column of integers in which some are missing (7.0); so does a column of
+integers in Parquet. A column that has integers and text in different files is text. An
+empty value is a missing one. Times are numbers or timestamps in ISO form (`event_times.py`); a
+value that is neither is an error even where bad rows are skipped.
 
 Each table is read twice: first for what its columns hold and whether all is well, then for good.
 """
@@ -25,14 +25,13 @@ import pyarrow.parquet as pq
 
 from preproc.amazon_books.arguments import CSV, Options
 from preproc.amazon_books.engine import StagedLog
+from preproc.amazon_books.event_times import EventTimes, Place
 from preproc.raw_files import damaged_gzip, is_gzip
 
 _INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
-_WHOLE_NUMBER = r"^-?[0-9]+$"
-_EXACT_FLOATS = 1 << 53  # below it, each whole number has a float64 of its own
+_FLOAT_INTEGER = r"^(?:0|-?[1-9][0-9]*)\.0$"
 _BATCH_ROWS = 1 << 16
 _BLOCK_BYTES = 4 << 20
-_TIME_TYPES = (pa.int64(), pa.float64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 _WAYS_OUT = "Mend the file, or leave such rows out with --on_bad_line skip"
 
 
@@ -42,7 +41,8 @@ class _Table:
 
     columns: staged name -> name in the files. Of user, item and time, none may be missing.
     integers: the staged names of the columns that hold nothing but integers.
-    times: int64, float64 or timestamps.
+    floats: (file, staged name) of columns whose integers are written as 7.0 in that file.
+    times: of the column `time`, if there is one.
     skipped: of the file that is being read, the rows without as many fields as the header, upwards;
         these are not in its batches.
     """
@@ -50,7 +50,8 @@ class _Table:
     paths: tuple[Path, ...]
     columns: dict[str, str]
     integers: set[str] = field(default_factory=set)
-    times: pa.DataType = _TIME_TYPES[0]
+    floats: set[tuple[Path, str]] = field(default_factory=set)
+    times: EventTimes = field(default_factory=EventTimes)
     bad_rows: int = 0
     skipped: list[int] = field(default_factory=list)
 
@@ -107,49 +108,49 @@ def stage_tables(options: Options, folder: Path) -> tuple[StagedLog, int]:
 def _look_through(table: _Table, options: Options) -> None:
     """Reads a table for the first time: counts its bad rows and learns what its columns hold."""
     table.integers = set(table.columns) - {"time"}
-    times, far = [], None
     for path in table.paths:
-        first_row = 1
+        first_row, integers, floats = 1, set(table.integers), set(table.integers)
         for batch in _batches(table, path, options):
             good = _is_good(table, path, batch, first_row, options.on_bad_line)
-            table.integers -= {
-                name for name in table.integers if not _is_integer(batch[name], options)
-            }
+            integers = {name for name in integers if _is_integer(batch[name], options)}
+            floats = {name for name in floats if _is_float_integer(batch[name], options)}
             if "time" in table.columns:
-                times.append(_time_type(table, path, batch["time"], first_row))
-                far = far or _far_whole_number(table, path, batch["time"], first_row)
+                table.times.add(batch["time"], _places(table, path, first_row))
             table.bad_rows += batch.num_rows - pc.sum(good).as_py()
             first_row += batch.num_rows
-    found = {each for each in times if each is not None}
-    if found == {pa.int64(), pa.float64()}:
-        found = {pa.float64()}
-    if found == {pa.float64()} and far is not None:
-        raise ValueError(
-            f"{far}. Whole numbers must be of 64 bits, and of 53 where other times have fractions, "
-            "as the next one would be the same time: write all in a unit without fractions"
-        )
-    if len(found) > 1:
-        raise ValueError(
-            f"{table.columns['time']} holds times of different kinds: "
-            f"{', '.join(sorted(map(str, found)))}; write all in one way"
-        )
-    table.times = found.pop() if found else table.times
+        table.integers &= integers | floats
+        table.floats |= {(path, name) for name in floats - integers}
+    if "time" in table.columns:
+        table.times.settle(table.columns["time"])
+        _check_times(table, options)
+
+
+def _check_times(table: _Table, options: Options) -> None:
+    """Reads a table once more where its times become float64, which may not be exact."""
+    for path in table.paths if table.times.is_float else ():
+        first_row = 1
+        for batch in _batches(table, path, options, again=True):
+            table.times.check_exact(batch["time"], _places(table, path, first_row))
+            first_row += batch.num_rows
 
 
 def _write(table: _Table, options: Options, target: Path) -> None:
     """Reads a table for the second time and writes its good rows."""
     types = {name: pa.int64() if name in table.integers else pa.string() for name in table.columns}
     if "time" in types:
-        types["time"] = pa.float64() if table.times == pa.float64() else pa.int64()
+        types["time"] = table.times.dtype
     schema = pa.schema(list(types.items()))
     with pq.ParquetWriter(target, schema) as writer:
         for path in table.paths:
             for batch in _batches(table, path, options, again=True):
                 good = batch.filter(_is_good(table, path, batch, 0, "skip"))
+                for name in table.integers:
+                    if (path, name) in table.floats:
+                        index = good.column_names.index(name)
+                        good = good.set_column(index, name, _without_point(good[name]))
                 if "time" in types:
                     index = good.column_names.index("time")
-                    times = good["time"].cast(table.times, safe=False)
-                    good = good.set_column(index, "time", times)
+                    good = good.set_column(index, "time", table.times.numbers(good["time"]))
                 writer.write_table(good.cast(schema))
 
 
@@ -173,10 +174,27 @@ def _is_good(
     return good
 
 
+def _places(table: _Table, path: Path, first_row: int) -> Place:
+    """Returns the places of the times of a block that begins with `first_row` of a file."""
+    return lambda row: f"{table.place(path, first_row + row)}: {table.columns['time']}"
+
+
 def _is_integer(values: pa.ChunkedArray, options: Options) -> bool:
     if options.input_format == CSV:
         return _are_whole(values, _INTEGER)
     return pa.types.is_integer(values.type)
+
+
+def _is_float_integer(values: pa.ChunkedArray, options: Options) -> bool:
+    if options.input_format != CSV:
+        return False
+    if not pc.all(pc.match_substring_regex(values, _FLOAT_INTEGER), min_count=0).as_py():
+        return False
+    return _are_whole(_without_point(values), _INTEGER)
+
+
+def _without_point(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.replace_substring_regex(texts, r"\.0$", "")
 
 
 def _are_whole(texts: pa.ChunkedArray, pattern: str) -> bool:
@@ -189,66 +207,6 @@ def _are_whole(texts: pa.ChunkedArray, pattern: str) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _far_whole_number(
-    table: _Table, path: Path, values: pa.ChunkedArray, first_row: int
-) -> str | None:
-    """Where and what the first whole number is that float64 does not tell from its neighbours."""
-    if pa.types.is_string(values.type):
-        digits = pc.match_substring_regex(values, _WHOLE_NUMBER)
-        numbers = pc.if_else(digits, values, None).cast(pa.float64())
-    elif pa.types.is_integer(values.type):
-        numbers = values.cast(pa.float64(), safe=False)
-    else:
-        return None
-    place = pc.index(pc.greater_equal(pc.abs(numbers), _EXACT_FLOATS), True).as_py()
-    if place < 0:
-        return None
-    column = table.columns["time"]
-    return f"{table.place(path, first_row + place)}: {column} is {values[place].as_py()}"
-
-
-def _time_type(
-    table: _Table, path: Path, values: pa.ChunkedArray, first_row: int
-) -> pa.DataType | None:
-    """The first of the types that all of these times can be read as; None if there are none.
-
-    Raises:
-        ValueError: a value is no time.
-    """
-    if values.null_count == len(values):
-        return None
-    for time_type in _TIME_TYPES:
-        if _are_of(values, time_type):
-            return time_type
-    column = table.columns["time"]
-    for row, value in enumerate(values, first_row):
-        single = pa.chunked_array([pa.array([value.as_py()])])
-        if value.is_valid and not any(_are_of(single, each) for each in _TIME_TYPES):
-            raise ValueError(
-                f"{table.place(path, row)}: {column} is {value.as_py()!r}; a time is a number or "
-                "a timestamp like 2014-07-23 or 2014-07-23 12:30:00, of the years 1678 to 2261, "
-                "whose nanoseconds fit into 64 bits"
-            )
-    raise ValueError(f"{path}: {column} holds times of different kinds; write all in one way")
-
-
-def _are_of(values: pa.ChunkedArray, time_type: pa.DataType) -> bool:
-    if pa.types.is_boolean(values.type):
-        return False
-    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-    if is_number and pa.types.is_timestamp(time_type):
-        return False
-    if pa.types.is_string(values.type) and time_type == pa.int64():
-        return _are_whole(values, _WHOLE_NUMBER)
-    if pa.types.is_temporal(values.type) and not pa.types.is_timestamp(time_type):
-        return False
-    try:
-        times = values.cast(time_type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return not pa.types.is_floating(time_type) or pc.all(pc.is_finite(times)).as_py()
 
 
 def _place(path: Path, row: int) -> str:

@@ -32,7 +32,7 @@ class Options:
     holdout_fraction: float | None = None
     validation_fraction: float = 0.0
     bin_numericals: bool = False
-    output_ordering: str = "input"
+    output_ordering: str = "total_random"
     seed: int = 0
     on_bad_line: str = "error"
     overwrite: bool = False
@@ -86,7 +86,7 @@ class Options:
             if self.validation_fraction:
                 raise ValueError(
                     f"--validation_fraction {self.validation_fraction} needs --holdout_fraction; "
-                    "without it the first half of the last day is for validation"
+                    "without it the second half of the last day is for validation"
                 )
             return
         if not 0 < self.holdout_fraction < 1:
@@ -159,7 +159,7 @@ def parse(argv: list[str] | None = None) -> Options:
         holdout_fraction=flags.holdout_fraction,
         validation_fraction=flags.validation_fraction or 0.0,
         bin_numericals=flags.bin_numericals,
-        output_ordering=flags.output_ordering or "input",
+        output_ordering=flags.output_ordering or "total_random",
         seed=flags.seed or 0,
         on_bad_line=flags.on_bad_line,
         overwrite=flags.overwrite,
@@ -202,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
         "--holdout_fraction",
         type=float,
         metavar="F",
-        help="test on the last F of the rows instead of on half of the last day",
+        help="test on the last F of the rows instead of on the first half of the last day",
     )
     add(
         "--validation_fraction",
@@ -220,8 +220,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--output_ordering",
         choices=ORDERINGS,
-        help="order of the training rows: as they come in (input, the default), in random order, "
-        "each day in random order, or any. The other rows keep their order",
+        help="order of the training rows: random (total_random, the default), random within each "
+        "day (day_random), as in the log (input), or any. The other splits keep the log's order",
     )
     add("--seed", type=int, help="of a random order (default 0)")
     add(
@@ -307,7 +307,7 @@ def _check_read(flags: argparse.Namespace) -> None:
                     "a local --master; a cluster's is --spark_conf spark.executor.memory=...",
                 )
             )
-    if flags.output_ordering in (None, "input", "any"):
+    if flags.output_ordering in ("input", "any"):
         unread.append(("seed", "--output_ordering total_random or day_random"))
     if flags.estimate:
         only = "a preparation, not by --estimate"

@@ -6,6 +6,7 @@ an id needs no writing.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +82,10 @@ class ColumnFiles:
     def order(self) -> OutputOrder:
         return self.layout.order
 
+    @property
+    def row_bytes(self) -> int:
+        return self.width * self.dtype.itemsize
+
     def path(self, split: Split) -> Path:
         return self.layout.folder / split.name / self.file_name
 
@@ -92,7 +97,7 @@ class ColumnFiles:
         """
         for split in self.splits:
             self.path(split).parent.mkdir(parents=True, exist_ok=True)
-            size_bytes = split.num_rows * self.width * self.dtype.itemsize
+            size_bytes = split.num_rows * self.row_bytes
             with open(self.path(split), "wb") as file:
                 os.posix_fallocate(file.fileno(), 0, size_bytes)
 
@@ -142,6 +147,14 @@ class NumericalWriter:
     @property
     def files(self) -> list[ColumnFiles]:
         return [*([] if self.labels is None else [self.labels]), self.numericals, *self.bins]
+
+    def with_files(self, convert: Callable[[ColumnFiles], ColumnFiles]) -> "NumericalWriter":
+        """Returns a writer of other files, by `convert` from these."""
+        return NumericalWriter(
+            None if self.labels is None else convert(self.labels),
+            convert(self.numericals),
+            tuple(map(convert, self.bins)),
+        )
 
     def __call__(self, rows: np.ndarray, label: np.ndarray, shifted: np.ndarray) -> dict[str, int]:
         """Writes one block.

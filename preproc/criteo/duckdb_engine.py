@@ -15,6 +15,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
+from dataloading.duckdb_files import quoted, read_csv, read_parquet
 from preproc.criteo.arguments import Options
 from preproc.criteo.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter, sync
 from preproc.criteo.engine import DayFile
@@ -27,7 +28,7 @@ from preproc.criteo.raw_lines import (
     line_end,
     write_plain_copy,
 )
-from preproc.duckdb_connection import DuckDBConnection, quoted, quoted_pattern
+from preproc.duckdb_connection import DuckDBConnection
 from preproc.raw_files import BYTE_ORDER_MARK, is_gzip
 
 _NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
@@ -47,6 +48,7 @@ class DuckDBEngine(DuckDBConnection):
     """
 
     name = "duckdb"
+    writes_in_order = False
 
     def __init__(self, options: Options, scratch: Path, with_labels: bool = True):
         super().__init__(options.memory_limit_bytes, options.threads, scratch)
@@ -105,6 +107,11 @@ class DuckDBEngine(DuckDBConnection):
         ]
         columns += [f"nullif(f[{next(fields)}], '') AS cat_{i}" for i in range(NUM_CATEGORICAL)]
         # One column, the whole line: the delimiter is a control character, which no good line has.
+        options = (
+            "auto_detect=false, header=false, columns={'line': 'VARCHAR'}, delim='\x01', quote='', "
+            "escape='', nullstr='', compression='none', "
+            f"new_line={quoted(line_end.encode('unicode_escape').decode())}"
+        )
         return f"""
             SELECT CASE WHEN line IS NULL THEN {_EMPTY} WHEN f IS NULL THEN {_MALFORMED}
                 ELSE coalesce(try_cast(f[1] AS UTINYINT), 0) END::UTINYINT AS label,
@@ -112,12 +119,7 @@ class DuckDBEngine(DuckDBConnection):
             FROM (
                 SELECT line, CASE WHEN regexp_full_match(line, {quoted(self._pattern)})
                     AND strlen(line) <= {MAX_LINE_BYTES} THEN string_split(line, chr(9)) END AS f
-                FROM read_csv(
-                    {quoted_pattern(path)}, auto_detect=false, header=false,
-                    columns={{'line': 'VARCHAR'}},
-                    delim='\x01', quote='', escape='', nullstr='', compression='none',
-                    new_line={quoted(line_end.encode("unicode_escape").decode())}
-                )
+                FROM {read_csv(path, options)}
             )
         """
 
@@ -192,17 +194,14 @@ class DuckDBEngine(DuckDBConnection):
         """
         new = target.with_suffix(".new")
         with _behind_a_header(source, self._scratch) as (text, has_header):
+            options = (
+                f"auto_detect=false, header={has_header}, delim='\t', quote='', escape='', "
+                "columns={'value': 'VARCHAR', 'count': 'BIGINT'}, nullstr='', new_line='\\n'"
+            )
             try:
                 (values,) = self._connection.execute(
-                    f"""
-                    COPY (
-                        SELECT value, count FROM read_csv(
-                            {quoted_pattern(text)}, auto_detect=false, header={has_header},
-                            columns={{'value': 'VARCHAR', 'count': 'BIGINT'}},
-                            delim='\t', quote='', escape='', nullstr='', new_line='\\n'
-                        )
-                    ) TO {quoted(new)} (FORMAT parquet)
-                    """
+                    f"COPY (SELECT value, count FROM {read_csv(text, options)}) "
+                    f"TO {quoted(new)} (FORMAT parquet)"
                 ).fetchone()
             except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
                 raise ValueError(
@@ -296,7 +295,7 @@ def _behind_a_header(source: Path, scratch: Path):
 
 
 def _parquet(path: Path) -> str:
-    return f"read_parquet({quoted_pattern(path)}, file_row_number=true)"
+    return read_parquet(path, "file_row_number=true")
 
 
 def _column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:

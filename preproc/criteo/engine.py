@@ -32,9 +32,14 @@ class DayFile:
 
 
 class Engine(Protocol):
-    """A context manager, made from the run's options and a scratch folder of its own."""
+    """A context manager, made from the run's options and a scratch folder of its own.
+
+    Attributes:
+        writes_in_order: the engine itself brings rows into the order of the files that it writes.
+    """
 
     name: str
+    writes_in_order: bool
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """Parses a raw file into staged rows at `target`, which appears when it is whole.

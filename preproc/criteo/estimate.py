@@ -25,6 +25,7 @@ from preproc.criteo.arguments import Options
 from preproc.criteo.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
 from preproc.criteo.engine import DayFile, open_engine
 from preproc.criteo.log_files import find_log_files
+from preproc.criteo.row_buckets import spilled_bytes
 from preproc.machine_limits import MIN_MEMORY_BYTES
 from preproc.raw_files import BYTE_ORDER_MARK, damaged_gzip, is_gzip
 
@@ -44,7 +45,8 @@ class Estimate:
     bad_lines: malformed ones.
     cardinalities: of cat_0 to cat_25.
     data_bytes: the prepared data set, vocabularies included.
-    staging_bytes: what `<output>.partial` holds beside it while it is made, with --engine duckdb.
+    staging_bytes: what `<output>.partial` holds next to it while it is made, with --engine duckdb
+        and the default order.
     """
 
     sampled: float
@@ -114,6 +116,10 @@ def estimate(options: Options) -> Estimate:
     row_bytes = LABEL_DTYPE.itemsize + 13 * NUMERICAL_DTYPE.itemsize
     row_bytes += sum(smallest_id_dtype(cardinality).itemsize for cardinality in cardinalities)
     row_bytes += len(data_set.BINS) * smallest_id_dtype(NUM_BINS).itemsize * options.bin_numericals
+    # Labels, numerical features and bins are spilled at the same time, which is more than a
+    # categorical column.
+    spilled = [LABEL_DTYPE.itemsize, 13 * NUMERICAL_DTYPE.itemsize]
+    spilled += [smallest_id_dtype(NUM_BINS).itemsize] * len(data_set.BINS) * options.bin_numericals
     value_bytes = 8 + 1 + 3 + 1  # hexadecimal value, tab, count, line feed
     return Estimate(
         sampled=1 / sample.factor,
@@ -121,7 +127,8 @@ def estimate(options: Options) -> Estimate:
         bad_lines=round(counts["bad_lines"] * sample.factor),
         cardinalities=cardinalities,
         data_bytes=rows * row_bytes + (sum(cardinalities) - 26) * value_bytes,
-        staging_bytes=round(staged_bytes * sample.factor) + sample.largest_unpacked,
+        staging_bytes=round(staged_bytes * sample.factor)
+        + max(sample.largest_unpacked, sum(spilled_bytes(rows, size) for size in spilled)),
     )
 
 

@@ -49,6 +49,7 @@ class NVTabularEngine(NVTabularSession):
     """
 
     name = "nvtabular"
+    writes_in_order = False
 
     def __init__(self, options: Options, scratch: Path):
         super().__init__(
@@ -177,9 +178,7 @@ class NVTabularEngine(NVTabularSession):
 
     def _dataset(self, rows: Path, num_slices: int):
         # A slice has as many row groups as the column, each that much smaller.
-        return self._nvtabular.Dataset(
-            str(rows), engine="parquet", row_groups_per_part=max(1, num_slices)
-        )
+        return self._parquet_dataset([rows], row_groups_per_part=max(1, num_slices))
 
 
 def _slice_numbers(values: pa.Array, num_slices: int) -> np.ndarray:

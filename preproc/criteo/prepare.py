@@ -1,7 +1,9 @@
 """The preparation in titled stages, each of them skipped where an earlier run finished it."""
 
+import contextlib
 import sys
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -9,13 +11,14 @@ from pathlib import Path
 from dataloading.feature_spec import TRAIN, FeatureSpec
 from preproc.criteo import data_set
 from preproc.criteo.arguments import TRAINING_ROWS, Options
-from preproc.criteo.binary_files import NUM_BINS, Layout, sync
+from preproc.criteo.binary_files import NUM_BINS, ColumnFiles, Layout, sync
 from preproc.criteo.engine import DayFile, Engine, open_engine
 from preproc.criteo.known_values import KnownValues
 from preproc.criteo.log_files import LogFile, find_log_files
 from preproc.criteo.output_order import OutputOrder, output_order
 from preproc.criteo.progress import Progress
 from preproc.criteo.raw_lines import explain, has_labels, read_line
+from preproc.criteo.row_buckets import in_random_order
 from preproc.criteo.splits import Split, all_for_test, split_by_day, split_by_fraction
 from preproc.criteo.staging import SPEC_FILE, Staging, check_output, stage_key
 
@@ -55,7 +58,9 @@ def prepare(options: Options) -> FeatureSpec:
     with_labels = known is None or has_labels([file.path for file in files])
     with (
         Staging(options.output) as staging,
-        open_engine(options, staging.temp_folder(options.temp_dir), with_labels) as engine,
+        open_engine(
+            options, scratch := staging.temp_folder(options.temp_dir), with_labels
+        ) as engine,
         engine.explained_errors(),
         Progress(len(files) + 1 + 2 * len(data_set.CATEGORICALS)) as progress,
     ):
@@ -65,7 +70,7 @@ def prepare(options: Options) -> FeatureSpec:
                 "those that other files or options have changed are done again",
                 file=sys.stderr,
             )
-        stages = _Stages(options, staging, engine, progress, known, with_labels, with_bins)
+        stages = _Stages(options, staging, scratch, engine, progress, known, with_labels, with_bins)
         log = stages.parse(files)
         clicks = stages.write_numericals(log)
         cardinalities = {
@@ -90,6 +95,7 @@ def prepare(options: Options) -> FeatureSpec:
 class _Stages:
     options: Options
     staging: Staging
+    scratch: Path  # for what does not fit into memory
     engine: Engine
     progress: Progress
     known: KnownValues | None  # where ids are given already
@@ -172,7 +178,11 @@ class _Stages:
         def work() -> dict[str, int]:
             for file in writer.files:
                 file.create()
-            clicks = self.engine.write_numericals(log.days, writer)
+            with contextlib.ExitStack() as stack:
+                clicks = self.engine.write_numericals(
+                    log.days,
+                    writer.with_files(lambda file: stack.enter_context(self._written(file))),
+                )
             for file in writer.files:
                 file.sync()
             return {split.name: clicks.get(split.name, 0) for split in log.splits}
@@ -183,6 +193,12 @@ class _Stages:
             work,
             lambda clicks: f"{sum(clicks.values()):,} clicks",
         )
+
+    def _written(self, files: ColumnFiles) -> AbstractContextManager[ColumnFiles]:
+        """The files to write a column's rows to, in any order."""
+        if self.engine.writes_in_order:
+            return contextlib.nullcontext(files)
+        return in_random_order(files, self.scratch)
 
     def write_categorical(self, log: ParsedLog, column: str) -> int:
         """One column: values -> vocabulary -> ids in its files; returns the cardinality."""
@@ -199,7 +215,8 @@ class _Stages:
             self.engine.write_vocabulary(vocabulary, text)
             sync(text)
             files.create()
-            known = self.engine.write_ids(column, log.days, vocabulary, files)
+            with self._written(files) as written:
+                known = self.engine.write_ids(column, log.days, vocabulary, written)
             files.sync()
             return {"known": known}
 

@@ -66,6 +66,7 @@ class SparkEngine:
     """
 
     name = "spark"
+    writes_in_order = True
 
     def __init__(self, options: Options, scratch: Path):
         self._options = options
@@ -113,12 +114,7 @@ class SparkEngine:
         """See `Engine`."""
         self._interruptions.check()
         rows = self._rows(days, [spark_lines.LABEL, *spark_lines.NUMERICALS])
-        writer = replace(
-            writer,
-            labels=_absolute(writer.labels),
-            numericals=_absolute(writer.numericals),
-            bins=tuple(map(_absolute, writer.bins)),
-        )
+        writer = writer.with_files(_absolute)
         write = spark_tasks.WriteNumericals(self._token, writer, self._is_cluster)
         clicks = Counter()
         for split, count in (

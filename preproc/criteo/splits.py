@@ -1,4 +1,4 @@
-"""Which rows train, validate and test: ranges of one sequence, the whole log in input order.
+"""Splits as ranges of one sequence, the whole log in input order: train, test and validation.
 
 Rows of all files are numbered through from 0 in time order, so that a split is a range and
 every engine can place a row by its number alone.
@@ -24,32 +24,34 @@ class Split:
 
 
 def split_by_day(rows_per_day: list[int]) -> list[Split]:
-    """Earlier days train; the last day's first half (rounded down) validates, its rest tests.
+    """Returns the splits of the original recipe, in time order: all days but the last train, the
+    first half of the last day (rounded up) is `test`, the rest of it `validation`.
 
     Raises:
-        ValueError: fewer than two days, or nothing to train, validate or test on.
+        ValueError: fewer than two days, or a split without rows.
     """
     if len(rows_per_day) < 2:
         raise ValueError(
-            "the last day is for validation and test, so one day alone leaves nothing to train "
+            "the last day is for test and validation, so one day alone leaves nothing to train "
             "on; add a day, or hold out the last part of its rows with --holdout_fraction 0.2"
         )
     total = sum(rows_per_day)
     last_day = total - rows_per_day[-1]
-    half = last_day + rows_per_day[-1] // 2
+    half = last_day + (rows_per_day[-1] + 1) // 2
     return _checked(
-        [Split(TRAIN, 0, last_day), Split(VALIDATION, last_day, half), Split(TEST, half, total)]
+        [Split(TRAIN, 0, last_day), Split(TEST, last_day, half), Split(VALIDATION, half, total)]
     )
 
 
 def split_by_fraction(
     num_rows: int, holdout_fraction: float, validation_fraction: float
 ) -> list[Split]:
-    """The last `holdout_fraction` of the rows test; the last `validation_fraction` of all rows
-    before them validate (no such split where it is 0); the rest trains. Rounded to whole rows.
+    """Returns train, validation and test in time order: the last `holdout_fraction` of the rows is
+    `test`, the `validation_fraction` of all rows before it `validation` (no such split where it is
+    0). Fractions are rounded to whole rows.
 
     Raises:
-        ValueError: nothing to train, validate or test on.
+        ValueError: a split without rows.
     """
     test = num_rows - math.floor(num_rows * holdout_fraction + 0.5)
     validation = test - math.floor(num_rows * validation_fraction + 0.5)

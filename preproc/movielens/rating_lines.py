@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from preproc.duckdb_connection import quoted, quoted_pattern
+from dataloading.duckdb_files import quoted, read_csv
 from preproc.raw_files import BYTE_ORDER_MARK
 
 # The kinds of a time, as SQL's `time_kind` numbers them.
@@ -105,18 +105,22 @@ def table(file: RatingFile) -> str:
     """A query for a file's rows: the texts user, item and time; NULL where empty."""
     layout = file.layout
     columns = ", ".join(f"c{i}: 'VARCHAR'" for i in range(layout.num_columns))
+    options = (
+        f"auto_detect=false, columns={{{columns}}}, delim={quoted(layout.delimiter)}, "
+        f"quote={quoted(layout.quote)}, escape={quoted(layout.quote)}, header={layout.header}, "
+        f"encoding={quoted(layout.encoding)}, compression='none'"
+    )
     return (
         f"SELECT c{layout.user} AS user, c{layout.item} AS item, c{layout.time} AS time "
-        f"FROM read_csv({quoted_pattern(file.plain)}, auto_detect=false, columns={{{columns}}}, "
-        f"delim={quoted(layout.delimiter)}, quote={quoted(layout.quote)}, "
-        f"escape={quoted(layout.quote)}, header={layout.header}, "
-        f"encoding={quoted(layout.encoding)}, compression='none')"
+        f"FROM {read_csv(file.plain, options)}"
     )
 
 
 def is_integer(column: str) -> str:
-    """A condition: the text is an integer of 64 bits, written in the one shortest way."""
-    return f"coalesce(TRY_CAST({column} AS BIGINT)::VARCHAR = {column}, false)"
+    """A condition: the text is an integer of 64 bits, written in the shortest way or as 7.0, which
+    is how pandas writes a column of integers that had gaps."""
+    text = f"regexp_replace({column}, '\\.0$', '')"
+    return f"coalesce(TRY_CAST({text} AS BIGINT)::VARCHAR = {text}, false)"
 
 
 def time_kind(column: str) -> str:

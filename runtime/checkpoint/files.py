@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
@@ -276,7 +276,29 @@ def read_index(path: Path) -> Index:
         )
         for name, entry in content["weights"].items()
     }
+    _check_paths(file, weights)
     return Index(content["description"], content["state"], weights)
+
+
+def _check_paths(file: Path, weights: Mapping[str, WeightEntry]) -> None:
+    """Refuses names that lead out of the checkpoint, or out of the folder of an export.
+
+    Raises:
+      Damaged: the first such name.
+    """
+    for name, entry in weights.items():
+        kind = name.partition("/")[0]
+        if not kind or kind.startswith("."):
+            raise Damaged(
+                f"{file} is damaged: expected a weight named kind/name, got the weight {name!r}"
+            )
+        for piece in entry.pieces:
+            path = PurePosixPath(piece.file)
+            if path.is_absolute() or ".." in path.parts:
+                raise Damaged(
+                    f"{file} is damaged: expected a path below the checkpoint, got the file "
+                    f"{piece.file!r}"
+                )
 
 
 def _format_of(data: bytes):
@@ -286,6 +308,14 @@ def _format_of(data: bytes):
     except ValueError:
         return None
     return content.get("format") if isinstance(content, dict) else None
+
+
+def make_durable_folder(folder: Path) -> None:
+    """Makes a folder and its parents and waits until their names are on the disk."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from config import Config, kinds_of, meaning
+from config import TERABYTE, Config, kinds_of, meaning
 
 # Of the generated rows' flags, those that say how many there are, not what they are.
 _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
@@ -13,7 +13,7 @@ _SAME_TRAINING = {
     *("dataset_type", "shuffle", "shuffle_window_rows", "batch_size", "seed"),
     *("drop_remainder", "repeat_count", "negative_samples", "grads_accumulated"),
     *("topk", "valid_negative", "negative_exponent"),
-    *("optimizer", "embedding_optimizer", "embedding_trainable"),
+    *("optimizer", "embedding_optimizer", "embedding_trainable", "preset"),
 }
 
 # Of this machine or this call: a resumed training does not take them over.
@@ -124,6 +124,7 @@ def resume_flags(
             "cannot go on from it, but start from it with --restore_checkpoint_path"
         )
     remembered, flags = _flags_of(description, where)
+    flags = {"preset": TERABYTE, **flags}  # what checkpoints without the flag were trained with
     if description.get("recipe") != config.recipe:
         raise ValueError(
             f"{where} is of the recipe {description.get('recipe')}, not {config.recipe}: start "
@@ -161,6 +162,8 @@ def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str
         raise ValueError(f"{where} was made by another version: there is no flag --{unknown[0]}")
     checked = {}
     for name, value in adopted.items():
+        if name == "loss_scale" and isinstance(value, float):  # of versions without "dynamic"
+            value = f"{value:g}"
         checked[name] = value = tuple(value) if isinstance(value, list) else value
         kinds = kinds_of(config.recipe, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.checkpoint.files import INDEX, Damaged, read_index, sync_folder
+from runtime.checkpoint.files import INDEX, Damaged, make_durable_folder, read_index, sync_folder
 from runtime.checkpoint.lock import WAIT_S, Held, Lock
 
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
@@ -89,7 +89,7 @@ class Folder:
                 "is; give another folder"
             )
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_durable_folder(self.root)
             self._lock.acquire(wait_s)
         except OSError as error:
             raise ValueError(f"{flag} cannot be written: {error.strerror}") from None
@@ -171,6 +171,11 @@ class Folder:
             self.mark_best(there[-1].path)
         else:
             (self.root / BEST).unlink(missing_ok=True)
+
+    def best_of_step(self, step: int) -> Path | None:
+        """Returns the checkpoint that the link `best` names if it is of this step, else None."""
+        best = Path(os.path.realpath(self.root / BEST))
+        return best if any(s.step == step and s.path == best for s in self.list()) else None
 
     def keep_newest(self, count: int) -> None:
         """Deletes all checkpoints but the newest ones and the best one."""

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,12 @@ def _restore(path: Path, weights: Sequence[Weight], everything: bool, meeting: M
     there = {name for name in entries if everything or name.partition("/")[0] in folders}
     missing, extra = sorted(wanted - there), sorted(there - wanted)
     if missing or extra:
+        theirs, ours = _features(entries), _features(wanted)
+        if theirs and ours and theirs != ours:
+            raise ValueError(
+                f"checkpoint {path} was trained on the features {_list(theirs)}; the data set has "
+                f"{_list(ours)}: give the --dataset_path of its training, or another checkpoint"
+            )
         raise ValueError(
             f"checkpoint {path} is of another model: it lacks {missing or 'nothing'} and has "
             f"{extra or 'nothing'} too many"
@@ -86,6 +92,16 @@ def _restore(path: Path, weights: Sequence[Weight], everything: bool, meeting: M
             for place, values in _parts_of(path, entries[weight.name], held):
                 weight.write(place.row, values, place.column)
                 meeting.still_busy()
+
+
+def _features(names: Iterable[str]) -> list[str]:
+    """Names of the tables among the names of weights, without their folder."""
+    return sorted(name.removeprefix("sparse/") for name in names if name.startswith("sparse/"))
+
+
+def _list(names: Sequence[str], most: int = 6) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box, np.ndarray]]:

@@ -17,6 +17,7 @@ from tests.containers.image_builder import Builder, Image, Layer, run
 DEBIAN_SOURCES = "/etc/apt/sources.list.d/debian.sources"
 TRAINING = [
     *("dlrm.py", "--dataset_path", "/data/demo", "--run_dir", "/data/run", "--batch_size", "256"),
+    "--preset=terabyte",
     *("--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"),
     *("--max_steps", "5", "--print_freq", "2", "--seed", "1"),
 ]

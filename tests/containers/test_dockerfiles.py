@@ -1,5 +1,6 @@
 """The Dockerfiles, read: what they copy, what they pin, and what docs/containers.md says."""
 
+import itertools
 import os
 import re
 import shlex
@@ -138,9 +139,10 @@ def test_make_installs_nothing_after_layers_of_a_cache(root, tmp_path, name, eng
         (tmp_path / stamp).touch()
         os.utime(tmp_path / stamp, (1e9 + number, 1e9 + number))
     op = "tensorflow-dot-based-interact"
-    for needed in ("Makefile", f"{op}/setup.py", *root.glob("*requirements*"),
-                   *root.glob("runtime/*.sh"), *root.glob("deployment/*serve*")):  # fmt: skip
-        path = (root / needed).relative_to(root)
+    needed = ["Makefile", "runtime/horovodrun.py", f"{op}/setup.py"]
+    patterns = ("*requirements*", "runtime/*.sh", "deployment/*serve*")
+    for file in (*needed, *itertools.chain.from_iterable(map(root.glob, patterns))):
+        path = (root / file).relative_to(root)
         (tmp_path / path).parent.mkdir(exist_ok=True)
         shutil.copy(root / path, tmp_path / path)
     goals = ["demo", "setup", f"ENGINES={engines}"] + ["serve-setup"] * (serving == "yes")

@@ -1,12 +1,14 @@
 """`python -m dataloading.dataloader_benchmark`: what is counted, what is refused."""
 
 import itertools
+import os
 import re
 
 import pytest
 import tensorflow as tf
 
 from dataloading import dataloader_benchmark as tool
+from dataloading.command_line import exit_status
 from dataloading.dataloader_benchmark import time_pass
 from dataloading.raw_binary import RawBinaryDataset
 from dataloading.split_tfrecords import SplitTFRecordsDataset
@@ -48,10 +50,10 @@ def test_every_type(binaries, records, capsys, kind):
     folder = (records if kind == "split_tfrecords" else binaries).base_directory
     flags = ["--dataset_path", str(folder), "--dataset_type", kind, "--batch_size", "2"]
     flags += ["--warmup_steps", "1", "--max_batches", "2", "--repeats", "3"]
-    assert tool.main(flags + ["--shuffle"] * (kind != "synthetic")) == 0
+    assert tool.main(flags) == 0
     said = capsys.readouterr().out
-    shuffled = "" if kind == "synthetic" else "shuffled, "
-    assert re.match(rf"{kind}, 4 samples of \d+ ids, batch 2, {shuffled}3 passes\n", said)
+    order = "generated" if kind == "synthetic" else "shuffled"
+    assert re.match(rf"{kind}, 4 samples of \d+ ids, batch 2, {order}, 3 passes\n", said)
     for what in ("samples", "ids", "bytes"):
         assert re.search(rf"million {what} per second: median [\d.]+, lowest [\d.]+, highest", said)
 
@@ -64,7 +66,7 @@ def test_every_type(binaries, records, capsys, kind):
         (("--repeats", "0"), "--repeats is 0; allowed"),
         (("--warmup_steps", "-1"), "--warmup_steps is -1; allowed: 0 or more"),
         (("--warmup_steps", "3", "--batch_size", "8"), "has 3 batches of 8 rows, --warmup_steps 3"),
-        (("--dataset_type", "synthetic", "--shuffle"), "--shuffle is for stored rows"),
+        (("--dataset_type", "synthetic", "--noshuffle"), "--noshuffle is only read with stored"),
         (("--feature_spec", "no.yaml"), "no.yaml: there is no such file"),
     ],
 )
@@ -84,6 +86,12 @@ def test_a_bad_row(tmp_path, capsys, warmup_steps):
     assert re.fullmatch(r"error: .*feature 'one': found 100 in row 3 .*\n", capsys.readouterr().err)
 
 
+def test_file_order(binaries, capsys):
+    flags = ["--batch_size", "2", "--warmup_steps", "0", "--noshuffle"]
+    assert tool.main(["--dataset_path", str(binaries.base_directory), *flags]) == 0
+    assert "file order, 1 passes" in capsys.readouterr().out
+
+
 def test_an_error_of_tensorflow_stays_what_it_is(binaries, monkeypatch):
     def fail(*_):
         raise tf.errors.InternalError(None, None, "broken")
@@ -101,3 +109,9 @@ def test_interrupted(binaries, capsys, monkeypatch):
     monkeypatch.setattr(tool, "benchmark", interrupt)
     assert tool.main(["--dataset_path", str(binaries.base_directory)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_start_up_lines_of_tensorflow_are_hidden(monkeypatch):
+    """A user's shell sets no log level; TensorFlow reads it when a tool imports it."""
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    assert exit_status(lambda: int(os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0"))) == 2

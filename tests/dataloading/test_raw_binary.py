@@ -369,8 +369,9 @@ def test_the_benchmark_runs(run_script):
         "-m", "benchmarks.loader", "--rows", 3000, "--batch_size", 512, "--repeats", 1
     )
     lines = done.stdout.splitlines()
-    assert len(lines) == 5, done.stderr
+    assert len(lines) == 6, done.stderr
     assert lines[1].startswith("split binary, file order") and "median" in lines[1]
+    assert lines[4].startswith("shuffled / file order, pass by pass: median ")
     assert lines[-1] in (
         "target of 2 million samples/s: met",
         "target of 2 million samples/s: MISSED",

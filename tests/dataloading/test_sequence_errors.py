@@ -122,8 +122,8 @@ def refused(spec: FeatureSpec, *messages: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"item": 70_000}, "feature 'item': found 70000; ids lie in [0, 70000)"),
-        ({"user": -1}, "feature 'user': found -1; ids lie in [0, 400)"),
+        ({"item": 70_001}, "feature 'item': found 70001; ids lie in [0, 70001)"),
+        ({"user": -1}, "feature 'user': found -1; ids lie in [0, 401)"),
         ({"item_neg": (0, 0, 70_001, 1)}, "feature 'item_neg': found 70001; ids lie in"),
         ({"label": 2}, "feature 'label': found 2; labels are 0 or 1"),
         ({"cat_pos": (1, 2, 3, 4, 5)}, "feature 'cat_pos' has {lengths}"),

@@ -12,6 +12,7 @@ from dataloading import sequence_tfrecord, sequence_tfrecord_rows
 from dataloading.batch import SequenceInputs
 from dataloading.feature_spec import FeatureSpec
 from dataloading.sequence_tfrecord import SequenceTFRecordDataset
+from dataloading.sequence_tfrecord_channels import num_ids
 from tests.dataloading.test_record_mutations import framed
 
 LENGTH = 4  # of a history
@@ -159,6 +160,19 @@ def test_a_batch(by_prebatch):
     assert batch.labels.dtype == batch.weights.dtype == tf.float32
     assert batch.labels.numpy().tolist() == [[0], [1]]
     assert batch.weights.numpy().tolist() == [[1], [1]]
+
+
+def test_ids_of_two_preparations(tmp_path, by_prebatch):
+    """NVIDIA's cardinality N stands for the ids 1 to N, ours for 0 to N - 1."""
+    theirs = by_prebatch[4]
+    assert (num_ids(theirs, "user"), num_ids(theirs, "item")) == (401, 70_001)
+    ours = spec_of(tmp_path, metadata={"prebatch_train_size": 0})
+    assert (num_ids(ours, "user"), num_ids(ours, "item")) == (400, 70_000)
+    last = rows_of(1)[0]._replace(user=400, item=70_000)
+    write(tmp_path / "train.tfrecord", [example([last])])
+    assert found(SequenceTFRecordDataset(spec_of(tmp_path), "train", 1).dataset()) == [last]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"found 400; ids lie in \[0, 400\)"):
+        list(SequenceTFRecordDataset(ours, "train", 1).dataset())
 
 
 def test_static_shapes(by_prebatch):

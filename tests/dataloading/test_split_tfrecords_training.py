@@ -66,7 +66,7 @@ AMP = ("--amp", "--optimizer=adam")
 )
 def test_train_resume_evaluate_and_predict(records, tmp_path, recipe, more):
     """8 steps at once are 3 steps and 5 more; the evaluation counts each of the 300 rows."""
-    data = (f"--dataset_path={records}", *RECORDS, "--shuffle", "--epochs=2", *more)
+    data = (f"--dataset_path={records}", *RECORDS, "--epochs=2", *more)
     save = "--save_checkpoint_path"
     code, whole = in_process(tmp_path / "run", *data, f"{save}={tmp_path / 'a'}", recipe=recipe)
     assert code == 0 and whole["steps"] == 8 and 0 < whole["auc"] < 1
@@ -94,7 +94,7 @@ def test_train_resume_evaluate_and_predict(records, tmp_path, recipe, more):
 
 def test_dcnv2_in_half_precision(records, tmp_path):
     """One of the sweep above, without a resume."""
-    flags = (f"--dataset_path={records}", *RECORDS, "--shuffle", "--max_steps=3", *AMP)
+    flags = (f"--dataset_path={records}", *RECORDS, "--max_steps=3", *AMP)
     code, found = in_process(tmp_path / "run", *flags, recipe=dcnv2)
     assert code == 0 and found["steps"] == 3 and 0 < found["auc"] < 1
 

@@ -34,6 +34,7 @@ SPEC = {
         "categorical": ["user", "city"],
     },
 }
+EVERY = "--frequency_threshold=0"  # each value has an id
 ROWS = "1,2.5,70000,5,0\n0,-1e-3,3,300,2\n0,7,0.5,0,1\n"
 
 
@@ -194,9 +195,9 @@ BAD_ROWS = {
     "1,2,3,9223372036854775808,0": "'user': found '9223372036854775808' in row 2",
     "1,2,3,9223372036854775807,0": "'user': found 9223372036854775807 in row 2 .*; ids lie in",
     "1,2,3,4,berlin": "'city': found 'berlin' in row 2",
-    "1,,3,4,0": "'price': found no value in row 2 .*write 0 or a mean",
+    "1,,3,4,0": "'price': found no value in row 2 .*--fill_missing mean",
     "1,two,3,4,0": "'price': found 'two' in row 2 .*; allowed: a number",
-    "1,nan,3,4,0": "'price': found nan in row 2 .*; numericals are finite",
+    "1,nan,3,4,0": "'price': found nan in row 2 .*; numerical features are finite",
     "1,-inf,3,4,0": "'price': found -inf in row 2",
     "1,70000,3,4,0": "'price': found 70000 in row 2 .*; float16 holds up to 65504: .*float32'",
     "1,2,1e39,4,0": r"'age': found 1e\+39 in row 2 .*; float32 holds up to 3.40282e\+38: scale",
@@ -246,7 +247,7 @@ def test_logs_without_quoting(header, tmp_path, capsys):
     spec = chunk_with(quoting=False, delimiter="\t", header=header)
     names = "click\tprice\tage\tuser\tcity\n" if header else ""
     folder = raw(tmp_path, spec, a=names + '1\t2\t3\t4\t"5" pipe\n1\t2\t3\t4\t"\n')
-    assert run(folder, "--categorify=city") == 0
+    assert run(folder, "--categorify=city", EVERY) == 0
     assert (tmp_path / "out/vocabulary/city.tsv").read_text() == '"\t1\n"5" pipe\t1\n'
 
 
@@ -271,7 +272,7 @@ def test_byte_order_marks_at_the_start_only(tmp_path, monkeypatch):
     monkeypatch.setattr(transcode_lines, "_BLOCK_BYTES", 16)
     spec = chunk_with(features=["city", "click", "price", "age", "user"])
     rows = "".join(f"\ufeff{i},1,2,3,4\n" for i in range(9))
-    assert run(raw(tmp_path, spec, a=rows), "--categorify=city") == 0
+    assert run(raw(tmp_path, spec, a=rows), "--categorify=city", EVERY) == 0
     lines = (tmp_path / "out/vocabulary/city.tsv").read_text().splitlines()
     assert lines == ["0\t1", *(f"\ufeff{i}\t1" for i in range(1, 9))]
 
@@ -473,7 +474,7 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
         (["--hash_buckets=city=2,city=2"], "each feature once"),
         (["--hash_buckets=city=2", "--categorify=city"], "both name 'city'"),
         (["--frequency_threshold=2"], "--frequency_threshold is for the values of --categorify"),
-        (["--categorify=city", "--frequency_threshold=-1"], "--frequency_threshold is -1"),
+        (["--categorify=city", "--frequency_threshold=-1"], "--frequency_threshold is '-1'"),
         (["--memory_limit=1GB"], "--memory_limit is for counting"),
         (["--categorify=city", "--memory_limit=much"], "--memory_limit is 'much'; allowed: a size"),
         (["--categorify=city", "--memory_limit=1MB"], "--memory_limit is '1MB'"),
@@ -487,7 +488,13 @@ def test_bad_flags_are_refused(flags, message, tmp_path, capsys):
 def test_a_cardinality_that_an_encoding_gives(tmp_path, capsys):
     spec = changed(feature_spec={"city": {"cardinality": 9}})
     folder = raw(tmp_path, spec, a=ROWS)
-    refused(capsys, "--categorify city: .* gives it the cardinality 9", folder, "--categorify=all")
+    refused(
+        capsys,
+        "--categorify city: .* gives it the cardinality 9",
+        folder,
+        "--categorify=all",
+        EVERY,
+    )
     refused(capsys, "--hash_buckets city=8: .*the cardinality 9", folder, "--hash_buckets=city=8")
     spec = changed(source_spec={"later": SPEC["source_spec"]["train"]})
     del spec["source_spec"]["train"]
@@ -560,7 +567,7 @@ def test_another_name_of_the_spec(tmp_path, capsys):
     """It is found again, to replace the data set and to encode as it is encoded."""
     folder = raw(tmp_path / "raw", a=ROWS)
     out = tmp_path / "made"
-    flags = ["--feature_spec_out=mine.yaml", "--categorify=city"]
+    flags = ["--feature_spec_out=mine.yaml", "--categorify=city", EVERY]
     assert run(folder, *flags, output=out) == 0
     assert run(folder, *flags, "--overwrite", output=out) == 0
     assert run(folder, f"--vocabulary={out / 'mine.yaml'}", output=tmp_path / "more") == 0
@@ -688,7 +695,7 @@ def text_spec() -> dict:
 
 def test_texts_get_ids_by_falling_count(tmp_path, capsys):
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
-    assert run(folder, "--categorify=city") == 0
+    assert run(folder, "--categorify=city", EVERY) == 0
     said = capsys.readouterr().out
     assert "city: cardinality 7, vocabulary; id 0 " in said
     assert "unknown): 66.67% of test, 10.00% of train\n" in said
@@ -721,7 +728,7 @@ def test_sparse_ids_and_lists_get_ids(tmp_path):
         }
     )
     spec = parquet_spec(**{"c/d": {"hotness": 2}, "e": {}, "f": {}})
-    assert run(raw(tmp_path, spec, a=table), "--categorify=all") == 0
+    assert run(raw(tmp_path, spec, a=table), "--categorify=all", EVERY) == 0
     out = tmp_path / "out"
     assert (out / "vocabulary/c%2Fd.tsv").read_text() == f"{2**60}\t3\n-5\t1\n7\t1\n"
     assert stored(out, "c/d") == [[1, 2], [1, 3], [0, 1]]
@@ -738,9 +745,11 @@ def test_texts_of_columns_that_have_none(tmp_path, capsys):
         "--categorify=c",
     )
     folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [{"a": 1}]}))
-    refused(capsys, "'c': found a struct.*take text and whole numbers", folder, "--categorify=c")
+    refused(
+        capsys, "'c': found a struct.*take text and whole numbers", folder, "--categorify=c", EVERY
+    )
     folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": pa.nulls(1)}))
-    assert run(folder, "--categorify=c") == 0
+    assert run(folder, "--categorify=c", EVERY) == 0
     assert stored(tmp_path / "out", "c") == [0]
 
 
@@ -748,7 +757,7 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     """Encoded as the rows that a model was trained on: the same ids, cardinalities and dtypes."""
     first = raw(tmp_path / "first", text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
     known = first / "out"
-    assert run(first, "--categorify=city", "--hash_buckets=user=100") == 0
+    assert run(first, "--categorify=city", EVERY, "--hash_buckets=user=100") == 0
     new = changed(channel_spec={"label": []})
     new["source_spec"]["train"] = [
         {"type": "csv", "features": ["city", "user", "age", "price"], "files": ["a"]}
@@ -773,7 +782,9 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     assert stored(later / "again", "city", "test") == [6, 1, 0, 4]
 
     (known / "vocabulary/city.tsv").write_text("Oslo\t3\n")
-    refused_again(capsys, "has 1 lines; cardinality 7 of feature 'city' needs 6", later, known)
+    refused_again(
+        capsys, "city.tsv: has 1 lines; the feature's cardinality 7 needs 6", later, known
+    )
     (known / "vocabulary/city.tsv").write_text("a\t3\nOslo\t2\nb\t2\nOslo\t1\nc\t1\nd\t1\n")
     refused_again(capsys, "city.tsv: has the value 'Oslo' on more than one line", later, known)
     (known / "vocabulary/city.tsv").write_text("Oslo\n")
@@ -782,6 +793,51 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     refused_again(
         capsys, "city.tsv: there is no such file; it is part of the data set", later, known
     )
+
+
+FLOAT_FILES = {
+    "train": ("7\n12\n7\n-3\n", [1, 3, 1, 2]),
+    "test": ("7.0\n \n-3.0\n12.0 \n", [1, 0, 2, 3]),
+}
+
+
+def one_column(folder, **files):
+    """Raw data of one feature without labels, `c`, a file `NAME.csv` per mapping."""
+    source = {
+        name: [{"type": "csv", "header": True, "features": ["c"], "files": [f"{name}.csv"]}]
+        for name in files
+    }
+    spec = {"feature_spec": {"c": {}}, "source_spec": source}
+    spec["channel_spec"] = {"label": [], "numerical": [], "categorical": ["c"]}
+    texts = {f"{name}.csv": "c,d\n" + text.replace("\n", ",\n") for name, text in files.items()}
+    return raw(folder, spec, **texts)
+
+
+def test_integers_that_pandas_wrote_with_a_point(tmp_path):
+    """`test` has a gap, so that pandas wrote 7.0 there; 7 and 7.0 are one value."""
+    folder = one_column(tmp_path, **{name: text for name, (text, _) in FLOAT_FILES.items()})
+    assert run(folder, "--categorify=c", EVERY) == 0
+    for name, (_, ids) in FLOAT_FILES.items():
+        assert stored(folder / "out", "c", name) == ids
+    assert (folder / "out/vocabulary/c.tsv").read_text() == "7\t2\n-3\t1\n12\t1\n"
+    assert run(folder, "--hash_buckets=c=1000", output=tmp_path / "hashed") == 0
+    seven, _, _, three = stored(tmp_path / "hashed", "c")
+    assert stored(tmp_path / "hashed", "c", "test")[0::2] == [seven, three]
+    later = one_column(tmp_path / "later", test=FLOAT_FILES["test"][0])
+    assert run(later, f"--vocabulary={folder / 'out'}") == 0
+    assert stored(later / "out", "c", "test") == FLOAT_FILES["test"][1]
+
+
+@pytest.mark.parametrize("train", ["1.1\n1.0\n", "a\n1.0\n", "1\n1.0\n"])
+def test_texts_with_a_point(tmp_path, train):
+    """Versions such as 1.0 stay text in a file that happens to have no other."""
+    folder = one_column(tmp_path, train=train, test="1.0\n")
+    assert run(folder, "--categorify=c", EVERY) == 0
+    _, second = stored(folder / "out", "c")
+    assert stored(folder / "out", "c", "test") == [second]
+    later = one_column(tmp_path / "later", test="1.0\n")
+    assert run(later, f"--vocabulary={folder / 'out'}") == 0
+    assert stored(later / "out", "c", "test") == [second]
 
 
 def refused_again(capsys, message, folder, known):
@@ -823,7 +879,7 @@ def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
     """What DuckDB raises becomes an error that says the way out."""
     import duckdb
 
-    too_small = pytest.raises(ValueError, match="--memory_limit 200 MiB is too small.*ways out")
+    too_small = pytest.raises(ValueError, match="--memory_limit 200 MiB is too small.*solutions")
     with too_small, Vocabularies(tmp_path, 200 << 20):
         raise duckdb.OutOfMemoryException("no")
     failed = pytest.raises(OSError, match="reading or writing failed: full")
@@ -835,7 +891,7 @@ def test_looking_up_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "_ROWS", 3)
     monkeypatch.setattr(transcode_binary, "_NARROWED_IDS", 3)
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
-    assert run(folder, "--categorify=city") == 0
+    assert run(folder, "--categorify=city", EVERY) == 0
     assert stored(tmp_path / "out", "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]
     assert stored(tmp_path / "out", "user") == list(range(10))
 
@@ -846,3 +902,14 @@ def test_dimensions_are_a_hotness(tmp_path):
     assert RawSpec.from_yaml(folder / "feature_spec.yaml").hotness("user") == 2
     assert run(folder) == 0
     assert stored(tmp_path / "out", "user") == [[4, 5]]
+
+
+def test_progress_on_a_terminal_alone(tmp_path, capsys, monkeypatch):
+    folder = raw(tmp_path, a=ROWS)
+    assert run(folder) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert run(folder, output=tmp_path / "again") == 0
+    captured = capsys.readouterr()
+    assert "reading train:" in captured.err and "encoding ids:" in captured.err
+    assert "\r" not in captured.out

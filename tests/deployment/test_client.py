@@ -253,3 +253,17 @@ def test_mistakes():
         arrays = {"x": np.zeros((1, 1), np.complex64)}
         with pytest.raises(ValueError, match="request a: x is of complex64, unknown to Triton"):
             client.prepare(arrays, "a")
+
+
+def test_a_proxy_in_the_environment(monkeypatch):
+    """A server on this machine is reached directly, whatever proxy is set for other hosts."""
+    for name in ("http_proxy", "grpc_proxy", "https_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    scores, _ = asked(answer_to_all, 2, timeout_s=20.0)
+    assert scores == [[[0], [0]], [[3], [3]]]
+
+
+def answer_to_all(message, context):
+    return answer_to(message)

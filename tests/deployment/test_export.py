@@ -47,7 +47,7 @@ def test_onnx_of_dcnv2(trained_dcnv2, tmp_path, capsys):
     )
     sizes = {file.name: file.stat().st_size for file in output.iterdir()}
     assert sizes.keys() == {"model.onnx", "model.onnx.data"}
-    assert said[3:] == [f"written: {output}, {sum(sizes.values()):,} bytes, tables: none"]
+    assert said[3:] == [f"written: {output}, {sum(sizes.values()):,} bytes with tables in float32"]
     (found,) = open_session(output / "model.onnx").run(["scores"], requests(trained_dcnv2))
     np.testing.assert_allclose(found[:, 0], trained_dcnv2.scores(tmp_path), atol=1e-6)
 
@@ -55,7 +55,7 @@ def test_onnx_of_dcnv2(trained_dcnv2, tmp_path, capsys):
 def test_saved_model_of_ncf(trained_ncf, tmp_path, capsys):
     output = tmp_path / "served"
     assert run(trained_ncf, output, "savedmodel", f"--dataset_path={trained_ncf.data}") == 0
-    assert "tables: none" in capsys.readouterr().out
+    assert "bytes with tables in float32" in capsys.readouterr().out
     serve = tf.saved_model.load(str(output)).signatures["serving_default"]
     arrays = {name: tf.constant(values) for name, values in requests(trained_ncf).items()}
     found = serve(**arrays)["scores"].numpy()
@@ -67,7 +67,7 @@ def test_smaller_tables(kind, trained_dlrm, tmp_path, capsys):
     """Of 40,317 rows of 8 values, int8 ones take a byte a value and four a row."""
     assert run(trained_dlrm, tmp_path / "served", kind, "--quantize_tables=int8") == 0
     said = capsys.readouterr().out
-    size_bytes = int(re.search(r"([\d,]+) bytes, tables: int8", said)[1].replace(",", ""))
+    size_bytes = int(re.search(r"([\d,]+) bytes with tables in int8", said)[1].replace(",", ""))
     assert 40_317 * 12 < size_bytes < 40_317 * 12 + 150_000
 
 

@@ -34,6 +34,19 @@ def converted(trained, folder):
     return parts_of(trained), dense, folder / "dense.onnx"
 
 
+def unread_initializers(graph):
+    """Names of the constants that no node reads: onnxruntime warns of each when it loads them."""
+    read = {output.name for output in graph.output}
+    graphs = [graph]
+    while graphs:
+        for node in graphs.pop().node:
+            read.update(node.input)
+            bodies = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+            read.update(output.name for body in bodies for output in body.output)
+            graphs += bodies
+    return {constant.name for constant in graph.initializer} - read
+
+
 @pytest.fixture(scope="module")
 def dlrm(tmp_path_factory):
     """(`Trained`, parts, dense model, its ONNX file) of DLRM with drawn weights."""
@@ -58,6 +71,7 @@ def test_agrees_with_tensorflow(name, tmp_path, monkeypatch):
     assert not agreement.is_weak
     whole = tmp_path / "model.onnx"
     monolithic_onnx(file, parts, trained, whole)
+    assert unread_initializers(onnx.load(whole, load_external_data=False).graph) == set()
     session, rng = open_session(whole), np.random.default_rng(1)
     for rows in (1, 3, 64):
         arrays = drawn_request(parts, rows, rng)
@@ -142,6 +156,29 @@ def test_numericals_that_are_not_finite(dlrm, tmp_path):
         (found,) = session.run(["scores"], {**arrays, "numerical_features": numbers})
         assert np.isnan(found[:, 0]).tolist() == [False, True, False, False]
         np.testing.assert_allclose(found[[0, 2, 3]], scores[[0, 2, 3]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numericals_that_the_score_ignores(value, tmp_path):
+    """The rule holds for every column, also where no operation of the model propagates a NaN."""
+    numericals = [Feature(f"n{column}", "n", column, 1, None) for column in range(3)]
+    parts = Parts((Tensor("n", "float32", (3,)),), numericals, (), (), ("n",), ())
+    dense = onnx.helper.make_graph(
+        [onnx.helper.make_node("Gather", ["n", "column"], ["scores"], axis=1)],
+        "dense",
+        [onnx.helper.make_tensor_value_info("n", 1, ["batch", 3])],
+        [onnx.helper.make_tensor_value_info("scores", 1, ["batch", 1])],
+        [numpy_helper.from_array(np.array([0]), "column")],
+    )
+    model = onnx.helper.make_model(dense, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "dense.onnx")
+    monolithic_onnx(tmp_path / "dense.onnx", parts, None, tmp_path / "model.onnx")
+    numbers = np.arange(12, dtype=np.float32).reshape(4, 3)
+    for column in range(3):
+        numbers[column, column] = value
+    (scores,) = open_session(tmp_path / "model.onnx").run(["scores"], {"n": numbers})
+    np.testing.assert_array_equal(scores, [[np.nan], [np.nan], [np.nan], [9]])
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

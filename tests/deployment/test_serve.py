@@ -435,3 +435,10 @@ def test_the_lock_has_what_is_asked_for(root):
     asked = [line.split("  #")[0] for line in asked if not line.startswith("#")]
     assert len(asked) == 5
     assert {re.sub(r"\[.*\]", "", line) for line in asked} <= set(lock)
+
+
+def test_a_proxy_in_the_environment(stand_in, tmp_path, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with running(tmp_path, tmp_path / "log", tritonserver=stand_in("ready"), ready_s=20) as server:
+        assert server.alive()

@@ -24,6 +24,7 @@ TEST_ROWS = 300  # of generated clicks; with batches of 128 the last one is shor
 CARDINALITIES, HOTNESS, NUM_NUMERICAL = (10, 300, 7, 40_000), (1, 1, 3, 1), 3
 
 CLICKS = (
+    "--preset=terabyte",
     *("--batch_size=256", "--valid_batch_size=128", "--embedding_dim=8", "--top_mlp_dims=16,1"),
     *("--warmup_steps=1", "--decay_steps=0", "--print_freq=1000", "--seed=1", "--cpu"),
 )
@@ -31,11 +32,13 @@ DLRM = (*CLICKS, "--optimizer=adagrad", "--learning_rate=0.1")
 DCNV2 = (*CLICKS, "--learning_rate=0.01", "--cross_layer_projection_dim=6", "--num_cross_layers=2")
 BOTTOM = "--bottom_mlp_dims=16,8"
 SIM = (
+    "--preset=terabyte",
     *("--global_batch_size=64", "--embedding_dim=4", "--stage_two_mlp_dims=8,4", "--lr=0.02"),
     *("--epochs=1", "--print_freq=1000", "--seed=1", "--affinity=disabled", "--cpu"),
     *("--long_seq_length=8", "--gsu_top_k=3", "--stage_one_mlp_dims=8", "--aux_mlp_dims=8"),
 )
 NCF = (
+    "--preset=terabyte",
     *("-b=240", "--valid_batch_size=300", "-f=8", "--layers=16,16,8", "-l=0.03", "-e=2", "-s=1"),
     *("--print_freq=1000", "-k=3", "--dropout=0.1", "--cpu"),
 )

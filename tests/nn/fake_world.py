@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import tensorflow as tf
 
 from runtime.distributed import World
 
@@ -61,16 +62,31 @@ class FakeWorld:
         return np.concatenate(gathered)
 
     def all_reduce(self, tensors, op, name):
-        assert op in ("sum", "max")
         every = self._exchange.swap(self.rank, name, [np.asarray(t) for t in tensors])
         for parts in zip(*every, strict=True):
             assert len({(part.dtype, part.shape) for part in parts}) == 1
-        reduce = {"sum": sum, "max": np.maximum.reduce}[op]
+        reduce = {"sum": sum, "min": np.minimum.reduce, "max": np.maximum.reduce}[op]
         return [reduce(list(parts)) for parts in zip(*every, strict=True)]
 
     def gather_objects(self, value, name="objects"):
         sent = json.dumps(value, sort_keys=True, default=str)
         return [json.loads(text) for text in self._exchange.swap(self.rank, name, sent)]
+
+
+class TensorWorld:
+    """A rank of a fake world whose collectives return tensors."""
+
+    def __init__(self, world):
+        self.rank, self.size, self._world = world.rank, world.size, world
+
+    def all_to_all(self, tensor, splits, name):
+        return tuple(map(tf.constant, self._world.all_to_all(tensor, splits, name)))
+
+    def all_reduce(self, tensors, op, name):
+        return [tf.constant(t) for t in self._world.all_reduce(tensors, op, name)]
+
+    def all_gather(self, tensor, name):
+        return tf.constant(self._world.all_gather(tensor, name))
 
 
 def run_threads(size: int, function, *args) -> list:

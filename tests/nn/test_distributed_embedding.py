@@ -13,6 +13,7 @@ from nn.embedding.plan import HOST, Shard, Table, plan
 from nn.embedding.row_means import RowMeans
 from nn.embedding.weights import TableUniform, TableWeight
 from nn.keras import keras
+from nn.optimizers import create
 from runtime.checkpoint import Box
 from runtime.distributed import World
 from tests.nn.fake_world import run_threads
@@ -455,23 +456,33 @@ def test_all_holders_of_a_row_get_the_same_bits():
         np.testing.assert_array_equal(first, other)
 
 
-def test_a_rank_without_columns_comes_to_the_exchange():
-    """In a graph, where TensorFlow leaves out what nothing comes of."""
-    whole = plan([Table("t", 500, 8), Table("u", 9, 2)], 3, column_slice_threshold=2000)
-    (without,) = set(range(3)) - {s.rank for s in whole.column_slices[0]}
-    calls = []
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="whole"),
+        pytest.param({"row_slice_threshold": 1}, id="row slices"),
+        pytest.param({"data_parallel_threshold": 100}, id="copies"),
+    ],
+)
+def test_adam_does_not_decay_a_table_that_no_feature_reads(options):
+    """Table 1 has the width of table 0, and shares its variable where both are on one rank."""
 
-    class Spy:
-        rank, size = without, 3
-
-        def all_to_all(self, tensor, splits, name):
-            count = tf.numpy_function(
-                lambda: calls.append(name) or np.int64(0), [], tf.int64, False
+    def step(world):
+        layer = counting(
+            DistributedEmbedding(
+                tables((3, 2), (4, 2), (5, 2)), input_table_map=[0, 2], world=world, **options
             )
-            return tf.zeros([count], tensor.dtype), splits
+        )
+        optimizer = create("adam", layer.trainable_variables, weight_decay=0.5)
+        mine = slice(world.rank * 2 // world.size, (world.rank + 1) * 2 // world.size)
+        with tf.GradientTape() as tape:
+            outputs = layer([tf.constant([[1], [2]])[mine], tf.constant([[0], [4]])[mine]])
+            loss = tf.add_n([tf.reduce_sum(output) for output in outputs])
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        optimizer.apply(gradients, tf.constant(0.5))
+        weights = layer.get_weights()  # of all ranks, on the chief
+        return weights[1] if world.is_chief else None
 
-    groups = whole.groups(without)
-    variables = [tf.Variable(tf.zeros([group.rows, group.dim])) for group in groups]
-    means = RowMeans(Spy(), whole, variables, "means")
-    tf.function(lambda: means([], [], []), autograph=False)()
-    assert calls == ["means"]
+    for size in (1, 2):
+        unread = run_threads(size, step)[0]
+        np.testing.assert_array_equal(unread, [[100 + r] * 2 for r in range(4)], err_msg=str(size))

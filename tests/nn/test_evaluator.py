@@ -39,6 +39,7 @@ def rows(*batches):
     spec = tf.TensorSpec([None, 1], tf.float32)
     return SimpleNamespace(
         num_batches=len(made),
+        split="test",
         dataset=lambda: tf.data.Dataset.from_generator(
             lambda: iter(made), output_signature=Batch(Inputs(spec, ()), spec, spec)
         ),
@@ -50,9 +51,10 @@ def drawn(monkeypatch):
     """The curves that were drawn instead of a PNG: (path, fpr, tpr, auc)."""
     curves = []
 
-    def draw(kind, path, fpr, tpr, auc):
-        assert kind == "roc_curve"
-        curves.append((path, fpr, tpr, auc))
+    def draw(kind, path, split, roc, reliability, histogram):
+        assert (kind, split) == ("evaluation", "test")
+        assert sum(reliability["mass"]) > 0 and histogram["shares"].sum() in (1, 2)
+        curves.append((path, roc["fpr"], roc["tpr"], roc["auc"]))
 
     monkeypatch.setattr(evaluator_module.plots, "draw", draw)
     return curves
@@ -84,9 +86,8 @@ def test_the_note_is_there_with_the_first_number():
 
 def test_the_last_evaluation_is_drawn(drawn, tmp_path):
     evaluator = ClickEvaluator(first_numerical, rows(([0.0, 2.0], [0, 1], [1, 1])))
-    evaluator.draw(tmp_path, {})
-    assert drawn == []
-    evaluator.draw(tmp_path, dict(evaluator.evaluate()))
+    assert evaluator.draw(tmp_path, {}) == drawn == []
+    assert evaluator.draw(tmp_path, dict(evaluator.evaluate())) == [tmp_path / "roc.png"]
     ((path, fpr, tpr, auc),) = drawn
     assert path == tmp_path / "roc.png" and auc == 1
     assert (fpr.tolist(), tpr.tolist()) == ([0, 0, 1, 1], [0, 1, 1, 1])

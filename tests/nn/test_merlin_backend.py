@@ -14,6 +14,7 @@ LIBRARY = "distributed_embeddings"
 FLAGS = (
     *("--dataset_type", "synthetic", "--synthetic_dataset_cardinalities", "50,9,30"),
     *("--synthetic_dataset_num_numerical_features", "4", "--synthetic_dataset_train_batches", "6"),
+    "--preset=terabyte",
     *("--synthetic_dataset_valid_batches", "2", "--batch_size", "64", "--valid_batch_size", "64"),
     *("--embedding_dim", "8", "--bottom_mlp_dims", "8", "--top_mlp_dims", "8,1", "--seed", "1"),
     *("--warmup_steps", "0", "--learning_rate", "0.1", "--print_freq", "2"),

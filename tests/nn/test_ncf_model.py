@@ -26,7 +26,7 @@ from nn.ncf.tower import product_over_batch
 from nn.optimizers import OptimizerGroup, create
 from nn.tabled_model import dense_bytes
 from runtime.distributed import World
-from tests.nn.fake_world import run_threads
+from tests.nn.fake_world import TensorWorld, run_threads
 
 
 def a_config(model_type, **changes):
@@ -400,22 +400,6 @@ def test_sizes_that_cannot_be(changes, message):
 def test_inputs_that_do_not_fit(users, items, message):
     with pytest.raises(ValueError, match=message):
         a_model(GMF)(InteractionInputs(tf.constant(users), tf.constant(items)))
-
-
-class TensorWorld:
-    """A rank of a fake world, whose collectives give tensors."""
-
-    def __init__(self, world):
-        self.rank, self.size, self._world = world.rank, world.size, world
-
-    def all_to_all(self, tensor, splits, name):
-        return tuple(map(tf.constant, self._world.all_to_all(tensor, splits, name)))
-
-    def all_reduce(self, tensors, op, name):
-        return [tf.constant(t) for t in self._world.all_reduce(tensors, op, name)]
-
-    def all_gather(self, tensor, name):
-        return tf.constant(self._world.all_gather(tensor, name))
 
 
 @pytest.mark.parametrize(

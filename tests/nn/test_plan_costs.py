@@ -84,7 +84,7 @@ def test_misfit_of_a_fixed_strategy_points_to_auto():
 
 
 def test_misfit_of_a_narrow_table_points_to_row_slices():
-    text = fail(tables((100, 1)), 4, device_memory_bytes=100)
+    text = fail(tables((100, 1)), 4, device_memory_bytes=100, row_slice_threshold=0)
     assert "row_slice_threshold=100: it fits" in text
     assert "more ranks" not in text
     assert "row_slice_threshold" not in fail(tables((100, 1)), 4, device_memory_bytes=100,

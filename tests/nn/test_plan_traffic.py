@@ -139,7 +139,7 @@ def test_copied_tables_go_whole_or_by_rows():
 
 def test_tables_without_features_send_nothing():
     made = plan(tables((3, 4), (3, 4)), 2, input_table_map=[0], data_parallel_threshold=12)
-    assert traffic(made)[0].sent(COPIES) == 2 * (3 * 4 * 4 + 3 * 4)  # they share a variable
+    assert traffic(made)[0].sent(COPIES) == 3 * 4 * 4 + 3 * 4  # of the first table
     idle = plan(tables((3, 4)), 2, input_table_map=[], data_parallel_threshold=12)
     assert traffic(idle)[0].busiest_direction == 0
 
@@ -195,8 +195,8 @@ def test_the_report_says_what_passes_a_link():
         (1, "between machines of 1 rank ", 15),
         (2, "between machines of 2 ranks ", 14),
         (5, "between machines of 5 ranks, the last of 1 ", 15),
-        (16, "a machine of 16 ranks has all", None),
-        (20, "a machine of 20 ranks has all", None),
+        (16, "one machine has all 16 ranks", None),
+        (20, "one machine has all 16 ranks", None),
         (None, None, None),
     ],
 )

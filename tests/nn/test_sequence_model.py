@@ -10,7 +10,7 @@ from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
 from nn.tabled_model import dense_bytes
 from runtime.distributed import World
-from tests.nn.fake_world import run_threads
+from tests.nn.fake_world import TensorWorld, run_threads
 from tests.nn.sequence_reference import Sample, log_loss
 from tests.nn.sequence_rows import KINDS, a_config, a_model, reference_of, rows, samples_of
 
@@ -336,22 +336,6 @@ def test_inputs_that_do_not_fit(change, message):
     batch = rows(LENGTHS)
     with pytest.raises(ValueError, match=message):
         sequence_loss(a_model("sim"), batch._replace(inputs=change(batch.inputs)))
-
-
-class TensorWorld:
-    """A rank of a fake world, whose collectives give tensors."""
-
-    def __init__(self, world):
-        self.rank, self.size, self._world = world.rank, world.size, world
-
-    def all_to_all(self, tensor, splits, name):
-        return tuple(map(tf.constant, self._world.all_to_all(tensor, splits, name)))
-
-    def all_reduce(self, tensors, op, name):
-        return [tf.constant(t) for t in self._world.all_reduce(tensors, op, name)]
-
-    def all_gather(self, tensor, name):
-        return tf.constant(self._world.all_gather(tensor, name))
 
 
 @pytest.mark.parametrize("kind", ["sim", "din unit"])

@@ -34,6 +34,11 @@ def negative(place: tuple[int, ...], positive: int, num_items: int) -> int:
     return item + 1 if item >= positive else item
 
 
+def popular_negative(place: tuple[int, ...], events: list[int]) -> int:
+    """events: the items of all events, by user, then time."""
+    return events[random_64(*place) * len(events) // 2**64]
+
+
 def prepare(
     events: list[tuple],
     item_features: list[dict] = (),
@@ -43,6 +48,7 @@ def prepare(
     max_history: int,
     seed: int = 0,
     validation_event: bool = False,
+    popularity: bool = False,
 ) -> tuple[dict[str, list[tuple]], list[int]]:
     """The rows of each split, and the cardinalities.
 
@@ -65,6 +71,9 @@ def prepare(
         ids = ids_of(feature.get(user) for user in users)
         user_ids.append({user: ids[feature.get(user)] for user in users})
 
+    every_event = [
+        items[item] for user in sorted(histories, key=ordered) for _, _, item in histories[user]
+    ]
     rows = {"train": [], "test": []} | ({"validation": []} if validation_event else {})
     for user in sorted(histories, key=ordered):
         own = [items[item] for _, _, item in histories[user]]
@@ -78,6 +87,8 @@ def prepare(
             for label in (1, 0):
 
                 def other(item, step, place=(seed, users[user], event, label)):
+                    if popularity:
+                        return item and popular_negative((*place, step), every_event)
                     return item and negative((*place, step), item, len(items))
 
                 negatives = [other(item, max_history - i) for i, item in enumerate(positives)]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from preproc.criteo.output_order import permuted
+
 INTEGER = re.compile(r"-?[0-9]{1,18}|")
 CONTROL = re.compile("[\x00-\x1f\x7f]")
 
@@ -53,6 +55,15 @@ def vocabulary(values: list[str], threshold: int) -> list[tuple[str, int]]:
     return sorted(kept, key=lambda item: (-item[1], item[0].encode()))
 
 
+def permuted_rows(rows: list, seed: int) -> list:
+    """Rows in the order of `--output_ordering total_random`."""
+    stored = [None] * len(rows)
+    positions = permuted(np.arange(len(rows)), len(rows), (seed, 0))
+    for row, position in zip(rows, positions, strict=True):
+        stored[position] = row
+    return stored
+
+
 def encode(values: list[str], known: list[tuple[str, int]]) -> bytes:
     ids = {value: i for i, (value, _) in enumerate(known, 1)}
     for dtype in ("<i1", "<i2", "<i4", "<i8"):
@@ -70,17 +81,22 @@ def prepare(
     holdout_fraction: float | None = None,
     validation_fraction: float = 0.0,
     bin_numericals: bool = False,
+    seed: int | None = 0,
 ) -> dict[str, bytes]:
-    """Every binary and vocabulary file of the data set: name -> content."""
+    """Returns every binary and vocabulary file of the data set: name -> content.
+
+    Args:
+        seed: of the random order of the training rows; None: input order.
+    """
     per_file = [read_rows(path)[0] for path in files]
     rows = [row for file_rows in per_file for row in file_rows]
     if holdout_fraction is None:
-        half = len(per_file[-1]) // 2
+        half = (len(per_file[-1]) + 1) // 2
         end_of_train = len(rows) - len(per_file[-1])
         splits = {
             "train": rows[:end_of_train],
-            "validation": rows[end_of_train : end_of_train + half],
-            "test": rows[end_of_train + half :],
+            "test": rows[end_of_train : end_of_train + half],
+            "validation": rows[end_of_train + half :],
         }
     else:
         num_test = math.floor(len(rows) * holdout_fraction + 0.5)
@@ -94,6 +110,9 @@ def prepare(
         counted = splits["train"]
     elif vocabulary_files is not None:
         counted = [row for path in vocabulary_files for row in read_rows(path)[0]]
+
+    if seed is not None:
+        splits["train"] = permuted_rows(splits["train"], seed)
 
     result = {}
     for name, part in splits.items():

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preproc.amazon_books import line_files, literal_lines, metadata_lines, review_lines
+from preproc.amazon_books import (
+    arrow_lines,
+    line_files,
+    literal_lines,
+    metadata_lines,
+    review_lines,
+)
 from preproc.amazon_books.arguments import Options
 from preproc.amazon_books.duckdb_engine import DuckDBEngine
 from preproc.amazon_books.line_files import Piece, find_files, pieces, stage_lines
@@ -183,6 +189,35 @@ def test_duckdb_reads_reviews_like_the_rule(tmp_path):
         for line in [*(line.encode() for line in BAD_REVIEWS), *bad_bytes]:
             assert staged_by(duck.stage_reviews, path, [lines[0], line], tmp_path) is None, line
         assert staged_by(duck.stage_reviews, path, [], tmp_path) == []
+
+
+@pytest.mark.parametrize("start", [b"\v", b"\f"])
+@pytest.mark.parametrize("line", [b"", REVIEW.encode()], ids=["empty", "review"])
+def test_space_that_is_not_json(tmp_path, start, line):
+    """DuckDB takes a vertical tab and a form feed for blanks; JSON and the other readers do not."""
+    path = tmp_path / "reviews.json"
+    with engine(tmp_path) as duck:
+        for odd in (start + line, line + start):
+            lines = [REVIEW.encode(), odd]
+            assert staged_by(duck.stage_reviews, path, lines, tmp_path) is None
+            assert staged_by(arrow_lines.stage_reviews, path, lines, tmp_path) is None
+            with pytest.raises(ValueError, match="the file, line 2: it is not JSON"):
+                stage(path, tmp_path)
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_a_character_cut_in_half_by_the_message(tmp_path, shift):
+    """DuckDB quotes the first 50 bytes of a line that is JSON of another kind."""
+    line = '{"asin": "B", "asin": "B", "x": "' + "a" * shift + "ü" * 40 + '"}'
+    path = tmp_path / "reviews.json"
+    with engine(tmp_path) as duck:
+        lines = [REVIEW.encode(), line.encode()]
+        assert staged_by(duck.stage_reviews, path, lines, tmp_path) is None
+        assert staged_by(duck.stage_reviews, path, lines[:1], tmp_path) == [("A1", "B1", 5)]
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(ValueError, match="the file, line 2: asin is there twice"):
+        stage(path, tmp_path)
+    assert stage(path, tmp_path, "skip") == (1, [("A1", "B1", 5)])
 
 
 def test_duckdb_reads_metadata_like_the_rule(tmp_path):

@@ -80,6 +80,7 @@ def random_log(seed, num_users=9, num_items=12):
         (1, ["--min_events", 2, "--max_history", 1, "--seed", 7, "--threads", 1]),
         (2, ["--min_events", 4, "--max_history", 20, "--validation_event"]),
         (3, ["--min_events", 2, "--max_history", 3, "--validation_event", "--rows_per_file", 2]),
+        (4, ["--min_events", 3, "--max_history", 4, "--negatives", "popularity"]),
     ],
 )
 def test_against_the_reference(tmp_path, seed, flags):
@@ -93,9 +94,12 @@ def test_against_the_reference(tmp_path, seed, flags):
         max_history=flags[3],
         seed=7 if "--seed" in flags else 0,
         validation_event="--validation_event" in flags,
+        popularity="popularity" in flags,
     )
     assert found == expected
     assert cardinalities(tmp_path / "out") == (["uid", "item", "cat"], sizes)
+    negatives = json.loads((tmp_path / "out/metadata.json").read_text())["negatives"]
+    assert negatives == ("popularity" if "popularity" in flags else "uniform")
 
 
 def test_same_rows_at_any_number_of_threads(tmp_path):
@@ -181,6 +185,20 @@ def test_files_that_were_read_are_named(tmp_path, capsys):
     message = "raw holds reviews_B.json and reviews_B.json.gz, whose lines would count twice; rem"
     with pytest.raises(ValueError, match=message):
         run(tmp_path / "other", *flags)
+
+
+def test_users_that_are_left_out_are_counted(tmp_path, capsys):
+    """a and b stay, c (1 event) and d (2 events) go."""
+    events = [("a", "x", i) for i in range(3)] + [("b", "y", i) for i in range(4)]
+    events += [("c", "x", 1), ("d", "y", 1), ("d", "z", 2)]
+    raw = write_raw(tmp_path / "raw", events, {"x": "c"})
+    run(tmp_path / "out", "--amazon_dataset_path", raw, "--min_events", 3)
+    output = capsys.readouterr().err
+    assert (
+        "kept 7 events of 2 users and 2 items; --min_events 3 removed 2 users (50.0%) with "
+        in output
+    )
+    assert "with 3 events (30.0%)" in output
 
 
 def test_skipped_lines_do_not_depend_on_others(tmp_path):

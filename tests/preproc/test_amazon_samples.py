@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from preproc.amazon_books.engine import NumberedLog
-from preproc.amazon_books.negatives import draw, row_keys
+from preproc.amazon_books.negatives import draw, draw_by_popularity, row_keys
 from preproc.amazon_books.parquet_rows import Columns, block_rows, write_split
 from preproc.amazon_books.samples import BYTES_PER_USER, Split, splits
 from tests.preproc.amazon_reference import negative, random_64
@@ -18,7 +18,7 @@ def log_of(tmp_path, histories, item_features=(), num_items=9):
     np.concatenate([np.array(items, np.int32) for items in histories]).tofile(path)
     counts = np.array([len(items) for items in histories])
     features = tuple(np.array([0, *ids], np.int32) for ids in item_features)
-    return NumberedLog(path, counts, (), features, num_items)
+    return NumberedLog(path, counts, (), features, num_items, len(counts))
 
 
 def test_rows_by_hand(tmp_path):
@@ -194,6 +194,16 @@ def test_negatives_are_uniform():
     pairs = np.unique(drawn[0] * 100 + drawn[1], return_counts=True)[1]
     assert len(pairs) == (num_items - 1) ** 2
     assert chi_square_is_likely(pairs, len(users) / len(pairs))
+
+
+def test_negatives_by_popularity():
+    """In proportion to the items' numbers of events, whatever the positive item is."""
+    counts, users = np.arange(1, 21), np.arange(1, 40_001)
+    events = np.repeat(np.arange(1, 21, dtype=np.int32), counts)
+    keys = row_keys(3, users, users % 50, users % 2)
+    drawn = draw_by_popularity(keys, np.zeros(len(keys), np.int64), events)
+    expected = len(users) * counts / len(events)
+    assert chi_square_is_likely(np.bincount(drawn, minlength=21)[1:], expected)
 
 
 def test_every_part_of_a_place_matters():

@@ -3,7 +3,7 @@
 import datetime
 import gzip
 import random
-import re
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +13,7 @@ from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
 from preproc.amazon_books.tables import stage_tables
 from tests.preproc import amazon_reference as reference
+from tests.preproc.test_amazon_prepare import ENGINES
 
 
 def options(tmp_path, *flags, input_format="csv"):
@@ -140,6 +141,28 @@ def test_a_key_has_one_type_everywhere(tmp_path):
     assert column(features, "item_0") == (pa.int64(), [8, 9])
 
 
+def test_integers_that_pandas_wrote_with_a_point(tmp_path):
+    """A gap makes pandas write 7.0 for 7; versions such as 1.0 and 1.1 stay text."""
+    log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (5, 7, 1), (5, 12, 2)])
+    rows = [("item_id", "cat", "version"), ("7.0", "3.0", "1.0"), ("12.0", "", "1.1")]
+    flags = ["--interactions", log, "--items", csv_file(tmp_path / "items.csv", rows)]
+    _, _, (events, items) = staged(tmp_path, *flags, "--item_features", "cat,version")
+    assert column(events, "item") == (pa.int64(), [7, 12])
+    assert column(items, "item") == (pa.int64(), [7, 12])
+    assert column(items, "item_0") == (pa.int64(), [3, None])
+    assert column(items, "item_1") == (pa.string(), ["1.0", "1.1"])
+    mixed = csv_file(tmp_path / "more.csv", [("user_id", "item_id", "time"), ("a", 1, 1)])
+    floats = csv_file(tmp_path / "log2.csv", [("user_id", "item_id", "time"), ("5.0", 1, 1)])
+    _, _, (events,) = staged(tmp_path, "--interactions", floats, mixed)
+    assert column(events, "user") == (pa.string(), ["5.0", "a"])
+
+
+def test_a_file_named_twice(tmp_path):
+    log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (5, 1, 1)])
+    with pytest.raises(ValueError, match="--interactions names a file twice, whose rows would"):
+        options(tmp_path, "--interactions", log, tmp_path / ".." / tmp_path.name / "log.csv")
+
+
 def ns(*moment):
     date = datetime.datetime(*moment, tzinfo=datetime.UTC)
     return int(date.timestamp()) * 10**9
@@ -151,11 +174,28 @@ def ns(*moment):
         (["5", "-7", "007"], pa.int64(), [5, -7, 7]),
         (["1406073600000000001", "-9"], pa.int64(), [1406073600000000001, -9]),
         (["5", "2.5", "1e3"], pa.float64(), [5, 2.5, 1000]),
-        ([str(2**53 - 1), "2.5"], pa.float64(), [2**53 - 1, 2.5]),
+        ([str(2**53 + 1), ".5", "-3."], pa.int64(), [10 * 2**53 + 10, 5, -30]),
+        (["1406073600.123456701", "-0.5"], pa.int64(), [1406073600123456701, -5 * 10**8]),
+        (["1406073600.100000000000", "7"], pa.int64(), [14060736001, 70]),
+        (
+            ["0.1", "0.30000000000000004", str(2**53)],
+            pa.float64(),
+            [0.1, 0.30000000000000004, 2**53],
+        ),
         (["2014-07-23", "1969-12-31 23:59:59"], pa.int64(), [ns(2014, 7, 23), -(10**9)]),
         (["2014-07-23T12:30:00Z"], pa.int64(), [ns(2014, 7, 23, 12, 30)]),
     ],
-    ids=["integers", "nanoseconds", "decimals", "exact", "timestamps", "with a zone"],
+    ids=[
+        "integers",
+        "nanoseconds",
+        "exponents",
+        "fractions",
+        "nanoseconds of seconds",
+        "zeros at the end",
+        "float64",
+        "timestamps",
+        "with a zone",
+    ],
 )
 def test_times(tmp_path, times, dtype, expected):
     rows = [("user_id", "item_id", "time"), *((1, 2, time) for time in times)]
@@ -168,11 +208,12 @@ def test_times(tmp_path, times, dtype, expected):
     [
         (pa.array([5, 6], pa.int32()), [5, 6]),
         (pa.array([5.5, 6.0]), [5.5, 6]),
+        (pa.array([Decimal("5.1"), Decimal("1406073600.123456701")]), [1, 1406073600123456701]),
         (pa.array([1, 2], pa.timestamp("s", "Europe/Berlin")), [10**9, 2 * 10**9]),
         (pa.array([1, 2], pa.date32()), [ns(1970, 1, 2), ns(1970, 1, 3)]),
         (pa.array(["1970-01-02", "1970-01-03"]), [ns(1970, 1, 2), ns(1970, 1, 3)]),
     ],
-    ids=["integers", "floats", "timestamps", "dates", "text"],
+    ids=["integers", "floats", "decimals", "timestamps", "dates", "text"],
 )
 def test_times_of_parquet(tmp_path, times, expected):
     log = tmp_path / "log.parquet"
@@ -215,9 +256,13 @@ def test_bad_rows(tmp_path, text, num_good, message):
         (HEADER + "1,2,0x1F,x\n", "row 1 .*: time is '0x1F'"),
         (HEADER + "1,2,nan,x\n", "row 1 .*: time is 'nan'"),
         (HEADER + "1,2,9999-12-31,x\n", "is '9999-12-31'; .* of the years 1678 to 2261"),
-        (HEADER + f"1,2,3,x\n1,2,{2**63},x\n", f"row 2 .* is {2**63}. Whole numbers must be of 64"),
-        (HEADER + f"1,2,.5,x\n1,2,-{2**53},x\n", f"row 2 .* is -{2**53}. .* of 53 where other"),
-        (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "time holds times of different kinds"),
+        (
+            HEADER + f"1,2,3,x\n1,2,{2**63},x\n",
+            f"row 2 .* is {2**63}; expected times that fit into 64",
+        ),
+        (HEADER + f"1,2,1e3,x\n1,2,-{2**53 + 1},x\n", f"row 2 .* is -{2**53 + 1}; expected times"),
+        (HEADER + f"1,2,1.{'1' * 18},x\n1,2,99,x\n", "row 1 .* is 1.1+; expected times that fit"),
+        (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "row 2 .*, and times before it are numbers"),
         ("user_id,item_id,date\n1,2,3\n", "has no column time; there are user_id, item_id, date"),
         ("user_id,item_id,time,time\n1,2,3,4\n", "has 2 columns time; there are"),
         ("", "has no column user_id; there are none. Say with --user_column"),
@@ -231,6 +276,7 @@ def test_bad_rows(tmp_path, text, num_good, message):
         "year",
         "65 bits",
         "54 bits",
+        "19 digits",
         "mixed",
         "missing",
         "double",
@@ -251,14 +297,14 @@ def test_times_of_two_kinds_in_two_files(tmp_path):
     logs = [tmp_path / "1.csv", tmp_path / "2.csv"]
     for log, time in zip(logs, ("5", "2014-07-23"), strict=True):
         log.write_text(HEADER + f"1,2,{time},x\n")
-    message = re.escape("time holds times of different kinds: int64, timestamp[ns]; write all in")
+    message = "time holds times of different kinds: .* got timestamps and whole numbers; write all"
     with pytest.raises(ValueError, match=message):
         staged(tmp_path, "--interactions", *logs)
     logs[1].write_text(HEADER + "1,2,5.5,x\n")
     _, _, (events,) = staged(tmp_path, "--interactions", *logs)
-    assert events["time"].to_pylist() == [5.0, 5.5]
-    logs[0].write_text(HEADER + f"1,2,3,x\n1,2,{2**53},x\n")
-    with pytest.raises(ValueError, match="1.csv, row 2 .*: time is 9007199254740992. Whole"):
+    assert events["time"].to_pylist() == [50, 55]
+    logs[0].write_text(HEADER + f"1,2,3,x\n1,2,{2**60},x\n")
+    with pytest.raises(ValueError, match=f"1.csv, row 2 .*: time is {2**60}; expected times"):
         staged(tmp_path, "--interactions", *logs)
 
 
@@ -266,7 +312,7 @@ def test_large_times_beside_fractions_in_parquet(tmp_path):
     logs = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
     for log, time in zip(logs, (1 << 60, 0.5), strict=True):
         pq.write_table(pa.table({"user_id": [1], "item_id": [1], "time": [time]}), log)
-    with pytest.raises(ValueError, match=f"1.parquet, row 1 .*: time is {1 << 60}. Whole numbers"):
+    with pytest.raises(ValueError, match=f"1.parquet, row 1 .*: time is {1 << 60}; expected times"):
         staged(tmp_path, "--interactions", *logs, input_format="parquet")
 
 
@@ -323,7 +369,33 @@ def test_gzip_and_blocks(tmp_path, monkeypatch):
     log.write_bytes(gzip.compress((HEADER + "".join(rows) + "y,2,3.5,x\n").encode()))
     _, _, (events,) = staged(tmp_path, "--interactions", log)
     assert column(events, "user") == (pa.string(), [*map(str, range(50)), "y"])
-    assert events["time"].to_pylist() == [3.0] * 50 + [3.5]
+    assert events["time"].to_pylist() == [30] * 50 + [35]
     log.write_bytes(gzip.compress((HEADER + "".join(rows) + ",2,3,x\n").encode()))
     with pytest.raises(ValueError, match="row 51 "):
         staged(tmp_path, "--interactions", log)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_order_of_events_a_nanosecond_apart(tmp_path, name):
+    """The last event of each user, by nanoseconds, is item 1; by item it would be 25."""
+    rows = [("user_id", "item_id", "time")]
+    for user in range(3):
+        items = [*range(2, 26), 1]
+        rows += [(user, item, f"1406073600.{123456000 + i:09}") for i, item in enumerate(items)]
+    log = csv_file(tmp_path / "log.csv", rows)
+    flags = ["--interactions", log, "--engine", name, "--memory_limit", "1GB"]
+    prepare(options(tmp_path, *flags))
+    test = reference.rows_of(tmp_path / "out")["test"]
+    assert [row[2] for row in test[::2]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_features_that_are_missing_are_counted(tmp_path, name, capsys):
+    """Items 3 to 9 are not in the table, item 2 has an empty value there."""
+    rows = [("user_id", "item_id", "time"), *((user, i, i) for user in (1, 2) for i in range(10))]
+    log = csv_file(tmp_path / "log.csv", rows)
+    items = csv_file(tmp_path / "items.csv", [("item_id", "cat"), (0, "a"), (1, "b"), (2, "")])
+    flags = ["--interactions", log, "--items", items, "--item_features", "cat"]
+    flags += ["--min_events", 5, "--engine", name, "--memory_limit", "1GB"]
+    prepare(options(tmp_path, *flags))
+    assert f"8 users or items have no cat in {items}; they share" in capsys.readouterr().err

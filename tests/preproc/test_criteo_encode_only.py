@@ -58,8 +58,8 @@ def data_of(folder, mapping):
 def test_the_last_day_again(log, known, tmp_path):
     """Encoded anew, a day's rows are those that the preparation stored, in one mapping."""
     assert encode(log / "day_2", tmp_path / "out", known) == 0
-    validation, test = data_of(known, "validation"), data_of(known, "test")
-    expected = {name: validation[name] + test[name] for name in test}
+    test, validation = data_of(known, "test"), data_of(known, "validation")
+    expected = {name: test[name] + validation[name] for name in test}
     assert data_of(tmp_path / "out", "test") == expected
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
     old = FeatureSpec.from_yaml(known / "feature_spec.yaml")

@@ -169,11 +169,14 @@ def test_command_line():
 
 
 def test_split_by_day():
+    """The first half of the last day is `test`, as in the original; the odd row belongs to it."""
     assert split_by_day([4, 5]) == [
         Split("train", 0, 4),
-        Split("validation", 4, 6),
-        Split("test", 6, 9),
+        Split("test", 4, 7),
+        Split("validation", 7, 9),
     ]
+    terabyte = split_by_day([4_195_197_692, 178_274_637])
+    assert [split.num_rows for split in terabyte] == [4_195_197_692, 89_137_319, 89_137_318]
 
 
 def test_split_by_fraction():
@@ -194,9 +197,9 @@ def test_one_day_alone(raw, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([0, 4], "no rows are left for train .rows: train 0, validation 2, test 2"),
+        ([0, 4], "no rows are left for train .rows: train 0, test 2, validation 2"),
         ([4, 1], "no rows are left for validation"),
-        ([4, 0], "no rows are left for validation"),
+        ([4, 0], "no rows are left for test"),
     ],
 )
 def test_too_few_rows_by_day(rows, message):
@@ -225,7 +228,7 @@ def test_bad_lines_stop_it(raw, tmp_path):
     assert not (tmp_path / "out").exists()
     spec = run(raw, tmp_path / "out", on_bad_line="skip", frequency_threshold=0)
     assert spec.metadata["bad_lines"] == 2
-    assert spec.metadata["rows"] == {"train": 4, "validation": 1, "test": 2}
+    assert spec.metadata["rows"] == {"train": 4, "test": 2, "validation": 1}
     expected = reference.prepare([raw / "day_0", raw / "day_1"], 0)
     assert reference.files_of(tmp_path / "out") == expected
 

@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from preproc.criteo import estimate as estimate_module
+from preproc.criteo import row_buckets
 from preproc.criteo.__main__ import main
 from preproc.criteo.arguments import Options
 from preproc.criteo.estimate import estimate
@@ -77,6 +78,16 @@ def test_a_sample_is_near_the_truth(log, tmp_path, monkeypatch, threshold, zippe
     assert found.data_bytes == pytest.approx(spec[1], rel=0.2)
     # A gzip file is unpacked while it is parsed.
     assert (found.staging_bytes > 0.4 * size) == zipped
+
+
+def test_spill_files_are_in_the_estimate(tmp_path, monkeypatch):
+    """Columns larger than a bucket are spilled, with a place of 4 bytes per row: the label (1 byte)
+    and the numerical features (26) at the same time."""
+    generate_day(tmp_path / "day_0", 100, 1)
+    without = estimate(options(tmp_path / "day_0")).staging_bytes
+    monkeypatch.setattr(row_buckets, "_BUCKET_BYTES", 10)
+    spilled = estimate(options(tmp_path / "day_0")).staging_bytes - without
+    assert spilled == 100 * (1 + 4 + 26 + 4)
 
 
 def test_cut_lines_and_gzip_members(tmp_path, monkeypatch):

@@ -1,14 +1,19 @@
 """Seeded orders of the training rows: permutations that anybody can compute for any row."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 
 from dataloading.feature_spec import FeatureSpec
+from preproc.criteo import row_buckets
 from preproc.criteo.arguments import Options, parse
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.output_order import OutputOrder, output_order, permuted
 from preproc.criteo.prepare import prepare
 from preproc.criteo.splits import split_by_day, split_by_fraction
+from tests.preproc import criteo_reference as reference
 
 NAMES = ("label", "numerical", *(f"cat_{i}" for i in range(26)))
 
@@ -37,7 +42,7 @@ def rows_of(spec: FeatureSpec, mapping: str) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def in_input_order(log, tmp_path_factory):
-    return run(log, tmp_path_factory.mktemp("input") / "out")
+    return run(log, tmp_path_factory.mktemp("input") / "out", output_ordering="input")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 1000, 65_537])
@@ -106,6 +111,56 @@ def test_same_rows_in_another_order(log, in_input_order, tmp_path, ordering):
     assert rows_of(other, "train") != found
 
 
+def test_the_default_is_a_random_order(log, in_input_order, tmp_path):
+    spec = run(log, tmp_path / "out")
+    assert spec.metadata["output_ordering"] == "total_random" and spec.metadata["seed"] == 0
+    rows, plain = rows_of(spec, "train"), rows_of(in_input_order, "train")
+    stored = permuted(np.arange(len(plain)), len(plain), (0, 0))
+    assert [rows[position] for position in stored] == plain
+    for mapping in ("validation", "test"):
+        assert rows_of(spec, mapping) == rows_of(in_input_order, mapping)
+
+
+@pytest.mark.parametrize("ordering", ["total_random", "day_random"])
+def test_buckets_change_nothing(log, tmp_path, monkeypatch, ordering):
+    """Columns larger than a bucket go through a spill file, which is removed at the end."""
+    options = {"output_ordering": ordering, "bin_numericals": True, "temp_dir": tmp_path}
+    run(log, tmp_path / "out", **options)
+    spilled = []
+    add = row_buckets._Buckets.add
+
+    def watched_add(buckets, places, values):
+        spilled.append((buckets._spill.name, len(places)))
+        assert buckets._spill.parent.parent == tmp_path
+        add(buckets, places, values)
+
+    monkeypatch.setattr(row_buckets._Buckets, "add", watched_add)
+    monkeypatch.setattr(row_buckets, "_BUCKET_BYTES", 100)  # of 801 training rows
+    run(log, tmp_path / "buckets", **options)
+    assert {"label.bin.spill", "numerical.bin.spill", "cat_25.bin.spill", "bin_12.bin.spill"} < {
+        name for name, _ in spilled
+    }
+    assert sum(count for name, count in spilled if name == "numerical.bin.spill") == 801
+    assert reference.files_of(tmp_path / "buckets") == reference.files_of(tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["buckets", "out"]
+
+
+def test_no_space_for_the_spill_file(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(row_buckets, "_BUCKET_BYTES", 100)
+
+    allocate = os.posix_fallocate
+
+    def full(file, offset, size):
+        if os.readlink(f"/proc/self/fd/{file}").endswith("cat_1.bin.spill"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        allocate(file, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(log, tmp_path / "out")
+    assert not list(tmp_path.rglob("*.spill"))
+
+
 def test_any_order_is_input_order(log, in_input_order, tmp_path):
     spec = run(log, tmp_path / "out", output_ordering="any")
     assert rows_of(spec, "train") == rows_of(in_input_order, "train")
@@ -116,6 +171,7 @@ def test_flags():
     common = ["--input", "raw", "--output", "out", "--output_ordering"]
     assert parse([*common, "day_random", "--seed", "7"]).seed == 7
     assert parse([*common, "total_random"]).output_ordering == "total_random"
+    assert parse([*common[:-1], "--seed", "7"]).output_ordering == "total_random"
     with pytest.raises(ValueError, match="--seed is only read with --output_ordering total_random"):
         parse([*common, "input", "--seed", "7"])
     with pytest.raises(ValueError, match="--seed must be 0 or more, found -1"):

@@ -54,16 +54,16 @@ def test_by_hand(tmp_path):
     write_day(source / "day_0", *lines[:4])
     write_day(source / "day_1", *lines[4:])
 
-    spec = run(source, tmp_path / "out", frequency_threshold=2)
+    spec = run(source, tmp_path / "out", frequency_threshold=2, output_ordering="input")
 
     def column(mapping, name, dtype):
         return np.fromfile(tmp_path / "out" / mapping / f"{name}.bin", dtype).tolist()
 
     assert column("train", "cat_0", "i1") == [1, 3, 2, 0]
-    assert column("validation", "cat_0", "i1") == [1, 0]
-    assert column("test", "cat_0", "i1") == [1, 2, 3]
+    assert column("test", "cat_0", "i1") == [1, 0, 1]
+    assert column("validation", "cat_0", "i1") == [2, 3]
     assert column("train", "label", "?") == [True, False, False, True]
-    assert column("validation", "label", "?") == [False, True]
+    assert column("test", "label", "?") == [False, True, True]
     numericals = np.array(column("train", "numerical", "<f2")).reshape(4, 13)
     # log(8) = 2.0794, log(0) undefined, log(3) = 1.0986, in float16
     assert numericals[:, 0].tolist() == [2.080078125, 0.0, 1.0986328125, 0.0]
@@ -79,8 +79,8 @@ def test_by_hand(tmp_path):
         "days": [0, 1],
         "vocabulary_days": "all",
         "rows": {"train": 4, "validation": 2, "test": 3},
-        "clicks": {"train": 2, "validation": 1, "test": 1},
-        "click_rate": {"train": 0.5, "validation": 0.5, "test": 0.333333},
+        "clicks": {"train": 2, "validation": 0, "test": 2},
+        "click_rate": {"train": 0.5, "validation": 0.0, "test": 0.666667},
         "bad_lines": 0,
     }
 
@@ -93,17 +93,18 @@ def test_bins_by_hand(tmp_path):
     lines = [reference.line(0, row, {0: "a"}) for row in numericals]
     write_day(source / "day_0", *lines[:3])
     write_day(source / "day_1", *lines[3:])
-    spec = run(source, tmp_path / "out", frequency_threshold=0, bin_numericals=True)
+    options = {"frequency_threshold": 0, "bin_numericals": True, "output_ordering": "input"}
+    spec = run(source, tmp_path / "out", **options)
 
     def column(mapping, name):
         return np.fromfile(tmp_path / "out" / mapping / f"{name}.bin", "i1").tolist()
 
     assert column("train", "bin_0") == [5, 0, 0]
-    assert column("validation", "bin_0") == [1]
-    assert column("test", "bin_0") == [14]
+    assert column("test", "bin_0") == [1]
+    assert column("validation", "bin_0") == [14]
     assert column("train", "bin_12") == [3, 0, 0]
-    assert column("validation", "bin_12") == [83]  # 2 * log(10^18 + 2) = 82.89
-    assert column("test", "bin_12") == [2]
+    assert column("test", "bin_12") == [83]  # 2 * log(10^18 + 2) = 82.89
+    assert column("validation", "bin_12") == [2]
     bins = tuple(f"bin_{i}" for i in range(13))
     assert spec.channel("categorical") == (*(f"cat_{i}" for i in range(26)), *bins)
     assert {spec.cardinality(name) for name in bins} == {89}
@@ -228,6 +229,7 @@ def test_rows_keep_their_order(tmp_path, threads):
     source = tmp_path / "log.tsv"
     source.write_text("".join(template % (i, i) for i in range(num_rows)))
     options = {"frequency_threshold": 0, "holdout_fraction": 0.01, "threads": threads}
+    options["output_ordering"] = "input"
     run(source, tmp_path / "out", memory_limit_bytes=384 << 20, **options)
     ids = [np.fromfile(tmp_path / "out" / part / "cat_0.bin", "<i4") for part in ("train", "test")]
     np.testing.assert_array_equal(np.concatenate(ids), np.arange(1, num_rows + 1))
@@ -278,8 +280,8 @@ def test_feature_spec_is_valid(log, tmp_path):
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
     spec.validate_files()
     assert spec.num_rows("train") == 700 + 801 + 902
-    assert spec.num_rows("validation") == 1003 // 2
     assert spec.num_rows("test") == 1003 - 1003 // 2
+    assert spec.num_rows("validation") == 1003 // 2
     assert spec.channel("numerical") == tuple(f"num_{i}" for i in range(13))
     assert spec.channel("categorical") == tuple(f"cat_{i}" for i in range(26))
     for name in spec.channel("categorical"):

@@ -22,7 +22,8 @@ NUM_STAGES = 3 + 1 + 2 * 26  # three days, the numericals, two a column
 # Runs the tool with one function replaced by itself and a kill, before or after its Nth call.
 KILLED_RUN = """
 import os, signal, sys
-from preproc.criteo import __main__, binary_files, duckdb_engine, staging
+from preproc.criteo import __main__, binary_files, duckdb_engine, row_buckets, staging
+row_buckets._BUCKET_BYTES = 256
 place, name, when, calls = eval(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 function = getattr(place, name)
 def killing(*args, **kwargs):
@@ -69,6 +70,7 @@ def finished_before(stderr):
         ("staging.Staging", "_write_state", "after", 1, 1),
         ("duckdb_engine.DuckDBEngine", "_line_counts", "after", 3, 2),
         ("binary_files.ColumnFiles", "write_at", "after", 2, 3),
+        ("row_buckets._Buckets", "write_all", "after", 2, 3),
         ("duckdb_engine.DuckDBEngine", "count_values", "after", 1, 4),
         ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
         ("staging.Staging", "_write_state", "after", 30, 30),

@@ -92,6 +92,24 @@ def test_by_hand(tmp_path, by_hand, capsys):
     assert said.endswith("  train: 6 rows, an interaction each\n  test: 2 series of 2 rows\n")
 
 
+def test_integers_that_pandas_wrote_with_a_point(tmp_path, by_hand):
+    """9.0 of one file is user 9 of another; where a value is no integer, all stay text."""
+    flags = ("--min_ratings", 4, "--valid_negative", 1)
+    expected = prepared(tmp_path, "--input", by_hand, *flags)
+    header, *rows = [line for line in BY_HAND.splitlines() if line]
+    odd = []
+    for row in rows[::2]:
+        user, item, rating, time = row.split(",")
+        odd.append(f"{user}.0,{item}.0,{rating},{time}.0")
+    files = tmp_path / "even.csv", tmp_path / "odd.csv"
+    for file, part in zip(files, (rows[1::2], odd), strict=True):
+        file.write_text("\n".join([header, *part]) + "\n")
+    assert_same(prepared(tmp_path, "--input", *files, *flags), expected)
+    files[0].write_text(files[0].read_text() + "x,7,1.0,1\n")
+    made = prepared(tmp_path, "--input", *files, "--min_ratings", 2, "--valid_negative", 1)
+    assert {"9", "9.0"} <= set(made.values["user"]) and "7" in made.values["item"]
+
+
 def test_validation_by_hand(tmp_path, by_hand):
     flags = ("--input", by_hand, "--min_ratings", 4, "--valid_negative", 1, "--validation")
     made = prepared(tmp_path, *flags)

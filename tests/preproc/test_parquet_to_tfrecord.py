@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from dataloading.feature_spec import FeatureSpec
+from dataloading.sequence_tfrecord import SequenceTFRecordDataset
 from preproc.amazon_books import parquet_to_tfrecord, prepared_rows
 
 NAMES = ["label", "user_id", "item_id_trgt", "cat_id_trgt"]
@@ -25,7 +26,13 @@ SECOND = [0, 49, 5, 1, [], [], [], []]
 def write_parquet(
     folder, splits: dict, *, sizes=SIZES, types=None, names=NAMES, per_file=2, **metadata
 ):
-    """Rows of each split, `per_file` to a file, and the cardinalities beside `metadata`."""
+    """Rows of each split, `per_file` to a file, and the cardinalities beside `metadata`.
+
+    With `rows` in it the metadata is that of our preparation, with `rows=None` another one's.
+    """
+    metadata = {"rows": {}} | metadata
+    if metadata["rows"] is None:
+        del metadata["rows"]
     types = types or {}
     for split, rows in splits.items():
         (folder / split).mkdir(parents=True)
@@ -131,6 +138,32 @@ def test_the_length_of_histories(tmp_path, max_history, max_seq_len, length):
     assert spec.feature_spec["item_id_pos"]["dimensions"] == [length]
     found = read_by_tensorflow(tmp_path / "out", ["test.tfrecord"], length)
     assert found == [padded(row, length)] * 2
+
+
+def test_a_data_set_of_the_original(tmp_path, capsys):
+    """The cardinalities of NVIDIA's metadata are the largest ids."""
+    last = [1, 3, 9, 2, [1, 9], [1, 2], [9, 4], [2, 1]]
+    source = write_parquet(
+        tmp_path / "in",
+        {"train": [last], "test": [last]},
+        sizes={"uid": 3, "item": 9, "cat": 2},
+        rows=None,
+    )
+    assert convert(source, tmp_path / "out") == 0
+    said = capsys.readouterr().out
+    assert "metadata.json was not written by preproc.amazon_books: a cardinality N in it" in said
+    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert spec.cardinalities("user_features") == [4]
+    assert spec.cardinalities("target_item_features") == [10, 3]
+    batch = next(iter(SequenceTFRecordDataset(spec, "train", 1).dataset()))
+    assert [ids.numpy().tolist() for ids in batch.inputs.target] == [[[9]], [[2]]]
+    ours = write_parquet(
+        tmp_path / "ours",
+        {"train": [last], "test": [last]},
+        sizes={"uid": 3, "item": 10, "cat": 3},
+    )
+    assert convert(ours, tmp_path / "refused") == 2
+    assert "'user_id': row 0 (counted from 0): 3; ids lie in [0, 3)" in capsys.readouterr().err
 
 
 def test_other_numbers_of_features(tmp_path):

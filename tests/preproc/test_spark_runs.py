@@ -340,6 +340,18 @@ def test_status_of_spark_submit(tmp_path):
     assert script("run_spark_cpu.sh", "in", "out", "15", **variables).returncode == 7
 
 
+@pytest.mark.parametrize("limit", ["max", str(4 << 30)])
+def test_memory_of_a_container(limit):
+    """TOTAL_MEMORY is 80 % of the machine's memory, or of the container's limit if that is less."""
+    code = 'check_counts() { :; }; cat() { echo $LIMIT; }; . "$0"; echo $TOTAL_MEMORY'
+    command = ["bash", "-euc", code, str(PREPROC / "cpu_config.sh")]
+    environment = {"PATH": os.environ["PATH"], "LIMIT": limit}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    least = machine if limit == "max" else min(machine, int(limit))
+    assert int(done.stdout) == int(least * 0.8 / (1 << 30))
+
+
 def test_command_line(stand_in, tmp_path):
     done = script(
         "run_spark_cpu.sh",

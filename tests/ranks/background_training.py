@@ -18,8 +18,9 @@ from tests.ranks.conftest import ROOT, gloo_command
 
 MODEL = (
     *("--embedding_dim", "16", "--bottom_mlp_dims", "16", "--top_mlp_dims", "16,1"),
+    "--preset=terabyte",
     *("--batch_size", "600", "--valid_batch_size", "600", "--warmup_steps", "0"),
-    *("--decay_steps", "0", "--seed", "1", "--deterministic", "--shuffle", "--optimizer", "adam"),
+    *("--decay_steps", "0", "--seed", "1", "--deterministic", "--optimizer", "adam"),
     *("--rank_timeout_s", "100"),  # the ends of processes are noticed without it
 )
 STEPS_PER_EPOCH = 9  # of 5,300 rows; the last batch has 500

@@ -1,7 +1,9 @@
-"""Backward passes in which some ranks hold nothing that is trained, and plans with odd shards.
+"""Steps in which some ranks hold, look up or train nothing, and plans with odd shards.
 
 Part of checks_worker.py.
 """
+
+import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -28,6 +30,17 @@ def tables(shapes, combiner="sum", **frozen):
 # Name: (tables, options of the layer, ids of each feature)
 CASES = {
     "loose ragged ids": (tables([(2, 4), (2, 6)], None), {}, [RAGGED, RAGGED]),
+    "fixed ids on one rank and ragged ids on another": (
+        tables([(2, 4), (2, 4)]),
+        {"strategy": "basic"},
+        [PAIRS, RAGGED],
+    ),
+    "ranks without tables": (tables([(2, 4)]), {"column_slice_threshold": 10**8}, [PAIRS]),
+    "a frozen table alone": (
+        tables([(2, 4)], t0=True),
+        {"column_slice_threshold": 10**8},
+        [RAGGED],
+    ),
     "more ranks than columns": (tables([(2, 2)]), {}, [PAIRS]),
     "more ranks than rows": (
         tables([(2, 4), (2, 4)]),
@@ -52,10 +65,11 @@ CASES = {
 }
 
 
-def run(world, case):
-    """Outputs of this rank's samples and all tables after a step."""
+def run(world, case, compiled):
+    """Outputs of this rank's samples after a step, and all tables."""
     embeddings, options, features = CASES[case]
-    layer = DistributedEmbedding(embeddings, world=world, name="_odd", **options)
+    name = "odd" if compiled else "_odd"  # TensorFlow's graphs refuse such a scope
+    layer = DistributedEmbedding(embeddings, world=world, name=name, **options)
     layer.build(None)
     rng = np.random.default_rng(0)
     layer.set_weights([rng.normal(size=w.shape).astype("f") for w in layer.table_weights()])
@@ -70,26 +84,35 @@ def run(world, case):
     join = case == "vectors side by side in column slices"
     variables = layer.trainable_variables
     optimizer = optimizers.create("rowwise_adagrad", variables, row_means=layer.row_means())
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(variables)
+
+    def look_up():
         outputs = layer(ids, concatenate=join)
-        flat = [outputs] if join else [getattr(o, "flat_values", o) for o in outputs]
-        loss = tf.add_n([tf.reduce_sum(tf.square(o)) for o in flat])
-    gradients = tape.gradient(loss, variables)
-    optimizer.apply(sum_over_ranks(world, gradients, variables, "g"), tf.constant(0.1))
-    return [o.numpy() for o in flat], layer.get_weights(all_ranks=True)
+        return [outputs] if join else [getattr(o, "flat_values", o) for o in outputs]
+
+    def step():
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            loss = tf.add_n([tf.reduce_sum(tf.square(o)) for o in look_up()])
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply(sum_over_ranks(world, gradients, variables, "g"), tf.constant(0.1))
+
+    if compiled:
+        step, look_up = (tf.function(f, autograph=False) for f in (step, look_up))
+    step()
+    return [o.numpy() for o in look_up()], layer.get_weights(all_ranks=True)
 
 
 def check(world) -> dict[str, list[bool]]:
-    """By case whether weights and outputs are those of one rank."""
+    """By case, eager and compiled, whether weights and outputs are those of one rank."""
     report = {}
-    for case in CASES:
-        outputs, weights = run(world, case)
-        everyone, expected = run(World(), case)
+    for case, compiled in itertools.product(CASES, (False, True)):
+        if not compiled:
+            everyone, expected = run(World(), case, compiled)
+        outputs, weights = run(world, case, compiled)
         same = all(np.allclose(a, b, atol=1e-5) for a, b in zip(weights, expected, strict=True))
         parts = [world.all_gather(o, f"outputs.{i}").numpy() for i, o in enumerate(outputs)]
         same_outputs = all(
             np.allclose(a, b, atol=1e-5) for a, b in zip(parts, everyone, strict=True)
         )
-        report[case] = [bool(same), bool(same_outputs)]
+        report.setdefault(case, []).extend([bool(same), bool(same_outputs)])
     return report

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime import distributed
-from tests.ranks import backward_worker, metrics_worker, world_worker
+from tests.ranks import backward_worker, compiled_worker, metrics_worker, world_worker
 
 
 def outcome(check: Callable, *args: object) -> Any:
@@ -29,6 +29,7 @@ def main() -> None:
     found = {"collectives": outcome(world_worker.collectives)}
     world = distributed.current()
     found["backward"] = outcome(backward_worker.check, world)
+    found["compiled"] = outcome(compiled_worker.check, world)
     found["metrics"] = outcome(metrics_worker.check, world)
     (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(found))
 

@@ -15,7 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 import nn.embedding as dmp
+from nn import optimizers
+from nn.embedding.reduction import _poisoned
 from nn.keras import keras
+from nn.schedule import WarmupPolynomialDecay
+from nn.trainer import Trainer
 from runtime import distributed
 
 DIM, ROWS, LOCAL_BATCH, STEPS = 4, 6, 3, 3
@@ -111,6 +115,24 @@ def train_one_rank(optimizer):
         gradients = tape.gradient(loss, variables)
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         optimizer.apply_gradients(pairs)
+    return model.whole()
+
+
+def train_one_rank_clipped(clip_norm, rate):
+    """SGD with gradients clipped by the norm of the whole dense gradient."""
+    model = Model(ONE_RANK)
+    for batch in data(ONE_RANK):
+        with tf.GradientTape() as tape:
+            loss = loss_of(model, batch)
+        variables = model.trainable_variables
+        gradients = [
+            None if g is None else tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)
+        ]
+        clipped, norm = tf.clip_by_global_norm(gradients, clip_norm)
+        assert norm > 2 * clip_norm
+        for gradient, variable in zip(clipped, variables, strict=True):
+            if gradient is not None:
+                variable.assign_sub(rate * gradient)
     return model.whole()
 
 
@@ -401,6 +423,82 @@ def check_float16(world):
     keras.mixed_precision.set_global_policy("float32")
 
 
+def check_global_clipnorm(world):
+    """The norm is that of all ranks' gradients, in compiled functions and in eager mode."""
+    clip_norm, rate = 0.5, 0.3
+    expected = train_one_rank_clipped(clip_norm, rate)
+    for kind in (keras.optimizers.SGD, keras.optimizers.legacy.SGD):
+
+        def make(kind=kind):
+            return kind(rate, global_clipnorm=clip_norm)
+
+        same(train_fit(world, make()), expected)
+        same(train_loop(world, dmp.DistributedOptimizer(make())), expected)
+        same(train_minimize(world, make()), expected)
+        scaled = keras.mixed_precision.LossScaleOptimizer(make(), dynamic=False, initial_scale=8)
+        same(train_fit(world, scaled), expected)
+        raises(
+            "clipnorm=0.5: expected no clipping by variable, got",
+            train_fit,
+            world,
+            kind(rate, clipnorm=clip_norm),
+        )
+
+
+def check_float16_of_empty_gradients(world):
+    """The overflow of rank 1's table, where rank 0 has an anchor and a table without lookups."""
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    for make in (keras.optimizers.SGD, keras.optimizers.legacy.SGD):
+        optimizer = keras.mixed_precision.LossScaleOptimizer(make(1.0), initial_scale=4.0)
+        optimizer = dmp.DistributedOptimizer(optimizer)
+        anchor, own, copy = tf.Variable(tf.zeros([0])), tf.Variable([[1.0]]), tf.Variable(1.0)
+        anchor.de_local = own.de_local = True
+        for overflows in (True, False):
+            factor = np.inf if overflows and world.rank == 1 else 1.0
+            ids = [0] if world.rank == 1 else []
+
+            @tf.function
+            def step(factor, ids, variables=(anchor, own, copy), optimizer=optimizer):
+                anchor, own, copy = variables
+                optimizer.minimize(
+                    lambda: (
+                        tf.reduce_sum(tf.gather(own, ids)) * factor + copy + tf.reduce_sum(anchor)
+                    ),
+                    variables,
+                )
+
+            step(tf.constant(factor), tf.constant(ids, tf.int32))
+            assert copy.numpy() == (1.0 if overflows else 0.0), overflows
+            moves = world.rank == 1 and not overflows
+            assert own.numpy()[0, 0] == (1.0 - 1.0 / world.size if moves else 1.0), overflows
+            assert float(optimizer.loss_scale) == 2.0
+    keras.mixed_precision.set_global_policy("float32")
+    poison = tf.constant(np.nan)
+    empty = tf.IndexedSlices(tf.zeros([0, 2]), tf.zeros([0], tf.int32), tf.constant([3, 2]))
+    assert np.isnan(_poisoned(empty, poison).values.numpy()).all()
+    assert _poisoned(empty, poison).values.shape == [1, 2]
+    assert _poisoned(empty, tf.constant(0.0)).values.shape == [0, 2]
+
+
+def check_dynamic_loss_scale(world):
+    """The overflow of rank 1's own table halves the scale of both, which skip the step."""
+    own, copied = tf.Variable(1.0), tf.Variable(1.0)
+    own.de_local = True
+    groups = [
+        optimizers.OptimizerGroup(optimizers.create("sgd", [v]), WarmupPolynomialDecay(0.5))
+        for v in (copied, own)
+    ]
+    trainer = Trainer(
+        None, lambda _, batch: (batch * own + copied, {}), groups, "dynamic", world=world
+    )
+    iterator = iter(tf.data.Dataset.from_tensor_slices([1.0 + 1e38 * world.rank, 1.0]))
+    for weights in ((1.0, 1.0), (0.75, 0.5)):
+        trainer.train_step(iterator)
+        assert (own.numpy(), copied.numpy()) == weights
+        progress = trainer.progress()
+        assert (progress.loss_scale, progress.skipped_steps) == (2.0**14, 1)
+
+
 def check_saved_model(world):
     """A model that was compiled with the wrapped optimizer is saved as one with the plain one."""
     model = keras.Sequential([keras.layers.Dense(1, input_shape=[2])])
@@ -424,6 +522,9 @@ CASES = {
     "state_of_own_variables": check_state_of_own_variables,
     "broadcast": check_broadcast,
     "float16": check_float16,
+    "float16_of_empty_gradients": check_float16_of_empty_gradients,
+    "dynamic_loss_scale": check_dynamic_loss_scale,
+    "global_clipnorm": check_global_clipnorm,
     "saved_model": check_saved_model,
     **{name: lambda world, name=name: check_optimizer(world, name) for name in OPTIMIZERS},
 }

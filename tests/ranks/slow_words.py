@@ -15,14 +15,14 @@ WORDS_AFTER_S = 2.0
 
 def slow_down() -> None:
     """From now on the sentence on a signal comes so late."""
-    say = RunLogger.message
+    record = RunLogger.record
 
     def slowly(self, text):
         if text.startswith("stopped by") and os.environ["HOROVOD_RANK"] == "0":
             time.sleep(WORDS_AFTER_S)
-        say(self, text)
+        record(self, text)
 
-    RunLogger.message = slowly
+    RunLogger.record = slowly
 
 
 if __name__ == "__main__":

@@ -35,7 +35,14 @@ def test_metrics_agree_with_one_accumulator(checked, launcher, num_ranks):
 
 
 @pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
-def test_backward_passes_with_nothing_to_train_equal_one_rank(checked, launcher, num_ranks):
-    """Ranks without anything to train come to every exchange, too."""
+def test_steps_with_idle_ranks_equal_one_rank(checked, launcher, num_ranks):
+    """Weights and outputs, eager and compiled."""
     for found in checked(launcher, num_ranks):
-        assert found["backward"] == {case: [True, True] for case in backward_worker.CASES}
+        assert found["backward"] == {case: [True] * 4 for case in backward_worker.CASES}
+
+
+@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
+def test_several_uses_of_one_lookup_equal_eager_ones(checked, launcher, num_ranks):
+    """Two calls of an inner `tf.function`, two gradients in other name scopes."""
+    results = checked(launcher, num_ranks)
+    assert [rank["compiled"] for rank in results] == ["equal"] * num_ranks

@@ -20,6 +20,7 @@ from tests.ranks.background_training import STARTED, Training
 HOSTS = ("localhost", "127.0.0.1", "127.1")
 TRAINED = (
     *("--learning_rate", "0.002", "--checkpoint_every", "6", "--print_freq", "10"),
+    "--preset=terabyte",
     *("--batch_size", "500", "--epochs", "12"),  # 11 steps an epoch; 3 ranks do not divide it
 )
 

@@ -15,11 +15,14 @@ from tests.tables import arrays_of
 
 BINS = ("--auc_thresholds", "500")
 SLICES = ("--column_slice_threshold", "5000", "--row_slice_threshold", "12000")
+# Device memory of a rank that holds half of the bytes of the tables, but not the largest table.
+TIGHT = ("--plan_device_memory_gb", "0.00014")
 SMALL = (
     *("--embedding_dim", "16", "--bottom_mlp_dims", "32,16", "--top_mlp_dims", "32,1"),
+    "--preset=terabyte",
     *("--batch_size", "600", "--valid_batch_size", "600", "--warmup_steps", "0"),
     *("--decay_steps", "0", "--seed", "1", "--optimizer", "adagrad", "--learning_rate", "0.05"),
-    *("--print_freq", "5", "--shuffle"),
+    *("--print_freq", "5"),
 )
 
 
@@ -128,6 +131,7 @@ def runs(request, rows, one_rank, run_recipes, tmp_path_factory):
     commands = {"train": training(rows, folder, *(SLICES if request.param == 3 else ()))}
     commands |= modes(rows, one_rank, folder)
     if request.param == 2:
+        commands["fitted"] = training(rows, folder / "fitted", *TIGHT)
         train = ("dlrm.py", "--dataset_path", rows, *SMALL, "--run_dir", folder / "mistake")
         commands |= {name: (*train, *flags) for name, (flags, _, _) in MISTAKES.items()}
     return folder, run_recipes(request.param, commands, check=False)
@@ -157,6 +161,15 @@ def test_training_equals_one_process(one_rank, runs):
     folder, run = runs
     assert set(run.codes["train"]) == {0}, run.said["train"]
     check_same_training(one_rank, folder, "".join(run.said["train"]))
+
+
+@pytest.mark.parametrize("runs", [2], indirect=True)
+def test_training_with_tables_cut_to_fit_memory_equals_one_process(one_rank, runs):
+    folder, run = runs
+    assert set(run.codes["fitted"]) == {0}, run.said["fitted"]
+    output = "".join(run.said["fitted"])
+    assert re.search(r"\(--plan_device_memory_gb\), .* \(of 5 tables \d in column slices\)", output)
+    check_same_training(one_rank, folder / "fitted", output)
 
 
 def test_training_by_mpi_equals_one_process(rows, one_rank, run_ranks, tmp_path):
@@ -219,7 +232,7 @@ def test_a_bad_row_on_one_rank_ends_all(rows, run_ranks, tmp_path):
     assert ids.size == 5300, spec
     ids[-1] = 77  # of 50 rows; the last row is rank 1's
     ids.tofile(file)
-    flags = [arg for arg in SMALL if arg != "--shuffle"]
+    flags = (*SMALL, "--noshuffle")
     run = run_ranks(2, "dlrm.py", "--dataset_path", folder, *flags, check=False)
     assert run.returncode != 0
     assert "77" in run.output and "cat_2" in run.output

@@ -268,7 +268,7 @@ def test_stopped_while_it_evaluates(tmp_path, run_script):
     few = ("--valid_batch_size", "50000", "--resume", "auto")
     with Training(folder, tmp_path / "a", *few) as training:
         training.finish()
-    assert re.search(r"step 2/2  auc 0\.\d+", training.output), training.output
+    assert re.search(r"step 2/2  validation auc 0\.\d+", training.output), training.output
     _, state = last_of(tmp_path / "a")
     assert (state["step"], state["evaluated_step"]) == (2, 2)
     assert state["best"]["best_auc_step"] == 2

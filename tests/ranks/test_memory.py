@@ -13,6 +13,7 @@ LIMIT_MIB = 512
 
 SMALL = (
     *("--dataset_type", "synthetic", "--synthetic_dataset_num_numerical_features", "4"),
+    "--preset=terabyte",
     *("--synthetic_dataset_valid_batches", "2", "--batch_size", "1024"),
     *("--valid_batch_size", "1024", "--embedding_dim", "128", "--bottom_mlp_dims", "64,128"),
     *("--top_mlp_dims", "64,1", "--seed", "1"),

@@ -8,10 +8,12 @@ from tests.ranks.test_entry_scripts import lines
 from tests.tables import arrays_of
 
 REAL = (
+    "--preset=terabyte",
     *("-b", "30000", "-f", "16", "--layers", "32", "32", "16", "-e", "3", "-l", "0.005"),
     *("-s", "1", "--dropout", "0", "-b1", "0.9", "-b2", "0.999", "--print_freq", "10"),
 )
 WEIGHTS = (
+    "--preset=terabyte",
     *("-b", "130", "--grads_accumulated", "3", "-f", "8", "--layers", "16", "16", "8"),
     *("--optimizer", "sgd", "-l", "3", "-e", "2", "-s", "1", "--dropout", "0"),
     *("--weight_decay", "0.001", "--valid_batch_size", "100", "-k", "3"),

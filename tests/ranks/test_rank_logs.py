@@ -11,6 +11,7 @@ def test_logs_of_ranks(run_ranks, tmp_path):
         "tests/ranks/log_worker.py",
         *(tmp_path, "--dataset_type", "synthetic", "--synthetic_dataset_cardinalities", "9,5"),
         *("--synthetic_dataset_train_batches", "3", "--synthetic_dataset_valid_batches", "1"),
+        "--preset=terabyte",
         *("--batch_size", "8", "--valid_batch_size", "8", "--embedding_dim", "4"),
         *("--bottom_mlp_dims", "4", "--top_mlp_dims", "4,1", "--run_dir", tmp_path / "run"),
         check=False,
@@ -26,8 +27,8 @@ def test_logs_of_ranks(run_ranks, tmp_path):
     }
     assert "error: rank 1: " in (tmp_path / "bad-0/logs/rank-00000.log").read_text()
     first, second = ((tmp_path / f"good/rank-0000{rank}.log").read_text() for rank in (0, 1))
-    assert re.search(r"\nepoch 0 step 3/3  auc ", first)
-    assert "[0]<stdout>:epoch 0 step 3/3  auc " in run.output
+    assert re.search(r"\nepoch 0 step 3/3  validation auc ", first)
+    assert re.search(r"\[0\]<stdout>:epoch 0 step 3/3  validation auc ", run.output)
     for name in ("HOROVOD_CONTROLLER=gloo", "HOROVOD_GLOO_RENDEZVOUS_PORT="):
         assert name in first and name in second
     assert re.search(r"rank 1 still speaksthe last word of rank 1\n=== .+: the end of", second)

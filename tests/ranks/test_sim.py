@@ -10,10 +10,12 @@ from tests.ranks.test_entry_scripts import summary
 from tests.tables import arrays_of
 
 REAL = (
+    "--preset=terabyte",
     *("--global_batch_size", "2048", "--lr", "0.003", "--epochs", "1", "--print_freq", "3"),
     *("--seed", "1", "--noevaluate_training_rows", "--max_steps", "25"),  # of 9 and 68
 )
 WEIGHTS = (
+    "--preset=terabyte",
     *("--global_batch_size", "64", "--optimizer", "sgd", "--lr", "0.5", "--epochs", "2"),
     *("--long_seq_length", "7", "--gsu_top_k", "3", "--print_freq", "5", "--seed", "1"),
     *("--weight_decay", "0.01"),

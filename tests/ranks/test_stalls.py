@@ -8,6 +8,7 @@ import pytest
 WORKER = "tests/ranks/stall_worker.py"
 SMALL = (
     *("--embedding_dim", "4", "--bottom_mlp_dims", "4", "--top_mlp_dims", "4,1", "--seed", "1"),
+    "--preset=terabyte",
     *("--batch_size", "60", "--prefetch_batches", "1", "--evals_per_epoch", "0"),
 )
 READS = (

@@ -386,6 +386,17 @@ def test_another_model(tmp_path):
         checkpoint.restore(path, some_weights(rows=6))
 
 
+def test_features_of_another_data_set(tmp_path):
+    path = saved(tmp_path)
+    ours = [VariableWeight(f"sparse/f{i}", tf.Variable([1.0])) for i in range(26)]
+    with pytest.raises(ValueError) as raised:
+        checkpoint.restore(path, ours)
+    assert str(raised.value) == (
+        f"checkpoint {path} was trained on the features cat; the data set has f0, f1, f10, f11, "
+        "f12, f13, ... (26 in all): give the --dataset_path of its training, or another checkpoint"
+    )
+
+
 def test_no_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="nowhere: there is no such folder"):
         checkpoint.resolve(tmp_path / "nowhere")
@@ -562,3 +573,16 @@ def test_the_best_one_is_kept_and_linked(tmp_path):
     assert outcome.fault is None and "the link best to it could not be made" in outcome.note
     assert again.newest().step == 7 and not list(tmp_path.glob(".writing-*"))
     again.release()
+
+
+def test_names_of_new_folders_are_synced(tmp_path, monkeypatch):
+    """After a power loss, a checkpoint that was reported as saved is in a folder that exists."""
+    synced = []
+    monkeypatch.setattr("runtime.checkpoint.files.sync_folder", synced.append)
+    (tmp_path / "there").mkdir()
+    files.make_durable_folder(tmp_path / "there/a/b")
+    assert (tmp_path / "there/a/b").is_dir()
+    assert set(synced) == {tmp_path / "there", tmp_path / "there/a"}
+    synced.clear()
+    files.make_durable_folder(tmp_path / "there/a/b")
+    assert synced == []

@@ -15,7 +15,7 @@ import pytest
 from runtime import checkpoint
 from runtime.checkpoint import Box, Damaged, Folder
 from runtime.checkpoint.__main__ import main
-from runtime.checkpoint.files import INDEX, read_index
+from runtime.checkpoint.files import INDEX, checksum, read_index
 from tests.runtime.array_weights import ArrayWeight, like, on_ranks, save_on_ranks
 
 RANKS = 3
@@ -421,6 +421,7 @@ def test_an_output_that_cannot_be_written(saved, tmp_path, capsys):
 
 SMALL = (
     *("--embedding_dim", "4", "--bottom_mlp_dims", "4", "--top_mlp_dims", "1"),
+    "--preset=terabyte",
     *("--batch_size", "100", "--evals_per_epoch", "0", "--warmup_steps", "0", "--decay_steps", "0"),
     *("--seed", "1", "--optimizer", "adam", "--learning_rate", "0.01"),
 )
@@ -461,3 +462,28 @@ def test_a_training_offers_the_previous_checkpoint(tmp_path, run_script, capsys)
     code, said, errors = train("--resume", "auto", "--max_steps", "10")
     assert code == 0, errors
     assert re.search(r"resumed \S+/checkpoints/00004-step-9 at step 9 of 10", said), said
+
+
+def rewrite_index(path: Path, change) -> None:
+    """Changes the weights of an index and gives it a valid checksum, as a forger would."""
+    content = json.loads((path / INDEX).read_text())
+    del content["checksum"]
+    change(content["weights"])
+    rest = json.dumps(content).removeprefix("{").encode()
+    (path / INDEX).write_bytes(b'{"checksum": "%s",\n' % checksum(rest).encode() + rest)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "./evil", ".hidden/evil"])
+def test_weight_names_outside_of_the_checkpoint(saved, tmp_path, name, capsys):
+    rewrite_index(saved, lambda weights: weights.update({name: weights.pop("dense/kernel")}))
+    out = tmp_path / "deep/out"
+    assert main(["export", str(saved), "--output", str(out)]) == 1
+    assert f"the weight {name!r}" in capsys.readouterr().err
+    assert not out.exists() and not list(tmp_path.rglob("evil*"))
+
+
+@pytest.mark.parametrize("file", ["../00001-step-1/dense/kernel.npy", "/dense.npy", "a/../../b"])
+def test_pieces_outside_of_the_checkpoint(saved, tmp_path, file, capsys):
+    rewrite_index(saved, lambda weights: weights["dense/kernel"]["pieces"][0].update(file=file))
+    assert main(["verify", str(saved)]) == 1
+    assert f"the file {file!r}" in capsys.readouterr().out

@@ -30,7 +30,7 @@ def test_float16_with_loss_scaling_on_a_gpu(monkeypatch):
     chosen = []
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: chosen.append(gpus))
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: None)
-    place = device.set_up(RunConfig(amp=True, loss_scale=512.0), local_rank=1)
+    place = device.set_up(RunConfig(amp=True, loss_scale="512"), local_rank=1)
     assert (place.kind, place.compute_dtype, place.loss_scale) == ("GPU", "float16", 512.0)
     assert device.set_up(RunConfig(amp=True, cpu=True)).kind == "CPU"
     assert chosen == [["GPU:1"], []]
@@ -286,3 +286,24 @@ def test_collectives_refuse_with_one_process_what_they_refuse_with_many():
         world.all_gather([1.0], "a/b")
     with pytest.raises(tf.errors.InvalidArgumentError, match="the splits must add up"):
         world.all_to_all([1.0, 2.0], [1], "x")
+
+
+def test_xla_starts_without_a_line(run_script):
+    code = (
+        "import tensorflow as tf; from runtime.device import start_xla_on_cpu;"
+        "double = tf.function(lambda x: 2 * x, jit_compile=True);"
+        "start_xla_on_cpu(); print(double(tf.constant(1.0)).numpy())"
+    )
+    done = run_script("-c", code)
+    assert (done.stdout, done.stderr) == ("2.0\n", "")
+
+
+def test_other_lines_of_the_start_of_xla_are_kept(monkeypatch, capfd):
+    import tensorflow as tf
+
+    def compiled(*_, **__):
+        return lambda _: os.write(2, b"E x.h:7] SetPriority unimplemented for this stream.\nkept\n")
+
+    monkeypatch.setattr(tf, "function", compiled)
+    device.start_xla_on_cpu.__wrapped__()
+    assert capfd.readouterr().err == "kept\n"

@@ -139,6 +139,7 @@ def test_any_space_that_is_left(mount, ranks):
 
 SMALL = (
     *("--embedding_dim", "16", "--bottom_mlp_dims", "16", "--top_mlp_dims", "1"),
+    "--preset=terabyte",
     *("--batch_size", "100", "--evals_per_epoch", "0", "--warmup_steps", "0", "--decay_steps", "0"),
     *("--seed", "1", "--optimizer", "adam", "--learning_rate", "0.01", "--deterministic"),
     *("--epochs", "5", "--checkpoint_every", "3", "--keep_checkpoints", "1"),

@@ -42,16 +42,22 @@ class Driver:
         address.value = b"0000:1A:00.%d" % (device.value - 7)
         return 0
 
+    def _cuDeviceTotalMem_v2(self, memory, device):
+        assert isinstance(memory._obj, ctypes.c_size_t)
+        memory._obj.value = 85 * 10**9 + device.value - 7
+        return 0
+
 
 def test_which_gpu_it_is(monkeypatch):
     driver = Driver()
     monkeypatch.setattr(ctypes, "CDLL", {"libcuda.so.1": driver}.__getitem__)
-    assert look(1) == Gpu("12345678-9abc-def0-1122-334455667701", "0000:1A:00.1")
+    assert look(1) == Gpu("12345678-9abc-def0-1122-334455667701", "0000:1A:00.1", 85 * 10**9 + 1)
     assert look(0).identity != look(1).identity
     assert look(2) is None
     for driver in (
         Driver("cuInit"),
         Driver("cuDeviceGetPCIBusId"),
+        Driver("cuDeviceTotalMem_v2"),
         Driver(lacks="cuDeviceGetUuid_v2"),
     ):
         monkeypatch.setattr(ctypes, "CDLL", lambda name, driver=driver: driver)

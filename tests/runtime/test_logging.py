@@ -125,6 +125,22 @@ def test_a_format_has_its_colon_in_the_file_whether_given_or_not(tmp_path, capsy
     assert "auc 0.500" in capsys.readouterr().out
 
 
+def test_the_split_of_a_metric(tmp_path, capsys):
+    """Shown once for its metrics that follow each other, and not where the name has it."""
+    names = LogNames(summary={"log_loss": "test_loss"})
+    with RunLogger(tmp_path / "log", {}, names=names) as log:
+        for metric in ("auc", "log_loss", "best_auc"):
+            log.metadata(metric, split="test")
+        log.log(1, {"loss": 0.5, "auc": 0.7, "log_loss": 0.4, "elapsed_s": 2, "best_auc": 0.7})
+        log.summary({"log_loss": 0.4, "auc": 0.7})
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "step 1  loss 0.5  test auc 0.7  log_loss 0.4  elapsed_s 2  test best_auc 0.7",
+        "summary  test_loss 0.4  test auc 0.7",
+    ]
+    log = _lines(tmp_path / "log")
+    assert log[1]["metadata"] == {"split": "test"} and set(log[-1]["data"]) == {"test_loss", "auc"}
+
+
 def test_readable_lines_on_stdout(tmp_path, capsys):
     parameters = {"batch_size": 64, "lr": 24.0, "seed": 1}
     defaults = {"batch_size": 65536, "lr": 24.0, "seed": 1}
@@ -146,6 +162,29 @@ def test_readable_lines_on_stdout(tmp_path, capsys):
         "summary  auc 0.70000",
     ]
     assert captured.err == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.45123456, "0.45123"),
+        (-12345.678, "-12345.67800"),
+        (14916776478844381036544.0, "1.492e+22"),
+        (-1e6, "-1e+06"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_fixed_decimals_end_where_they_mean_nothing(value, text):
+    assert readable(value, format=".5f") == text
+
+
+def test_a_recorded_message_is_in_the_file_alone(tmp_path, capsys):
+    with RunLogger(tmp_path / "log", {}) as log:
+        capsys.readouterr()
+        log.record("stopped")
+    assert _lines(tmp_path / "log")[1]["data"] == {"message": "stopped"}
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

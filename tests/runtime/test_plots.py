@@ -4,7 +4,8 @@ import sys
 import numpy as np
 import pytest
 
-from runtime.plots import draw, learning_curve, roc_curve
+from runtime import plots
+from runtime.plots import draw, evaluation, join_short_means, learning_curve, loss_limit
 
 HISTORY = {
     "train_loss": [(100, 0.6), (200, 0.5), (300, float("nan")), (400, 0.45)],
@@ -34,36 +35,113 @@ def test_learning_curve_of_whatever_there_is(tmp_path, names):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+def test_lines_and_axes_of_a_learning_curve(monkeypatch):
+    figures = []
+    monkeypatch.setattr(plots, "_write", lambda figure, path: figures.append(figure))
+    learning_curve("a.png", HISTORY, best_reachable_auc=0.79, split="test")
+    loss, quality = figures[0].axes
+    assert [line.get_label() for line in loss.lines[:2]] == ["training", "test"]
+    assert quality.lines[0].get_label() == "test"
+    assert (loss.get_ylabel(), quality.get_ylabel()) == ("log loss [nats]", "ROC AUC")
+    (line,) = (line for line in quality.lines if "reachable" in line.get_label())
+    assert line.get_label() == "best reachable 0.79000" and set(line.get_ydata()) == {0.79}
+    assert loss.get_xlim() == quality.get_xlim() and loss.get_xlim()[0] == 0
+    ranking = {"validation_hr@2": [(1, 0.25), (2, 0.5), (3, 0.75)], "validation_loss": [(3, 0.4)]}
+    learning_curve("b.png", ranking, best_reachable_auc=0.79)
+    loss, quality = figures[1].axes
+    assert quality.get_title() == quality.get_ylabel() == "HR@2"
+    assert not any("reachable" in line.get_label() for line in quality.lines)
+    assert all(step == round(step) for step in quality.get_xticks())
+    learning_curve("c.png", {"train_loss": [(10, 0.6)]})
+    assert figures[2].axes[0].lines[0].get_marker() == "o", "a line of one point is invisible"
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ([], []),
+        ([(10, 0.7)], [(10, 0.7)]),
+        # 2 steps of 8 noisy ones, next to an evaluation at step 18.
+        ([(10, 0.5), (18, 0.4), (20, 0.9), (28, 0.4)], [(10, 0.5), (18, 0.4), (28, 0.5)]),
+        # The remainder at the end has a point of its own.
+        ([(10, 0.5), (20, 0.4), (21, 0.9)], [(10, 0.5), (20, 0.4), (21, 0.9)]),
+        # Early steps keep their own points.
+        (
+            [(10, 0.7), (20, 0.6), (50, 0.5), (1000, 0.4), (2000, 0.3), (3000, 0.2)],
+            [(10, 0.7), (20, 0.6), (50, 0.5), (1000, 0.4), (2000, 0.3), (3000, 0.2)],
+        ),
+    ],
+)
+def test_means_over_few_steps_are_joined(points, expected):
+    joined = join_short_means(points)
+    assert [step for step, _ in joined] == [step for step, _ in expected]
+    assert [value for _, value in joined] == pytest.approx([value for _, value in expected])
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ([], None),
+        ([(1, 9.0), (100, 0.5)], None),
+        ([(1, 1.6), (50, 0.6), (100, 0.5)], 0.61),
+        ([(1, 0.64), (50, 0.6), (100, 0.5)], None),
+        ([(50, 1.6), (60, 0.6), (100, 0.5)], None),
+    ],
+)
+def test_first_losses_do_not_decide_on_the_axis(points, expected):
+    assert loss_limit(points) == (expected and pytest.approx(expected))
+
+
+def test_the_evaluated_split_is_the_title(monkeypatch):
+    figures = []
+    monkeypatch.setattr(plots, "_write", lambda figure, path: figures.append(figure))
+    evaluation("roc.png", **of_an_evaluation())
+    assert figures[0].get_suptitle() == "test split"
+
+
 def test_learning_curve_of_an_unknown_name(tmp_path):
     with pytest.raises(ValueError, match=r"the history holds \['accuracy'\]"):
         learning_curve(tmp_path / "x.png", {"accuracy": []})
 
 
+def of_an_evaluation(fpr=(0, 0.5, 1), tpr=(0, 0.7, 1), auc=0.75):
+    return {
+        "split": "test",
+        "roc": {"fpr": fpr, "tpr": tpr, "auc": auc},
+        "reliability": {"predicted": [0.1, 0.4], "observed": [0.2, 0.3], "mass": [30.0, 10.0]},
+        "histogram": {"largest": 0.5, "shares": [[0.5, 0.5], [0.0, 1.0]]},
+    }
+
+
 @pytest.mark.parametrize("auc", [0.75, float("nan")], ids=["curve", "one_class"])
-def test_roc_curve(tmp_path, auc):
-    rate = np.array([0, 0.5, 1]) if auc == auc else np.full(3, np.nan)
-    roc_curve(str(tmp_path / "roc.png"), rate, rate**0.5, auc)
-    assert _size(tmp_path / "roc.png")[0] > 300
+def test_evaluation(tmp_path, auc):
+    content = of_an_evaluation(auc=auc)
+    if auc != auc:
+        content["roc"] |= {"fpr": [np.nan] * 3, "tpr": [0, 0.5, 1]}
+        content["histogram"]["shares"] = [[0.0, 0.0], [0.5, 0.5]]
+    evaluation(str(tmp_path / "roc.png"), **content)
+    height, width = _size(tmp_path / "roc.png")
+    assert width > 2.5 * height > 1000
 
 
 def test_roc_curve_of_unequal_lengths(tmp_path):
-    with pytest.raises(ValueError, match="equally long, received 2 and 3"):
-        roc_curve(tmp_path / "roc.png", [0, 1], [0, 0.5, 1], 0.5)
+    with pytest.raises(ValueError, match="equal length, got 2 and 3"):
+        evaluation(tmp_path / "roc.png", **of_an_evaluation(fpr=[0, 1]))
 
 
 def test_a_failed_picture_leaves_the_old_one(tmp_path):
     path = tmp_path / "roc.png"
     path.write_bytes(b"old")
     with pytest.raises(Exception):  # noqa: B017 whatever matplotlib raises for text
-        roc_curve(path, ["a", None], [0, {}], 0.5)
+        evaluation(path, **of_an_evaluation(["a", None, 1], [0, {}, 1]))
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["roc.png"]
 
 
 def test_pyplot_is_never_imported_and_matplotlib_only_to_draw(tmp_path):
     code = (
-        "import sys; from runtime.plots import roc_curve; assert 'matplotlib' not in sys.modules;"
-        f"roc_curve({str(tmp_path / 'roc.png')!r}, [0, 1], [0, 1], 0.5);"
+        "import sys; from runtime.plots import evaluation; assert 'matplotlib' not in sys.modules;"
+        f"evaluation({str(tmp_path / 'roc.png')!r}, **{of_an_evaluation()});"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -72,7 +150,9 @@ def test_pyplot_is_never_imported_and_matplotlib_only_to_draw(tmp_path):
 def test_in_a_process_of_its_own(tmp_path):
     draw("learning_curve", tmp_path / "a.png", history=HISTORY)
     rates = np.linspace(0, 1, 5)
-    draw("roc_curve", tmp_path / "b.png", fpr=rates, tpr=np.sqrt(rates), auc=np.float64("nan"))
+    content = of_an_evaluation(rates, np.sqrt(rates), np.float64("nan"))
+    content["reliability"] = {name: np.array(v) for name, v in content["reliability"].items()}
+    draw("evaluation", tmp_path / "b.png", **content)
     assert _size(tmp_path / "a.png") and _size(tmp_path / "b.png")
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="could not be drawn.*file"):

@@ -91,16 +91,16 @@ def test_sigterm_does_not_end_who_says_why_it_ends(clock):
 def test_ctrl_c_twice_ends_what_waits():
     """The main thread waits for a thread, as a training does for the end of a slow save."""
     program = """
-import threading, time
+import os, threading, time
 from runtime.signals import StopSignal
 class Loud(StopSignal):
     def _receive(self, number, frame):
         super()._receive(number, frame)
-        print("heard", flush=True)
+        os.write(1, b"heard\\n")  # print may be interrupted in its own flush
 with Loud():
     thread = threading.Thread(target=time.sleep, args=(600,), daemon=True)
     thread.start()
-    print("waiting", flush=True)
+    os.write(1, b"waiting\\n")
     thread.join()
 """
     process = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,6 +129,19 @@ def small_repository(tmp_path) -> Path:
     shutil.copy(source / "sums_model.py", folder / "1/model.py")
     shutil.copy(source / "sums_config.pbtxt", folder / "config.pbtxt")
     return folder.parent
+
+
+def have_ended(*pids: int, timeout_s: float = 30.0) -> bool:
+    """Returns whether all processes have ended.
+
+    Waits for those that are ending: a process that was killed is there until its memory is freed.
+    """
+    deadline = time.monotonic() + timeout_s
+    while any(map(is_running, pids)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def is_running(pid: int) -> bool:

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from deployment.client import Client, ServerLost
 from deployment.serve import ENDED_BY_ITSELF
 from deployment.triton_server import Ports, Server, ServerFailed, running
-from tests.serving.conftest import is_running
+from tests.serving.conftest import have_ended
 
 
 def ask(url):
@@ -63,7 +62,7 @@ def test_the_server_starts_and_ends_and_starts_again(small_repository, tmp_path)
             ]
             assert len(own) == 3 and all("127.0.0.1" in address for address in own)
         server.kill()
-        assert not any(map(is_running, [pid, *stubs])) and not server.alive()
+        assert have_ended(pid, *stubs) and not server.alive()
         assert shared_memory(os.getpid()) == before
         with pytest.raises(ServerFailed, match="tritonserver ended by itself"):
             server.check_alive()
@@ -71,7 +70,7 @@ def test_the_server_starts_and_ends_and_starts_again(small_repository, tmp_path)
         assert (server.http, server.grpc, server.metrics) == first
         assert ask(server.url).tolist() == [[3], [7]]
         pid, stubs = server.pid, server.stubs()
-    assert not any(map(is_running, [pid, *stubs]))
+    assert have_ended(pid, *stubs)
     assert shared_memory(os.getpid()) == before
     assert "without a GPU" in (tmp_path / "log").read_text().splitlines()[0]
 
@@ -154,10 +153,7 @@ def test_the_server_ends_with_whoever_started_it(small_repository, tmp_path, roo
     process, said = begin("-c", code, small_repository, tmp_path / "log", root=root, env=env)
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 30
-    while any(map(is_running, map(int, said.split()))):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert have_ended(*map(int, said.split()))
     assert len(said.split()) == 2 and shared_memory(process.pid) == set()
 
 
@@ -186,7 +182,7 @@ def test_a_process_that_ends_by_itself(small_repository, tmp_path, root):
         assert process.returncode == ENDED_BY_ITSELF
         said = f"error: a process of the model sums (pid {stubs[0]}) ended by itself (killed by"
         assert err.startswith(said)
-        assert len(stubs) == 2 and not any(map(is_running, [server, *stubs]))
+        assert len(stubs) == 2 and have_ended(server, *stubs)
         process, _ = serve(url.partition(":")[2])
         assert [scores.tolist() for scores in answers.result()] == [[[n + 1]] for n in range(40)]
         assert client.resent >= 1

@@ -1,0 +1,93 @@
+"""Logistic regression on one-hot ids and numerical features, in NumPy."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dataloading import feature_spec as fs
+from dataloading.feature_spec import FeatureSpec
+from nn.metrics import make_metrics
+
+BATCH_SIZE = 256
+RATES = (0.05, 0.2)
+
+
+class Rows(NamedTuple):
+    """Ids in one table of all features, inputs of the dense part, labels."""
+
+    ids: np.ndarray
+    dense: np.ndarray
+    labels: np.ndarray
+
+    def at(self, chosen) -> "Rows":
+        return Rows(*(array[chosen] for array in self))
+
+
+def read_rows(spec: FeatureSpec, split: str) -> Rows:
+    """Returns the rows of split binaries."""
+    columns = {}
+    for chunk in spec.source_spec[split]:
+        dtype = np.dtype([(f, spec.dtype(f), (spec.hotness(f),)) for f in chunk.features])
+        files = [np.fromfile(spec.base_directory / file, dtype) for file in chunk.files]
+        stored = np.concatenate(files)
+        columns |= {feature: stored[feature] for feature in chunk.features}
+    labels = columns[spec.channel(fs.LABEL_CHANNEL)[0]][:, 0].astype(np.float64)
+    ids, first = [], 0
+    for feature in spec.channel(fs.CATEGORICAL_CHANNEL):
+        ids.append(first + columns[feature].astype(np.int64))
+        first += spec.cardinality(feature)
+    dense = [np.ones((len(labels), 1))]
+    dense += [columns[f].astype(np.float64) for f in spec.channel(fs.NUMERICAL_CHANNEL)]
+    return Rows(np.hstack([np.zeros((len(labels), 0), np.int64), *ids]), np.hstack(dense), labels)
+
+
+def evaluate_linear_model(folder: Path) -> float:
+    """Returns the AUC on the test split after Adagrad on the training split.
+
+    The learning rate and the number of epochs are chosen on the last tenth of the training split.
+    """
+    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+    train, test = read_rows(spec, fs.TRAIN), read_rows(spec, fs.TEST)
+    num_ids = sum(spec.cardinalities(fs.CATEGORICAL_CHANNEL))
+    most = 1 if len(train.labels) >= 1_000_000 else 10
+    cut = len(train.labels) * 9 // 10
+    chosen = {}
+    for rate in RATES:
+        rows = train.at(slice(cut))
+        for epoch, weights in enumerate(fit(rows, num_ids, rate, most), start=1):
+            chosen[auc(train.at(slice(cut, None)), *weights)] = rate, epoch
+    rate, epochs = chosen[max(chosen)]
+    *_, weights = fit(train, num_ids, rate, epochs)
+    return auc(test, *weights)
+
+
+def fit(rows: Rows, num_ids: int, rate: float, epochs: int):
+    """Yields the weights of ids and of the dense part after each epoch."""
+    weights, dense = np.zeros(num_ids), np.zeros(rows.dense.shape[1])
+    sums, dense_sums = np.full_like(weights, 0.1), np.full_like(dense, 0.1)
+    rng = np.random.default_rng(0)
+    num_rows = len(rows.labels)
+    for _ in range(epochs):
+        for chosen in np.array_split(rng.permutation(num_rows), -(-num_rows // BATCH_SIZE)):
+            batch = rows.at(chosen)
+            error = _probability(batch, weights, dense) - batch.labels
+            of_ids = np.repeat(error, batch.ids.shape[1])
+            gradient = np.bincount(batch.ids.ravel(), of_ids, num_ids) / BATCH_SIZE**0.5
+            dense_gradient = error @ batch.dense / BATCH_SIZE**0.5
+            sums += gradient**2
+            dense_sums += dense_gradient**2
+            weights -= rate * gradient / np.sqrt(sums)
+            dense -= rate * dense_gradient / np.sqrt(dense_sums)
+        yield weights.copy(), dense.copy()
+
+
+def auc(rows: Rows, weights: np.ndarray, dense: np.ndarray) -> float:
+    """Returns the AUC of the model."""
+    metrics = make_metrics(None)
+    metrics.update(rows.labels, _probability(rows, weights, dense).astype(np.float32))
+    return metrics.result().auc
+
+
+def _probability(rows: Rows, weights: np.ndarray, dense: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-(weights[rows.ids].sum(1) + rows.dense @ dense)))

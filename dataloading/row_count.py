@@ -1,0 +1,35 @@
+"""Number of rows of a split, whatever its files are; without TensorFlow."""
+
+from dataloading.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
+from dataloading.sequence_tfrecord import count_rows
+from dataloading.sequence_tfrecord_channels import POSITIVE_CHANNEL, TARGET_CHANNEL
+from dataloading.split_tfrecords_chunk import RecordChunk
+from dataloading.split_tfrecords_format import CHUNK_TYPE, spec_of_folders
+
+
+def count_training_rows(spec: FeatureSpec, split_tfrecords: bool = False) -> int | None:
+    """Returns the rows of the training split; None if the data set has none.
+
+    Reads file sizes of split binaries, and the heads of the records of TFRecord files. Only the
+    files of the label, or of one feature of interactions and histories, have to be there.
+
+    Args:
+        spec: the data set.
+        split_tfrecords: it holds split TFRecords, which its source_spec need not name.
+
+    Raises:
+        ValueError: a file is missing or not whole.
+    """
+    if split_tfrecords:
+        spec = spec_of_folders(spec)
+    chunks = spec.source_spec.get(TRAIN)
+    if not chunks:
+        return None
+    if POSITIVE_CHANNEL in spec.channel_spec:
+        return count_rows(spec, TRAIN, spec.channel(TARGET_CHANNEL)[0])
+    labels = spec.channel_spec.get(LABEL_CHANNEL, ())
+    index = next((i for i, c in enumerate(chunks) if set(labels) & set(c.features)), 0)
+    if chunks[index].type == CHUNK_TYPE:
+        spec.validate_files(TRAIN, [index])
+        return RecordChunk(spec, TRAIN, chunks[index]).num_rows
+    return spec.num_rows(TRAIN, [index])

@@ -1,0 +1,157 @@
+"""Column files whose rows arrive in random order, written out of core.
+
+A row that is written to a random place of a file larger than the page cache costs reading and
+writing a whole page. Rows are therefore first appended to the bucket of their place, in one spill
+file; then each bucket is put in order in memory and written in one piece. A column's bytes are
+written twice and read once, sequentially, whatever the size of the log.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from preproc.criteo.binary_files import ColumnFiles
+from preproc.criteo.splits import Split
+
+_BUCKET_BYTES = 32 << 20  # of the prepared file; a bucket's rows are in memory, and spilled, too
+
+
+@contextlib.contextmanager
+def in_random_order(files: ColumnFiles, scratch: Path) -> Iterator[ColumnFiles]:
+    """Yields the files to write rows to; on leaving, all rows are in `files`.
+
+    These are `files` themselves where rows keep their order, or where a split is as small as a
+    bucket.
+
+    Args:
+        files: created files; every row is written once.
+        scratch: folder of the spill file.
+    """
+    split = _permuted_split(files)
+    if split is None or split.num_rows * files.row_bytes <= _BUCKET_BYTES:
+        yield files
+        return
+    with _Buckets(files, split, scratch / f"{files.file_name}.spill") as buckets:
+        settings = {field.name: getattr(files, field.name) for field in fields(ColumnFiles)}
+        yield _BucketedFiles(**settings, buckets=buckets)
+        buckets.write_all()
+
+
+def spilled_bytes(num_rows: int, row_bytes: int) -> int:
+    """Size of the spill file of a column with `num_rows` permuted rows; 0 without a spill file."""
+    if num_rows * row_bytes <= _BUCKET_BYTES:
+        return 0
+    return num_rows * (row_bytes + _place_dtype.itemsize)
+
+
+_place_dtype = np.dtype("<u4")
+
+
+def _permuted_split(files: ColumnFiles) -> Split | None:
+    """Returns the split whose rows are permuted; of all others rows keep their order."""
+    if files.order.is_sequential:
+        return None
+    first, _ = files.order.runs[0]
+    return next(split for split in files.splits if split.start <= first < split.stop)
+
+
+class _Buckets:
+    """The rows of one split by place, `bucket_rows` places to a bucket; a context manager.
+
+    A bucket has as many rows as places, so its region of the spill file is known beforehand.
+
+    Raises:
+        OSError: no space left for the spill file.
+    """
+
+    def __init__(self, files: ColumnFiles, split: Split, spill: Path):
+        self.split = split
+        self._target = files.path(split)
+        self._spill = spill
+        self._values = np.dtype((files.dtype, (files.width,)))
+        self._record = np.dtype([("place", _place_dtype), ("values", self._values)])
+        self._shift = max(0, (_BUCKET_BYTES // files.row_bytes).bit_length() - 1)
+        self._num_rows = np.zeros(((split.num_rows - 1) >> self._shift) + 1, np.int64)
+
+    def __enter__(self) -> "_Buckets":
+        self._file = os.open(self._spill, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            os.posix_fallocate(self._file, 0, self.split.num_rows * self._record.itemsize)
+        except OSError:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception) -> None:
+        os.close(self._file)
+        self._spill.unlink(missing_ok=True)
+
+    def add(self, places: np.ndarray, values: np.ndarray) -> None:
+        """Appends rows to their buckets.
+
+        Args:
+            places: int64 [n], from 0 within the split.
+            values: [n, width].
+        """
+        bucket = (places >> self._shift).astype(np.uint16)
+        by_bucket = np.argsort(bucket, kind="stable")  # a radix sort, of 16-bit numbers
+        records = np.empty(len(places), self._record)
+        records["place"] = (places & ((1 << self._shift) - 1))[by_bucket]
+        records["values"] = values[by_bucket]
+        counts = np.bincount(bucket, minlength=len(self._num_rows))
+        content, start = memoryview(records).cast("B"), 0
+        for number in np.flatnonzero(counts).tolist():
+            stop = start + int(counts[number]) * self._record.itemsize
+            self._append(number, content[start:stop])
+            start = stop
+        self._num_rows += counts
+
+    def _append(self, number: int, content: memoryview) -> None:
+        first_row = (number << self._shift) + int(self._num_rows[number])
+        _write(self._file, content, first_row * self._record.itemsize)
+
+    def write_all(self) -> None:
+        """Writes every bucket's rows to their places in the column's file."""
+        target = os.open(self._target, os.O_WRONLY)
+        try:
+            for number in np.flatnonzero(self._num_rows).tolist():
+                first = number << self._shift
+                places = min(1 << self._shift, self.split.num_rows - first)
+                rows = np.zeros(places, self._values)
+                records = self._records(number)
+                rows[records["place"]] = records["values"]
+                _write(target, memoryview(rows).cast("B"), first * self._values.itemsize)
+        finally:
+            os.close(target)
+
+    def _records(self, number: int) -> np.ndarray:
+        offset = (number << self._shift) * self._record.itemsize
+        return np.fromfile(self._spill, self._record, int(self._num_rows[number]), offset=offset)
+
+
+@dataclass(frozen=True)
+class _BucketedFiles(ColumnFiles):
+    """Column files whose permuted split goes to buckets."""
+
+    buckets: _Buckets | None = None
+
+    def write_at(self, positions: np.ndarray, values: np.ndarray) -> None:
+        """See `ColumnFiles.write_at`."""
+        split, values = self.buckets.split, values.reshape(-1, self.width)
+        inside = (positions >= split.start) & (positions < split.stop)
+        if inside.all():
+            self.buckets.add(positions - split.start, values)
+            return
+        self.buckets.add(positions[inside] - split.start, values[inside])
+        super().write_at(positions[~inside], values[~inside])
+
+
+def _write(file: int, content: memoryview, offset: int) -> None:
+    """Writes all of `content`, however many calls the system makes of it."""
+    while content:
+        written = os.pwrite(file, content, offset)
+        content, offset = content[written:], offset + written

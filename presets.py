@@ -1,0 +1,281 @@
+"""Presets: values of flags that follow from the number of training samples.
+
+The defaults of the flags are the published settings, made for Criteo Terabyte and data sets of a
+similar size (`--preset terabyte`). `--preset small` chooses other values for data sets that those
+settings do not fit: batches that are larger than the data set, or a warm-up that is longer than
+the training. A flag on the command line, or in a checkpoint that a run starts from, is never
+changed.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from flag_definitions import AUTO, COLLABORATIVE, RANKING, SEQUENTIAL, SMALL, TERABYTE
+
+# The training samples from which on `auto` is `terabyte`.
+_MOST_SMALL = {
+    # With fewer samples, training ends within Terabyte's warm-up: 8,000 steps of 65,536 samples.
+    **dict.fromkeys(RANKING, 8_000 * 65_536),
+    # The originals were tuned on 20 million interactions (ML-20M) and on Amazon Books.
+    **dict.fromkeys(SEQUENTIAL + COLLABORATIVE, 10_000_000),
+}
+
+# Learning rates of the small preset by optimizer.
+_RANKING_RATES = {"adam": 0.002, "adagrad": 0.02, "sgd": 0.5}
+_SEQUENTIAL = {"epochs": 3, "learning_rate": 0.02, "dropout_rate": 0.5}
+_COLLABORATIVE = {
+    "negative_samples": 8,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "factors": 128,
+    "layers": (64, 32, 16),
+}
+# Below and from 300,000 interactions on.
+_FEW_INTERACTIONS = {"epochs": 20, "dropout": 0.5, "embedding_optimizer": "adam"}
+_FEW_INTERACTIONS_RATES = {
+    "learning_rate": 0.001,
+    "embedding_learning_rate": 0.01,
+    "weight_decay": 0.35,
+}
+_MANY_INTERACTIONS = {"epochs": 10, "dropout": 0.2, "negative_exponent": 0.3}
+_MANY_INTERACTIONS_RATES = {
+    "learning_rate": 0.002,
+    "embedding_learning_rate": 0.02,
+    "weight_decay": 0.3,
+}
+
+
+class Choice(NamedTuple):
+    """A preset for a data set.
+
+    Attributes:
+        preset: `small` or `terabyte`.
+        values: the flags that it sets, by name.
+        reason: why this preset, one clause.
+    """
+
+    preset: str
+    values: dict[str, Any]
+    reason: str
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name} {_text(value)}" for name, value in self.values.items())
+        return f"preset {self.preset} ({self.reason}): {values or 'no flag is changed'}"
+
+
+class _Values:
+    """The values of all flags, of which those that are not pinned can be set.
+
+    Args:
+        flags: name -> value.
+        pinned: names of the flags that keep their value.
+    """
+
+    def __init__(self, flags: Mapping[str, Any], pinned: Collection[str]):
+        self._flags, self._pinned = flags, pinned
+        self.chosen: dict[str, Any] = {}
+
+    def is_pinned(self, name: str) -> bool:
+        return name in self._pinned
+
+    def set(self, **values: Any) -> None:
+        self.chosen |= {k: v for k, v in values.items() if k not in self._pinned}
+
+    def get(self, name: str, default: Any) -> Any:
+        """The value of a flag that not every recipe has."""
+        return self.chosen.get(name, self._flags.get(name, default))
+
+    def __getitem__(self, name: str) -> Any:
+        return self.chosen.get(name, self._flags[name])
+
+
+def choose(
+    recipe: str,
+    preset: str,
+    num_samples: int | None,
+    flags: Mapping[str, Any],
+    pinned: Collection[str] = (),
+) -> Choice:
+    """Chooses the values of the flags that are not pinned.
+
+    Args:
+        recipe: name of the recipe.
+        preset: `auto`, `small` or `terabyte`.
+        num_samples: samples (interactions of NCF) of the training split; None if unknown, which
+            is `terabyte`.
+        flags: the value of every flag of the recipe.
+        pinned: names of flags that keep their value: those of the command line, or of a checkpoint.
+    """
+    limit = _MOST_SMALL[recipe]
+    if preset == TERABYTE:
+        return Choice(TERABYTE, {}, "as requested")
+    if num_samples is None:
+        return Choice(TERABYTE, {}, "the number of training samples is unknown")
+    reason = f"{num_samples:,} training samples"
+    if preset == AUTO:
+        reason += f", {'fewer than' if num_samples < limit else 'at least'} {limit:,}"
+        if num_samples >= limit:
+            return Choice(TERABYTE, {}, reason)
+    values = _Values(flags, pinned)
+    if recipe in RANKING:
+        _choose_ranking(num_samples, values)
+    elif recipe in SEQUENTIAL:
+        _choose_sequential(num_samples, values)
+    else:
+        _choose_collaborative(num_samples, values)
+    return Choice(SMALL, values.chosen, reason)
+
+
+def describe_small(recipe: str) -> dict[str, str]:
+    """Returns, for each flag that `small` sets, how it follows from the training samples."""
+    texts = {
+        "epochs": "falls with the number of samples",
+        "learning_rate": "0.002",
+        "warmup_steps": "5 % of the steps",
+        "decay_start_step": "the end of the warm-up",
+        "decay_steps": "until the end of the training",
+        "decay_power": "1",
+    }
+    if recipe in RANKING:
+        rates = ", ".join(f"{rate:g} with {name}" for name, rate in _RANKING_RATES.items())
+        return texts | {
+            "optimizer": "adam",
+            "learning_rate": rates,
+            "batch_size": "about 1.5 * sqrt(samples), a power of 2",
+            "epochs": "12 below 1,500 samples, falling to 1 from a million on",
+            "weight_decay": "2 below 30,000 samples",
+            "embedding_dim": "16",
+            "bottom_mlp_dims": "64,32,16; 512,256,64,16 from 10 million samples on",
+            "top_mlp_dims": "128,64,1; 512,256,1 from 10 million samples on",
+            "num_cross_layers": "2; 3 from 10 million samples on",
+            "cross_layer_projection_dim": "32; 64 from 10 million samples on",
+        }
+    if recipe in SEQUENTIAL:
+        return texts | {
+            "batch_size": "about 2.5 * sqrt(samples) and at most samples / 48, a power of 2",
+            "valid_batch_size": "--batch_size",
+            "epochs": f"{_SEQUENTIAL['epochs']}",
+            "learning_rate": f"{_SEQUENTIAL['learning_rate']:g}",
+            "dropout_rate": f"{_SEQUENTIAL['dropout_rate']:g}",
+        }
+    many = _MANY_INTERACTIONS | _MANY_INTERACTIONS_RATES
+    return texts | {
+        "batch_size": "about 10.7 * sqrt(rows) and at most rows / 64, a power of 2",
+        "negative_exponent": "0.3 from 300,000 interactions on",
+        **{name: _text(value) for name, value in _COLLABORATIVE.items()},
+        **{
+            name: f"{_text(value)}; {_text(many.get(name, 'auto'))} from 300,000 interactions on"
+            for name, value in (_FEW_INTERACTIONS | _FEW_INTERACTIONS_RATES).items()
+        },
+    }
+
+
+def apply(config: Any, count: Callable[[], int | None], pinned: Collection[str]) -> Any:
+    """Returns the flags with the values that `--preset` chooses, and a sentence on it.
+
+    Args:
+        config: `config.Config`.
+        count: returns the samples of the training split; called only if they decide.
+        pinned: see `choose`.
+    """
+    preset = config.run.preset
+    num_samples = None if preset == TERABYTE else count()
+    choice = choose(config.recipe, preset, num_samples, config.flat(), pinned)
+    noted = dataclasses.replace(config, preset_note=str(choice))
+    return noted.replace(preset=choice.preset, **choice.values)
+
+
+def _choose_ranking(num_samples: int, values: _Values) -> None:
+    """DLRM and DCNv2: Adam, about sqrt(samples) steps in an epoch, few and short vectors."""
+    default_rate = not values.is_pinned("optimizer") and not values.is_pinned("learning_rate")
+    values.set(optimizer="adam")
+    values.set(
+        learning_rate=_RANKING_RATES[values["optimizer"]],
+        batch_size=_power_of_two(1.5 * math.sqrt(num_samples), num_samples),
+        epochs=_epochs(num_samples),
+    )
+    if default_rate and num_samples < 30_000:
+        # Against overfitting. A step takes away this share of the learning rate, so that the two
+        # are chosen together.
+        values.set(weight_decay=2.0)
+    _choose_schedule(num_samples, values)
+    _choose_ranking_sizes(num_samples, values)
+
+
+def _epochs(num_samples: int) -> int:
+    """Passes over the data: in one epoch, few samples make too few steps."""
+    for limit, epochs in ((1_500, 12), (4_000, 6), (30_000, 4), (300_000, 3), (1_000_000, 2)):
+        if num_samples < limit:
+            return epochs
+    return 1
+
+
+def _choose_ranking_sizes(num_samples: int, values: _Values) -> None:
+    """Sizes of the MLPs; from 10 million samples on those of Naumov et al. for Criteo Kaggle."""
+    large = num_samples >= 10_000_000
+    bottom = (512, 256, 64) if large else (64, 32)
+    width = "16"
+    if values["interaction"] == "cross":
+        values.set(num_cross_layers=3 if large else 2)
+        values.set(cross_layer_projection_dim=64 if large else 32)
+    elif values.is_pinned("bottom_mlp_dims") and values["bottom_mlp_dims"]:
+        width = str(values["bottom_mlp_dims"][-1])  # dot products need vectors of one width
+    values.set(embedding_dim=width)
+    if (width := values["embedding_dim"].split(",")[0].strip()).isdigit():
+        bottom = (*bottom, int(width))
+    values.set(bottom_mlp_dims=bottom, top_mlp_dims=(512, 256, 1) if large else (128, 64, 1))
+
+
+def _choose_sequential(num_samples: int, values: _Values) -> None:
+    """SIM, DIEN and DIN."""
+    values.set(
+        batch_size=_power_of_two(min(2.5 * math.sqrt(num_samples), num_samples / 48), num_samples),
+        **_SEQUENTIAL,
+    )
+    values.set(valid_batch_size=values["batch_size"])
+    passes = max(1, values["repeat_count"])
+    _choose_schedule(num_samples * passes, values)
+
+
+def _choose_collaborative(num_samples: int, values: _Values) -> None:
+    """NeuMF, GMF and MLP. A sample is an interaction; a batch has its drawn negatives, too."""
+    values.set(**_COLLABORATIVE)
+    num_rows = num_samples * (1 + values["negative_samples"])
+    few = num_samples < 300_000
+    values.set(
+        batch_size=_power_of_two(min(10.7 * math.sqrt(num_rows), num_rows / 64), num_rows),
+        **(_FEW_INTERACTIONS if few else _MANY_INTERACTIONS),
+    )
+    if not values.is_pinned("learning_rate"):
+        values.set(**(_FEW_INTERACTIONS_RATES if few else _MANY_INTERACTIONS_RATES))
+    _choose_schedule(num_rows, values)
+
+
+def _choose_schedule(num_rows: int, values: _Values) -> None:
+    """A warm-up of 5 % of the steps, then linear decay that ends with the last epoch.
+
+    `--max_steps` shortens the warm-up and not the decay: a training that it cuts can be resumed.
+
+    Args:
+        num_rows: rows of an epoch.
+    """
+    batch = values["batch_size"] * values.get("grads_accumulated", 1)
+    steps = values["epochs"] * -(-num_rows // batch)
+    most = steps if values["max_steps"] == -1 else min(steps, values["max_steps"])
+    values.set(warmup_steps=most // 20)
+    start = min(values["warmup_steps"], steps)
+    if values.is_pinned("decay_steps"):
+        start = max(start, steps - values["decay_steps"])
+    values.set(decay_start_step=start)
+    values.set(decay_steps=max(1, steps - values["decay_start_step"]), decay_power=1.0)
+
+
+def _power_of_two(wanted: float, most: int) -> int:
+    """The power of two nearest to `wanted`, on a logarithmic scale, and at most `most`."""
+    return 2 ** max(0, min(round(math.log2(wanted)), int(math.log2(most))))
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

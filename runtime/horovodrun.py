@@ -1,0 +1,53 @@
+"""horovodrun that ends with one sentence, and with the exit code of the first process that failed.
+
+`make setup` puts this program in place of Horovod's own .venv/bin/horovodrun, whose last lines are
+a traceback, whatever the reason, and whose exit code is 1.
+"""
+
+import os
+import re
+import sys
+
+# What our recipes mean by their exit codes; a signal that ends a process is 128 + its number.
+MEANINGS = {
+    2: "an error that its message above explains",
+    3: "the training diverged",
+    4: "another process ended or did not answer",
+    75: "stopped after a checkpoint; the same command with --resume auto resumes",
+    130: "interrupted",
+    137: "killed, perhaps because memory was exhausted",
+    143: "ended by SIGTERM",
+}
+
+
+def explain(error: RuntimeError) -> tuple[str, int] | None:
+    """Returns (sentence, exit code) for horovodrun's error after a process failed, else None."""
+    text = str(error)
+    if not text.startswith("Horovod detected that one or more processes"):
+        return None
+    process = re.search(r"Process name: (\S+)\s+Exit code: (-?\d+)", text)
+    if process is None:
+        return " ".join(text.split()), 1
+    code = int(process[2])
+    code = 128 - code if code < 0 else code
+    meaning = f" ({MEANINGS[code]})" if code in MEANINGS else ""
+    return f"process {process[1]} was the first to fail, with exit code {code}{meaning}", code
+
+
+def main() -> int:
+    """Runs horovodrun; returns its exit code."""
+    # Hides the start-up lines of TensorFlow, which horovodrun imports.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from horovod.runner.launch import run_commandline
+
+    try:
+        return run_commandline() or 0
+    except RuntimeError as error:
+        if (end := explain(error)) is None:
+            raise
+        print(f"horovodrun: {end[0]}", file=sys.stderr, flush=True)
+        return end[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

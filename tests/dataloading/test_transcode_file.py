@@ -1,0 +1,189 @@
+"""One CSV or Parquet file without a feature spec: which column is what."""
+
+import gzip
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dataloading.feature_spec import FeatureSpec
+from tests.dataloading.test_transcode import run, stored
+
+ROWS = 400
+
+
+def columns():
+    """Columns of all kinds, with the channel that each is to be in; None: left out."""
+    number = np.arange(ROWS)
+    return {
+        "bought": (number % 2, "label"),
+        "city": (np.where(number % 9, "Bern", ""), "categorical"),
+        "user_id": (number * 7, "categorical"),
+        "shop id": (number, "categorical"),
+        "paid": (number * 3, "numerical"),
+        "grade": (number % 40, "categorical"),
+        "points": (number % 41, "numerical"),
+        "price": ([f"{i / 7:.3f}" if i % 5 else "" for i in number], "numerical"),
+        "zip": ([f"0{i % 90 + 10}" for i in number], "categorical"),
+        "card": ([f"{10**17 + i}" for i in number], "categorical"),
+        "tags": ([f"new;{'red' if i % 2 else 'blue'}" for i in number], "categorical"),
+        "remark": (["a;b" if i % 2 else "c" for i in number], "categorical"),
+        "empty": ([""] * ROWS, None),
+        "rare": (["x"] * (ROWS - 1) + ["7"], "categorical"),
+        "": (number, None),
+    }
+
+
+def write(path, header=None, delimiter=","):
+    made = columns()
+    lines = [delimiter.join(header or made)]
+    for values in zip(*(values for values, _ in made.values()), strict=True):
+        lines.append(delimiter.join(map(str, values)))
+    text = "\n".join(lines) + "\n"
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def spec_of(out):
+    return FeatureSpec.from_yaml(out / "feature_spec.yaml")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("file")
+    path = write(folder / "shop.csv")
+    assert run(path, "--label=bought", "--fill_missing=mean", output=folder / "out") == 0
+    return folder
+
+
+def test_channels_by_hand(made):
+    spec = spec_of(made / "out")
+    channels = {name: channel for channel, names in spec.channel_spec.items() for name in names}
+    assert channels == {name: channel for name, (_, channel) in columns().items() if channel}
+    assert spec.hotness("tags") == 2 and spec.hotness("remark") == 1
+    assert spec.feature_spec["paid"]["dtype"] == "float32"
+    paid = 3 * np.arange(ROWS)
+    expected = (paid - paid.mean()) / paid.std()
+    assert stored(made / "out", "paid") == expected.astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("a.csv.gz", ","), ("a.tsv", "\t")])
+def test_other_files_give_the_same(name, delimiter, made, tmp_path):
+    path = write(tmp_path / name, delimiter=delimiter)
+    assert (
+        run(path, "--label=bought", "--fill_missing=mean", "--chunk_size=7", output=made / name)
+        == 0
+    )
+    assert spec_of(made / name).channel_spec == spec_of(made / "out").channel_spec
+    assert stored(made / name, "tags") == stored(made / "out", "tags")
+
+
+def test_the_printed_spec_is_one_that_transcode_reads(made, tmp_path, capsys):
+    path = write(tmp_path / "shop.csv")
+    flags = ("--fill_missing=mean", "--categorify=all")
+    assert run(path, "--label=bought", *flags, output=tmp_path / "a") == 0
+    output = capsys.readouterr().out
+    assert (
+        "price: {dtype: float32}" in output and "numbers, 320 different, 20.00% missing" in output
+    )
+    assert "# left out: empty (no value)" in output
+    text = output[: output.index("\n\n")]
+    assert set(yaml.safe_load(text)) == {"feature_spec", "source_spec", "channel_spec"}
+    (tmp_path / "feature_spec.yaml").write_text(text)
+    assert run(tmp_path, *flags, "--standardize=all", output=tmp_path / "b") == 0
+    for name in ("city", "tags", "price"):
+        assert stored(tmp_path / "a", name) == stored(tmp_path / "b", name)
+
+
+def test_the_user_knows_better(made, capsys):
+    path = made / "shop.csv"
+    roles = ("--categorical=points,paid", "--numerical=grade,user_id", "--drop=card,zip")
+    assert run(path, "--label=bought", *roles, "--fill_missing=0", output=made / "own") == 0
+    spec = spec_of(made / "own")
+    assert {"points", "paid"} <= set(spec.channel("categorical"))
+    assert {"grade", "user_id"} <= set(spec.channel("numerical"))
+    assert not {"card", "zip"} & set(spec.feature_spec)
+    assert "# left out: card (--drop)" in capsys.readouterr().out
+
+
+def test_more_rows_need_no_feature_spec(made, tmp_path):
+    header, *lines = write(tmp_path / "all.csv").read_text().splitlines()
+    names = header.split(",")
+    keep = [i for i, name in reversed(list(enumerate(names))) if name != "bought"]  # any order
+    new = "\n".join(",".join(line.split(",")[i] for i in keep) for line in [header, *lines[:5]])
+    (tmp_path / "new.csv").write_text(new)
+    assert run(tmp_path / "new.csv", f"--vocabulary={made / 'out'}", output=tmp_path / "out") == 0
+    for name in ("city", "tags", "price", "user_id"):
+        assert stored(tmp_path / "out", name, "test") == stored(made / "out", name)[:5]
+    assert (
+        "label" not in spec_of(tmp_path / "out").channel_spec
+        or not (tmp_path / "out/test/label.bin").exists()
+    )
+
+
+def test_types_of_parquet(tmp_path):
+    number = np.arange(ROWS)
+    holes = [None if i % 7 == 0 else float(i % 20) for i in number]  # as pandas has integers
+    table = pa.table(
+        {
+            "click": number % 2 == 0,
+            "yes": number % 3 == 0,
+            "code": pa.array(holes),
+            "price": pa.array(number / 3, pa.float32()),
+            "text": pa.array([f"t{i % 3}" for i in number]).dictionary_encode(),
+            "two": [[int(i % 5), 1] for i in number],
+            "when": pa.array(number, pa.timestamp("s")),
+        }
+    )
+    pq.write_table(table, tmp_path / "log.parquet")
+    flags = ("--label=click", "--split_by_time=when", "--standardize=none")
+    assert run(tmp_path / "log.parquet", *flags, output=tmp_path / "out") == 0
+    spec = spec_of(tmp_path / "out")
+    assert spec.channel("numerical") == ("price",)
+    assert spec.channel("categorical") == ("yes", "code", "text", "two")
+    assert spec.hotness("two") == 2
+    assert stored(tmp_path / "out", "price", "train") == pytest.approx(number[:320] / 3, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--label is missing: expected the column .* to predict, one of bought, city"),
+        (["--label=bougt"], "--label bougt: expected a column of .*did you mean 'bought'"),
+        (["--label=bought", "--drop=bought"], "--label and --drop both name 'bought'"),
+        (["--label=bought"], "'price': found no value in row 1 .*--fill_missing"),
+        (["--label=paid", "--fill_missing=0"], "labels are 0 or 1"),
+        (
+            ["--label=bought", "--numerical=city", "--fill_missing=0"],
+            "'city': found 'Bern' in row 2",
+        ),
+        (["--user=user_id"], "give both, and no --label"),
+        (["--label=bought", "--feature_spec_in=a.yaml"], "--feature_spec_in is for a folder"),
+        (["--label=bought", "--vocabulary={out}"], "--label and --vocabulary"),
+    ],
+)
+def test_what_a_user_gets_wrong(flags, message, made, tmp_path, capsys):
+    flags = [flag.format(out=made / "out") for flag in flags]
+    capsys.readouterr()
+    assert run(made / "shop.csv", *flags, output=tmp_path / "new") == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "new").exists()
+
+
+def test_files_that_are_none(made, tmp_path, capsys):
+    for name, text, message in (
+        ("a.txt", "a,b\n", "expected a folder with a feature spec, or a file that ends in .csv"),
+        ("a.csv", "", "expected a first line that names the columns"),
+        ("b.csv", "y,y\n1,2\n", "expected columns with different names, got y twice"),
+        ("c.csv", "y,x\n", "has no rows"),
+    ):
+        (tmp_path / name).write_text(text)
+        assert run(tmp_path / name, "--label=y", output=tmp_path / "out") == 2
+        assert message in capsys.readouterr().err
+    assert run(tmp_path, "--label=y", output=tmp_path / "out") == 2
+    assert "--label describes a column of a file" in capsys.readouterr().err
+    assert run(made / "shop.csv", "--label=bought", "--overwrite", output=made) == 2
+    capsys.readouterr()

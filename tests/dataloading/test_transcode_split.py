@@ -1,0 +1,173 @@
+"""--split and --split_by_time: which rows become train, validation and test."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dataloading.transcode_split import RandomSplit, parse_shares
+from tests.dataloading.test_transcode import changed, raw, refused, run, stored
+
+SHARES = "0.6,0.3,0.1"
+NUMBERED = {
+    "feature_spec": {"click": {}, "row": {}, "when": {}},
+    "source_spec": {
+        "train": [
+            {"type": "csv", "features": ["click", "row", "when"], "files": ["a"]},
+        ]
+    },
+    "channel_spec": {"label": ["click"], "categorical": ["row"]},
+}
+
+
+def numbered(folder, times, files=1):
+    """Rows of which the id is the number, in one file or several."""
+    lines = [f"{i % 2},{i},{time}\n" for i, time in enumerate(times)]
+    spec = changed(**NUMBERED)
+    spec["feature_spec"] = NUMBERED["feature_spec"]
+    parts = np.array_split(np.arange(len(lines)), files)
+    names = [f"part {i}" for i in range(files)]
+    spec["source_spec"] = {"train": [{**NUMBERED["source_spec"]["train"][0], "files": names}]}
+    spec["channel_spec"] = NUMBERED["channel_spec"]
+    content = {
+        name: "".join(lines[i] for i in part) for name, part in zip(names, parts, strict=True)
+    }
+    return raw(folder, spec, **content)
+
+
+def splits(out):
+    return {name: stored(out, "row", name) for name in ("train", "validation", "test")}
+
+
+def test_rows_by_share_whatever_the_files_and_blocks(tmp_path):
+    one = numbered(tmp_path / "one", [0] * 3000)
+    assert run(one, f"--split={SHARES}") == 0
+    rows_of = splits(one / "out")
+    assert sorted(row for rows in rows_of.values() for row in rows) == list(range(3000)), (
+        "each row is in one split"
+    )
+    for name, share in zip(rows_of, (0.6, 0.3, 0.1), strict=True):
+        assert abs(len(rows_of[name]) / 3000 - share) < 4 * np.sqrt(share * (1 - share) / 3000), (
+            name
+        )
+        assert rows_of[name] == sorted(rows_of[name]), "in the order of the input"
+    many = numbered(tmp_path / "many", [0] * 3000, files=7)
+    assert run(many, f"--split={SHARES}", "--chunk_size=13") == 0
+    assert splits(many / "out") == rows_of
+    assert run(one, f"--split={SHARES}", "--split_seed=1", output=tmp_path / "other") == 0
+    assert splits(tmp_path / "other") != rows_of
+
+
+def test_shares_by_hand():
+    assert parse_shares("0.8,0.1,0.1") == {"train": 0.8, "validation": 0.1, "test": 0.1}
+    assert parse_shares("0.9,0,0.1") == {"train": 0.9, "test": 0.1}
+    parts = RandomSplit({"train": 0.5, "test": 0.5}, seed=3).parts(0, 100_000, None)
+    assert abs(parts.mean() - 0.5) < 0.01
+    again = RandomSplit({"train": 0.5, "test": 0.5}, seed=3).parts(500, 100, None)
+    np.testing.assert_array_equal(again, parts[500:600])
+    neighbours = np.corrcoef(parts[:-1], parts[1:])[0, 1]
+    assert abs(neighbours) < 0.02
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda day: day,
+        lambda day: day * 10**16 + 1,
+        lambda day: day / 4 - 1,
+        lambda day: f"2024-01-{1 + day:02d}",
+        lambda day: f"2024-01-{1 + day:02d}T12:00:00",
+        lambda day: f"2024-01-{1 + day:02d} 12:00:00.123456Z",
+    ],
+    ids=["whole", "large", "fraction", "date", "time", "utc"],
+)
+def test_rows_by_time_with_ties(form, tmp_path):
+    """20 rows of 10 days, shuffled: the shares cut at a day, never within one."""
+    days = np.random.default_rng(0).permutation(np.arange(20) // 2)
+    folder = numbered(tmp_path, [form(int(day)) for day in days])
+    assert run(folder, "--split=0.55,0.25,0.2", "--split_by_time=when", "--chunk_size=3") == 0
+    rows_of = {name: days[rows] for name, rows in splits(tmp_path / "out").items()}
+    # Row 11 of 20 in the order of time is of day 5, which has rows 11 and 12.
+    assert sorted(set(rows_of["train"])) == [0, 1, 2, 3, 4, 5] and len(rows_of["train"]) == 12
+    assert sorted(set(rows_of["validation"])) == [6, 7]
+    assert sorted(set(rows_of["test"])) == [8, 9]
+
+
+def test_timestamps_of_parquet(tmp_path):
+    hours = np.array([3, 0, 2, 1])
+    table = pa.table(
+        {
+            "click": [0, 1, 0, 1],
+            "row": [0, 1, 2, 3],
+            "when": pa.array(hours * 3_600_000, pa.timestamp("ms", "UTC")),
+        }
+    )
+    chunk = {"type": "parquet", "features": ["click", "row", "when"], "files": ["a"]}
+    spec = {**NUMBERED, "source_spec": {"train": [chunk]}}
+    folder = raw(tmp_path, spec, a=table)
+    assert run(folder, "--split=0.5,0,0.5", "--split_by_time=when") == 0
+    assert stored(tmp_path / "out", "row") == [1, 3]
+    assert stored(tmp_path / "out", "row", "test") == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        (["1", "", "2", "3"], "--split_by_time when: found no value in row 2"),
+        (["2024-01-01", "2024-01-02", "soon", "x"], "found 'soon' in row 3 .*ISO 8601"),
+        (["5", "5", "5", "5"], "the split 'validation' has none of the 4 rows.*more different"),
+    ],
+)
+def test_times_that_do_not_divide(times, message, tmp_path, capsys):
+    folder = numbered(tmp_path, times)
+    refused(capsys, message, folder, "--split=0.5,0.25,0.25", "--split_by_time=when")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--split=0.8,0.2"], "expected three shares"),
+        (["--split=0,0.5,0.5"], "but not train"),
+        (["--split=0.8,0.3,0.1"], "add up to 1"),
+        (["--split=a,b,c"], "expected three shares"),
+        (["--split_seed=1"], "--split_seed is for --split"),
+        (["--split=0.8,0.1,0.1", "--split_seed=-1"], "--split_seed is -1"),
+        (["--split_by_time=when", "--split_seed=1"], "give one of the two"),
+        (["--split_by_time=then"], "--split_by_time then: expected a column of .*click, row, when"),
+        (["--split=0.999,0,0.001"], "the split 'test' has none of the 4 rows"),
+    ],
+)
+def test_bad_splits(flags, message, tmp_path, capsys):
+    refused(capsys, message, numbered(tmp_path, range(4)), *flags)
+
+
+def test_a_split_needs_the_mapping_train_alone(tmp_path, capsys):
+    spec = changed()
+    spec["source_spec"]["test"] = spec["source_spec"]["train"]
+    message = "expected no other mapping in .*, got train, test"
+    refused(capsys, message, raw(tmp_path, spec, a="1,2,3,4,0\n"), "--split=0.8,0.1,0.1")
+
+
+def test_interactions(tmp_path, capsys):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    lines = "".join(f"u{i % 7},i{i % 11}\n" for i in range(200))
+    (folder / "log.csv").write_text("who,what\n" + lines)
+    flags = ("--user=who", "--item=what", f"--split={SHARES}")
+    assert run(folder / "log.csv", *flags, output=tmp_path / "out") == 0
+    users = [stored(tmp_path / "out", "who", name) for name in ("train", "validation", "test")]
+    assert sum(map(len, users)) == 200 and min(map(len, users)) > 5
+    spec = {
+        "feature_spec": {"user": {}, "item": {}, "taken": {}},
+        "source_spec": {
+            "train": [{"type": "csv", "features": ["user", "item", "taken"], "files": ["a"]}]
+        },
+        "channel_spec": {"user": ["user"], "item": ["item"], "label": ["taken"]},
+    }
+    labelled = raw(tmp_path / "b", spec, a="1,2,1\n")
+    refused(capsys, "--split: expected interactions without a label", labelled, "--split=0.8,0.2,0")
+
+
+def test_memory_limit_of_the_times(tmp_path, capsys):
+    folder = numbered(tmp_path, range(40))
+    assert run(folder, "--split_by_time=when", "--memory_limit=128MiB") == 0
+    refused(capsys, "--memory_limit is for", numbered(tmp_path / "b", [1]), "--memory_limit=1GB")

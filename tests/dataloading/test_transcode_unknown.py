@@ -1,0 +1,102 @@
+"""--frequency_threshold auto, and the warning of ids that training does not have."""
+
+import numpy as np
+import pytest
+
+from dataloading.feature_spec import FeatureSpec
+from dataloading.transcode_unknown import automatic_threshold, is_far_above
+from tests.dataloading.test_transcode import SPEC, changed, raw, run, stored
+
+
+@pytest.mark.parametrize(
+    ("values", "single", "expected"),
+    [
+        (10, 0, 2),
+        (10, 10, 2),  # few values: no more than once is too rare
+        (999, 500, 2),
+        (2500, 250, 5),
+        (2500, 249, 2),  # new values are rare
+        (5000, 500, 10),
+        (10**9, 10**8, 10),
+        (10**9, 0, 2),
+    ],
+)
+def test_thresholds_by_hand(values, single, expected):
+    assert automatic_threshold(values, single) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "trained", "expected"),
+    [
+        (0.0, 0.0, False),
+        (0.009, 0.0, False),
+        (0.01, 0.0, True),
+        (0.3, 0.2, False),
+        (0.5, 0.2, True),
+    ],
+)
+def test_shares_far_above(share, trained, expected):
+    assert is_far_above(share, trained) is expected
+
+
+def click_log(folder, train, test):
+    """A data set of which only the city matters."""
+    chunk = SPEC["source_spec"]["train"][0]
+    spec = changed(source_spec={"train": [chunk], "test": [{**chunk, "files": ["b"]}]})
+    files = {"a": train, "b": test}
+    text = {k: "".join(f"{i % 2},1,1,1,{c}\n" for i, c in enumerate(v)) for k, v in files.items()}
+    return raw(folder, spec, **text)
+
+
+def test_values_that_occur_once_train_id_0(tmp_path, capsys):
+    folder = click_log(tmp_path, ["Bern", "Oslo", "Bern", "Rome", "Oslo"], ["Paris", "Rome"])
+    assert run(folder, "--categorify=city") == 0
+    assert stored(tmp_path / "out", "city") == [1, 2, 1, 0, 2]
+    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert spec.metadata["transcode"]["frequency_threshold"] == {"city": 2}
+    output = capsys.readouterr().out
+    assert "city: cardinality 3, vocabulary of values seen 2 times or more; id 0" in output
+    assert (
+        run(folder, "--categorify=city", "--frequency_threshold=auto", output=tmp_path / "c") == 0
+    )
+    assert stored(tmp_path / "c", "city") == [1, 2, 1, 0, 2]
+
+
+def test_the_share_of_single_values_foretells_that_of_new_ones(tmp_path):
+    """Good and Turing's estimate, on a power law: id 0 is as frequent in train as in test."""
+    rng = np.random.default_rng(0)
+    train, test = (rng.zipf(1.5, 4000) for _ in range(2))
+    assert run(click_log(tmp_path, train, test), "--categorify=city") == 0
+    shares = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").metadata["transcode"]
+    shares = {name: share["city"] for name, share in shares["unknown_share"].items()}
+    assert shares["train"] > 0.03
+    assert shares["test"] < 2 * shares["train"]
+
+
+def test_a_warning_names_the_frequent_value_that_train_lacks(tmp_path, capsys):
+    folder = click_log(tmp_path / "a", ["Bern", "Oslo"] * 20, ["Paris"] * 3 + ["Bern"] * 7)
+    assert run(folder, "--categorify=city") == 0
+    output = capsys.readouterr().out
+    warning = "warning: 'city': 30.00% of the values of test have id 0, and 0.00% of train, from"
+    assert (
+        warning in output and "the most frequent value without an id is 'Paris' (30.00%)" in output
+    )
+    known = click_log(tmp_path / "b", ["Bern", "Oslo"] * 20, ["Bern"] * 9)
+    assert run(known, "--categorify=city") == 0
+    assert "warning:" not in capsys.readouterr().out
+    # Later rows are compared with the training rows of the data set that they are encoded as.
+    later = raw(tmp_path / "c", a="1,1,1,1,Lima\n0,1,1,1,\n")
+    spec = changed()
+    spec["source_spec"] = {"test": spec["source_spec"]["train"]}
+    later = raw(tmp_path / "c", spec, a="1,1,1,1,Lima\n0,1,1,1,\n")
+    assert run(later, f"--vocabulary={known / 'out'}") == 0
+    assert "100.00% of the values of test have id 0" in capsys.readouterr().out
+
+
+def test_only_missing_values(tmp_path, capsys):
+    folder = click_log(tmp_path, ["Bern", "Oslo"] * 20, ["", "Bern"])
+    assert run(folder, "--categorify=city") == 0
+    assert "50.00% of the values of test have id 0, and 0.00% of train" in (
+        output := capsys.readouterr().out
+    )
+    assert "all of them are missing" in output

@@ -1,0 +1,90 @@
+"""Calibration: groups and bars of a few rows by hand, and over ranks."""
+
+import numpy as np
+import pytest
+
+from nn.calibration import Calibration
+from nn.evaluator import ClickEvaluator
+from nn.metrics import BinnedMetrics, ExactMetrics
+from tests.nn.fake_world import run_threads
+from tests.nn.test_evaluator import first_numerical, generated
+
+
+def added(positives, probabilities, weights=None):
+    calibration = Calibration()
+    weights = None if weights is None else np.array(weights)
+    calibration.add(np.array(positives, bool), np.array(probabilities), weights)
+    return calibration
+
+
+def test_groups_by_hand():
+    """Four rows in two groups: predicted (0.1 + 0.2) / 2 and (0.6 + 1) / 2, observed 1/2 and 1."""
+    found = added([0, 1, 1, 1], [0.1, 0.2, 0.6, 1.0]).reliability(2)
+    np.testing.assert_allclose(found.predicted, [0.15, 0.8])
+    np.testing.assert_allclose(found.observed, [0.5, 1.0])
+    np.testing.assert_array_equal(found.mass, [2, 2])
+
+
+def test_weights_are_numbers_of_rows():
+    found = added([0, 1, 1], [0.1, 0.1, 0.9], [3.0, 1.0, 2.0]).reliability(2)
+    np.testing.assert_allclose(found.predicted, [0.1, 0.9])
+    np.testing.assert_allclose(found.observed, [0.25, 1.0])
+    np.testing.assert_array_equal(found.mass, [4, 2])
+
+
+def test_equal_predictions_are_one_group():
+    found = added([0, 0, 0, 1], [0.0005] * 4).reliability()
+    np.testing.assert_allclose([*found.predicted, *found.observed, *found.mass], [0.0005, 0.25, 4])
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "end", "bars"),
+    [([0.1, 0.3, 0.3, 0.9], 1.0, (5, 15, 45)), ([0.004, 0.004, 0.0061, 0.009], 0.01, (20, 30, 45))],
+)
+def test_bars_by_hand(probabilities, end, bars):
+    """The first and the last row are negatives."""
+    found, shares = added([0, 1, 1, 0], probabilities).histogram(50)
+    assert found == end
+    expected = np.zeros([2, 50])
+    first, middle, last = bars
+    if end == 1.0:
+        expected[0, [first, last]], expected[1, middle] = 0.5, 1.0
+    else:
+        expected[0, [first, last]], expected[1, [first, middle]] = 0.5, 0.5
+    np.testing.assert_allclose(shares, expected)
+
+
+def test_rows_beyond_the_range_are_in_the_last_bar():
+    found, shares = added([0] * 4999 + [1], [0.05] * 4999 + [0.9]).histogram(10)
+    assert found == 0.1
+    np.testing.assert_array_equal(shares[1], [0] * 9 + [1])
+
+
+@pytest.mark.parametrize("make", [ExactMetrics, lambda: BinnedMetrics(7)])
+def test_metrics_fill_it(make):
+    """Logits 0 and log 3 are the probabilities 0.5 and 0.75; the row of weight 0 is none."""
+    metrics = make()
+    metrics.calibration = Calibration()
+    logits = np.float32([0.0, np.log(3), np.log(3), -np.log(3), 9.0])
+    metrics.update([0, 1, 1, 0, 1], logits, [1, 1, 1, 1, 0])
+    found = metrics.calibration.reliability(20)
+    np.testing.assert_allclose(found.predicted, [0.25, 0.5, 0.75], rtol=1e-6)
+    np.testing.assert_array_equal(found.observed, [0, 0, 1])
+    np.testing.assert_array_equal(found.mass, [1, 1, 2])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_agree_with_one(size):
+    def calibration_of(dataset, world=None):
+        evaluator = ClickEvaluator(first_numerical, dataset, None, world)
+        dict(evaluator.evaluate())
+        return evaluator.calibration
+
+    def run(world):
+        return calibration_of(generated(333, 48, world.rank, world.size), world).sums
+
+    expected = calibration_of(generated(333, 48)).sums
+    assert expected[:2].sum() == 333
+    for sums in run_threads(size, run):
+        np.testing.assert_array_equal(sums[:2], expected[:2])
+        np.testing.assert_allclose(sums[2], expected[2], rtol=1e-12)

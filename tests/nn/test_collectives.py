@@ -1,0 +1,116 @@
+"""Every rank executes the same collectives in compiled steps, whatever it needs itself."""
+
+import pytest
+import tensorflow as tf
+
+import nn.embedding as dmp
+from tests.nn.collective_plans import Case, Feature, faults, random_case
+from tests.nn.traced_ranks import TracedRank, collectives_of, differences, set_up
+
+pytest.importorskip("horovod", reason="Horovod is not installed")
+
+FIXED = Feature(0, 1, ragged=False)
+# Each hung on real ranks (tests/ranks/test_idle_ranks.py).
+CASES = {
+    "fixed ids on one rank and ragged ids on the other": Case(
+        2,
+        ((9, 4, "sum", True), (9, 4, "sum", True)),
+        (FIXED, Feature(1, 3, ragged=True)),
+        {"strategy": "basic"},
+    ),
+    "a rank without tables": Case(
+        2, ((9, 4, "sum", True),), (FIXED,), {"column_slice_threshold": 10**8}
+    ),
+    "row means and a rank that trains no table": Case(
+        3, ((9, 2, "sum", True),), (FIXED,), {}, optimizer="rowwise_adagrad"
+    ),
+}
+NUM_PLANS = 300
+NUM_QUICK = 8
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_idle_rank(name, monkeypatch, tmp_path):
+    assert faults(CASES[name], monkeypatch, tmp_path) == []
+
+
+@pytest.mark.parametrize("first", range(0, NUM_QUICK, 4))
+def test_random_plans(first, monkeypatch, tmp_path):
+    check_plans(range(first, first + 4), monkeypatch, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(NUM_QUICK, NUM_PLANS, 4))
+def test_more_random_plans(first, monkeypatch, tmp_path):
+    check_plans(range(first, first + 4), monkeypatch, tmp_path)
+
+
+def two_tables(world):
+    """A layer with a table on each of two ranks."""
+    tables = [dmp.Embedding(5, 4, combiner="sum", name=f"t{t}") for t in range(2)]
+    layer = dmp.DistributedEmbedding(tables, world=world, name="e")
+    layer.build(None)
+    return layer
+
+
+IDS = [tf.constant([[0], [1]])] * 2
+
+
+def test_constant_gradients_of_replicated_weights(monkeypatch, tmp_path):
+    world = TracedRank(1, 2, 1, 2)
+    set_up(monkeypatch, world)
+    vector, scalar, table = (tf.Variable(tf.ones(shape)) for shape in ([2], [], [3, 2]))
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(vector) + scalar + tf.reduce_sum(tf.gather(table, [0, 2]))
+        variables = [vector, scalar, table]
+        return dmp.DistributedGradientTape(tape).gradient(loss, variables)
+
+    collectives = collectives_of(step, tmp_path)
+    assert len(collectives) == 1 and differences([collectives]) == []
+
+
+def test_two_gradients_of_one_lookup(monkeypatch, tmp_path):
+    """Horovod does not see the name scopes in which they are."""
+    world = TracedRank(1, 2, 1, 2)
+    set_up(monkeypatch, world)
+    layer = two_tables(world)
+
+    @tf.function
+    def step():
+        with tf.GradientTape(persistent=True) as tape:
+            first, second = (tf.reduce_sum(vectors**2) for vectors in layer(IDS))
+        for loss in (first, second):
+            with tf.name_scope(f"scope_of_{loss.op.name}"):
+                tape.gradient(loss, layer.trainable_variables)
+
+    names = collectives_of(step, tmp_path)
+    assert {"tables.e.1.vectors.gradient", "tables.e.1.vectors.gradient.2"} < set(names)
+
+
+def test_calls_of_an_inner_function_run_in_sequence(monkeypatch, tmp_path):
+    world = TracedRank(1, 2, 1, 2)
+    set_up(monkeypatch, world)
+    layer = two_tables(world)
+    inner = tf.function(lambda ids: layer(ids)[0])
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(inner(IDS)) + tf.reduce_sum(inner(IDS[::-1]) ** 2)
+        return tape.gradient(loss, layer.trainable_variables)
+
+    collectives = collectives_of(step, tmp_path)
+    assert len(collectives) == 6
+    assert "tables.e.1.vectors" in collectives["tables.e.1.ids (use 2)"].after
+
+
+def check_plans(seeds, monkeypatch, folder) -> None:
+    wrong = {}
+    for seed in seeds:
+        case = random_case(seed)
+        if reasons := faults(case, monkeypatch, folder / str(seed)):
+            wrong[case] = reasons
+    assert wrong == {}

@@ -1,0 +1,155 @@
+"""Preparations in folders named `name=value`, which several readers take for partition columns."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dataloading import transcode
+from preproc.amazon_books.__main__ import main as amazon_books
+from preproc.amazon_books.generate_reviews import Sizes as ReviewSizes
+from preproc.amazon_books.generate_reviews import generate as generate_reviews
+from preproc.criteo.__main__ import main as criteo
+from preproc.criteo.generate_logs import generate_day
+from preproc.movielens.__main__ import main as movielens
+from preproc.movielens.generate_ratings import Sizes as RatingSizes
+from preproc.movielens.generate_ratings import generate as generate_ratings
+
+# Columns of staged files: Criteo's, Amazon Books', MovieLens' (c0 to c2), transcode's.
+HIVE = "label=1/user=7/item=books/time=2014/value=abc/c0=z/c1=5/cat_0=5/num_0=3/count=9/row=2/id=1"
+
+
+def engine(name, module, *marks):
+    missing = importlib.util.find_spec(module) is None
+    skip = pytest.mark.skipif(missing, reason=f"{module} is not installed: make engines")
+    return pytest.param(name, marks=[skip, *marks])
+
+
+ENGINES = ["duckdb", engine("nvtabular", "nvtabular")]
+SPARK = engine("spark", "pyspark", pytest.mark.long)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """The content of each file, by its path in the folder."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def prepared(folder: Path, command, generate, *flags) -> dict[str, bytes]:
+    """The files that a preparation makes of raw data, all in one folder."""
+    raw, temporary = folder / "raw", folder / "temporary"
+    raw.mkdir(parents=True)
+    temporary.mkdir()
+    generate(raw)
+    flags = [flag.format(raw=raw, output=folder / "out", temporary=temporary) for flag in flags]
+    assert command(flags) == 0
+    return files(folder / "out")
+
+
+def assert_same_files(tmp_path, command, generate, *flags):
+    plain, hive = (prepared(tmp_path / name, command, generate, *flags) for name in ("plain", HIVE))
+    assert plain
+    assert {name for name in plain | hive if plain.get(name) != hive.get(name)} == set()
+
+
+@pytest.mark.parametrize("name", [*ENGINES, SPARK])
+def test_criteo(name, tmp_path):
+    def generate(raw):
+        for day in range(2):
+            generate_day(raw / f"day_{day}", 300, [3, day])
+
+    assert_same_files(
+        tmp_path,
+        criteo,
+        generate,
+        *("--input", "{raw}", "--output", "{output}", "--temp_dir", "{temporary}"),
+        *("--frequency_threshold", "2", "--threads", "2", "--memory_limit", "3GB"),
+        *("--engine", name),
+    )
+
+
+def test_criteo_encoded_with_a_vocabulary(tmp_path):
+    """New rows get the ids of a data set whose vocabulary lies below such folders."""
+
+    def command(flags):
+        data_set = next(flag for flag in flags if flag.endswith("/out"))
+        assert criteo([*flags, "--output", data_set + ".known", "--holdout_fraction", ".2"]) == 0
+        return criteo([*flags, "--encode_only", "--vocabulary", data_set + ".known", "--overwrite"])
+
+    assert_same_files(
+        tmp_path,
+        command,
+        lambda raw: generate_day(raw / "day_0", 300, [3]),
+        *("--input", "{raw}/day_0", "--threads", "2", "--memory_limit", "1GB"),
+        *("--output", "{output}"),
+    )
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_amazon_books(name, tmp_path):
+    assert_same_files(
+        tmp_path,
+        amazon_books,
+        lambda raw: generate_reviews(raw, ReviewSizes(600, 30, 40, 5), 0, False, False),
+        *("--amazon_dataset_path", "{raw}", "--output_path", "{output}"),
+        *("--temp_dir", "{temporary}", "--min_events", "5", "--max_history", "5"),
+        *("--engine", name, "--memory_limit", "1GB", "--threads", "2"),
+    )
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_logs_in_tables(name, tmp_path):
+    def generate(raw):
+        rows = [f"{i % 7},{i * i % 11},{1000 - i},{i % 7 % 3}" for i in range(90)]
+        (raw / "log.csv").write_text("\n".join(["user_id,item_id,time,city", *rows, ""]))
+
+    assert_same_files(
+        tmp_path,
+        amazon_books,
+        generate,
+        *("--input_format", "csv", "--interactions", "{raw}/log.csv", "--output_path", "{output}"),
+        *("--user_features", "city", "--min_events", "5", "--engine", name),
+        *("--memory_limit", "1GB", "--threads", "2"),
+    )
+
+
+def test_movielens(tmp_path):
+    assert_same_files(
+        tmp_path,
+        movielens,
+        lambda raw: generate_ratings(raw, RatingSizes(2000, 40, 300), 0),
+        *("--input", "{raw}", "--output", "{output}", "--temp_dir", "{temporary}"),
+        *("--min_ratings", "5", "--valid_negative", "20", "--threads", "2"),
+    )
+
+
+def test_transcode(tmp_path):
+    spec = {
+        "feature_spec": {"click": {}, "user": {}},
+        "source_spec": {
+            "train": [{"type": "csv", "features": ["click", "user"], "files": ["train.csv"]}]
+        },
+        "channel_spec": {"label": ["click"], "numerical": [], "categorical": ["user"]},
+    }
+
+    def generate(raw):
+        (raw / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+        (raw / "train.csv").write_text("".join(f"{i % 2},user {i % 5}\n" for i in range(20)))
+
+    flags = ("--input", "{raw}", "--output", "{output}", "--categorify", "user")
+    assert_same_files(tmp_path, transcode.main, generate, *flags)
+
+
+def test_sql_readers_in_one_module(root):
+    """Only `duckdb_files.py` has SQL calls of DuckDB's readers, with hive_partitioning=false."""
+    call = re.compile(r"\bread_(parquet|csv\w*|n?d?json\w*)\(['\[{]|\bFROM '")
+    files = [
+        path.name
+        for folder in ("dataloading", "preproc", "benchmarks", "deployment")
+        for path in (root / folder).rglob("*.py")
+        if call.search(path.read_text())
+    ]
+    assert call.search("FROM read_ndjson_objects({path}, a)")
+    assert files == []

@@ -1,0 +1,34 @@
+"""--early_stopping on two ranks: both stop at the same step, and one rank resumes it."""
+
+import os
+
+from tests.ranks.test_entry_scripts import SMALL, rows, summary
+
+__all__ = ["rows"]
+
+# Learns the training rows by heart.
+FAST = {"adagrad": "adam", "0.05": "0.02"}
+FLAGS = (
+    *(FAST.get(flag, flag) for flag in SMALL),
+    *("--early_stopping", "2", "--evals_per_epoch", "2", "--resume", "auto"),
+    *("--cpu", "--epochs", "20"),
+)
+
+
+def test_two_ranks_stop_as_one(rows, run_recipes, tmp_path):
+    def command(name, *flags):
+        where = ("--save_checkpoint_path", tmp_path / name, "--run_dir", tmp_path / f"{name}.run")
+        return ("dlrm.py", "--dataset_path", rows, *FLAGS, *where, *flags)
+
+    run_recipes(1, {"one": command("one")})
+    stopped = summary(tmp_path / "one.run")
+    assert stopped["steps"] < 180
+    cut = ("--max_steps", stopped["best_auc_step"])
+    run_recipes(2, {"two": command("two"), "cut": command("cut", *cut)})
+    run_recipes(1, {"cut": command("cut", "--max_steps", "-1")})
+    for name in ("two", "cut"):
+        found = summary(tmp_path / f"{name}.run")
+        assert found["steps"] == stopped["steps"], name
+        assert found["best_auc_step"] == stopped["best_auc_step"], name
+        link = os.readlink(tmp_path / name / "best")
+        assert link.endswith(f"-step-{stopped['best_auc_step']}"), name

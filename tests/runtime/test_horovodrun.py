@@ -1,0 +1,57 @@
+"""Our horovodrun: one sentence and an exit code in place of a traceback."""
+
+import sys
+import types
+
+import pytest
+
+from runtime import horovodrun
+
+FAILED = (
+    "Horovod detected that one or more processes exited with non-zero status, thus causing the job "
+    "to be terminated. The first process to do so was:\nProcess name: {}\nExit code: {}\n"
+)
+
+
+def run(monkeypatch, end):
+    """Exit code where Horovod's own program ends so."""
+    launch = types.ModuleType("horovod.runner.launch")
+    launch.run_commandline = end
+    monkeypatch.setitem(sys.modules, "horovod.runner.launch", launch)
+    return horovodrun.main()
+
+
+def raising(error):
+    def end():
+        raise error
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "meaning"),
+    [
+        (75, 75, r" (stopped after a checkpoint; the same command with --resume auto resumes)"),
+        (2, 2, " (an error that its message above explains)"),
+        (-9, 137, " (killed, perhaps because memory was exhausted)"),
+        (1, 1, ""),
+    ],
+)
+def test_a_process_that_failed(monkeypatch, capsys, code, exit_code, meaning):
+    error = RuntimeError(FAILED.format("3", code))
+    assert run(monkeypatch, raising(error)) == exit_code
+    text = f"horovodrun: process 3 was the first to fail, with exit code {exit_code}{meaning}\n"
+    assert capsys.readouterr().err == text
+
+
+def test_an_elastic_job_that_failed(monkeypatch, capsys):
+    text = "Horovod detected that one or more processes failed to start:\n  host a"
+    assert run(monkeypatch, raising(RuntimeError(text))) == 1
+    assert capsys.readouterr().err == f"horovodrun: {' '.join(text.split())}\n"
+
+
+def test_other_ends_are_horovods_own(monkeypatch, capsys):
+    assert run(monkeypatch, lambda: None) == 0
+    with pytest.raises(RuntimeError, match="no route"):
+        run(monkeypatch, raising(RuntimeError("no route to host")))
+    assert capsys.readouterr().err == ""

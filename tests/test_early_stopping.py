@@ -1,0 +1,125 @@
+"""--early_stopping in the real recipes, on tiny data."""
+
+import os
+
+import pytest
+
+import dcnv2
+import dlrm
+import ncf
+import sim
+from runtime import checkpoint
+from tests import sequence_data, tastes
+from tests.tables import arrays_of
+from tests.test_entry_scripts import TINY, in_process, lines, tiny
+
+__all__ = ["tiny"]
+
+# Learns 1,000 rows by heart, so that the AUC of other rows rises and then falls.
+OVERFITS = (
+    *("--optimizer=adam", "--learning_rate=0.03", "--decay_steps=0", "--epochs=30"),
+    *("--evals_per_epoch=2", "--early_stopping=3"),
+)
+CONSTANT = ("--evals_per_epoch=2", "--early_stopping=2", "--epochs=9")
+RANKING = (*(flag for flag in TINY if "learning_rate" not in flag), "--learning_rate=0")
+SEQUENCE = (
+    "--preset=terabyte",
+    *("--global_batch_size=64", "--embedding_dim=4", "--stage_two_mlp_dims=8,4", "--lr=0"),
+    *("--model_type=din", "--seed=1", "--affinity=disabled"),
+)
+COLLABORATIVE = (
+    "--preset=terabyte",
+    "-b=240",
+    "--valid_batch_size=300",
+    "-f=8",
+    "--layers=16,8",
+    "-l=0",
+    "-k=3",
+)
+
+
+def aucs(run_dir):
+    """(step, AUC) of each evaluation that the log has."""
+    entries = [x for x in lines(run_dir / "log.json") if x["type"] == "LOG" and x["step"]]
+    return [(x["step"][-1], x["data"]["auc"]) for x in entries if "auc" in x["data"]]
+
+
+@pytest.fixture(scope="module")
+def stopped(tiny, tmp_path_factory):
+    """(folder, summary, what was printed) of a training that overfits."""
+    folder = tmp_path_factory.mktemp("stopped")
+    flags = [f"--dataset_path={tiny}", *TINY, *OVERFITS, f"--save_checkpoint_path={folder / 'm'}"]
+    code, summary = in_process(folder / "run", *flags)
+    assert code == 0
+    return folder, summary, flags[:-1]
+
+
+def test_stop_after_evaluations_without_improvement(tiny, stopped, tmp_path):
+    folder, summary, _ = stopped
+    values = aucs(folder / "run")
+    best = max(range(len(values)), key=lambda i: values[i][1])
+    assert len(values) == best + 1 + 3, "the third evaluation after the best one ends the training"
+    assert summary["steps"] == values[-1][0] < 120
+    assert (summary["best_auc_step"], summary["best_auc"]) == values[best]
+    link = folder / "m/best"
+    assert os.readlink(link).endswith(f"-step-{summary['best_auc_step']}")
+    flags = (f"--dataset_path={tiny}", "--mode=eval", "--eval_mapping=validation")
+    _, tested = in_process(tmp_path, *flags, f"--restore_checkpoint_path={link}")
+    assert tested["auc"] == pytest.approx(summary["best_auc"], abs=1e-9)
+
+
+def test_a_resumed_training_stops_at_the_same_evaluation(stopped, tmp_path, capsys):
+    folder, summary, flags = stopped
+    saved = (f"--save_checkpoint_path={tmp_path / 'm'}", "--resume=auto")
+    cut = summary["steps"] - 2  # after the second of three evaluations
+    in_process(tmp_path / "run", *flags, *saved, f"--max_steps={cut}")
+    capsys.readouterr()
+    _, resumed = in_process(tmp_path / "run", *saved, "--max_steps=-1")
+    said = capsys.readouterr().out
+    assert resumed["steps"] == summary["steps"]
+    best = (tmp_path / "m/best").resolve()
+    assert "3 evaluations in a row without a higher auc" in said
+    assert f"at step {summary['best_auc_step']}: checkpoint {best}" in said
+    one, other = arrays_of(folder / "m"), arrays_of(tmp_path / "m")
+    assert all((one[name] == other[name]).all() for name in one)
+    again = in_process(tmp_path / "run", *saved)[1]
+    assert again["steps"] == summary["steps"], "nothing is left to do"
+    more = in_process(tmp_path / "run", *saved, "--early_stopping=4")[1]
+    assert more["steps"] > summary["steps"]
+
+
+@pytest.mark.parametrize("recipe", [dlrm, dcnv2, sim, ncf], ids=lambda recipe: recipe.__name__)
+def test_every_recipe_stops(recipe, tiny, tmp_path, capsys):
+    """A model that does not learn: the first evaluation is the best one."""
+    data, flags = tiny, RANKING
+    if recipe is sim:
+        data, flags = tmp_path / "rows", SEQUENCE
+        sequence_data.write(data, 300)
+    elif recipe is ncf:
+        data, flags = tmp_path / "rows", COLLABORATIVE
+        tastes.write(data)
+    saved = () if recipe is dcnv2 else (f"--save_checkpoint_path={tmp_path / 'model'}",)
+    code, summary = in_process(
+        tmp_path / "run", f"--dataset_path={data}", *flags, *CONSTANT, *saved, recipe=recipe
+    )
+    assert code == 0
+    goal = "hr@3" if recipe is ncf else "auc"
+    (step,) = (value for name, value in summary.items() if name.endswith("_step"))
+    epoch = 2 * step  # two evaluations in an epoch, the first at its half, rounded up
+    assert summary["steps"] in (epoch + step, epoch + step - 1)
+    said = capsys.readouterr().out
+    assert f"2 evaluations in a row without a higher {goal}" in said
+    if saved:
+        assert checkpoint.Folder(tmp_path / "model").best_of_step(step) is not None
+        assert "the best weights are not kept" not in said
+    else:
+        note = "note: --early_stopping without --save_checkpoint_path: the best weights are not"
+        assert said.count(note) == 1
+        assert f"at step {step}: its checkpoint was not kept" in said
+
+
+def test_the_best_is_not_kept_against_the_users_will(tiny, tmp_path, capsys):
+    flags = (*RANKING, *CONSTANT, f"--save_checkpoint_path={tmp_path / 'model'}", "--nokeep_best")
+    assert in_process(tmp_path / "run", f"--dataset_path={tiny}", *flags)[0] == 0
+    assert not (tmp_path / "model/best").exists()
+    assert "note: --early_stopping without --keep_best" in capsys.readouterr().out

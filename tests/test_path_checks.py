@@ -1,0 +1,96 @@
+"""Wrong paths are reported before TensorFlow is imported."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+import main as loop
+from tests.test_entry_scripts import TINY, in_process, tiny
+
+__all__ = ["tiny"]  # a fixture
+
+# Runs dlrm once for each command line of a JSON list; prints exit codes and messages.
+RUN = """
+import contextlib, io, json, sys
+import dlrm
+results = []
+for command in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as stderr:
+        code = dlrm.main(["dlrm.py", *command])
+    results.append([code, stderr.getvalue(), "tensorflow" in sys.modules])
+print(json.dumps(results))
+"""
+
+
+def mistakes(rows, folder):
+    """(flags, message) of each mistake."""
+    for name, file in (("logs", "day_0"), ("kaggle", "train.txt"), ("own", "clicks.csv")):
+        (folder / name).mkdir()
+        (folder / name / file).touch()
+    shutil.copytree(rows, folder / "cut")
+    labels = folder / "cut/train/label.bin"
+    labels.write_bytes(labels.read_bytes()[:-1])
+    shutil.copytree(rows, folder / "lost")
+    (folder / "lost/train/cat_0.bin").unlink()
+    (folder / "empty").mkdir()
+    data, restore = f"--dataset_path={rows}", "--restore_checkpoint_path"
+    raw = "expected a prepared data set with feature_spec.yaml, got raw data; prepare it: python -m"
+    return [
+        ([f"--dataset_path={folder}/nowhere"], "nowhere/feature_spec.yaml: there is no such file"),
+        ([f"{data}/feature_spec.yaml"], f"got a file; give its folder, {rows}\n"),
+        ([f"--dataset_path={folder}/logs"], f"{raw} preproc.criteo --input {folder}/logs"),
+        ([f"--dataset_path={folder}/kaggle"], f"{raw} preproc.criteo"),
+        ([f"--dataset_path={folder}/own"], f"{raw} dataloading.transcode"),
+        ([f"--dataset_path={folder}/cut"], "label.bin"),
+        ([f"--dataset_path={folder}/lost"], "cat_0.bin"),
+        ([data, f"{restore}={folder}/no", "--mode=eval"], f"{folder}/no: there is no such folder"),
+        ([data, f"{restore}={folder}/empty", "--mode=eval"], "is no checkpoint and holds none"),
+        ([data, f"--resume={folder}/no"], f"--resume {folder}/no: there is no such folder"),
+    ]
+
+
+def test_wrong_paths_need_no_tensorflow(tiny, tmp_path, run_script):
+    cases = mistakes(tiny, tmp_path)
+    done = run_script("-c", RUN, json.dumps([flags for flags, _ in cases]))
+    assert done.returncode == 0, done.stderr
+    for (flags, message), (code, stderr, imported) in zip(
+        cases, json.loads(done.stdout), strict=True
+    ):
+        assert code == loop.USER_ERROR and not imported, flags
+        assert message in stderr, flags
+        assert stderr.count("\n") == 1, stderr
+
+
+def test_predictions_that_cannot_be_written_need_no_tensorflow(tiny, tmp_path, run_script):
+    """A folder is where the file should be."""
+    model, scores = tmp_path / "model", tmp_path / "scores.npy"
+    scores.mkdir()
+    assert in_process(tmp_path, f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}")
+    command = [f"--dataset_path={tiny}", f"--restore_checkpoint_path={model}", "--mode=predict"]
+    done = run_script("-c", RUN, json.dumps([[*command, f"--predictions_path={scores}"]]))
+    ((code, stderr, imported),) = json.loads(done.stdout)
+    assert (code, imported) == (loop.USER_ERROR, False)
+    assert re.search(r"scores.npy exists and is no file", stderr)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "code"),
+    [
+        ({"HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "0"}, "2"),
+        ({"HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1"}, "None"),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}, "2"),
+        ({"PMI_SIZE": "2"}, "None"),
+    ],
+)
+def test_one_process_of_a_machine_checks(launcher, code, run_script):
+    """The others connect, and are ended by the launcher."""
+    script = (
+        "import config, main, path_checks\n"
+        "parsed = config.parse(['dlrm.py', '--dataset_path=nowhere'], 'dlrm')\n"
+        "try: print(path_checks.check_paths(parsed))\n"
+        "except ValueError: print(main.USER_ERROR)"
+    )
+    done = run_script("-c", script, env=launcher)
+    assert done.stdout.strip() == code, done.stderr

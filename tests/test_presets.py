@@ -1,0 +1,295 @@
+"""`--preset`: values of flags by the number of training samples."""
+
+import pytest
+
+import config as configuration
+import dcnv2
+import dlrm
+import ncf
+import presets
+import sim
+from config import parse
+from dataloading import transcribe
+from dataloading.feature_spec import FeatureSpec
+from dataloading.row_count import count_training_rows
+from runtime import checkpoint
+from tests import sequence_data, tastes
+from tests.test_entry_scripts import in_process, lines, tiny
+
+__all__ = ["tiny"]
+
+RECIPES = {
+    "dlrm": (None, None),
+    "dcnv2": (dcnv2.DEFAULTS, None),
+    "sim": (sim.DEFAULTS, sim.ALIASES),
+    "ncf": (ncf.DEFAULTS, ncf.ALIASES),
+}
+
+
+def parsed(recipe, *flags):
+    return parse(["x", "--dataset_path=d", *flags], recipe, *RECIPES[recipe])
+
+
+def choose(recipe, num_samples, *flags, pinned=()):
+    config = parsed(recipe, *flags)
+    preset = config.run.preset
+    return presets.choose(recipe, preset, num_samples, config.flat(), config.given | set(pinned))
+
+
+def applied(recipe, num_samples, *flags):
+    config = parsed(recipe, *flags)
+    return presets.apply(config, lambda: num_samples, config.given)
+
+
+# The published settings, which --preset terabyte must leave alone.
+TERABYTE = {
+    "dlrm": {"optimizer": "sgd", "learning_rate": 24.0, "warmup_steps": 8000},
+    "dcnv2": {"optimizer": "adam", "learning_rate": 0.0001, "warmup_steps": 100},
+    "sim": {"learning_rate": 0.01, "epochs": 3, "batch_size": 131072, "valid_batch_size": 131072},
+    "ncf": {
+        "learning_rate": 0.0045,
+        "epochs": 30,
+        "batch_size": 2**20,
+        "layers": (256, 256, 128, 64),
+    },
+}
+TERABYTE_RANKING = {
+    "batch_size": 65536,
+    "embedding_dim": "128",
+    "bottom_mlp_dims": (512, 256, 128),
+    "top_mlp_dims": (1024, 1024, 512, 256, 1),
+    "num_cross_layers": 3,
+    "cross_layer_projection_dim": 512,
+    "decay_start_step": 48000,
+    "decay_steps": 24000,
+    "decay_power": 2.0,
+    "weight_decay": 0.0,
+    "epochs": 1,
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("flags", [("--preset=terabyte",), ()])
+def test_terabyte_is_the_published_settings(recipe, flags):
+    before = parsed(recipe).flat()
+    after = applied(recipe, 8_000 if flags else 10**9, *flags).flat()
+    assert after == {**before, "preset": "terabyte"}
+    published = TERABYTE[recipe] | (TERABYTE_RANKING if recipe in ("dlrm", "dcnv2") else {})
+    assert {name: after[name] for name in published} == published
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("num_samples", [1, 2, 3, 100, 8_000, 10**6, 9_999_999])
+def test_small_values_fit_the_data(recipe, num_samples):
+    """A batch fits into an epoch, and the learning rate reaches 0 at the last step."""
+    flat = applied(recipe, num_samples).flat()
+    rows = num_samples * (9 if recipe == "ncf" else 1)
+    assert flat["preset"] == "small"
+    assert 1 <= flat["batch_size"] <= rows
+    steps = flat["epochs"] * -(-rows // flat["batch_size"])
+    assert flat["warmup_steps"] <= steps // 10
+    assert flat["decay_start_step"] + flat["decay_steps"] == steps
+
+
+@pytest.mark.parametrize(
+    ("recipe", "limit"), [("dlrm", 524_288_000), ("dcnv2", 524_288_000), ("ncf", 10_000_000)]
+)
+def test_auto_chooses_by_the_samples(recipe, limit):
+    assert choose(recipe, limit - 1).preset == "small"
+    assert choose(recipe, limit).preset == "terabyte"
+    assert choose(recipe, None).preset == "terabyte"
+    assert choose(recipe, limit, "--preset=small").preset == "small"
+    assert choose(recipe, 1, "--preset=terabyte").values == {}
+
+
+def test_note_on_the_choice():
+    note = applied("dlrm", 8_000, "--learning_rate=0.01").preset_note
+    assert note.startswith("preset small (8,000 training samples, fewer than 524,288,000): ")
+    assert "batch_size 128, " in note and "bottom_mlp_dims 64,32,16" in note
+    assert "learning_rate" not in note
+    assert applied("dlrm", 10**9).preset_note.endswith("at least 524,288,000): no flag is changed")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("num_samples", [20_000, 50_000_000])
+def test_given_flags_win(recipe, num_samples):
+    """Each flag that the preset sets, given on the command line, keeps its value."""
+    chosen = choose(recipe, num_samples, "--preset=small").values
+    before = parsed(recipe).flat()
+    for name in chosen:
+        others = choose(recipe, num_samples, "--preset=small", pinned=[name]).values
+        assert name not in others
+        config = parsed(recipe, "--preset=small")
+        kept = presets.apply(config, lambda: num_samples, {name})
+        assert kept.flat()[name] == before[name]
+
+
+def test_schedule_follows_given_lengths():
+    flat = applied("dlrm", 8_000, "--epochs=10", "--batch_size=500").flat()
+    assert (flat["warmup_steps"], flat["decay_start_step"], flat["decay_steps"]) == (8, 8, 152)
+    flat = applied("dlrm", 8_000, "--max_steps=40").flat()
+    assert (flat["warmup_steps"], flat["decay_start_step"], flat["decay_steps"]) == (2, 2, 250)
+    flat = applied("dlrm", 8_000, "--decay_steps=10").flat()
+    assert (flat["decay_start_step"], flat["decay_steps"]) == (242, 10)
+    assert applied("dlrm", 8_000, "--decay_steps=0").optimizer.decay_steps == 0
+    flat = applied("ncf", 1_000, "-b=900", "--grads_accumulated=2", "-e=3").flat()
+    assert flat["decay_start_step"] + flat["decay_steps"] == 3 * 5
+
+
+def test_widths_fit_given_sizes():
+    """DLRM's dot products need vectors of one width: the size that is not given follows."""
+    assert applied("dlrm", 8_000, "--embedding_dim=8").model.bottom_mlp_dims == (64, 32, 8)
+    assert applied("dlrm", 8_000, "--bottom_mlp_dims=30,24").model.embedding_dim == "24"
+    cross = applied("dcnv2", 8_000, "--bottom_mlp_dims=30,24").model
+    assert (cross.embedding_dim, cross.bottom_mlp_dims) == ("16", (30, 24))
+
+
+def test_learning_rate_fits_a_given_optimizer():
+    rates = {"adam": 0.002, "adagrad": 0.02, "sgd": 0.5}
+    for name, rate in rates.items():
+        optimizer = applied("dlrm", 8_000, f"--optimizer={name}").optimizer
+        assert (optimizer.optimizer, optimizer.learning_rate) == (name, rate)
+    # The weight decay that a step applies is a share of the learning rate.
+    assert applied("dlrm", 8_000, "--learning_rate=0.9").optimizer.weight_decay == 0
+    assert applied("ncf", 8_000, "-l=5").optimizer.embedding_learning_rate is None
+
+
+def test_flags_of_the_optimizer_that_the_preset_chooses():
+    """`--beta1` needs Adam, which DLRM has by the small preset and not by the other."""
+    assert applied("dlrm", 8_000, "--beta1=0.5").optimizer.beta1 == 0.5
+    with pytest.raises(ValueError, match="--beta1 is only read with"):
+        applied("dlrm", 10**9, "--beta1=0.5")
+    assert applied("dlrm", 8_000, "--weight_decay=0.1").optimizer.weight_decay == 0.1
+    with pytest.raises(ValueError, match="--weight_decay 0.1 times --learning_rate"):
+        applied("dlrm", 10**9, "--weight_decay=0.1")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_help_describes_the_values(recipe):
+    set_by_small = set(choose(recipe, 8_000, "--preset=small").values)
+    if recipe == "dlrm":
+        set_by_small |= {"num_cross_layers", "cross_layer_projection_dim"}  # --interaction cross
+    if recipe == "ncf":
+        set_by_small |= {"negative_exponent"}  # of many interactions
+    described = set(presets.describe_small(recipe))
+    assert described == set_by_small
+    text = configuration.usage(recipe, *RECIPES[recipe])
+    assert text.count(" (--preset small: ") == len(described)
+
+
+def test_training_rows_of_each_kind_of_files(tiny, tmp_path):
+    assert count_training_rows(FeatureSpec.from_yaml(tiny / "feature_spec.yaml")) == 1000
+    copied = ["--src_dataset_path", str(tiny), "--dst_dataset_path", str(tmp_path / "records")]
+    assert transcribe.main(copied) == 0
+    records = FeatureSpec.from_yaml(tmp_path / "records/feature_spec.yaml")
+    assert count_training_rows(records, split_tfrecords=True) == 1000
+    sequence_data.write(tmp_path / "histories", 70, prebatch=32)
+    histories = FeatureSpec.from_yaml(tmp_path / "histories/feature_spec.yaml")
+    assert count_training_rows(histories) == 70
+    tastes.write(tmp_path / "tastes", interactions=8)
+    interactions = FeatureSpec.from_yaml(tmp_path / "tastes/feature_spec.yaml")
+    assert count_training_rows(interactions) == 8 * tastes.USERS
+
+
+def test_rows_of_a_data_set_without_training_split(tiny, tmp_path):
+    content = FeatureSpec.from_yaml(tiny / "feature_spec.yaml").to_dict()
+    del content["source_spec"]["train"]
+    assert count_training_rows(FeatureSpec.from_dict(content, tiny)) is None
+
+
+def test_missing_training_files(tiny):
+    """A data set that is not whole is an error of training; a plan needs no rows."""
+    spec = FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
+    elsewhere = FeatureSpec.from_dict(spec.to_dict(), tiny / "elsewhere")
+    with pytest.raises(ValueError, match="is not there"):
+        count_training_rows(elsewhere)
+
+
+def test_plan_prints_the_preset(tiny, capsys):
+    flags = [f"--dataset_path={tiny}", "--plan_only", "--plan_world_size=2"]
+    assert dlrm.main(["prog", *flags]) == 0
+    small = capsys.readouterr().out
+    assert small.startswith("preset small (1,000 training samples, fewer than 524,288,000): ")
+    assert dlrm.main(["prog", *flags, "--preset=terabyte"]) == 0
+    assert capsys.readouterr().out.startswith("preset terabyte (as requested): no flag is changed")
+
+
+def test_synthetic_rows_are_counted_by_their_flags(tmp_path):
+    flags = ["--dataset_type=synthetic", "--synthetic_dataset_train_batches=6", "--batch_size=100"]
+    flags += ["--synthetic_dataset_valid_batches=1", "--synthetic_dataset_cardinalities=10,20"]
+    code, result = in_process(tmp_path, *flags, "--epochs=1", "--valid_batch_size=100")
+    assert code == 0 and result["steps"] == 6
+    values = lines(tmp_path / "log.json")[0]["data"]
+    assert (values["preset"], values["batch_size"], values["embedding_dim"]) == ("small", 100, "16")
+
+
+def message(run_dir):
+    return [e["data"]["message"] for e in lines(run_dir / "log.json") if e.get("step") == "MESSAGE"]
+
+
+def test_checkpoint_of_a_small_model_needs_no_flags(tiny, tmp_path):
+    """eval, predict, a resumed training and a new one from its weights get its model."""
+    data, model = f"--dataset_path={tiny}", tmp_path / "model"
+    save = f"--save_checkpoint_path={model}"
+    sizes = ("--bottom_mlp_dims=6,4", "--embedding_dim=4", "--top_mlp_dims=5,1")
+    code, trained = in_process(tmp_path / "train", data, save, *sizes, "--seed=1", "--max_steps=20")
+    assert code == 0
+    restore = (data, f"--restore_checkpoint_path={model}")
+    code, result = in_process(
+        tmp_path / "eval", *restore, "--mode=eval", "--eval_mapping=validation"
+    )
+    assert code == 0
+    assert result["auc"] == pytest.approx(trained["auc"], abs=1e-6)
+    texts = message(tmp_path / "eval")
+    assert texts and not any(text.startswith("preset") for text in texts)
+    predictions = f"--predictions_path={tmp_path / 'scores.npy'}"
+    assert in_process(tmp_path / "predict", *restore, "--mode=predict", predictions)[0] == 0
+    code, resumed = in_process(
+        tmp_path / "resumed", data, save, "--resume=auto", "--max_steps=25", "--preset=auto"
+    )
+    assert code == 0 and resumed["steps"] == 25
+    values = lines(tmp_path / "resumed/log.json")[0]["data"]
+    assert (values["decay_steps"], values["top_mlp_dims"]) == (191, [5, 1])
+    again = in_process(tmp_path / "r", data, save, "--resume=auto", "--preset=terabyte")
+    assert again == (2, None)
+    code, _ = in_process(tmp_path / "new", *restore, "--max_steps=3", "--preset=small")
+    assert code == 0
+    values = lines(tmp_path / "new/log.json")[0]["data"]
+    assert (values["embedding_dim"], values["top_mlp_dims"]) == ("4", [5, 1])
+    assert checkpoint.describe(checkpoint.resolve(model)).description["flags"]["preset"] == "small"
+
+
+@pytest.fixture(scope="module")
+def twenty_thousand(tmp_path_factory, run_script):
+    folder = tmp_path_factory.mktemp("generated") / "rows"
+    done = run_script(
+        *("-m", "dataloading.synthetic", "--output", folder, "--rows", 20_000),
+        *("--validation_rows", 5_000, "--test_rows", 100),
+        *("--cardinalities", "50,20,10,200", "--num_numerical", 3),
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("recipe", [dlrm, pytest.param(dcnv2, marks=pytest.mark.long)])
+def test_quality_without_flags(recipe, twenty_thousand, tmp_path):
+    """Far from the 0.5 of the published settings; the larger the data, the closer to the best."""
+    code, result = in_process(tmp_path, f"--dataset_path={twenty_thousand}", recipe=recipe)
+    assert code == 0
+    assert 0 < result["best_reachable_auc"] - result["auc"] < 0.05
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", [dlrm, dcnv2])
+def test_quality_on_real_rows_without_flags(recipe, criteo_rows, tmp_path, run_script):
+    """Within 0.01 of the tuned flags of docs/criteo.md, 0.7383 with either recipe."""
+    done = run_script(
+        *("-m", "preproc.criteo", "--input", criteo_rows, "--output", tmp_path / "rows"),
+        *("--frequency_threshold", 10, "--holdout_fraction", 0.2, "--bin_numericals"),
+        *("--vocabulary_days", "train"),
+    )
+    assert done.returncode == 0, done.stderr
+    flags = (f"--dataset_path={tmp_path / 'rows'}", "--seed=1")
+    code, result = in_process(tmp_path / "run", *flags, recipe=recipe)
+    assert code == 0
+    assert result["auc"] > 0.7283
