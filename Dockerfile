@@ -41,9 +41,9 @@ RUN git clone https://github.com/NVIDIA-Merlin/distributed-embeddings.git /tmp/m
 FROM merlin-${MERLIN} AS merlin
 
 FROM container AS packages
-COPY requirements-ngc.lock ./
-COPY runtime/ngc_packages.sh runtime/
-RUN --mount=type=cache,target=/root/.cache bash runtime/ngc_packages.sh python3
+COPY requirements/ngc.lock requirements/
+COPY runtime/setup/ngc_packages.sh runtime/setup/
+RUN --mount=type=cache,target=/root/.cache bash runtime/setup/ngc_packages.sh python3
 
 # The fused operator for every architecture that the container's nvcc knows of those in its Makefile; no GPU is asked.
 FROM packages AS native

@@ -36,21 +36,21 @@ help: ## list the targets
 
 setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod and the engines (the other targets do this by themselves)
 
-.venv/installed: requirements.lock runtime/setup.sh
-	@bash runtime/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
+.venv/installed: requirements/base.lock runtime/setup/setup.sh
+	@bash runtime/setup/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
 
-.venv/horovod: requirements-horovod.txt runtime/horovod.sh runtime/horovodrun.py .venv/installed
-	@bash runtime/horovod.sh
+.venv/horovod: requirements/horovod.txt runtime/setup/horovod.sh runtime/cluster/horovodrun.py .venv/installed
+	@bash runtime/setup/horovod.sh
 	@touch $@
 
-.venv/engines: requirements-engines.lock runtime/engines.sh .venv/installed
-	@bash runtime/engines.sh
+.venv/engines: requirements/engines.lock runtime/setup/engines.sh .venv/installed
+	@bash runtime/setup/engines.sh
 	@touch $@
 
 engines: .venv/engines ## install Spark and NVTabular, the other engines of the Criteo preparation
 
-.venv-serve/installed: deployment/requirements-serve.lock deployment/serve_setup.sh
-	@bash deployment/serve_setup.sh "$(PYTHON)"
+.venv-serve/installed: requirements/serve.lock deployment/serve/setup.sh
+	@bash deployment/serve/setup.sh "$(PYTHON)"
 	@touch $@
 
 serve-setup: .venv-serve/installed ## make .venv-serve with a Triton server, to serve models on this machine
@@ -154,14 +154,14 @@ bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM beside its plai
 bench-network: .venv/op .venv/horovod ## what a plan puts on the network: computed for published models, measured on slowed links
 	@$(PY) -m benchmarks.network
 
-.venv-torch/installed: benchmarks/requirements-torch.txt | .venv/installed
+.venv-torch/installed: requirements/torch.txt | .venv/installed
 	@echo "setup: installing PyTorch, the benchmark's peer, into .venv-torch"
 	@rm -rf .venv-torch && "$(PYTHON)" -m venv .venv-torch
-	@.venv-torch/bin/python -m pip install --disable-pip-version-check -qq -r benchmarks/requirements-torch.txt
+	@.venv-torch/bin/python -m pip install --disable-pip-version-check -qq -r requirements/torch.txt
 	@touch $@
 
 lock: ## resolve all requirements*.txt anew and write their locks
-	@bash runtime/lock.sh "$(PYTHON)"
+	@bash runtime/setup/lock.sh "$(PYTHON)"
 
 clean: ## remove .venv and the caches (never data/ or runs/)
 	@rm -rf .venv .venv-torch .venv-serve .pytest_cache .ruff_cache .hypothesis

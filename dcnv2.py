@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import main as loop
-import ranking
+from recipes import ctr
 
 # What differs from DLRM: the interaction, and Adam's settings in place of SGD's.
 DEFAULTS = {
@@ -21,8 +21,8 @@ DEFAULTS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    report_plan = ranking.report_plan
-    return loop.run("dcnv2", ranking.build, __doc__, DEFAULTS, argv, report_plan=report_plan)
+    report_plan = ctr.report_plan
+    return loop.run("dcnv2", ctr.build, __doc__, DEFAULTS, argv, report_plan=report_plan)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 
 import main as loop
-import ranking
+from recipes import ctr
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    return loop.run("dlrm", ranking.build, __doc__, argv=argv, report_plan=ranking.report_plan)
+    return loop.run("dlrm", ctr.build, __doc__, argv=argv, report_plan=ctr.report_plan)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Set-up, data and model, then one of the modes: train (training.py), eval, predict, inference.
+"""Set-up, data and model, then one of the modes: train (training/loop.py), eval, predict, "
+"inference.
 
 A recipe (`dlrm.py`, `dcnv2.py`, `sim.py`) says what to train and calls `run`. `python main.py` is
 `dlrm.py`.
@@ -14,27 +15,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import config as configuration
-import presets
 from config import Config
-from dataloading.feature_spec import FeatureSpec
-from dataloading.row_count import count_training_rows
-from path_checks import check_paths, load_feature_spec
-from runtime import (
-    affinity,
-    checkpoint,
-    device,
-    distributed,
-    elastic,
-    gpu,
-    predictions,
-    rank_logs,
-    run_folder,
-    signals,
-)
-from runtime.checkpoint.start import Start, find, set_up_flags
-from runtime.distributed import agreed
-from runtime.logging import LogNames
-from training import (
+from config import presets as presets
+from dataloading.formats.row_count import count_training_rows
+from dataloading.spec.feature_spec import FeatureSpec
+from runtime import checkpoint
+from runtime.checkpoint.resume import Start, find, set_up_flags
+from runtime.cluster import distributed, elastic, signals
+from runtime.cluster.distributed import agreed
+from runtime.files import predictions
+from runtime.hardware import affinity, device, gpu
+from runtime.logs import rank_logs, run_folder
+from runtime.logs.run_logger import LogNames
+from training.loop import (
     Goal,
     Position,
     Stopped,
@@ -46,6 +39,7 @@ from training import (
     train,
     training_weights,
 )
+from training.path_checks import check_paths, load_feature_spec
 
 # Exit codes beside 0 (done), 1 (a defect of ours, with a traceback) and distributed.RANK_LOST.
 USER_ERROR = 2
@@ -63,7 +57,7 @@ class Recipe(NamedTuple):
         wrong with a row that could not be read); None unless --mode train.
       valid: rows to evaluate on, likewise; None with --evals_per_epoch 0.
       loss: `loss(model, batch) -> (scalar, {name: value})`.
-      groups: optimizers with their learning rates, `nn.optimizers.OptimizerGroup`.
+      groups: optimizers with their learning rates, `nn.optim.optimizers.OptimizerGroup`.
       evaluator: `evaluate()` yields (name, value), the goal and "log_loss" among them; `note` says
         what the reader must know of them; `draw(folder, metrics)` returns the files of pictures.
         None without rows to evaluate.
@@ -75,7 +69,7 @@ class Recipe(NamedTuple):
       log_names: what the log calls values.
       more_metrics: what `evaluator` yields beside the AUC and the log loss.
       goal: what tells a good model from a bad one.
-      rows, accumulate: see `nn.trainer.Trainer`.
+      rows, accumulate: see `nn.train.trainer.Trainer`.
       starts_from: sets weights of a new training from models of other kinds, on all ranks
         together; returns what the log says of it.
     """
@@ -494,7 +488,7 @@ def measure(recipe: Recipe, log) -> dict[str, float]:
 
 def evaluate(recipe: Recipe, log) -> dict[str, float]:
     """Metrics of the restored model over every row."""
-    from runtime.timer import Speeds
+    from runtime.logs.timer import Speeds
 
     started, speeds = time.perf_counter(), Speeds()
     metrics = measure(recipe, log)
@@ -504,8 +498,8 @@ def evaluate(recipe: Recipe, log) -> dict[str, float]:
 
 def predict(config: Config, recipe: Recipe, world, log) -> dict[str, float]:
     """Writes the restored model's score of every row, in row order."""
-    from nn.metrics import NonFiniteScores
-    from nn.predictor import predict as score_batches
+    from nn.metrics.classification import NonFiniteScores
+    from nn.metrics.predictor import predict as score_batches
 
     path, rows = config.run.predictions_path, recipe.valid
     started = time.perf_counter()
@@ -534,9 +528,9 @@ def benchmark_inference(config: Config, recipe: Recipe, log) -> dict[str, float]
     after the warm-up, or --max_steps, or --benchmark_steps; the batches are taken repeatedly where
     there are fewer.
     """
-    from dataloading.repeated import repeated
-    from nn.evaluator import Scorer
-    from runtime.timer import LatencyTimer, StepTimer
+    from dataloading.pipeline.repeated import repeated
+    from nn.metrics.evaluator import Scorer
+    from runtime.logs.timer import LatencyTimer, StepTimer
 
     started = time.perf_counter()
     warmup = config.run.warmup_batches

@@ -8,8 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-import collaborative
 import main as loop
+from recipes import collaborative as collaborative
 
 # The original's, where they differ from DLRM's.
 DEFAULTS = {

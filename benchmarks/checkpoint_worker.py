@@ -14,15 +14,15 @@ import xxhash
 from benchmarks import machine
 from benchmarks.dlrm_recipe import Training, configure
 from benchmarks.worker import serve
-from runtime import device
 from runtime.checkpoint import Folder, files
 from runtime.checkpoint.disk import Disk, aligned_buffer
-from runtime.checkpoint.keeper import Keeper
+from runtime.checkpoint.policy import Keeper
 from runtime.checkpoint.weight import BLOCK_BYTES
-from runtime.distributed import World
-from runtime.elastic import ALONE
-from runtime.signals import StopSignal
-from training import Position, description, training_weights
+from runtime.cluster.distributed import World
+from runtime.cluster.elastic import ALONE
+from runtime.cluster.signals import StopSignal
+from runtime.hardware import device
+from training.loop import Position, description, training_weights
 
 # What a save is made of, in its order; see `parts_s`.
 COPY, CHECK = "copy out of the tables", "finite check"
@@ -33,7 +33,7 @@ PARTS = (COPY, CHECK, ALIGN, CHECKSUM, WRITE, SYNC, DELETE)
 
 
 class SavedTraining:
-    """One training, whose turns have checkpoints or not, as the loop in training.py has them.
+    """One training, whose turns have checkpoints or not, as training/loop.py has them.
 
     Args:
       config: the flags; the checkpoints' are the defaults, but that a fault ends the benchmark.

@@ -5,11 +5,11 @@ cache.
 """
 
 import config as configuration
-import ranking
 from benchmarks import dlrm_workload as workload
-from dataloading.feature_spec import TRAIN, FeatureSpec
-from runtime import device
-from runtime.distributed import World
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from recipes import ctr
+from runtime.cluster.distributed import World
+from runtime.hardware import device
 
 
 def configure(
@@ -53,11 +53,11 @@ class Training:
     """The recipe's model and trainer, and where it is in the rows."""
 
     def __init__(self, config: configuration.Config, world: World = World()):
-        from nn.trainer import Trainer
+        from nn.train.trainer import Trainer
 
         place = device.set_up(config.run, world.local_rank, world.local_size)
         self.spec = FeatureSpec.from_yaml(f"{config.data.dataset_path}/feature_spec.yaml")
-        self.recipe = recipe = ranking.build(config, self.spec, world, place)
+        self.recipe = recipe = ctr.build(config, self.spec, world, place)
         self.model = recipe.model
         self.trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale, world)
         self.iterator = iter(recipe.train.dataset().repeat())

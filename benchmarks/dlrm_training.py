@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import dlrm_report, interleaved, workload_files
 from benchmarks import dlrm_workload as workload
 from benchmarks.worker import Worker
-from dataloading.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
 
 OURS, PEER, POOLED_PEER = "ours (TensorFlow)", "PyTorch", "PyTorch, memory kept"
 

@@ -55,7 +55,7 @@ def interactions(dtype: str, apart: bool) -> dict[str, Callable]:
     import tensorflow as tf
     from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops, reference
 
-    from nn.interaction import DotInteraction, padded_width, pairwise_dots
+    from nn.layers.interaction import DotInteraction, padded_width, pairwise_dots
 
     if apart:
         return {
@@ -221,7 +221,7 @@ def setting(args) -> list[str]:
     """The head of the page."""
     import tensorflow as tf
 
-    from nn.interaction import custom_op
+    from nn.layers.interaction import custom_op
 
     return [
         "# The fused dot interaction on a CPU",

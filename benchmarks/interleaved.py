@@ -32,7 +32,7 @@ def parse(parser: argparse.ArgumentParser, make_target: str) -> argparse.Namespa
     if not Path(args.torch_python).exists():
         parser.error(
             f"--torch_python {args.torch_python} does not exist: `make {make_target}` makes that "
-            "environment from benchmarks/requirements-torch.txt"
+            "environment from requirements/torch.txt"
         )
     return args
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading import feature_spec as fs
-from dataloading.feature_spec import FeatureSpec
-from nn.metrics import make_metrics
+from dataloading.spec import feature_spec as fs
+from dataloading.spec.feature_spec import FeatureSpec
+from nn.metrics.classification import make_metrics
 
 BATCH_SIZE = 256
 RATES = (0.05, 0.2)

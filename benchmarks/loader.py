@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.feature_spec import TRAIN, FeatureSpec
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.synthetic import SyntheticDataset, synthetic_spec
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
 
 TARGET_SAMPLES_PER_S = 2_000_000
 CARDINALITIES = (100_000,) * 9 + (10_000,) * 9 + (100,) * 8

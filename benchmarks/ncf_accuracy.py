@@ -26,11 +26,11 @@ import numpy as np
 
 from benchmarks.machine import describe
 from benchmarks.recipe_runs import run
-from dataloading.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
-from dataloading.interactions import num_users_and_items, read_interactions, read_series
-from dataloading.series_rules import series_key
-from dataloading.unseen_items import draw_unseen, keys_of
-from nn.ncf.ranking import hit_rate, ndcg, ranks_of_positives
+from dataloading.interactions.candidate_rules import series_key
+from dataloading.interactions.stored import num_users_and_items, read_interactions, read_series
+from dataloading.interactions.unseen_items import draw_unseen, keys_of
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 
 CHOOSING_SEED = 100
 METRICS = ("hr@10", "ndcg@10")

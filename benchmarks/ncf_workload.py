@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.worker import timed_ms
-from dataloading.power_law import PowerLaw
+from dataloading.synthetic.power_law import PowerLaw
 
 LEARNING_RATE = 0.0045
 BETA1, BETA2, EPSILON = 0.25, 0.5, 1e-8

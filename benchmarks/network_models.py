@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import config as configuration
-import ranking
 from dataloading.generate_feature_spec import VARIANTS
-from dataloading.synthetic_rows import synthetic_spec
-from nn.embedding.plan import Plan, Table, plan
-from nn.embedding.plan_traffic import KINDS, RankTraffic, traffic
+from dataloading.synthetic.rows import synthetic_spec
+from nn.embedding.planner.plan import Plan, Table, plan
+from nn.embedding.planner.traffic import KINDS, RankTraffic, traffic
+from recipes import ctr
 
 BATCH_SIZE = 65536  # of all ranks together, in all that was published
 RANKS_PER_MACHINE = 8
@@ -202,8 +202,8 @@ def ranking_load(model: Model, ranks: int, amp: bool, **flags) -> Load:
         **flags,
     )
     spec = synthetic_spec(VARIANTS[model.variant])
-    dense_bytes = 4 * ranking.num_dense_weights(config, spec)
-    return load_of(ranking.make_plan(config, spec, ranks), dense_bytes)
+    dense_bytes = 4 * ctr.num_dense_weights(config, spec)
+    return load_of(ctr.make_plan(config, spec, ranks), dense_bytes)
 
 
 def synthetic_load(model: Synthetic, ranks: int) -> Load:

@@ -43,7 +43,7 @@ def _setting(found, args) -> list[str]:
         f"`python -m benchmarks.network {' '.join(command)}`",
         "",
         *(f"- {key}: {value}" for key, value in machine.describe().items()),
-        "- *computed*: from the plan (`nn/embedding/plan_traffic.py`) and the links' "
+        "- *computed*: from the plan (`nn/embedding/planner/traffic.py`) and the links' "
         "specifications; *published*: NVIDIA's figures, on machines that we do not have; "
         "*measured*: here, between namespaces of this machine",
     ]

@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.dlrm_recipe import Training, configure, dense_bytes
 from benchmarks.network_machines import LINK
 from benchmarks.worker import answer_requests, timed_ms
-from nn.embedding.plan_traffic import traffic
-from runtime import distributed
+from nn.embedding.planner.traffic import traffic
+from runtime.cluster import distributed
 
 
 def passed_bytes() -> dict[str, int]:

@@ -10,7 +10,7 @@ from benchmarks import dlrm_workload as workload
 from benchmarks import machine
 from benchmarks.dlrm_report import summary
 from benchmarks.step_parts import in_order
-from nn.embedding.plan_traffic import KINDS
+from nn.embedding.planner.traffic import KINDS
 
 TARGET_RATIO = 0.85
 TARGET_SETTING = "float32"

@@ -18,7 +18,7 @@ from benchmarks.asked_ranks import AskedRanks
 LAUNCHERS = {"gloo": "Gloo (horovodrun)", "mpi": "MPI (mpirun)"}
 
 _HAS_MPI = (
-    "from runtime import distributed\n"
+    "from runtime.cluster import distributed\n"
     "raise SystemExit(not distributed.horovod_tensorflow().mpi_built())"
 )
 # Stopped ranks cannot notice that their driver was killed: this wakes them, and then they do.

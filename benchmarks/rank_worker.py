@@ -10,8 +10,8 @@ import tempfile
 from benchmarks.dlrm_recipe import Training, configure, dense_bytes
 from benchmarks.step_parts import parts_ms
 from benchmarks.worker import answer_requests, timed_ms
-from nn.embedding.plan_traffic import KINDS, traffic
-from runtime import distributed
+from nn.embedding.planner.traffic import KINDS, traffic
+from runtime.cluster import distributed
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import pyarrow.parquet
 
 from benchmarks.machine import describe
 from benchmarks.recipe_runs import run
-from nn.metrics import make_metrics
+from nn.metrics.classification import make_metrics
 
 MODELS = {
     "no history": ("--model_type=no_history",),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.power_law import PowerLaw
+from dataloading.synthetic.power_law import PowerLaw
 
 MODEL_TYPES = ("sim", "dien", "din")
 LEARNING_RATE = 0.01

@@ -17,12 +17,12 @@ import numpy as np
 
 from benchmarks import machine, serving_report
 from benchmarks.serving_models import DEPLOYED, PLAIN, SIZES, deploy_all, model_name, train
-from deployment import perf_analyzer
-from deployment.client import Client
-from deployment.closed_loop import ClosedLoop
-from deployment.latency_requests import drawn_rows
-from deployment.latency_statistics import Timing
-from deployment.triton_server import running
+from deployment.client import perf_analyzer
+from deployment.client.client import Client
+from deployment.client.closed_loop import ClosedLoop
+from deployment.client.latency_requests import drawn_rows
+from deployment.client.latency_statistics import Timing
+from deployment.serve.server import running
 
 # (rows of a request, requests in flight, requests that are measured in a round). The last one is
 # for throughput: while the server computes one request it receives the next one.

@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 
 import dlrm
-from deployment.deploy import deploy
-from deployment.options import Options
-from deployment.served_model import parts_of
+from deployment.deploy.__main__ import deploy
+from deployment.deploy.options import Options
+from deployment.model.served_model import parts_of
+from deployment.model.trained_model import open_checkpoint, restored_recipe
 from deployment.serving.interface import Interface, Tensor
-from deployment.trained_model import open_checkpoint, restored_recipe
-from deployment.triton_config import (
+from deployment.triton.config import (
     CONFIG_FILE,
     CPU,
     Batching,

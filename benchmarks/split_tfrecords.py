@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import describe
-from dataloading.feature_spec import CATEGORICAL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.ragged import Ragged
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.split_tfrecords import SplitTFRecordsDataset
-from dataloading.split_tfrecords_writer import SplitTFRecordsWriter
-from dataloading.synthetic import synthetic_spec, write_dataset
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
+from dataloading.pipeline.ragged import Ragged
+from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, TRAIN, FeatureSpec
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
 
 TARGET = 0.5

@@ -21,7 +21,8 @@ PARTS = (
     ("dense weights: update", r":ResourceApply|:AssignAddVariableOp|:AssignSubVariableOp"),
     ("casts", r":(Bitc|C)ast$"),
 )
-# Those of several ranks, left out where they never ran. nn/embedding/exchange.py names its
+# Those of several ranks, left out where they never ran. nn/embedding/exchange/table_wise.py names
+# its
 # exchanges; its gather of received vectors and that of their gradients carry TensorFlow's names.
 EXCHANGE_PARTS = (
     ("exchange: ids", r"\.(ids|lengths):Horovod"),

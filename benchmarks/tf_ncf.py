@@ -9,7 +9,7 @@ from benchmarks.ncf_workload import timed_in_turn
 from benchmarks.tf_training import RecipeTraining, set_up, wait
 from benchmarks.training_worker import parser_of, serve_training
 from benchmarks.workload_files import load
-from dataloading.batch import Batch, InteractionInputs
+from dataloading.pipeline.batch import Batch, InteractionInputs
 from nn.ncf.config import NEUMF, NCFConfig, embedding_tables
 from nn.ncf.loss import ncf_loss
 from nn.ncf.model import NCFModel

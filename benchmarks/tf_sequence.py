@@ -9,8 +9,8 @@ from benchmarks.tf_training import RecipeTraining, set_up, wait
 from benchmarks.training_worker import parser_of, serve_training
 from benchmarks.worker import timed_ms
 from benchmarks.workload_files import load
-from dataloading.batch import Batch, SequenceInputs
-from nn.optimizers import create_groups
+from dataloading.pipeline.batch import Batch, SequenceInputs
+from nn.optim.optimizers import create_groups
 from nn.sequence.config import SequenceConfig
 from nn.sequence.gru import AUGRU, GRU
 from nn.sequence.loss import sequence_loss

@@ -7,11 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 import config as configuration
-from dataloading.batch import Batch
-from nn.optimizers import OptimizerGroup
-from nn.tabled_model import TabledModel
-from nn.trainer import Trainer
-from runtime import device
+from dataloading.pipeline.batch import Batch
+from nn.embedding_model import TabledModel
+from nn.optim.optimizers import OptimizerGroup
+from nn.train.trainer import Trainer
+from runtime.hardware import device
 
 
 def set_up(threads: int) -> None:

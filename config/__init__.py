@@ -1,4 +1,4 @@
-"""Flags read into dataclasses: `Config`. They are defined in flag_definitions.py.
+"""Flags read into dataclasses: `Config`. They are defined in config/sections.py.
 
 A recipe changes defaults by name (`parse(argv, defaults={"optimizer": "adam"})`) and never defines
 a flag again; where its original called a flag otherwise, it names an alias. Below `main.py` nobody
@@ -17,8 +17,9 @@ from typing import Any
 
 from absl import flags
 
-import presets
-from flag_definitions import (
+from config import presets as presets
+from config.rules import check, meaning, read_loss_scale, unused
+from config.sections import (
     AUTO,
     COLLABORATIVE,
     SECTIONS,
@@ -35,7 +36,6 @@ from flag_definitions import (
     homes,
     kinds_of,
 )
-from flag_rules import check, meaning, read_loss_scale, unused
 
 __all__ = [
     "TERABYTE",

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from flag_definitions import AUTO, COLLABORATIVE, RANKING, SEQUENTIAL, SMALL, TERABYTE
+from config.sections import AUTO, COLLABORATIVE, RANKING, SEQUENTIAL, SMALL, TERABYTE
 
 # The training samples from which on `auto` is `terabyte`.
 _MOST_SMALL = {

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from flag_definitions import COLLABORATIVE, RANKING, SEQUENTIAL, TERABYTE, OptimizerConfig
+from config.sections import COLLABORATIVE, RANKING, SEQUENTIAL, TERABYTE, OptimizerConfig
 
 
 def meaning(name: str, value: Any) -> Any:

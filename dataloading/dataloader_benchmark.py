@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from dataloading.batch import RaggedIds
-from dataloading.command_line import exit_status
-from dataloading.feature_spec import TRAIN, FeatureSpec
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.row_dataset import RowDataset
-from dataloading.split_tfrecords import SplitTFRecordsDataset
-from dataloading.synthetic import SyntheticDataset
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.pipeline.batch import RaggedIds
+from dataloading.pipeline.row_dataset import RowDataset
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.synthetic.dataset import SyntheticDataset
+from runtime.cli import exit_status
 
 
 class Pass(NamedTuple):

@@ -2,7 +2,7 @@
 
     python -m dataloading.gen_csv --feature_spec_in feature_spec.yaml --output raw --size 1000
 
-The rows are those of `dataloading/synthetic_rows.py`: a model learns from them.
+The rows are those of `dataloading/synthetic/rows.py`: a model learns from them.
 """
 
 import argparse
@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from dataloading import spec_rules
-from dataloading.command_line import exit_status
-from dataloading.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
-from dataloading.output_folder import SPEC_FILE, appears_whole
-from dataloading.synthetic import rows_of_files
-from dataloading.synthetic_rows import BLOCK_ROWS, SPLITS, SyntheticRows, stored_spec
-from dataloading.transcode_spec import CSV, RawChunk, RawSpec
-from dataloading.transcode_values import SEPARATOR
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
+from dataloading.spec.output_folder import SPEC_FILE, appears_whole
+from dataloading.synthetic.dataset import rows_of_files
+from dataloading.synthetic.rows import BLOCK_ROWS, SPLITS, SyntheticRows, stored_spec
+from dataloading.table_input.values import SEPARATOR
+from dataloading.transcode.raw_spec.raw_spec import CSV, RawChunk, RawSpec
+from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -108,7 +108,7 @@ def _header(chunk: RawChunk) -> bytes:
         if any(character in name for character in apart):
             raise ValueError(
                 f"feature {name!r}: its name does not fit into the first line of "
-                f"{spec_rules.listing(chunk.files)}; rename it, or leave 'header' out of the chunk"
+                f"{rules.listing(chunk.files)}; rename it, or leave 'header' out of the chunk"
             )
     if not chunk.quoting:
         return (chunk.delimiter.join(chunk.features) + "\n").encode()

@@ -10,10 +10,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from dataloading.command_line import exit_status
-from dataloading.feature_spec import FeatureSpec
-from dataloading.synthetic import comma_separated
-from dataloading.synthetic_rows import DEFAULT_ALPHA, DEFAULT_NUM_NUMERICAL, synthetic_spec
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import comma_separated
+from dataloading.synthetic.rows import DEFAULT_ALPHA, DEFAULT_NUM_NUMERICAL, synthetic_spec
+from runtime.cli import exit_status
 
 # Ids of the 26 columns of Criteo's Terabyte logs with frequency threshold 15, 3 and 0, as
 # published with NVIDIA's DLRM recipe; with 128 columns the tables take 16, 85 and 421 GiB.

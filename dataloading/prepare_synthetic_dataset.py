@@ -5,19 +5,20 @@
         --synthetic_dataset_valid_batches 10 --synthetic_dataset_batch_size 8192
 
 A spec without `source_spec` (absent or null) gets `train`, `validation` and `test` in our usual
-layout. Ids follow the features' `alpha`, labels come from a teacher (`dataloading/teacher.py`).
+layout. Ids follow the features' `alpha`, labels come from a teacher
+(`dataloading/synthetic/teacher.py`).
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from dataloading import spec_yaml
-from dataloading.command_line import exit_status
-from dataloading.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.output_folder import SPEC_FILE
-from dataloading.synthetic import write_dataset
-from dataloading.synthetic_rows import SPLITS
+from dataloading.spec import yaml_io
+from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
+from dataloading.spec.output_folder import SPEC_FILE
+from dataloading.synthetic.dataset import write_dataset
+from dataloading.synthetic.rows import SPLITS
+from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -74,7 +75,7 @@ def prepare(
 
 def _read(path: Path) -> tuple[FeatureSpec, FeatureSpec | None]:
     """The features, and the same with files where the spec names some."""
-    content = {"source_spec": None, **spec_yaml.read_mapping(path)}
+    content = {"source_spec": None, **yaml_io.read_mapping(path)}
     spec = FeatureSpec.from_dict(content, path.parent, origin=str(path))
     spec.require(
         "the generator",

@@ -13,24 +13,24 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.command_line import exit_status
-from dataloading.failed_writes import names_file
-from dataloading.feature_spec import (
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
+from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter, exactly
+from dataloading.pipeline.ragged import Ragged
+from dataloading.pipeline.row_dataset import Columns, RowDataset
+from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
     TRAIN,
     FeatureSpec,
 )
-from dataloading.output_folder import appears_whole
-from dataloading.ragged import Ragged
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.row_dataset import Columns, RowDataset
-from dataloading.split_tfrecords import SplitTFRecordsDataset
-from dataloading.split_tfrecords_format import spec_of_folders
-from dataloading.split_tfrecords_writer import SplitTFRecordsWriter, exactly
-from dataloading.synthetic import SyntheticDataset
-from dataloading.synthetic_rows import SPLITS, stored_spec
+from dataloading.spec.output_folder import appears_whole
+from dataloading.synthetic.dataset import SyntheticDataset
+from dataloading.synthetic.rows import SPLITS, stored_spec
+from runtime.cli import exit_status
+from runtime.files.write_errors import names_file
 
 _DEFAULT_PREBATCH = 65_536
 # Beside each prepared data set: which raw value has which id.

@@ -11,10 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dataloading.command_line import exit_status
-from dataloading.output_folder import appears_whole, check_replaceable
-from deployment.table_files import NONE, QUANTIZATIONS, STORED_AS
-from runtime.signals import interrupted_by_sigterm, raise_if_interrupted
+from dataloading.spec.output_folder import appears_whole, check_replaceable
+from deployment.artifacts.table_files import NONE, QUANTIZATIONS, STORED_AS
+from runtime.cli import exit_status
+from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 
 SAVED_MODEL, ONNX = "savedmodel", "onnx"
 ONNX_FILE = "model.onnx"
@@ -34,9 +34,9 @@ def export(flags: argparse.Namespace) -> str:
     """Writes the model that the flags ask for; returns what was made, for people."""
     output = Path(flags.output)
     check_replaceable(output)  # before gigabytes are read
-    from deployment import saved_models
-    from deployment.served_model import make_dense, parts_of
-    from deployment.trained_model import open_checkpoint
+    from deployment.artifacts import saved_models
+    from deployment.model.served_model import make_dense, parts_of
+    from deployment.model.trained_model import open_checkpoint
 
     trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
     parts, dense = parts_of(trained), make_dense(trained)
@@ -61,8 +61,12 @@ def export(flags: argparse.Namespace) -> str:
 
 def _write_onnx(dense, parts, trained, folder: Path, quantize: str) -> str:
     """Writes the ONNX model; returns what was checked."""
-    from deployment.onnx_model import check_against_tensorflow, dense_to_onnx, monolithic_onnx
-    from deployment.saved_models import write_dense
+    from deployment.artifacts.onnx_model import (
+        check_against_tensorflow,
+        dense_to_onnx,
+        monolithic_onnx,
+    )
+    from deployment.artifacts.saved_models import write_dense
 
     with tempfile.TemporaryDirectory() as scratch:
         saved_model, file = Path(scratch) / "dense", Path(scratch) / "dense.onnx"

@@ -7,12 +7,12 @@ import tensorflow as tf
 
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.merlin import MerlinEmbedding
-from nn.embedding.plan import Plan
+from nn.embedding.merlin_api.backend import MerlinEmbedding
+from nn.embedding.planner.plan import Plan
 from nn.keras import keras
-from nn.optimizers import OptimizerGroup, create_groups
+from nn.optim.optimizers import OptimizerGroup, create_groups
 from runtime.checkpoint import VariableWeight, Weight
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 
 
 class TabledModel(keras.Model):

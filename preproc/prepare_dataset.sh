@@ -49,7 +49,7 @@ describe() { # DATA_SET THRESHOLD
 import sys
 from pathlib import Path
 
-from dataloading.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo.arguments import parse_thresholds
 
 folder, threshold = sys.argv[1:]

@@ -4,10 +4,10 @@ import dataclasses
 from pathlib import Path
 
 from config import Config
-from dataloading import feature_spec as fs
-from dataloading.series_rules import series_key
+from dataloading.interactions.candidate_rules import series_key
+from dataloading.spec import feature_spec as fs
 from main import Goal, Recipe
-from recipe_parts import (
+from recipes.from_flags import (
     evaluation_mapping,
     model_arguments,
     plan_of_tables,
@@ -15,8 +15,8 @@ from recipe_parts import (
     split_note,
 )
 from runtime import checkpoint
-from runtime.distributed import agreed
-from runtime.logging import LogNames
+from runtime.cluster.distributed import agreed
+from runtime.logs.run_logger import LogNames
 
 # Of negatives that are drawn for an evaluation: the same ones in every run, so that models can be
 # compared.
@@ -148,8 +148,8 @@ def model_config(config: Config, spec: fs.FeatureSpec):
 
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
+    from nn.embedding_model import dense_bytes
     from nn.ncf.model import NCFModel
-    from nn.tabled_model import dense_bytes
 
     shape = model_config(config, spec)
     made = make_plan(config, shape, config.distribution.plan_world_size)
@@ -161,10 +161,10 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
 
 
 def make_plan(config: Config, shape, world_size: int, memory=None):
-    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints.
+    """The plan (nn/embedding/planner/plan.py) that training obeys and `--plan_only` prints.
 
     Args:
-      memory: `runtime.memory.Memory` of a rank; None: not known.
+      memory: `runtime.hardware.memory.Memory` of a rank; None: not known.
     """
     from nn.ncf.config import embedding_tables, feature_table_map, hotnesses
 
@@ -174,7 +174,7 @@ def make_plan(config: Config, shape, world_size: int, memory=None):
         embedding_tables(shape),
         world_size,
         hotness=hotnesses(shape),
-        wide_ids=False,  # dataloading/interactions.py allows ids of int32 only
+        wide_ids=False,  # dataloading/interactions/stored.py allows ids of int32 only
         # A table is asked for each of its rows once.
         most_samples=world_size * max(shape.num_users, shape.num_items),
         input_table_map=features,
@@ -185,8 +185,8 @@ def make_plan(config: Config, shape, world_size: int, memory=None):
 
 def open_rows(config: Config, spec: fs.FeatureSpec, world):
     """(training rows, held-out rows), or None each."""
-    from dataloading.sampled_interactions import SampledInteractions
-    from dataloading.series import SeriesDataset
+    from dataloading.interactions.candidates import SeriesDataset
+    from dataloading.interactions.sampled import SampledInteractions
 
     own, run = config.collaborative, config.run
     share = {"rank": world.rank, "world_size": world.size}

@@ -3,9 +3,9 @@
 import itertools
 
 from config import Config, meaning, parse_embedding_dims
-from dataloading import feature_spec as fs
+from dataloading.spec import feature_spec as fs
 from main import Goal, Recipe
-from recipe_parts import (
+from recipes.from_flags import (
     evaluation_mapping,
     model_arguments,
     plan_of_tables,
@@ -30,10 +30,10 @@ SHAPE_FLAGS = (
 
 def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
     """The ranking model, its rows, loss, optimizers and evaluator."""
-    from nn.evaluator import ClickEvaluator
-    from nn.interaction import choose_dot
-    from nn.losses import binary_cross_entropy
-    from nn.model import RankingModel
+    from nn.ctr.model import RankingModel
+    from nn.layers.interaction import choose_dot
+    from nn.metrics.evaluator import ClickEvaluator
+    from nn.train.losses import binary_cross_entropy
 
     spec = spec_of_rows(config, spec)
     use_merlin = uses_merlin(config.distribution.embedding_backend)
@@ -88,12 +88,12 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
 
 
 def model_config(config: Config, spec: fs.FeatureSpec, interaction: str):
-    """The model's sizes, `nn.model.RankingConfig`, from the flags and the data set.
+    """The model's sizes, `nn.ctr.model.RankingConfig`, from the flags and the data set.
 
     Args:
       interaction: as `RankingConfig` has it.
     """
-    from nn.model import RankingConfig
+    from nn.ctr.model import RankingConfig
 
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     return RankingConfig(
@@ -113,7 +113,7 @@ def uses_merlin(backend: str) -> bool:
     """Whether Merlin's own distributed-embeddings has the tables (`--embedding_backend`)."""
     if backend == "native":
         return False
-    from nn.embedding.merlin import is_available
+    from nn.embedding.merlin_api.backend import is_available
 
     return backend == "merlin" or is_available()
 
@@ -147,12 +147,12 @@ def spec_of_rows(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
     """The given spec, or that of rows which are generated from flags, or which folders store."""
     data = config.data
     if data.dataset_type == "split_tfrecords":
-        from dataloading.split_tfrecords_format import spec_of_folders
+        from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
 
         return spec_of_folders(spec)
     if data.dataset_type != "synthetic" or data.synthetic_dataset_use_feature_spec:
         return spec
-    from dataloading.synthetic_rows import synthetic_spec
+    from dataloading.synthetic.rows import synthetic_spec
 
     hotness = data.synthetic_dataset_hotness
     return synthetic_spec(
@@ -188,7 +188,7 @@ def num_dense_weights(config: Config, spec: fs.FeatureSpec) -> int:
     elif num_tables:
         num_vectors = num_tables + bool(bottom)
         width += num_vectors * (num_vectors - 1) // 2
-        width = -(-width // 8) * 8  # nn.interaction.padded_width
+        width = -(-width // 8) * 8  # nn.layers.interaction.padded_width
     mlps = ((num_numerical, *bottom), (width, *config.model.top_mlp_dims))
     return cross + sum((n + 1) * m for sizes in mlps for n, m in itertools.pairwise(sizes))
 
@@ -209,10 +209,10 @@ def dense_step_bytes(config: Config, spec: fs.FeatureSpec, world_size: int) -> f
 
 
 def make_plan(config: Config, spec: fs.FeatureSpec, world_size: int, memory=None):
-    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints.
+    """The plan (nn/embedding/planner/plan.py) that training obeys and `--plan_only` prints.
 
     Args:
-      memory: `runtime.memory.Memory` of a rank; None: not known.
+      memory: `runtime.hardware.memory.Memory` of a rank; None: not known.
     """
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     dims = parse_embedding_dims(config.model.embedding_dim, len(features))
@@ -243,7 +243,7 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
     }
     train = None
     if data.dataset_type == "synthetic":
-        from dataloading.synthetic import SyntheticDataset
+        from dataloading.synthetic.dataset import SyntheticDataset
 
         def generated(split: str, batch_size: int, num_batches: int):
             return SyntheticDataset(
@@ -268,9 +268,11 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
         return train, valid, lambda: sample.best_auc
 
     if data.dataset_type == "split_tfrecords":
-        from dataloading.split_tfrecords import SplitTFRecordsDataset as StoredDataset
+        from dataloading.formats.split_tfrecords.dataset import (
+            SplitTFRecordsDataset as StoredDataset,
+        )
     else:
-        from dataloading.raw_binary import RawBinaryDataset as StoredDataset
+        from dataloading.formats.raw_binary import RawBinaryDataset as StoredDataset
 
     if run.mode == "train":
         train = StoredDataset(
@@ -288,7 +290,7 @@ def open_rows(config: Config, spec: fs.FeatureSpec, world, read_features=None):
     valid = StoredDataset(
         spec, mapping, run.valid_batch_size, with_labels=run.mode != "predict", **share
     )
-    # Generated data sets record it (dataloading/synthetic.py).
+    # Generated data sets record it (dataloading/synthetic/dataset.py).
     recorded = spec.metadata.get(mapping)
     known = recorded.get("best_auc") if isinstance(recorded, dict) else None
     return train, valid, lambda: known

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from config import Config
-from dataloading import feature_spec as fs
+from dataloading.spec import feature_spec as fs
 
 ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that size
 
@@ -16,7 +16,7 @@ def model_arguments(config: Config, device, world) -> dict[str, Any]:
     """What the constructors of all models take from the flags.
 
     Args:
-      device: `runtime.device.Device`.
+      device: `runtime.hardware.device.Device`.
       world: the ranks among which tables are spread.
     """
     exchange_dtype = config.distribution.exchange_dtype
@@ -65,23 +65,23 @@ def plan_of_tables(
     memory=None,
     dense_bytes: float = 0.0,
 ):
-    """The plan (nn/embedding/plan.py) of these tables that the flags ask for.
+    """The plan (nn/embedding/planner/plan.py) of these tables that the flags ask for.
 
     Args:
       tables: (name, rows, columns) of each.
       hotness: ids a sample of each feature.
       wide_ids: whether ids travel as int64.
-      input_table_map, combined: as `nn.embedding.plan.plan` has them.
+      input_table_map, combined: as `nn.embedding.planner.plan.plan` has them.
       most_samples: bound of the samples of a batch that are looked up, where there is another than
         the batch's own size.
-      memory: `runtime.memory.Memory` of a rank, the same on every rank; None: not known.
+      memory: `runtime.hardware.memory.Memory` of a rank, the same on every rank; None: not known.
       dense_bytes: memory of a rank for the dense weights, their gradients and optimizer state, and
         for activations beyond those that plan_memory.step_bytes counts.
 
     Raises:
       ValueError: the tables fit nowhere; the message has the ways out as flags.
     """
-    from nn.embedding.plan import PlanError, Table, plan
+    from nn.embedding.planner.plan import PlanError, Table, plan
 
     wanted = config.distribution
     budget = memory_budget(config, memory, dense_bytes)
@@ -118,16 +118,16 @@ def plan_of_tables(
 
 
 def memory_budget(config: Config, memory, dense_bytes: float):
-    """The memory of a rank (`nn.embedding.plan_budget.MemoryBudget`) that the tables may use.
+    """The memory of a rank (`nn.embedding.planner.budget.MemoryBudget`) that the tables may use.
 
     Flags win over what was read; `--plan_only`, which has no device, assumes one.
 
     Args:
-      memory: `runtime.memory.Memory` of a rank, the same on every rank; None: not known.
+      memory: `runtime.hardware.memory.Memory` of a rank, the same on every rank; None: not known.
       dense_bytes: see `plan_of_tables`.
     """
-    from nn.embedding.plan_budget import MemoryBudget
-    from nn.embedding.plan_parts import RESERVED_FRACTION
+    from nn.embedding.planner.budget import MemoryBudget
+    from nn.embedding.planner.types import RESERVED_FRACTION
 
     wanted = config.distribution
     stated = wanted.plan_device_memory_gb

@@ -4,17 +4,21 @@ import dataclasses
 import os
 
 from config import Config
-from dataloading import feature_spec as fs
-from dataloading.sequence_tfrecord_channels import SequenceChannels, num_ids, sequence_channels
+from dataloading.formats.sequence_tfrecord.channels import (
+    SequenceChannels,
+    num_ids,
+    sequence_channels,
+)
+from dataloading.spec import feature_spec as fs
 from main import Goal, Recipe
-from recipe_parts import (
+from recipes.from_flags import (
     evaluation_mapping,
     model_arguments,
     plan_of_tables,
     row_facts,
     split_note,
 )
-from runtime.logging import LogNames
+from runtime.logs.run_logger import LogNames
 
 # Bytes that forward and backward pass of DIEN's block keep for each number of its history; as
 # measured with 100 steps of 32 numbers, 0.41 MiB a row.
@@ -29,7 +33,7 @@ SHAPE_FLAGS = (
 
 def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
     """The sequential model, its rows, losses, optimizers and evaluator."""
-    from nn.evaluator import ClickEvaluator, TrainingRowsToo
+    from nn.metrics.evaluator import ClickEvaluator, TrainingRowsToo
     from nn.sequence.config import embedding_tables
     from nn.sequence.loss import sequence_loss
     from nn.sequence.model import SequenceModel
@@ -177,8 +181,8 @@ def model_config(config: Config, spec: fs.FeatureSpec, channels: SequenceChannel
 
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
+    from nn.embedding_model import dense_bytes
     from nn.sequence.model import SequenceModel
-    from nn.tabled_model import dense_bytes
 
     shape = model_config(config, spec, channels_of(config, spec))
     made = make_plan(config, shape, config.distribution.plan_world_size)
@@ -194,10 +198,10 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
 
 
 def make_plan(config: Config, shape, world_size: int, memory=None):
-    """The plan (nn/embedding/plan.py) that training obeys and `--plan_only` prints.
+    """The plan (nn/embedding/planner/plan.py) that training obeys and `--plan_only` prints.
 
     Args:
-      memory: `runtime.memory.Memory` of a rank; None: not known.
+      memory: `runtime.hardware.memory.Memory` of a rank; None: not known.
     """
     from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
 
@@ -217,7 +221,7 @@ def make_plan(config: Config, shape, world_size: int, memory=None):
 
 def open_rows(config: Config, spec: fs.FeatureSpec, world):
     """(training rows, the same to evaluate on, held-out rows, their mapping), or None each."""
-    from dataloading.sequence_tfrecord import SequenceTFRecordDataset
+    from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 
     data, run = config.data, config.run
     share = {

@@ -12,7 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
 
-from runtime import plots
+from runtime.logs import plots
 from tests import no_pictures
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,8 +56,8 @@ def float16_on_a_cpu(monkeypatch):
     A dynamic loss scale starts so high that it overflows, and grows again after 3 steps.
     """
     from config import read_loss_scale
-    from nn import loss_scale
-    from runtime import device
+    from nn.train import loss_scale
+    from runtime.hardware import device
 
     original = device.set_up
 

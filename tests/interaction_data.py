@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
 
 CHANNELS = {"user": ["user"], "item": ["item"], "label": ["label"]}
 

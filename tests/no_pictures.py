@@ -1,4 +1,4 @@
-"""In place of `runtime.plots.draw`, whose processes take longer than a tiny training."""
+"""In place of `runtime.logs.plots.draw`, whose processes take longer than a tiny training."""
 
 from pathlib import Path
 

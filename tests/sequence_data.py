@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dataloading.sequence_tfrecord_writer import sequence_spec, writes_data_set
+from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
 
 USERS, ITEMS, CATEGORIES, LENGTH = 40, 60, 4, 12
 

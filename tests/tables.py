@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from nn.embedding.plan import Shard
+from nn.embedding.planner.plan import Shard
 from nn.embedding.weights import LocalShard, TableWeight
 from runtime.checkpoint import describe, resolve
 from runtime.checkpoint.reader import rows_of
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 
 
 def whole_table(name, rows, variable, offset=0, kind=TableWeight):

@@ -5,89 +5,87 @@ from pathlib import Path
 
 import pytest
 
-# room -> rooms of ours that it may import, beside itself.
+# package or root module -> packages and modules that it may import, in addition to itself.
+RECIPES = {"recipes", "config", "training", "nn", "dataloading", "runtime"}
 ALLOWED = {
-    "dlrm.py": {"main", "ranking"},
-    "dcnv2.py": {"main", "ranking"},
-    "sim.py": {"main", "sequential"},
-    "ncf.py": {"main", "collaborative"},
-    "ranking.py": {"main", "recipe_parts", "config", "nn", "dataloading", "runtime"},
-    "sequential.py": {"main", "recipe_parts", "config", "nn", "dataloading", "runtime"},
-    "collaborative.py": {"main", "recipe_parts", "config", "nn", "dataloading", "runtime"},
-    "recipe_parts.py": {"config", "nn", "dataloading"},
-    "main.py": {"training", "presets", "path_checks", "config", "nn", "dataloading", "runtime"},
-    "path_checks.py": {"config", "flag_definitions", "dataloading", "runtime"},
-    "presets.py": {"flag_definitions"},
-    "training.py": {"config", "nn", "runtime"},
-    "config.py": {"presets", "flag_definitions", "flag_rules"},
-    "flag_rules.py": {"flag_definitions"},
-    "flag_definitions.py": set(),
-    "runtime": {"config"},
+    "dlrm.py": {"main", "recipes"},
+    "dcnv2.py": {"main", "recipes"},
+    "sim.py": {"main", "recipes"},
+    "ncf.py": {"main", "recipes"},
+    "main.py": RECIPES,
+    "recipes": RECIPES - {"recipes"},
+    "training": {"config", "nn", "dataloading", "runtime"},
+    "config": set(),
     "nn": {"runtime"},
-    "nn/embedding": {"runtime", "nn.keras", "nn.precision"},
-    "dataloading": set(),
+    "nn/layers": {"nn.keras", "nn.precision", "runtime"},
+    "nn/optim": {"nn.keras", "nn.precision", "runtime"},
+    "nn/embedding": {"nn.keras", "nn.precision", "runtime"},
+    "nn/embedding/planner": set(),
+    "dataloading": {"runtime.cli", "runtime.files"},
+    "dataloading/spec": {"runtime.files"},
+    "dataloading/pipeline": {"dataloading.spec"},
+    "dataloading/formats": {"dataloading.spec", "dataloading.pipeline", "runtime.files"},
     "preproc": {
-        "dataloading.command_line",
-        "dataloading.duckdb_files",
-        "dataloading.failed_writes",
-        "dataloading.feature_spec",
-        "dataloading.output_folder",
-        "dataloading.sequence_tfrecord_writer",
-        "dataloading.unseen_items",
+        "dataloading.formats.sequence_tfrecord.writer",
+        "dataloading.interactions.unseen_items",
+        "dataloading.spec",
+        "dataloading.table_input",
+        "runtime.cli",
+        "runtime.files",
     },
-    "tensorflow-dot-based-interact": set(),
-    "deployment": {
-        *("ranking", "sequential", "collaborative", "recipe_parts", "main"),
-        *("config", "nn", "dataloading", "runtime"),
-    },
+    "runtime": {"config"},
+    "runtime/files": set(),
+    "runtime/cli.py": set(),
+    "deployment": {"recipes", "config", "nn", "dataloading", "runtime"},
     "deployment/serving": set(),
-    "benchmarks": {
-        "deployment",
-        "dlrm",
-        "main",
-        "training",
-        "config",
-        "nn",
-        "dataloading",
-        "runtime",
-        "preproc",
-        "ranking",
-        "sequential",
-        "collaborative",
-        "recipe_parts",
-        "sim",
-        "ncf",
-    },
+    "tensorflow-dot-based-interact": set(),
+    "benchmarks": {"deployment", "dlrm", "main", "ncf", "preproc", "sim"} | RECIPES,
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests"}
-SPARK = tuple(
-    f"preproc/criteo/spark_{part}.py" for part in ("job", "session", "lines", "blocks", "tasks")
+SPARK = (
+    "preproc/criteo/spark_job.py",
+    *(
+        f"preproc/criteo/engines/spark/{part}.py"
+        for part in ("session", "lines", "blocks", "tasks")
+    ),
 )
 NVTABULAR = tuple(
     f"preproc/{file}.py"
-    for file in ("nvtabular_session", "criteo/nvtabular_engine", "amazon_books/nvtabular_engine")
+    for file in (
+        "engines/nvtabular_session",
+        "criteo/engines/nvtabular_engine",
+        "amazon_books/engines/nvtabular_engine",
+    )
 )
-# Imported in exactly one place each, because they may be absent; and in what measures them.
+# Packages that may be absent: the files that may import them.
 HOMES = {
-    "horovod": ("runtime/distributed.py", "runtime/horovodrun.py"),
-    "dllogger": ("runtime/dlll.py",),
-    "distributed_embeddings": ("nn/embedding/merlin.py",),
-    "tensorflow_dot_based_interact": ("nn/interaction.py", "benchmarks/dot_interaction.py"),
+    "horovod": ("runtime/cluster/distributed.py", "runtime/cluster/horovodrun.py"),
+    "dllogger": ("runtime/logs/dlll.py",),
+    "distributed_embeddings": ("nn/embedding/merlin_api/backend.py",),
+    "tensorflow_dot_based_interact": (
+        "nn/layers/interaction.py",
+        "benchmarks/dot_interaction.py",
+    ),
     "pyspark": (*SPARK, "benchmarks/spark_cluster.py"),
     "py4j": SPARK,
     "nvtabular": NVTABULAR,
     "pandas": (*NVTABULAR, "benchmarks/pandas_interactions.py"),
     "dask": NVTABULAR,
-    "tf2onnx": ("deployment/onnx_model.py",),
-    "onnx": tuple(
-        f"deployment/{part}.py"
-        for part in ("onnx_model", "onnx_lookups", "hps_dense", "gpu_models")
+    "tf2onnx": ("deployment/artifacts/onnx_model.py",),
+    "onnx": (
+        "deployment/artifacts/onnx_model.py",
+        "deployment/artifacts/onnx_lookups.py",
+        "deployment/triton/hps/dense.py",
+        "deployment/triton/gpu_models.py",
     ),
     "onnxruntime": ("deployment/serving/onnx_session.py",),
     "openvino": ("deployment/serving/dense.py",),
-    "grpc": ("deployment/client.py",),
-    "tritonclient": tuple(
-        f"deployment/{part}.py" for part in ("client", "triton_config", "tensorrt", "serve")
+    "grpc": ("deployment/client/client.py",),
+    "tritonclient": (
+        "deployment/client/client.py",
+        "deployment/triton/config.py",
+        "deployment/artifacts/tensorrt.py",
+        "deployment/serve/__main__.py",
     ),
 }
 
@@ -148,16 +146,16 @@ def test_imports_go_down_only(root):
 @pytest.mark.parametrize(
     ("file", "name"),
     [
-        ("nn/model.py", "dataloading.batch"),
-        ("runtime/device.py", "nn.model"),
-        ("dataloading/raw_binary.py", "runtime.device"),
-        ("nn/embedding/layer.py", "nn.model"),
-        ("preproc/criteo/cli.py", "dataloading.raw_binary"),
+        ("nn/ctr/model.py", "dataloading.pipeline.batch"),
+        ("runtime/hardware/device.py", "nn.ctr.model"),
+        ("dataloading/formats/raw_binary.py", "runtime.hardware.device"),
+        ("nn/embedding/layer.py", "nn.ctr.model"),
+        ("preproc/criteo/cli.py", "dataloading.formats.raw_binary"),
         ("main.py", "dlrm"),
-        ("nn/model.py", "tensorflow.python.ops"),
-        ("nn/model.py", "horovod.tensorflow"),
-        ("nn/model.py", "tensorflow_dot_based_interact.python.ops"),
-        ("tensorflow-dot-based-interact/setup.py", "nn.interaction"),
+        ("nn/ctr/model.py", "tensorflow.python.ops"),
+        ("nn/ctr/model.py", "horovod.tensorflow"),
+        ("nn/ctr/model.py", "tensorflow_dot_based_interact.python.ops"),
+        ("tensorflow-dot-based-interact/setup.py", "nn.layers.interaction"),
     ],
 )
 def test_the_rules_catch_violations(file, name):

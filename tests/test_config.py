@@ -6,9 +6,8 @@ import re
 import pytest
 
 import config as configuration
-import flag_definitions
-import flag_rules
-from config import Config, parse, parse_embedding_dims, usage
+from config import Config, parse, parse_embedding_dims, rules, usage
+from config import sections as flag_definitions
 from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
 from ncf import ALIASES as NCF_ALIASES
 from ncf import DEFAULTS as NCF_DEFAULTS
@@ -236,10 +235,10 @@ def test_flags_that_need_others_exist():
         *read_sim().flat(),
         *read_ncf().flat(),
     }
-    for names, needed, _ in flag_rules._NEEDS:
+    for names, needed, _ in rules._NEEDS:
         assert set(names) <= flags
         assert {f.removeprefix("--") for f in re.findall(r"--\w+", needed)} <= flags
-    assert flags >= flag_rules._TRAINING_ONLY
+    assert flags >= rules._TRAINING_ONLY
 
 
 def test_eval_can_be_appended_to_the_command_that_trained():
@@ -365,28 +364,26 @@ def test_bad_flags_of_ncf(flags, message):
 
 def test_what_ncf_does_not_read():
     ignored = ["--evals_per_epoch=0", "-k=5", "--valid_negative=7"]
-    assert flag_rules.unused(read_ncf(*ignored)) == ["topk", "valid_negative"]
+    assert rules.unused(read_ncf(*ignored)) == ["topk", "valid_negative"]
     load = ["--mode=test", "--load_checkpoint_path=x", "-t=0.9", "-k=5", "-n=3"]
     load += ["--early_stopping=3"]
     expected = ["early_stopping", "negative_samples", "threshold"]
-    assert flag_rules.unused(read_ncf(*load)) == expected
+    assert rules.unused(read_ncf(*load)) == expected
 
 
 def test_what_sim_does_not_read():
     load = ("--mode=eval", "--load_checkpoint_path=a", "--global_batch_size=8")
-    assert flag_rules.unused(read_sim(*load)) == []
-    assert flag_rules.unused(read_sim(*load, "--valid_batch_size=4")) == ["batch_size"]
+    assert rules.unused(read_sim(*load)) == []
+    assert rules.unused(read_sim(*load, "--valid_batch_size=4")) == ["batch_size"]
     sizes = ("--prebatch_train_size=2", "--prebatch_test_size=3")
-    assert flag_rules.unused(read_sim(*load, *sizes)) == ["prebatch_train_size"]
+    assert rules.unused(read_sim(*load, *sizes)) == ["prebatch_train_size"]
     on_train = (*load, *sizes, "--eval_mapping=train")
-    assert flag_rules.unused(read_sim(*on_train)) == ["prebatch_test_size"]
+    assert rules.unused(read_sim(*on_train)) == ["prebatch_test_size"]
     ignored = ("--epochs=7", "--evals_per_epoch=3", "--auc_thresholds=9", "--prefetch_test_size=3")
-    assert flag_rules.unused(read_sim("--benchmark", *ignored)) == sorted(
+    assert rules.unused(read_sim("--benchmark", *ignored)) == sorted(
         flag[2:].split("=")[0] for flag in ignored
     )
-    assert flag_rules.unused(read_sim("--mode=inference", "--auc_thresholds=9")) == [
-        "auc_thresholds"
-    ]
+    assert rules.unused(read_sim("--mode=inference", "--auc_thresholds=9")) == ["auc_thresholds"]
 
 
 def test_flags_that_a_checkpoints_model_needs_wait_for_it():

@@ -9,9 +9,9 @@ import pytest
 import dcnv2
 import dlrm
 import main as loop
-import training
-from dataloading.feature_spec import FeatureSpec
-from dataloading.raw_binary import RawBinaryDataset
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.spec.feature_spec import FeatureSpec
+from training import loop as training
 
 TINY = [
     "--preset=terabyte",
@@ -167,11 +167,11 @@ def test_every_flag_of_the_plan_is_obeyed(capsys):
 
 def test_memory_that_was_read_is_logged_and_kept_to(tiny, tmp_path, monkeypatch, capsys):
     flags = (f"--dataset_path={tiny}", *TINY, "--cpu", "--max_steps=1")
-    monkeypatch.setattr("runtime.memory.available_bytes", lambda: 10**9)
+    monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: 10**9)
     assert in_process(tmp_path / "roomy", *flags)[0] == 0
     line = "note: device memory per rank: 953.7 MiB (available memory of the machine), 810.6 MiB of"
     assert line in capsys.readouterr().out
-    monkeypatch.setattr("runtime.memory.available_bytes", lambda: 1000)
+    monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: 1000)
     assert in_process(tmp_path / "tight", *flags)[0] == loop.USER_ERROR
     message = capsys.readouterr().err
     assert "The tables do not fit" in message and "--plan_device_memory_gb" in message
@@ -411,7 +411,7 @@ def test_a_link_to_save_to_stays_a_link(tiny, tmp_path, capsys):
 
 def test_a_folder_of_runs_that_cannot_be_made(tmp_path, monkeypatch):
     from config import Config
-    from runtime.run_folder import make_run_dir
+    from runtime.logs.run_folder import make_run_dir
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").symlink_to("/nonexistent/disk")
@@ -444,7 +444,7 @@ def test_checkpoints_that_say_other_things(change, message):
 
 def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
     from config import Config
-    from runtime.run_folder import make_run_dir
+    from runtime.logs.run_folder import make_run_dir
 
     monkeypatch.chdir(tmp_path)
     made = {make_run_dir(Config("dlrm")) for _ in range(3)}

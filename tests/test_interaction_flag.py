@@ -3,8 +3,8 @@
 import pytest
 
 import dlrm
-import ranking
-from nn.interaction import custom_op
+from nn.layers.interaction import custom_op
+from recipes import ctr
 from runtime import checkpoint
 from tests.test_entry_scripts import TINY, in_process, lines, summary, tiny
 from tests.test_golden_losses import FLAGS
@@ -124,7 +124,7 @@ def test_an_old_checkpoint_that_names_an_implementation_takes_the_one_that_is_th
     tiny, tmp_path, capsys, monkeypatch
 ):
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
-    monkeypatch.setattr(ranking, "meaning", lambda name, value: value)  # as it was before the op
+    monkeypatch.setattr(ctr, "meaning", lambda name, value: value)  # as it was before the op
     train = (data, *TINY, f"--save_checkpoint_path={model}", "--interaction=dot_tensorflow")
     assert in_process(tmp_path / "train", *train)[0] == 0
     flags = checkpoint.describe(checkpoint.resolve(model)).description["model_flags"]

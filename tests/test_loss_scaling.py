@@ -5,10 +5,10 @@ import itertools
 import pytest
 import tensorflow as tf
 
-from nn import optimizers
-from nn.loss_scale import LossScale
-from nn.schedule import WarmupPolynomialDecay
-from nn.trainer import Trainer
+from nn.optim import optimizers
+from nn.optim.schedule import WarmupPolynomialDecay
+from nn.train.loss_scale import LossScale
+from nn.train.trainer import Trainer
 from runtime import checkpoint
 from tests.nn.fake_world import TensorWorld, run_threads
 from tests.tables import arrays_of

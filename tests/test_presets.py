@@ -6,12 +6,12 @@ import config as configuration
 import dcnv2
 import dlrm
 import ncf
-import presets
 import sim
 from config import parse
+from config import presets as presets
 from dataloading import transcribe
-from dataloading.feature_spec import FeatureSpec
-from dataloading.row_count import count_training_rows
+from dataloading.formats.row_count import count_training_rows
+from dataloading.spec.feature_spec import FeatureSpec
 from runtime import checkpoint
 from tests import sequence_data, tastes
 from tests.test_entry_scripts import in_process, lines, tiny

@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import main as loop
-from nn.trainer import Trainer
+from nn.train.trainer import Trainer
 from runtime import checkpoint
 from runtime.checkpoint import writer
 from tests.tables import arrays_of

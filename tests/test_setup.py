@@ -31,13 +31,13 @@ def clone(root, tmp_path):
     (folder / "runtime").mkdir(parents=True)
     for name in (
         "Makefile",
-        "requirements.lock",
-        "requirements-engines.lock",
-        "requirements-horovod.txt",
-        "runtime/setup.sh",
-        "runtime/horovod.sh",
-        "runtime/horovodrun.py",
-        "runtime/engines.sh",
+        "requirements/base.lock",
+        "requirements/engines.lock",
+        "requirements/horovod.txt",
+        "runtime/setup/setup.sh",
+        "runtime/setup/horovod.sh",
+        "runtime/cluster/horovodrun.py",
+        "runtime/setup/engines.sh",
     ):
         (folder / name).write_bytes((root / name).read_bytes())
     program(folder / "tensorflow-dot-based-interact", "install.sh", "echo op >>built")
@@ -93,8 +93,8 @@ def test_shell_scripts_are_clean(root):
 @pytest.mark.parametrize(
     ("lock_file", "requirement_files"),
     [
-        ("requirements.lock", ("requirements.txt", "requirements-dev.txt")),
-        ("requirements-engines.lock", ("requirements-engines.txt",)),
+        ("requirements/base.lock", ("requirements.txt", "requirements/dev.txt")),
+        ("requirements/engines.lock", ("requirements/engines.txt",)),
     ],
 )
 def test_lock_pins_every_package(root, lock_file, requirement_files):
@@ -112,7 +112,7 @@ def test_lock_pins_every_package(root, lock_file, requirement_files):
 def test_the_locks_do_not_overlap(root):
     base, added = (
         (root / file).read_text().splitlines()[1:]
-        for file in ("requirements.lock", "requirements-engines.lock")
+        for file in ("requirements/base.lock", "requirements/engines.lock")
     )
     assert "tensorflow-cpu==2.15.1" in base
     assert {"pyspark==3.5.9", "nvtabular==23.8.0"} <= set(added)
@@ -172,7 +172,7 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
     other = make(clone, "setup", f"PYTHON={tmp_path / 'other/python'}", *flags[1:])
     assert other.returncode != 0 and "Python 3.11 is needed" in other.stderr
     assert (clone / ".venv/installed").exists(), "the environment stays"
-    os.utime(clone / "requirements.lock", (2**31, 2**31))
+    os.utime(clone / "requirements/base.lock", (2**31, 2**31))
     make(clone, "setup", *flags)
     assert (clone / "calls").read_text().count("made") == 2
     assert (clone / "built").read_text().count("op") == 2
@@ -193,7 +193,7 @@ def test_a_link_to_an_environment_is_kept(clone, tmp_path, fits):
     done = make(clone, "setup", f"PYTHON={python / 'python'}", "HOROVOD=no", "ENGINES=no")
     assert (clone / ".venv").is_symlink() and (tmp_path / "shared/bin/python").exists()
     assert (done.returncode == 0) == fits
-    message = "used as it is" if fits else "lacks packages of requirements.lock"
+    message = "used as it is" if fits else "lacks packages of requirements/base.lock"
     assert f"setup: .venv is a link to {tmp_path}/shared" in done.stdout + done.stderr
     assert message in done.stdout + done.stderr
 
@@ -203,7 +203,7 @@ def test_the_installation_shows_its_progress(root):
     printed = [f"Collecting p{i}" for i in range(60)]
     printed += ["  Downloading tensorflow_cpu-2.15.1-cp311.whl (207.3 MB)", "Collecting q"]
     printed += ["  Downloading small.whl (3.1 MB)", "Installing collected packages: p0, p1"]
-    text = (root / "runtime/setup.sh").read_text()
+    text = (root / "runtime/setup/setup.sh").read_text()
     (function,) = re.findall(r"^show_progress\(\) \{\n.*?^\}\n", text, re.MULTILINE | re.DOTALL)
     done = subprocess.run(
         ["bash", "-euc", f"{function}\nshow_progress 61"],
@@ -260,7 +260,7 @@ if command == "wheel":
 
 @pytest.fixture
 def set_up_horovod(clone, tmp_path):
-    """Runs runtime/horovod.sh with a stand-in for Python; gives the process and what it called."""
+    """Runs horovod.sh with a stand-in for Python; returns the process and its commands."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in (
@@ -278,7 +278,7 @@ def set_up_horovod(clone, tmp_path):
     def run(**env):
         (clone / "calls").unlink(missing_ok=True)
         done = subprocess.run(
-            ["bash", "runtime/horovod.sh"],
+            ["bash", "runtime/setup/horovod.sh"],
             cwd=clone,
             env={"PATH": str(tools), "HOME": str(tmp_path), **env},
             capture_output=True,
@@ -321,7 +321,7 @@ def test_horovod_is_built_once(set_up_horovod, tmp_path):
 def test_horovodrun_is_replaced_by_ours(set_up_horovod, clone, root):
     for _ in range(2):  # built, and from the cache
         set_up_horovod()
-        ours = (root / "runtime/horovodrun.py").read_text()
+        ours = (root / "runtime/cluster/horovodrun.py").read_text()
         assert (clone / ".venv/bin/horovodrun").read_text() == f"#!/usr/bin/python\n{ours}"
 
 
@@ -394,7 +394,7 @@ def test_a_set_up_without_horovod_is_not_called_done(clone, tmp_path):
     [
         (None, None),
         ("pip<26.3", "pip 26.3 cannot install NVTabular, and an older pip could not be installed"),
-        ("engines.lock", "pip could not install requirements-engines.lock .*python3.11-dev"),
+        ("engines.lock", "pip could not install requirements/engines.lock .*python3.11-dev"),
     ],
 )
 def test_engines_are_installed_on_top_of_the_lock(clone, fails_at, message):
@@ -413,7 +413,7 @@ def test_engines_are_installed_on_top_of_the_lock(clone, fails_at, message):
     if fails_at is None:
         assert (len(calls), said) == (2, [])
         assert calls[1].endswith(
-            "--requirement requirements-engines.lock --constraint requirements.lock"
+            "--requirement requirements/engines.lock --constraint requirements/base.lock"
         )
     else:
         assert calls[0] == calls[len(calls) // 2], "done again"

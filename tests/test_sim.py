@@ -13,8 +13,8 @@ from sklearn.metrics import roc_auc_score
 
 import main as loop
 import sim
-from nn.evaluator import TrainingRowsToo
-from nn.trainer import Trainer
+from nn.metrics.evaluator import TrainingRowsToo
+from nn.train.trainer import Trainer
 from tests import sequence_data
 from tests.tables import arrays_of
 from tests.test_entry_scripts import in_process, lines
@@ -293,7 +293,7 @@ def test_a_training_stopped_in_its_evaluation_logs_it_after_all(rows, tmp_path, 
         return iter(())
 
     with monkeypatch.context() as patched:
-        patched.setattr("nn.evaluator.TrainingRowsToo.evaluate", stopping)
+        patched.setattr("nn.metrics.evaluator.TrainingRowsToo.evaluate", stopping)
         run(rows, tmp_path / "run", *flags, code=loop.STOPPED)
     run(rows, tmp_path / "run", *flags)
     ends = [data for step, data in data_lines(tmp_path / "run") if step in ([0], [1])]

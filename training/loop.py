@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config import Config
-from runtime import checkpoint, device, early_stopping, whereabouts
-from runtime.checkpoint.keeper import Keeper
-from runtime.distributed import RankLost, agreed, explain
-from runtime.elastic import Membership
-from runtime.signals import StopSignal, ignore_sigterm
+from runtime import checkpoint
+from runtime.checkpoint.policy import Keeper
+from runtime.cluster.distributed import RankLost, agreed, explain
+from runtime.cluster.elastic import Membership
+from runtime.cluster.failure import stack_sample
+from runtime.cluster.signals import StopSignal, ignore_sigterm
+from runtime.hardware import device
+from training import early_stopping
 
 
 class TrainingDiverged(Exception):
@@ -155,7 +158,7 @@ def train(
 
     Args:
       recipe: model, rows and the rest, `main.Recipe`.
-      place: `runtime.device.Device`.
+      place: `runtime.hardware.device.Device`.
       total_steps: of the whole training, also of what an earlier run did.
       folder: of the checkpoints; None to save none.
       position: where it starts, and what is moved on; weights and optimizers are there already.
@@ -167,10 +170,10 @@ def train(
       TrainingDiverged, Stopped: see there.
       AgreedError: a checkpoint could not be written, at the end or with --on_checkpoint_error stop.
     """
-    from nn.metrics import NonFiniteScores
-    from nn.trainer import Trainer, non_finite_variable
-    from runtime.profiler import Profiler
-    from runtime.timer import Speeds, StepTimer
+    from nn.metrics.classification import NonFiniteScores
+    from nn.train.trainer import Trainer, non_finite_variable
+    from runtime.logs.profiler import Profiler
+    from runtime.logs.timer import Speeds, StepTimer
 
     options, rows = config.run, recipe.train
     trainer = Trainer(
@@ -355,7 +358,7 @@ def train(
                     profiler.before(at.step)
                     trainer.train_step(iterator)
                     at.step += 1
-                    whereabouts.at_step(at.step)
+                    stack_sample.at_step(at.step)
                     at.row = min((batch + 1) * rows.batch_size, rows.num_rows)
                     timer.step(rows_of_batch(rows, batch))
                     profiler.after(at.step)

@@ -4,10 +4,12 @@ import sys
 from pathlib import Path
 
 from config import Config
-from dataloading.feature_spec import TRAIN, FeatureSpec
-from flag_definitions import RANKING
-from runtime import checkpoint, launcher, predictions
+from config.sections import RANKING
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from runtime import checkpoint
 from runtime.checkpoint.reader import describe
+from runtime.cluster import launcher
+from runtime.files import predictions
 
 # Raw data of the public data sets, and what prepares them.
 _RAW_DATA = {
@@ -42,7 +44,7 @@ def check_paths(config: Config) -> None:
     spec = load_feature_spec(config)
     is_binary = config.recipe in RANKING and config.data.dataset_type == "tf_raw"
     if spec and is_binary and run.mode == "train":
-        from dataloading.raw_binary import RawBinaryDataset
+        from dataloading.formats.raw_binary import RawBinaryDataset
 
         RawBinaryDataset(spec, TRAIN, run.batch_size)
     if run.mode == "predict" and launcher.launched() is None:

@@ -9,19 +9,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from dataloading.command_line import exit_status
-from dataloading.describe_columns import NumberFacts, chunk_facts
-from dataloading.describe_ids import IdFacts
-from dataloading.describe_series import (
-    has_interactions,
-    interactions_of,
-    rare_items_note,
-)
-from dataloading.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
-from dataloading.output_folder import SPEC_FILE
-from dataloading.split_tfrecords import length_faults
-from dataloading.split_tfrecords_chunk import RecordChunk
-from dataloading.split_tfrecords_format import CHUNK_TYPE, spec_of_folders
+from dataloading.describe.candidate_lists import has_interactions, interactions_of, rare_items_note
+from dataloading.describe.columns import NumberFacts, chunk_facts
+from dataloading.describe.id_counts import IdFacts
+from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.formats.split_tfrecords.dataset import length_faults
+from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
+from dataloading.spec.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
+from dataloading.spec.output_folder import SPEC_FILE
+from runtime.cli import exit_status
 
 BROKEN = 1  # exit status where the data set is not whole
 _FILES_SHOWN = 3  # of a chunk with more files, the sum

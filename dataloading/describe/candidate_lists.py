@@ -4,11 +4,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dataloading.describe_columns import NumberFacts, column_blocks
-from dataloading.describe_ids import IdFacts
-from dataloading.feature_spec import ITEM_CHANNEL, LABEL_CHANNEL, TRAIN, USER_CHANNEL, FeatureSpec
-from dataloading.interactions import length_of_series, stores_labels
-from dataloading.series_rules import broken_series, series_key
+from dataloading.describe.columns import NumberFacts, column_blocks
+from dataloading.describe.id_counts import IdFacts
+from dataloading.interactions.candidate_rules import broken_series, series_key
+from dataloading.interactions.stored import length_of_series, stores_labels
+from dataloading.spec.feature_spec import (
+    ITEM_CHANNEL,
+    LABEL_CHANNEL,
+    TRAIN,
+    USER_CHANNEL,
+    FeatureSpec,
+)
 
 _ROWS = 1 << 20  # looked at together, or one series of more
 _FEW = 0.5  # share of items in use below which ids are worth making dense

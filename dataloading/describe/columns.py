@@ -1,7 +1,8 @@
 """Facts of a data set's columns, in one pass, a block of rows at a time.
 
 Only where the ids of a chunk are too many to be counted at once, further passes count the others,
-so that memory stays the same for any cardinality and number of rows: `dataloading/describe_ids.py`.
+so that memory stays the same for any cardinality and number of rows:
+`dataloading/describe/id_counts.py`.
 """
 
 import math
@@ -10,15 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dataloading.describe_ids import BUDGET_BYTES, IdCount, IdFacts
-from dataloading.feature_spec import (
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    Chunk,
-    FeatureSpec,
-)
-from dataloading.ragged import Ragged
-from dataloading.split_tfrecords_chunk import RecordChunk
+from dataloading.describe.id_counts import BUDGET_BYTES, IdCount, IdFacts
+from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.pipeline.ragged import Ragged
+from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, Chunk, FeatureSpec
 
 _BLOCK_BYTES = 8 << 20
 

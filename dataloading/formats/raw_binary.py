@@ -4,8 +4,8 @@ import bisect
 
 import numpy as np
 
-from dataloading.chunk_dataset import ChunkDataset, StoredChunk, any_chunk, columns_of
-from dataloading.feature_spec import Chunk, FeatureSpec
+from dataloading.pipeline.chunk_dataset import ChunkDataset, StoredChunk, any_chunk, columns_of
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
 
 class RawBinaryDataset(ChunkDataset):

@@ -1,10 +1,10 @@
 """Number of rows of a split, whatever its files are; without TensorFlow."""
 
-from dataloading.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.sequence_tfrecord import count_rows
-from dataloading.sequence_tfrecord_channels import POSITIVE_CHANNEL, TARGET_CHANNEL
-from dataloading.split_tfrecords_chunk import RecordChunk
-from dataloading.split_tfrecords_format import CHUNK_TYPE, spec_of_folders
+from dataloading.formats.sequence_tfrecord.channels import POSITIVE_CHANNEL, TARGET_CHANNEL
+from dataloading.formats.sequence_tfrecord.dataset import count_rows
+from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
+from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 
 
 def count_training_rows(spec: FeatureSpec, split_tfrecords: bool = False) -> int | None:

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from dataloading.feature_spec import TRAIN
+from dataloading.spec.feature_spec import TRAIN
 
 
 def series_key(mapping: str) -> str:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dataloading.batch import Batch, InteractionInputs
-from dataloading.feature_spec import FeatureSpec
-from dataloading.interactions import (
+from dataloading.interactions.stored import (
     Series,
     length_of_series,
     num_users_and_items,
@@ -18,9 +16,11 @@ from dataloading.interactions import (
     read_series,
     touched_keys,
 )
-from dataloading.row_dataset import Columns, RowDataset
-from dataloading.row_order import check_at_least
-from dataloading.unseen_items import draw_unseen_in_use
+from dataloading.interactions.unseen_items import draw_unseen_in_use
+from dataloading.pipeline.batch import Batch, InteractionInputs
+from dataloading.pipeline.row_dataset import Columns, RowDataset
+from dataloading.pipeline.shuffle import check_at_least
+from dataloading.spec.feature_spec import FeatureSpec
 
 if TYPE_CHECKING:
     import tensorflow as tf

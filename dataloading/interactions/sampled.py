@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dataloading.batch import Batch, InteractionInputs
-from dataloading.feature_spec import FeatureSpec
-from dataloading.interactions import num_users_and_items, read_interactions
-from dataloading.keyed_order import (
+from dataloading.interactions.keyed_permutation import (
     NUM_DRAW_KEYS,
     NUM_ORDER_KEYS,
     KeyedOrder,
@@ -22,7 +19,10 @@ from dataloading.keyed_order import (
     keys_of_epoch,
     right_shift,
 )
-from dataloading.row_order import check_at_least, check_position, check_shares
+from dataloading.interactions.stored import num_users_and_items, read_interactions
+from dataloading.pipeline.batch import Batch, InteractionInputs
+from dataloading.pipeline.shuffle import check_at_least, check_position, check_shares
+from dataloading.spec.feature_spec import FeatureSpec
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -10,8 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.chunk_dataset import columns_of
-from dataloading.feature_spec import (
+from dataloading.interactions.candidate_rules import broken_series, series_key, series_length
+from dataloading.interactions.unseen_items import MOST_IDS, keys_of
+from dataloading.pipeline.checks import check_ids, check_labels
+from dataloading.pipeline.chunk_dataset import columns_of
+from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
     LABEL_CHANNEL,
     TEST,
@@ -20,9 +23,6 @@ from dataloading.feature_spec import (
     VALIDATION,
     FeatureSpec,
 )
-from dataloading.row_checks import check_ids, check_labels
-from dataloading.series_rules import broken_series, series_key, series_length
-from dataloading.unseen_items import MOST_IDS, keys_of
 
 _READER = "a model of users and items"
 

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.feature_spec import (
+from dataloading.pipeline.checks import check_ids, check_labels, check_numericals
+from dataloading.pipeline.ragged import Ragged
+from dataloading.pipeline.row_dataset import Columns, RowDataset, check_features
+from dataloading.pipeline.shuffle import BlockShuffle, FileOrder
+from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
     Chunk,
     FeatureSpec,
 )
-from dataloading.ragged import Ragged
-from dataloading.row_checks import check_ids, check_labels, check_numericals
-from dataloading.row_dataset import Columns, RowDataset, check_features
-from dataloading.row_order import BlockShuffle, FileOrder
 
 
 class StoredChunk:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.row_order import lay_out_shares
+from dataloading.pipeline.shuffle import lay_out_shares
 
 
 class Ragged(NamedTuple):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dataloading.batch import Batch, Inputs, RaggedIds
-from dataloading.ragged import Ragged, concatenate_rows, lay_out_rows
-from dataloading.row_order import check_position, check_shares, share_of_rank
+from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
+from dataloading.pipeline.ragged import Ragged, concatenate_rows, lay_out_rows
+from dataloading.pipeline.shuffle import check_position, check_shares, share_of_rank
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading import spec_rules, spec_yaml
-from dataloading.spec_rules import Chunk
+from dataloading.spec import rules, yaml_io
+from dataloading.spec.rules import Chunk
 
 __all__ = [
     "CATEGORICAL_CHANNEL",
@@ -78,14 +78,14 @@ class FeatureSpec:
 
     def __post_init__(self):
         origin = self.origin
-        features = spec_rules.features_section(self.feature_spec, origin)
-        channels = spec_rules.channels_section(self.channel_spec, features, origin)
+        features = rules.features_section(self.feature_spec, origin)
+        channels = rules.channels_section(self.channel_spec, features, origin)
         labels = channels.get(LABEL_CHANNEL, ())
-        sources = spec_rules.sources_section(self.source_spec, features, labels, origin)
+        sources = rules.sources_section(self.source_spec, features, labels, origin)
         metadata = {} if self.metadata is None else self.metadata
         if not isinstance(metadata, dict):
             raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; allowed: a mapping")
-        metadata = spec_rules.plain_value(metadata, f"{origin}: metadata")
+        metadata = rules.plain_value(metadata, f"{origin}: metadata")
         for name, value in (
             ("feature_spec", features),
             ("source_spec", sources),
@@ -100,12 +100,12 @@ class FeatureSpec:
     def from_yaml(cls, path) -> "FeatureSpec":
         """Reads and checks a YAML file; file names in it are relative to its folder."""
         path = Path(path)
-        return cls.from_dict(spec_yaml.read_mapping(path), path.parent, origin=str(path))
+        return cls.from_dict(yaml_io.read_mapping(path), path.parent, origin=str(path))
 
     @classmethod
     def from_dict(cls, content: dict, base_directory, origin: str = "feature spec"):
         """The same from the mapping that such a file holds."""
-        spec_rules.check_sections(content, origin)
+        rules.check_sections(content, origin)
         return cls(**content, base_directory=Path(base_directory), origin=origin)
 
     def to_dict(self) -> dict:
@@ -120,7 +120,7 @@ class FeatureSpec:
                 for mapping, chunks in self.source_spec.items()
             },
             "channel_spec": {name: list(names) for name, names in self.channel_spec.items()},
-            "metadata": spec_rules.plain_value(self.metadata, f"{self.origin}: metadata"),
+            "metadata": rules.plain_value(self.metadata, f"{self.origin}: metadata"),
         }
 
     def to_yaml(self, path) -> None:
@@ -128,7 +128,7 @@ class FeatureSpec:
 
         File names are written as they are: put the file into the folder they are relative to.
         """
-        spec_yaml.write_mapping(Path(path), self.to_dict())
+        yaml_io.write_mapping(Path(path), self.to_dict())
 
     def fingerprint(self) -> str:
         """SHA-256 of the content, the same for the same sections wherever the files lie."""
@@ -160,8 +160,7 @@ class FeatureSpec:
         if feature not in self.feature_spec:
             raise ValueError(
                 f"{self.origin}: feature_spec: there is no feature '{feature}'; there are "
-                f"{spec_rules.listing(self.feature_spec)}"
-                + spec_rules.suggestion(feature, self.feature_spec)
+                f"{rules.listing(self.feature_spec)}" + rules.suggestion(feature, self.feature_spec)
             )
         return self.feature_spec[feature]
 
@@ -172,8 +171,7 @@ class FeatureSpec:
         if name not in self.channel_spec:
             raise ValueError(
                 f"{self.origin}: channel_spec: there is no channel '{name}'; there are "
-                f"{spec_rules.listing(self.channel_spec)}"
-                + spec_rules.suggestion(name, self.channel_spec)
+                f"{rules.listing(self.channel_spec)}" + rules.suggestion(name, self.channel_spec)
             )
         return self.channel_spec[name]
 
@@ -220,8 +218,8 @@ class FeatureSpec:
             if channel not in self.channel_spec:
                 raise ValueError(
                     f"{self.origin}: channel_spec: {model_name} needs the channel '{channel}'; "
-                    f"there are {spec_rules.listing(self.channel_spec)}"
-                    + spec_rules.suggestion(channel, self.channel_spec)
+                    f"there are {rules.listing(self.channel_spec)}"
+                    + rules.suggestion(channel, self.channel_spec)
                     + _WAYS_OUT.get(channel, "")
                 )
             for feature in self.channel_spec[channel]:
@@ -258,7 +256,7 @@ class FeatureSpec:
         if len(labels) != 1 or self.hotness(labels[0]) != 1:
             raise ValueError(
                 f"{self.origin}: channel_spec: channel '{LABEL_CHANNEL}': {len(labels)} features "
-                f"({spec_rules.listing(labels)}) of {[self.hotness(name) for name in labels]} "
+                f"({rules.listing(labels)}) of {[self.hotness(name) for name in labels]} "
                 f"values per row; {model_name} needs one feature of one value"
             )
 
@@ -291,8 +289,8 @@ class FeatureSpec:
             if count != rows[first]:
                 raise ValueError(
                     f"{self.origin}: source_spec: mapping '{mapping}': chunk {first} "
-                    f"({spec_rules.listing(stored[first].files)}) has {rows[first]} rows and chunk "
-                    f"{index} ({spec_rules.listing(stored[index].files)}) has {count}; allowed: "
+                    f"({rules.listing(stored[first].files)}) has {rows[first]} rows and chunk "
+                    f"{index} ({rules.listing(stored[index].files)}) has {count}; allowed: "
                     "equally many in all chunks of a mapping"
                 )
 
@@ -320,8 +318,7 @@ class FeatureSpec:
         if mapping not in self.source_spec:
             raise ValueError(
                 f"{self.origin}: source_spec: {who} the mapping '{mapping}'; there are "
-                f"{spec_rules.listing(self.source_spec)}"
-                + spec_rules.suggestion(mapping, self.source_spec)
+                f"{rules.listing(self.source_spec)}" + rules.suggestion(mapping, self.source_spec)
             )
 
     def _file_sizes(self, mapping: str, index: int) -> list[int]:
@@ -342,7 +339,7 @@ class FeatureSpec:
             if chunk.type == "split_binary" and sizes[-1] % self.row_bytes(chunk):
                 raise ValueError(
                     f"{where}: file '{file}' has {sizes[-1]} bytes, not a whole number of rows of "
-                    f"{self.row_bytes(chunk)} bytes (features {spec_rules.listing(chunk.features)})"
+                    f"{self.row_bytes(chunk)} bytes (features {rules.listing(chunk.features)})"
                 )
         return sizes
 

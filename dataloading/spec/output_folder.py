@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from dataloading.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
 
 SPEC_FILE = "feature_spec.yaml"
 VOCABULARY_FOLDER = "vocabulary"  # of a data set, beside its feature spec

@@ -3,10 +3,9 @@
     python -m dataloading.synthetic --output data/synthetic --rows 100000
 
 Ids follow a power law, numericals are standard normal, and labels are drawn from a known teacher
-(`dataloading/teacher.py`).
+(`dataloading/synthetic/teacher.py`).
 """
 
-import argparse
 import functools
 import math
 from collections.abc import Sequence
@@ -14,28 +13,22 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.feature_spec import (
+from dataloading.pipeline.row_dataset import Columns, RowDataset
+from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
-    TEST,
-    TRAIN,
-    VALIDATION,
     FeatureSpec,
 )
-from dataloading.output_folder import SPEC_FILE, appears_whole, check_replaceable
-from dataloading.row_dataset import Columns, RowDataset
-from dataloading.synthetic_rows import (
+from dataloading.spec.output_folder import SPEC_FILE, appears_whole, check_replaceable
+from dataloading.synthetic.rows import (
     BLOCK_ROWS,
-    DEFAULT_ALPHA,
-    DEFAULT_CARDINALITIES,
-    DEFAULT_NUM_NUMERICAL,
     SPLITS,
     SyntheticRows,
     stored_spec,
     synthetic_spec,
 )
-from dataloading.teacher import LogitCounts
+from dataloading.synthetic.teacher import LogitCounts
 
 __all__ = ["SyntheticDataset", "synthetic_spec", "write_dataset"]
 
@@ -241,67 +234,3 @@ def comma_separated(kind):
 
     parse.__name__ = f"comma-separated list of {kind.__name__}"  # argparse names it in errors
     return parse
-
-
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m dataloading.synthetic",
-        description="Writes generated clicks as split binaries and prints their best AUC.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--output", required=True, help="folder to make; must not hold files")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="training rows")
-    parser.add_argument("--validation_rows", type=int, default=100_000)
-    parser.add_argument("--test_rows", type=int, default=100_000)
-    parser.add_argument("--feature_spec", help="take features from this YAML file, not the flags")
-    parser.add_argument(
-        "--cardinalities",
-        type=comma_separated(int),
-        default=list(DEFAULT_CARDINALITIES),
-        help="ids of each categorical feature, comma-separated",
-    )
-    parser.add_argument(
-        "--hotness",
-        type=comma_separated(int),
-        default=[1],
-        help="ids per row, one number or one each",
-    )
-    parser.add_argument(
-        "--alpha",
-        type=comma_separated(float),
-        default=[DEFAULT_ALPHA],
-        help="exponent of the power law, one number or one each; 0 is uniform",
-    )
-    parser.add_argument("--num_numerical", type=int, default=DEFAULT_NUM_NUMERICAL)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args(arguments)
-    try:
-        if args.feature_spec:
-            spec = FeatureSpec.from_yaml(args.feature_spec)
-        else:
-            spec = synthetic_spec(args.cardinalities, args.hotness, args.alpha, args.num_numerical)
-        num_rows = {TRAIN: args.rows, VALIDATION: args.validation_rows, TEST: args.test_rows}
-        written = write_dataset(args.output, spec, num_rows, args.seed)
-    except (ValueError, OSError) as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
-    for split in num_rows:
-        facts = written.metadata[split]
-        size_bytes = sum(
-            (written.base_directory / file).stat().st_size
-            for chunk in written.source_spec[split]
-            for file in chunk.files
-        )
-        print(
-            f"{split}: {facts['rows']:,} rows, {size_bytes:,} bytes, click rate "
-            f"{facts['click_rate']:.4f}, best reachable AUC {_shown(facts['best_auc'])} (expected "
-            f"{_shown(facts['expected_auc'])})"
-        )
-    print(f"written: {Path(args.output) / SPEC_FILE}")
-
-
-def _shown(auc: float | None) -> str:
-    return "undefined, all labels are equal" if auc is None else f"{auc:.5f}"
-
-
-if __name__ == "__main__":
-    main()

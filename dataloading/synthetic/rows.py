@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 
-from dataloading.feature_spec import (
+from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
@@ -15,8 +15,8 @@ from dataloading.feature_spec import (
     FeatureSpec,
     smallest_id_dtype,
 )
-from dataloading.power_law import PowerLaw
-from dataloading.teacher import Teacher, probabilities
+from dataloading.synthetic.power_law import PowerLaw
+from dataloading.synthetic.teacher import Teacher, probabilities
 
 # 26 tables of 10 to 1,000 rows, small and large ones mixed: a minute of training on two cores
 # comes near the best AUC.

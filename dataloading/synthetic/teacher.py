@@ -10,7 +10,7 @@ can. No score ranks better than the label's probability, so the teacher's AUC is
 
 import numpy as np
 
-from dataloading.power_law import PowerLaw
+from dataloading.synthetic.power_law import PowerLaw
 
 # Shares of the logit's variance, and the logit of an average row.
 _ID_VARIANCE = 1.2

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from dataloading import spec_rules
-from dataloading.transcode_lines import BYTE_ORDER_MARK, line_blocks, open_quote
-from dataloading.transcode_spec import CSV, RawChunk, RawSpec
+from dataloading.spec import rules
+from dataloading.table_input.lines import BYTE_ORDER_MARK, line_blocks, open_quote
+from dataloading.transcode.raw_spec.raw_spec import CSV, RawChunk, RawSpec
 
 # What Arrow says of a row that has more or fewer fields.
 _WRONG_ROW = re.compile(
@@ -76,8 +76,8 @@ def mapping_blocks(spec: RawSpec, mapping: str, chunk_size: int) -> Iterator[lis
         short, long = blocks.index(None), next(i for i, block in enumerate(blocks) if block)
         raise ValueError(
             f"{spec.origin}: source_spec: mapping '{mapping}': chunk {short} "
-            f"({spec_rules.listing(chunks[short].files)}) has {num_rows} rows and chunk {long} "
-            f"({spec_rules.listing(chunks[long].files)}) has more; allowed: equally many in all "
+            f"({rules.listing(chunks[short].files)}) has {num_rows} rows and chunk {long} "
+            f"({rules.listing(chunks[long].files)}) has more; allowed: equally many in all "
             "chunks of a mapping"
         )
     if not num_rows:
@@ -179,7 +179,7 @@ def _parsed(
         line, expected, actual, text = found.groups()
         raise ValueError(
             f"{where}: row {first_row + int(line) - 1} has {actual} fields, there are {expected} "
-            f"columns ({spec_rules.listing(names)}): {text!r:.100} (rows are counted from 1, a "
+            f"columns ({rules.listing(names)}): {text!r:.100} (rows are counted from 1, a "
             f"header is not; fields lie between {chunk.delimiter!r})"
         ) from None
 
@@ -193,8 +193,7 @@ def _columns(header: bytes, chunk: RawChunk, where: str) -> list[str]:
         if names.count(feature) != 1:
             raise ValueError(
                 f"{where}: its header names the column '{feature}' {names.count(feature)} times; "
-                f"needed: once. It has {spec_rules.listing(names)}"
-                + spec_rules.suggestion(feature, names)
+                f"needed: once. It has {rules.listing(names)}" + rules.suggestion(feature, names)
             )
     # Columns that are not read may share a name; the reader wants different ones.
     return [name if name in chunk.features else f"\0{i}" for i, name in enumerate(names)]
@@ -207,8 +206,7 @@ def _parquet_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str):
             if names.count(feature) != 1:
                 raise ValueError(
                     f"{where}: has the column '{feature}' {names.count(feature)} times; needed: "
-                    f"once. It has {spec_rules.listing(names)}"
-                    + spec_rules.suggestion(feature, names)
+                    f"once. It has {rules.listing(names)}" + rules.suggestion(feature, names)
                 )
         first_row = 1
         batches = file.iter_batches(chunk_size, columns=list(chunk.features), use_threads=False)
@@ -223,6 +221,6 @@ def _parquet_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str):
             expected, number, actual = map(int, found.groups())
             raise ValueError(
                 f"{where}: found {actual} values in row {first_row + number - 1} (rows are counted "
-                f"from 1) of a column of lists of {expected} ({spec_rules.listing(chunk.features)} "
+                f"from 1) of a column of lists of {expected} ({rules.listing(chunk.features)} "
                 "are read); no list may be missing"
             ) from None

@@ -11,16 +11,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from dataloading import spec_rules
-from dataloading.command_line import exit_status
-from dataloading.feature_spec import LABEL_CHANNEL, TEST, TRAIN, FeatureSpec
-from dataloading.output_folder import (
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN, FeatureSpec
+from dataloading.spec.output_folder import (
     SPEC_FILE,
     VOCABULARY_FOLDER,
     check_apart,
     check_replaceable,
 )
-from dataloading.transcode_arguments import (
+from dataloading.transcode.arguments import (
     ALL,
     ROLES,
     parse_buckets,
@@ -29,15 +28,16 @@ from dataloading.transcode_arguments import (
     parse_threshold,
     parser,
 )
-from dataloading.transcode_channels import CLICKS, INTERACTIONS
-from dataloading.transcode_encoding import Encoding
-from dataloading.transcode_infer import Roles, known_content, new_content
-from dataloading.transcode_missing import known_fill, parse_fill
-from dataloading.transcode_rows import METADATA, transcode
-from dataloading.transcode_spec import RawSpec
-from dataloading.transcode_split import SplitRequest
-from dataloading.transcode_standardize import NONE, known_standardize, parse_standardize
-from dataloading.transcode_summary import summary
+from dataloading.transcode.encode.encoding import Encoding
+from dataloading.transcode.encode.missing import known_fill, parse_fill
+from dataloading.transcode.encode.standardize import NONE, known_standardize, parse_standardize
+from dataloading.transcode.raw_spec.channels import CLICKS, INTERACTIONS
+from dataloading.transcode.raw_spec.infer import Roles, known_content, new_content
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.rows import METADATA, transcode
+from dataloading.transcode.split import SplitRequest
+from dataloading.transcode.summary import summary
+from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -190,7 +190,7 @@ def _check_mappings(flags: argparse.Namespace, spec: RawSpec, split: SplitReques
     if tuple(spec.sources) != (TRAIN,):
         raise ValueError(
             f"--split divides the rows of '{TRAIN}': expected no other mapping in {spec.origin}, "
-            f"got {spec_rules.listing(spec.sources)}"
+            f"got {rules.listing(spec.sources)}"
         )
     if spec.is_interactions and spec.channels[LABEL_CHANNEL]:
         raise ValueError(
@@ -213,7 +213,7 @@ def new_encoding(spec: RawSpec, flags: argparse.Namespace) -> Encoding:
     if names and TRAIN not in spec.sources:
         raise ValueError(
             f"--categorify counts values in the mapping '{TRAIN}'; {spec.origin} has "
-            f"{spec_rules.listing(spec.sources)}. To encode more rows as an earlier data set has "
+            f"{rules.listing(spec.sources)}. To encode more rows as an earlier data set has "
             "them, use --vocabulary"
         )
     threshold = parse_threshold(flags.frequency_threshold)
@@ -238,7 +238,7 @@ def _check_ids(spec: RawSpec, names: list[str], buckets: dict[str, int]) -> None
             if name not in spec.ids:
                 raise ValueError(
                     f"--{flag} names '{name}'; the features of {spec.origin} that are ids are "
-                    f"{spec_rules.listing(spec.ids)}" + spec_rules.suggestion(name, spec.ids)
+                    f"{rules.listing(spec.ids)}" + rules.suggestion(name, spec.ids)
                 )
     for name in names:
         if names.count(name) > 1:

@@ -3,9 +3,9 @@
 import argparse
 import re
 
-from dataloading.output_folder import SPEC_FILE
-from dataloading.transcode_split import DEFAULT_SHARES, SplitRequest, parse_shares
-from dataloading.vocabulary import MIN_MEMORY_BYTES
+from dataloading.spec.output_folder import SPEC_FILE
+from dataloading.transcode.encode.vocabulary import MIN_MEMORY_BYTES
+from dataloading.transcode.split import DEFAULT_SHARES, SplitRequest, parse_shares
 
 ALL = "all"
 AUTO = "auto"

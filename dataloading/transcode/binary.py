@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dataloading.failed_writes import names_file
-from dataloading.vocabulary import UNKNOWN
+from dataloading.transcode.encode.vocabulary import UNKNOWN
+from runtime.files.write_errors import names_file
 
 _NARROWED_IDS = 1 << 20  # at a time
 

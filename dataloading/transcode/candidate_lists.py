@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataloading.feature_spec import LABEL_CHANNEL, TRAIN, USER_CHANNEL
-from dataloading.series_rules import broken_series, series_key, series_length
-from dataloading.transcode_files import Block
-from dataloading.transcode_spec import RawSpec
+from dataloading.interactions.candidate_rules import broken_series, series_key, series_length
+from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, USER_CHANNEL
+from dataloading.table_input.files import Block
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
 
 
 class SeriesCheck:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from dataloading.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
-from dataloading.synthetic_rows import stored_spec
-from dataloading.transcode_spec import RawSpec
+from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
+from dataloading.synthetic.rows import stored_spec
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
 
 UNKNOWN_CARDINALITY = 1 << 63  # stands for one that only the data will say
 

@@ -15,29 +15,26 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dataloading import transcode_binary, transcode_values, vocabulary, vocabulary_hash
-from dataloading.duckdb_session import Session
-from dataloading.feature_spec import (
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    Chunk,
-    FeatureSpec,
-)
-from dataloading.interactions import check_channels
-from dataloading.output_folder import appears_whole
-from dataloading.progress import progress_bar
-from dataloading.transcode_encoding import Encoding
-from dataloading.transcode_files import Block, mapping_blocks
-from dataloading.transcode_integers import float_integers, without_point
-from dataloading.transcode_layout import UNKNOWN_CARDINALITY, stored_layout
-from dataloading.transcode_missing import MissingValues
-from dataloading.transcode_series import SeriesCheck
-from dataloading.transcode_spec import RawSpec
-from dataloading.transcode_split import Route, SplitRequest, routes_of
-from dataloading.transcode_standardize import Standardization
-from dataloading.transcode_texts import TextIds
-from dataloading.transcode_values import BadValue
-from dataloading.vocabulary import Vocabularies
+from dataloading.interactions.stored import check_channels
+from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, Chunk, FeatureSpec
+from dataloading.spec.output_folder import appears_whole
+from dataloading.table_input import values as transcode_values
+from dataloading.table_input.duckdb_session import Session
+from dataloading.table_input.files import Block, mapping_blocks
+from dataloading.table_input.values import BadValue
+from dataloading.transcode import binary
+from dataloading.transcode.candidate_lists import SeriesCheck
+from dataloading.transcode.encode import vocabulary, vocabulary_hash
+from dataloading.transcode.encode.encoding import Encoding
+from dataloading.transcode.encode.integers import float_integers, without_point
+from dataloading.transcode.encode.missing import MissingValues
+from dataloading.transcode.encode.standardize import Standardization
+from dataloading.transcode.encode.texts import TextIds
+from dataloading.transcode.encode.vocabulary import Vocabularies
+from dataloading.transcode.layout import UNKNOWN_CARDINALITY, stored_layout
+from dataloading.transcode.progress import progress_bar
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.split import Route, SplitRequest, routes_of
 
 METADATA = "transcode"  # the key of what a transcoded data set says of itself
 
@@ -223,9 +220,7 @@ class _Transcoding:
                 column.reshape(-1, width) for column, width in zip(columns, widths, strict=True)
             ]
             with path.open("ab") as stream:
-                transcode_binary.put(
-                    stream, np.concatenate(arrays, axis=1).astype(dtype, copy=False)
-                )
+                binary.put(stream, np.concatenate(arrays, axis=1).astype(dtype, copy=False))
 
         return append
 
@@ -277,7 +272,7 @@ class _Transcoding:
         elif feature in self._largest and dtype != np.int64:
             wide = path.with_suffix(".wide")
             path.rename(wide)
-            transcode_binary.write_ids(path, transcode_binary.stored_ids(wide), dtype)
+            binary.write_ids(path, binary.stored_ids(wide), dtype)
             wide.unlink()
         else:
             self._missing.rewrite(path, chunk.features)

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataloading.duckdb_files import read_parquet
-from dataloading.feature_spec import TEST, TRAIN, VALIDATION
-from dataloading.transcode_files import Block, mapping_blocks
-from dataloading.transcode_spec import RawSpec
-from dataloading.transcode_times import KINDS, TimeKind, times_of
-from dataloading.transcode_values import BadValue
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
+from dataloading.table_input.duckdb_files import read_parquet
+from dataloading.table_input.files import Block, mapping_blocks
+from dataloading.table_input.values import BadValue
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.times import KINDS, TimeKind, times_of
 
 DEFAULT_SHARES = "0.8,0.1,0.1"
 _SPLITS = (TRAIN, VALIDATION, TEST)
@@ -123,7 +123,7 @@ def time_split(
 
     Args:
         spec: the raw data, with the mapping `train` alone.
-        session: `dataloading.duckdb_session.Session`, entered, which sorts the times.
+        session: `dataloading.table_input.duckdb_session.Session`, entered, which sorts the times.
         scratch: a folder for the times.
         chunk_size: the most rows to work on at a time.
 
@@ -213,7 +213,8 @@ def routes_of(
     """Returns where the rows of each raw mapping go.
 
     Args:
-        session: `dataloading.duckdb_session.Session`, which sorts times; entered here if needed.
+        session: `dataloading.table_input.duckdb_session.Session`, which sorts times; entered here
+        if needed.
         scratch: a folder for them.
     """
     if request is None:

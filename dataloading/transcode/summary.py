@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from dataloading import spec_rules
-from dataloading.feature_spec import TRAIN, FeatureSpec
-from dataloading.interactions import length_of_series
-from dataloading.transcode_rows import METADATA
-from dataloading.transcode_spec import RawSpec
-from dataloading.transcode_standardize import LARGE
+from dataloading.interactions.stored import length_of_series
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.transcode.encode.standardize import LARGE
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.rows import METADATA
 
 # With an id this large and so few rows, most rows of the table would never be trained.
 _SPARSE_CARDINALITY = 1_000_000
@@ -40,7 +40,7 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
         mean, deviation = scale["mean"], scale["standard_deviation"]
         lines.append(f"{name}: standardized, mean {mean:g}, standard deviation {deviation:g}")
     if spec.unused:
-        lines.append(f"left out, in no channel: {spec_rules.listing(spec.unused)}")
+        lines.append(f"left out, in no channel: {rules.listing(spec.unused)}")
     warnings = own.get("warnings", [])
     lines += [f"warning: {text}" for text in warnings[:_MOST_WARNINGS]]
     if len(warnings) > _MOST_WARNINGS:
@@ -54,7 +54,7 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
     if unscaled := own.get("unscaled"):
         names = ",".join([*own.get("standardize", {}), *unscaled])
         lines.append(
-            f"warning: {spec_rules.listing(unscaled)}: the mean or standard deviation in '{TRAIN}' "
+            f"warning: {rules.listing(unscaled)}: the mean or standard deviation in '{TRAIN}' "
             f"is above {LARGE}, so models may train badly: --standardize {names}"
         )
     return "\n".join([*lines, f"written: {output}"])

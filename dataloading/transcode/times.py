@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dataloading import transcode_values
-from dataloading.transcode_values import BadValue
+from dataloading.table_input import values as transcode_values
+from dataloading.table_input.values import BadValue
 
 _RULE = (
     "times are all whole numbers, all numbers, or all ISO 8601 dates or times, such as 2024-05-31 "

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from deployment.parts import Parts
+from deployment.artifacts.table_files import INT8, STORED_AS
+from deployment.model.served_parts import Parts
 from deployment.serving.interface import EMBEDDINGS, SCORES, LookUp, id_limits
-from deployment.table_files import INT8, STORED_AS
 
 
 class LookUpGraph:

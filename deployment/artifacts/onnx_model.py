@@ -1,6 +1,6 @@
 """ONNX models of a trained model: the part behind the look-ups, and all of it with its tables.
 
-dense_to_onnx(saved_model, dense)         # of `deployment.saved_models.write_dense`
+dense_to_onnx(saved_model, dense)         # of `deployment.artifacts.saved_models.write_dense`
 check_against_tensorflow(...)             # on rows of the checkpoint, before it is used
 monolithic_onnx(dense, parts, trained, model)
 """
@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.failed_writes import names_file
-from deployment.checkpoint_rows import CheckpointRows
-from deployment.drawn_requests import drawn_request
-from deployment.onnx_lookups import LookUpGraph
-from deployment.parts import Parts
-from deployment.served_auc import embeddings
-from deployment.served_model import DenseModel
+from deployment.artifacts.onnx_lookups import LookUpGraph
+from deployment.artifacts.quantization_check import embeddings
+from deployment.artifacts.table_files import NONE, served_blocks
+from deployment.client.drawn_requests import drawn_request
+from deployment.model.checkpoint_rows import CheckpointRows
+from deployment.model.served_model import DenseModel
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import Trained
 from deployment.serving.interface import EMBEDDINGS, SCORES
 from deployment.serving.onnx_session import open_session
-from deployment.table_files import NONE, served_blocks
-from deployment.trained_model import Trained
+from runtime.files.write_errors import names_file
 
 OPSET = 17  # the newest that TensorRT 8.6 and OpenVINO 2023 read completely
 
@@ -147,7 +147,8 @@ def check_against_tensorflow(
                 f"{file}: of a batch of {rows} rows a score is {difference.flat[worst]:.2g} from "
                 f"what TensorFlow computes, {expected.flat[worst]:.2g}; allowed there: "
                 f"{allowed.flat[worst]:.2g}, which is {tolerance:g} of the logit. This version of "
-                "tf2onnx or onnxruntime computes something else: install those of requirements.lock"
+                "tf2onnx or onnxruntime computes something else: install those of "
+                "requirements/base.lock"
             )
         most = max(most, float(difference.max()))
         is_weak &= bool((slope <= _SATURATED).all())

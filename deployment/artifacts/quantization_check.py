@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deployment.checkpoint_rows import CheckpointRows
-from deployment.evaluation_requests import LabelledRequest, labelled_requests
-from deployment.parts import Parts
-from deployment.served_model import DenseModel
+from deployment.artifacts.table_files import INT8, NONE, check_finite, to_float16, to_int8
+from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
+from deployment.model.checkpoint_rows import CheckpointRows
+from deployment.model.served_model import DenseModel
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import Trained, evaluation_rows
 from deployment.serving.interface import LookUp
-from deployment.table_files import INT8, NONE, check_finite, to_float16, to_int8
-from deployment.trained_model import Trained, evaluation_rows
-from nn.metrics import ExactMetrics
+from nn.metrics.classification import ExactMetrics
 
 # A dense part: from embeddings float32 [batch, width] and a request's tensors to scores [batch, 1].
 Score = Callable[[np.ndarray, Mapping[str, np.ndarray]], np.ndarray]

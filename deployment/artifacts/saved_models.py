@@ -11,9 +11,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from dataloading.failed_writes import names_file
-from deployment.parts import Parts
-from deployment.served_model import DenseModel
+from deployment.artifacts.table_files import INT8, NONE, STORED_AS, served_blocks
+from deployment.model.served_model import DenseModel
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import Trained
 from deployment.serving.interface import (
     EMBEDDINGS,
     SCORES,
@@ -22,8 +23,7 @@ from deployment.serving.interface import (
     feature_at,
     id_limits,
 )
-from deployment.table_files import INT8, NONE, STORED_AS, served_blocks
-from deployment.trained_model import Trained
+from runtime.files.write_errors import names_file
 
 # Where a table lies.
 _HOST, _DEVICE = "/device:CPU:0", "/device:GPU:0"

@@ -7,10 +7,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dataloading.failed_writes import names_file
+from deployment.model.trained_model import Trained, table_name
 from deployment.serving.interface import Table
-from deployment.trained_model import Trained, table_name
 from runtime.checkpoint.reader import rows_of
+from runtime.files.write_errors import names_file
 
 NONE, FP16, INT8 = "none", "fp16", "int8"
 QUANTIZATIONS = (NONE, FP16, INT8)

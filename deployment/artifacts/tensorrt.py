@@ -17,14 +17,9 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from dataloading.failed_writes import names_file
 from deployment.serving.interface import Tensor
-from deployment.triton_config import (
-    CONFIG_FILE,
-    VERSION,
-    accelerate_by_tensorrt,
-    write_config,
-)
+from deployment.triton.config import CONFIG_FILE, VERSION, accelerate_by_tensorrt, write_config
+from runtime.files.write_errors import names_file
 
 PLAN_FILE, ONNX_FILE = "model.plan", "model.onnx"
 SCRIPT_FILE = "build_plan.sh"

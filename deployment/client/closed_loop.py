@@ -9,9 +9,9 @@ import itertools
 import threading
 import time
 
-from deployment.client import Client, RequestRefused, ServerLost
-from deployment.latency_requests import Rows
-from deployment.latency_statistics import Timing, timing
+from deployment.client.client import Client, RequestRefused, ServerLost
+from deployment.client.latency_requests import Rows
+from deployment.client.latency_statistics import Timing, timing
 
 _MAX_PREPARED = 64  # requests that are sent in turn
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deployment.parts import Parts
+from deployment.model.served_parts import Parts
 from deployment.serving.interface import Interface
 
 

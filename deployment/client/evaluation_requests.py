@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.batch import InteractionInputs
-from deployment.served_model import parts_of, request_arrays
-from deployment.trained_model import Trained
+from dataloading.pipeline.batch import InteractionInputs
+from deployment.model.served_model import parts_of, request_arrays
+from deployment.model.trained_model import Trained
 
 
 class LabelledRequest(NamedTuple):
@@ -30,7 +30,7 @@ def labelled_requests(
 
     Args:
       trained: the model.
-      rows: `deployment.trained_model.evaluation_rows` of it.
+      rows: `deployment.model.trained_model.evaluation_rows` of it.
       max_rows: stop behind so many rows; series of interactions stay whole, so that there may be a
         part of a series more.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deployment.drawn_requests import drawn_request
+from deployment.client.drawn_requests import drawn_request
 from deployment.serving import interface as interfaces
 from deployment.serving.hps_keys import ROLE as KEYS
 from deployment.serving.interface import CHECKS, SCORER, SPARSE, Interface
@@ -19,8 +19,8 @@ def rows_of_data_set(checkpoint_dir: str, dataset_path: str | None, num_rows: in
     Raises:
       ValueError: checkpoint or data set are wrong.
     """
-    from deployment.evaluation_requests import labelled_requests
-    from deployment.trained_model import evaluation_rows, open_checkpoint
+    from deployment.client.evaluation_requests import labelled_requests
+    from deployment.model.trained_model import evaluation_rows, open_checkpoint
 
     trained = open_checkpoint(checkpoint_dir, dataset_path)
     rows = evaluation_rows(trained, min(num_rows, 65_536))

@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from deployment.latency_requests import Rows
-from deployment.latency_statistics import Timing, timing
-from deployment.serving_environment import ENVIRONMENT, variables
+from deployment.client.latency_requests import Rows
+from deployment.client.latency_statistics import Timing, timing
+from deployment.serve.environment import ENVIRONMENT, variables
 
 PROGRAM = ENVIRONMENT / "bin/perf_analyzer"
 

@@ -9,14 +9,14 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from dataloading.command_line import exit_status
-from deployment.arguments import parse
-from deployment.options import Options
-from deployment.repository import appear_together, write_marker
+from deployment.artifacts.table_files import NONE
+from deployment.deploy.arguments import parse
+from deployment.deploy.options import Options
 from deployment.serving.interface import UNKNOWN_IS_ZERO
 from deployment.serving.scorer import all_cores, to_stderr
-from deployment.table_files import NONE
-from runtime.signals import interrupted_by_sigterm, raise_if_interrupted
+from deployment.triton.repository import appear_together, write_marker
+from runtime.cli import exit_status
+from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 
 # What `--gpus` and `--gpu_cache_share` are where they are not given.
 _GPUS, _CACHE_SHARE = (0,), 0.5
@@ -66,10 +66,10 @@ def deploy(options: Options) -> Deployed:
       OSError: something cannot be written.
     """
     # TensorFlow takes seconds to import, which a wrong flag need not wait for.
-    from deployment import hps
-    from deployment.backends import BACKENDS, names_of, write_ensemble
-    from deployment.served_model import parts_of
-    from deployment.trained_model import open_checkpoint
+    from deployment.deploy.backends import BACKENDS, names_of, write_ensemble
+    from deployment.model.served_model import parts_of
+    from deployment.model.trained_model import open_checkpoint
+    from deployment.triton.hps import files
 
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
     parts, backend = parts_of(trained), BACKENDS[options.backend]
@@ -80,7 +80,7 @@ def deploy(options: Options) -> Deployed:
     models = names_of(name, called)
     names = list(dict.fromkeys([*models, name]))  # the one to ask is last
     repository = Path(os.path.abspath(options.model_repository))
-    hps.read_ps_json(repository)  # before gigabytes are written
+    files.read_ps_json(repository)  # before gigabytes are written
     with appear_together(repository, names, options.overwrite, to_stderr) as staging:
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             job, checks = _prepare(options, name, trained, parts, repository, Path(scratch))
@@ -94,7 +94,7 @@ def deploy(options: Options) -> Deployed:
                 write_marker(folder, _made_of(options, trained), names)
         made = tuple((model, said[model], _size_bytes(staging / model)) for model in names)
         raise_if_interrupted()
-    hps.update_ps_json(repository)
+    files.update_ps_json(repository)
     return Deployed(repository, trained.path, made, tuple(checks))
 
 
@@ -129,16 +129,16 @@ def _prepare(options: Options, name: str, trained, parts, repository: Path, scra
       repository: absolute.
       scratch: a folder for what no model keeps.
     """
-    from deployment import saved_models
-    from deployment.backends import BACKENDS
-    from deployment.job import Job
-    from deployment.onnx_model import check_against_tensorflow, dense_to_onnx
-    from deployment.placement import place
-    from deployment.served_auc import auc_change
-    from deployment.served_model import POLICIES, make_dense
+    from deployment.artifacts import saved_models
+    from deployment.artifacts.onnx_model import check_against_tensorflow, dense_to_onnx
+    from deployment.artifacts.quantization_check import auc_change
+    from deployment.artifacts.table_files import described
+    from deployment.deploy.backends import BACKENDS
+    from deployment.deploy.job import Job
+    from deployment.deploy.table_placement import place
+    from deployment.model.served_model import POLICIES, make_dense
     from deployment.serving.interface import Interface
-    from deployment.table_files import described
-    from deployment.triton_config import Batching
+    from deployment.triton.config import Batching
 
     backend, quantize, checks = BACKENDS[options.backend], options.quantize_tables, []
     dense, onnx = make_dense(trained), None
@@ -201,7 +201,7 @@ def _dense_as_served(options: Options, job, folder: Path):
     Raises:
       ValueError: OpenVINO is not there.
     """
-    from deployment.served_auc import score_by
+    from deployment.artifacts.quantization_check import score_by
     from deployment.serving.dense import Dense
 
     if not options.runs_in_half_precision:
@@ -216,7 +216,7 @@ def _dense_as_served(options: Options, job, folder: Path):
 
 def _make_folder(staging: Path, model: str) -> Path:
     """A model's folder, with an empty version folder, which an ensemble has, too."""
-    from deployment.triton_config import VERSION
+    from deployment.triton.config import VERSION
 
     (staging / model / str(VERSION)).mkdir(parents=True)
     return staging / model

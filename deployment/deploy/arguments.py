@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from deployment.options import HPS, LOCAL, PRECISIONS, TENSORFLOW, Options
+from deployment.artifacts.table_files import QUANTIZATIONS
+from deployment.deploy.options import HPS, LOCAL, PRECISIONS, TENSORFLOW, Options
 from deployment.serving.interface import UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
-from deployment.table_files import QUANTIZATIONS
 
 
 def parse(argv: list[str] | None = None) -> Options:

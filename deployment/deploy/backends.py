@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from deployment import gpu_models, hps_models, python_models
-from deployment.job import Job, Model, of_role
+from deployment.deploy.job import Job, Model, of_role
 from deployment.serving import hps_keys
 from deployment.serving.interface import CHECKS, DENSE, SCORER, SPARSE, answered
-from deployment.triton_config import CONFIG_FILE, Step, ensemble_config, write_config
+from deployment.triton import gpu_models, python_models
+from deployment.triton.config import CONFIG_FILE, Step, ensemble_config, write_config
+from deployment.triton.hps import models as hps_models
 
 
 class Backend(NamedTuple):

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from deployment.parts import Parts
-from deployment.placement import Placement
-from deployment.served_model import DenseModel
+from deployment.deploy.table_placement import Placement
+from deployment.model.served_model import DenseModel
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import Trained
 from deployment.serving.interface import Interface, Tensor, answered, received
-from deployment.trained_model import Trained
-from deployment.triton_config import GPU, Batching, Instances
+from deployment.triton.config import GPU, Batching, Instances
 
 
 class Job(NamedTuple):

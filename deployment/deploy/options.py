@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from deployment.repository import check_name
+from deployment.artifacts.table_files import INT8, NONE
+from deployment.artifacts.tensorrt import check_precision
 from deployment.serving.interface import UNKNOWN_IS_ERROR
-from deployment.table_files import INT8, NONE
-from deployment.tensorrt import check_precision
+from deployment.triton.repository import check_name
 
 LOCAL, TENSORFLOW, HPS = "local", "tensorflow", "hps"
 PRECISIONS = ("fp32", "fp16", "bf16")

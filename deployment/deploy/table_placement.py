@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from deployment.table_files import table_bytes
+from deployment.artifacts.table_files import table_bytes
 
 
 class Placement(NamedTuple):

@@ -14,7 +14,7 @@ import argparse
 import math
 import sys
 
-from dataloading.command_line import exit_status
+from runtime.cli import exit_status
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> int:
         _check(flags)
         # TensorFlow takes seconds to import, which a wrong flag need not wait for.
-        from deployment.accuracy import evaluate
+        from deployment.evaluate_accuracy.accuracy import evaluate
 
         return evaluate(flags)
 

@@ -11,10 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deployment.evaluation_requests import LabelledRequest, labelled_requests
-from deployment.served_metrics import ServedMetrics
-from deployment.trained_model import Trained, evaluation_rows, open_checkpoint, restored_recipe
-from recipe_parts import evaluation_mapping
+from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
+from deployment.evaluate_accuracy.served_metrics import ServedMetrics
+from deployment.model.trained_model import (
+    Trained,
+    evaluation_rows,
+    open_checkpoint,
+    restored_recipe,
+)
+from recipes.from_flags import evaluation_mapping
 
 DIFFERENT = 1  # exit status where served and trained model differ by more than --tolerance
 
@@ -124,7 +129,7 @@ def measure(requests: Iterable[LabelledRequest], score, metrics) -> Quality:
 
 def measure_trained(trained: Trained, rows, options: argparse.Namespace) -> Quality:
     """The same with the checkpoint's model in TensorFlow."""
-    from nn.predictor import predict
+    from nn.metrics.predictor import predict
 
     model = restored_recipe(trained, options.batch_size).model
     batches = predict(model, rows)
@@ -147,14 +152,14 @@ def _metrics(trained: Trained, rows) -> ServedMetrics:
 def _scorer(options: argparse.Namespace, name: str):
     """What turns requests into scores, in order: a deployed model's folder, or a server."""
     if options.model:
-        from deployment.served_folder import find_served
+        from deployment.predict.served_folder import find_served
         from deployment.serving.scorer import Scorer
 
         found = find_served(options.model)
         scorer = Scorer(found.folder, dense_folder=found.dense_folder)
         yield lambda requests: map(scorer.score, requests)
         return
-    from deployment.client import Client
+    from deployment.client.client import Client
 
     with Client(options.url, name, in_flight=options.in_flight) as client:
         if options.wait_s:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from nn.metrics import ExactMetrics
-from nn.ncf.ranking import hit_rate, ndcg, ranks_of_positives
+from nn.metrics.classification import ExactMetrics
+from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 
 # A score of 1 in float32 stands for anything above 1 - 2^-25, whose log loss is finite.
 _SMALLEST = 2.0**-25

@@ -6,7 +6,7 @@
 With one request in flight (`--concurrency 1`) the server scores that request's rows and no others,
 whether the model's batching is dynamic or static. With several in flight dynamic batching scores
 the rows of requests that wait together; `rows_per_execution` says how many. Writes `latency.csv`
-(deployment/latency_statistics.py has its columns) and `latency.png`.
+(deployment/client/latency_statistics.py has its columns) and `latency.png`.
 
 Requests hold rows of the data set (`--checkpoint_dir`), or ids drawn in range from the interface of
 the model (`--model_repository`). Several models (`--model_name a,b`, which take the same requests)
@@ -20,13 +20,13 @@ import sys
 import time
 from pathlib import Path
 
-from dataloading.command_line import exit_status
-from deployment import perf_analyzer
-from deployment.client import Client
-from deployment.closed_loop import ClosedLoop
-from deployment.latency_plot import draw
-from deployment.latency_requests import Rows, drawn_rows, interface_in, rows_of_data_set
-from deployment.latency_statistics import Measurement, Timing, medians, table, write_csv
+from deployment.client import perf_analyzer
+from deployment.client.client import Client
+from deployment.client.closed_loop import ClosedLoop
+from deployment.client.latency_requests import Rows, drawn_rows, interface_in, rows_of_data_set
+from deployment.client.latency_statistics import Measurement, Timing, medians, table, write_csv
+from deployment.evaluate_latency.plot import draw
+from runtime.cli import exit_status
 
 AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
 

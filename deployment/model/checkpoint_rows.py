@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deployment.trained_model import Trained, table_name
+from deployment.model.trained_model import Trained, table_name
 from runtime.checkpoint import Damaged
 
 
@@ -11,7 +11,7 @@ class CheckpointRows:
 
     The files are mapped into memory: what is read stays in the page cache, not in this process.
     Checksums are of whole blocks and are not looked at. Who writes the table's files as well
-    (`deployment.table_files`) checks all of it then, and fails if a block was changed.
+    (`deployment.artifacts.table_files`) checks all of it then, and fails if a block was changed.
 
     Args:
       trained: whose checkpoint it is.

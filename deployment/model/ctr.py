@@ -7,13 +7,13 @@ from itertools import accumulate
 import numpy as np
 import tensorflow as tf
 
-from dataloading import feature_spec as fs
-from dataloading.batch import Inputs, RaggedIds
-from deployment.parts import ID_DTYPE, Parts
+from dataloading.pipeline.batch import Inputs, RaggedIds
+from dataloading.spec import feature_spec as fs
+from deployment.model.served_parts import ID_DTYPE, Parts
+from deployment.model.trained_model import Trained, tables_of
 from deployment.serving.interface import Feature, LookUp, Tensor
-from deployment.trained_model import Trained, tables_of
-from nn.interaction import SPLIT
-from nn.model import RankingConfig, RankingModel
+from nn.ctr.model import RankingConfig, RankingModel
+from nn.layers.interaction import SPLIT
 
 NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import tensorflow as tf
 
-from dataloading import feature_spec as fs
-from dataloading.batch import InteractionInputs
-from deployment.parts import ID_DTYPE, Parts
+from dataloading.pipeline.batch import InteractionInputs
+from dataloading.spec import feature_spec as fs
+from deployment.model.served_parts import ID_DTYPE, Parts
+from deployment.model.trained_model import Trained, tables_of
 from deployment.serving.interface import Feature, LookUp, Tensor
-from deployment.trained_model import Trained, tables_of
 from nn.ncf.config import NCFConfig, embedding_tables
 from nn.ncf.model import NCFModel
 

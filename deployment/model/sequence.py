@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import tensorflow as tf
 
-from dataloading.batch import SequenceInputs
-from dataloading.sequence_tfrecord_channels import sequence_channels
-from deployment.parts import ID_DTYPE, Parts
+from dataloading.formats.sequence_tfrecord.channels import sequence_channels
+from dataloading.pipeline.batch import SequenceInputs
+from deployment.model.served_parts import ID_DTYPE, Parts
+from deployment.model.trained_model import Trained, tables_of
 from deployment.serving.interface import Feature, LookUp, Tensor
-from deployment.trained_model import Trained, tables_of
 from nn.sequence.config import HARD, SIM, SequenceConfig
 from nn.sequence.model import SequenceModel
 

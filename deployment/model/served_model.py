@@ -1,15 +1,15 @@
-"""A trained model of any recipe in the parts that are served (`deployment.parts.Parts`)."""
+"""Splits a trained model of any recipe into the parts that are served (`served_parts.Parts`)."""
 
 from types import ModuleType
 
 import numpy as np
 import tensorflow as tf
 
-from dataloading.batch import Inputs, InteractionInputs, SequenceInputs
-from deployment import interaction_parts, ranking_parts, sequence_parts
-from deployment.parts import Parts
+from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
+from deployment.model import ctr, ncf, sequence
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import DCNV2, DLRM, NCF, SIM, Trained
 from deployment.serving.interface import EMBEDDINGS
-from deployment.trained_model import DCNV2, DLRM, NCF, SIM, Trained
 from runtime import checkpoint
 
 # What `--precision` computes the dense part in, as a Keras dtype policy; weights stay float32.
@@ -17,15 +17,15 @@ POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"
 
 # Each has `parts`, `one_row_model`, `logits` and `arrays`.
 _FAMILIES: dict[str, ModuleType] = {
-    DLRM: ranking_parts,
-    DCNV2: ranking_parts,
-    SIM: sequence_parts,
-    NCF: interaction_parts,
+    DLRM: ctr,
+    DCNV2: ctr,
+    SIM: sequence,
+    NCF: ncf,
 }
 _FAMILY_OF_INPUTS = {
-    Inputs: ranking_parts,
-    SequenceInputs: sequence_parts,
-    InteractionInputs: interaction_parts,
+    Inputs: ctr,
+    SequenceInputs: sequence,
+    InteractionInputs: ncf,
 }
 
 
@@ -39,7 +39,8 @@ def request_arrays(parts: Parts, inputs) -> dict[str, np.ndarray]:
 
     Args:
       parts: of the model.
-      inputs: `dataloading.batch.Inputs`, `SequenceInputs` or `InteractionInputs` of TensorFlow's
+      inputs: `dataloading.pipeline.batch.Inputs`, `SequenceInputs` or `InteractionInputs` of
+        TensorFlow's
         tensors or of NumPy's arrays.
 
     Returns:

@@ -4,19 +4,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import collaborative
-import ranking
-import sequential
 from config import Config
-from dataloading.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
+from recipes import collaborative as collaborative
+from recipes import ctr
+from recipes import sequential as sequential
 from runtime import checkpoint
 from runtime.checkpoint.flags import recorded_flags
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 
 DLRM, DCNV2, SIM, NCF = "dlrm", "dcnv2", "sim", "ncf"
 
 # What composes the model and the rows of a recipe.
-_COMPOSED_BY = {DLRM: ranking, DCNV2: ranking, SIM: sequential, NCF: collaborative}
+_COMPOSED_BY = {DLRM: ctr, DCNV2: ctr, SIM: sequential, NCF: collaborative}
 
 
 class Trained(NamedTuple):
@@ -27,7 +27,7 @@ class Trained(NamedTuple):
       index: what it says of itself, and of each weight where it is.
       config: the flags of the training, with `--mode eval`.
       spec: the data set.
-      shape: the model's sizes: `nn.model.RankingConfig`, `nn.sequence.config.SequenceConfig` or
+      shape: the model's sizes: `nn.ctr.model.RankingConfig`, `nn.sequence.config.SequenceConfig` or
         `nn.ncf.config.NCFConfig`.
     """
 
@@ -70,7 +70,7 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> Trained:
         changes["dataset_path"] = dataset_path
     config = recorded_flags(index.description, where, **changes)
     raw = _raw_spec(config, where, given=bool(dataset_path))
-    spec = ranking.spec_of_rows(config, raw) if config.recipe in (DLRM, DCNV2) else raw
+    spec = ctr.spec_of_rows(config, raw) if config.recipe in (DLRM, DCNV2) else raw
     trained = Trained(found, index, config, spec, _shape_of(config, spec))
     _check_tables(trained)
     _check_spec(trained, raw)
@@ -125,7 +125,7 @@ def restored_recipe(trained: Trained, batch_size: int):
     Returns:
       `main.Recipe`.
     """
-    from runtime import device
+    from runtime.hardware import device
 
     config = trained.config.replace(valid_batch_size=batch_size)
     place = device.Device("CPU", "float32", 1.0)
@@ -157,9 +157,9 @@ def _raw_spec(config: Config, where: str, given: bool) -> FeatureSpec | None:
 
 def _shape_of(config: Config, spec: FeatureSpec):
     composed_by: ModuleType = _COMPOSED_BY[config.recipe]
-    if composed_by is ranking:
+    if composed_by is ctr:
         cross = config.model.interaction == "cross"
-        return ranking.model_config(config, spec, "cross" if cross else "dot_tensorflow")
+        return ctr.model_config(config, spec, "cross" if cross else "dot_tensorflow")
     if composed_by is sequential:
         return sequential.model_config(config, spec, sequential.channels_of(config, spec))
     return collaborative.model_config(config, spec)

@@ -9,8 +9,8 @@ server would answer. The file's columns are named after the model's features.
 import argparse
 import sys
 
-from dataloading.command_line import exit_status
-from runtime.signals import interrupted_by_sigterm
+from runtime.cli import exit_status
+from runtime.cluster.signals import interrupted_by_sigterm
 
 READER_GONE = 141  # exit status where nobody reads stdout any more: 128 + SIGPIPE, as the shell's
 
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _score(flags: argparse.Namespace) -> int:
     # Not at the top: it takes a second, in which Ctrl-C is to end in a sentence, too.
-    from deployment.predict_scores import score
+    from deployment.predict.scores import score
 
     try:
         score(flags)

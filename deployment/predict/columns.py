@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataloading import transcode_values
-from dataloading.transcode_values import SEPARATOR, BadValue
+from dataloading.table_input import values as transcode_values
+from dataloading.table_input.values import SEPARATOR, BadValue
 from deployment.serving.checks import unknown_ids_way_out
 from deployment.serving.interface import UNKNOWN_IS_ZERO, Feature, Interface
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.feature_spec import FeatureSpec
-from dataloading.output_folder import SPEC_FILE
-from dataloading.spec_rules import listing
-from deployment.predict_columns import ENCODED
-from deployment.predict_rows import Rows, request
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.output_folder import SPEC_FILE
+from dataloading.spec.rules import listing
+from deployment.predict.columns import ENCODED
+from deployment.predict.rows import Rows, request
 from deployment.serving.checks import unknown_ids_way_out
 from deployment.serving.interface import UNKNOWN_IS_ZERO, Feature, Interface
 

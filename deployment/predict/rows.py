@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataloading.spec_rules import listing, suggestion
-from dataloading.transcode_files import Block, mapping_blocks
-from dataloading.transcode_lines import line_blocks, open_quote
-from dataloading.transcode_spec import CSV, PARQUET, RawChunk, RawSpec
-from dataloading.transcode_values import BadValue
-from deployment.predict_columns import Column
+from dataloading.spec.rules import listing, suggestion
+from dataloading.table_input.files import Block, mapping_blocks
+from dataloading.table_input.lines import line_blocks, open_quote
+from dataloading.table_input.values import BadValue
+from dataloading.transcode.raw_spec.raw_spec import CSV, PARQUET, RawChunk, RawSpec
+from deployment.predict.columns import Column
 from deployment.serving.histories import misplaced
 from deployment.serving.interface import Interface, feature_at
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.spec_rules import listing
-from deployment.predict_folder import RowFolder
-from deployment.predict_rows import RowFile
-from deployment.served_folder import find_served
+from dataloading.spec.rules import listing
+from deployment.predict.folder import RowFolder
+from deployment.predict.rows import RowFile
+from deployment.predict.served_folder import find_served
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import Interface
 from deployment.serving.scorer import Scorer
-from runtime.predictions import check_writable, open_predictions
-from runtime.signals import raise_if_interrupted
+from runtime.cluster.signals import raise_if_interrupted
+from runtime.files.predictions import check_writable, open_predictions
 
 
 def score(flags: argparse.Namespace) -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from dataloading.command_line import exit_status
-from deployment.serving_environment import server_program
-from deployment.triton_config import CONFIG_FILE
-from deployment.triton_server import ADDRESS, Ports, ServerFailed, StartStopped, running
-from runtime.signals import StopSignal
+from deployment.serve.environment import server_program
+from deployment.serve.server import ADDRESS, Ports, ServerFailed, StartStopped, running
+from deployment.triton.config import CONFIG_FILE
+from runtime.cli import exit_status
+from runtime.cluster.signals import StopSignal
 
 # Exit status: "temporary failure, try again" of sysexits.h, as a training's that was stopped.
 ENDED_BY_ITSELF = 75

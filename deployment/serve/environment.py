@@ -1,16 +1,16 @@
-"""The serving environment of serve_setup.sh: where it is, and how its programs are started."""
+"""The serving environment of setup.sh: where it is, and how its programs are started."""
 
 import os
 from pathlib import Path
 
-ENVIRONMENT = Path(__file__).resolve().parent.parent / ".venv-serve"
+ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-serve"
 
 
 def variables(folder: Path) -> dict[str, str]:
     """What programs of the serving environment need among their environment variables.
 
     Args:
-      folder: `triton` in the serving environment, which serve_setup.sh fills.
+      folder: `triton` in the serving environment, which setup.sh fills.
     """
     environment = folder.parent
     (libraries,) = environment.glob("lib/python3*/site-packages/nvidia_pytriton.libs")

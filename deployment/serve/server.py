@@ -27,9 +27,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from dataloading.failed_writes import names_file
-from deployment.serving_environment import server_program, variables
-from deployment.triton_stubs import Stubs
+from deployment.serve.environment import server_program, variables
+from deployment.serve.stubs import Stubs
+from runtime.files.write_errors import names_file
 
 ADDRESS = "127.0.0.1"
 

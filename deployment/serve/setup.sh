@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the serving environment: the packages of requirements-serve.lock, and in its folder `triton` what Triton's server is
-# started with. Usage: serve_setup.sh PYTHON [FOLDER]
+# Makes the serving environment: the packages of requirements/serve.lock, and in its folder `triton` what Triton's server is
+# started with. Usage: setup.sh PYTHON [FOLDER]
 #
 #   triton/tritonserver   the server
 #   triton/backends       its backends, with the stub of this Python's version
@@ -47,10 +47,10 @@ PYTHON
 
 # A half-made or outdated environment is made anew: what is installed is then exactly the lock.
 rm -rf "$folder"
-echo "serve-setup: installing the packages of deployment/requirements-serve.lock into $folder (a minute or two, once)"
+echo "serve-setup: installing the packages of requirements/serve.lock into $folder (a minute or two, once)"
 "$python" -m venv "$folder"
-if ! "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --quiet --requirement "$here/requirements-serve.lock"; then
-  stop "pip could not install deployment/requirements-serve.lock (its message is above); check the network or the package index and run make serve-setup again"
+if ! "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --quiet --requirement "$here/../../requirements/serve.lock"; then
+  stop "pip could not install requirements/serve.lock (its message is above); check the network or the package index and run make serve-setup again"
 fi
 
 packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -58,7 +58,7 @@ wheel=$packages/pytriton/tritonserver
 libraries=$packages/nvidia_pytriton.libs
 stub=$wheel/python_backend_stubs/$version/triton_python_backend_stub
 for part in "$wheel/bin/tritonserver" "$wheel/backends/python" "$stub" "$libraries"; do
-  [ -e "$part" ] || stop "nvidia-pytriton has no ${part#"$packages"/}: it is of another version than serve_setup.sh is made for"
+  [ -e "$part" ] || stop "nvidia-pytriton has no ${part#"$packages"/}: it is of another version than deployment/serve/setup.sh is made for"
 done
 mkdir -p "$folder/triton/lib"
 cp -r "$wheel/backends" "$folder/triton/backends"

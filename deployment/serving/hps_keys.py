@@ -43,7 +43,8 @@ def keys_of(
     """KEYS int64 [1, all keys] and NUMKEYS int32 [1, tables] of a checked request.
 
     Look-up by look-up in the order of `in_order`, and in each row by row. The -1 of "no id here"
-    becomes the key behind the table's last row, which has zeros (`deployment.hps.write_tables`).
+    becomes the key behind the table's last row, which has zeros
+    (`deployment.triton.hps.files.write_tables`).
     """
     rows = {table.name: table.rows for table in interface.tables}
     keys = []

@@ -19,8 +19,8 @@ from tritonclient.grpc.model_config_pb2 import (
     ModelOptimizationPolicy,
 )
 
-from dataloading.failed_writes import names_file
 from deployment.serving.interface import Tensor
+from runtime.files.write_errors import names_file
 
 CONFIG_FILE = "config.pbtxt"
 VERSION = 1

@@ -7,11 +7,10 @@ from pathlib import Path
 import onnx
 import tensorflow as tf
 
-from deployment import saved_models, tensorrt
-from deployment.job import Job
-from deployment.parts import Parts
-from deployment.python_models import write_python_model
-from deployment.served_model import DenseModel
+from deployment.artifacts import saved_models, tensorrt
+from deployment.deploy.job import Job
+from deployment.model.served_model import DenseModel
+from deployment.model.served_parts import Parts
 from deployment.serving.interface import (
     CHECKS,
     DENSE,
@@ -21,7 +20,7 @@ from deployment.serving.interface import (
     answered,
     received,
 )
-from deployment.triton_config import (
+from deployment.triton.config import (
     CONFIG_FILE,
     CPU,
     VERSION,
@@ -30,6 +29,7 @@ from deployment.triton_config import (
     model_config,
     write_config,
 )
+from deployment.triton.python_models import write_python_model
 
 _SAVED_MODEL = "model.savedmodel"
 

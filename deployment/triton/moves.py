@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from dataloading.failed_writes import names_file
+from runtime.files.write_errors import names_file
 
 _CLAIM, _MOVES, _REPLACED = "claim.json", "moves.json", "replaced"
 

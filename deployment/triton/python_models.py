@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import deployment
-from dataloading.failed_writes import names_file
-from deployment.job import Job, Write
+from deployment.artifacts.table_files import write_tables
+from deployment.deploy.job import Job, Write
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import (
     DENSE,
@@ -23,8 +23,7 @@ from deployment.serving.interface import (
     answered,
     received,
 )
-from deployment.table_files import write_tables
-from deployment.triton_config import (
+from deployment.triton.config import (
     CONFIG_FILE,
     CPU,
     VERSION,
@@ -32,6 +31,7 @@ from deployment.triton_config import (
     model_config,
     write_config,
 )
+from runtime.files.write_errors import names_file
 
 _PACKAGE = Path(deployment.__file__).parent
 

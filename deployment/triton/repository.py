@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dataloading.failed_writes import names_file
-from deployment.moves import claimed, clear_up, move
+from deployment.triton.moves import claimed, clear_up, move
+from runtime.files.write_errors import names_file
 
 # In the folder of every model that this package wrote: what it was made of.
 MARKER = "deployed.json"

@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.merlin import MerlinEmbedding
-from nn.embedding.plan import Plan
+from nn.embedding.merlin_api.backend import MerlinEmbedding
+from nn.embedding.planner.plan import Plan
 from nn.embedding.weights import TableUniform
-from nn.interaction import CrossNetwork, DotInteraction
-from nn.mlp import MLP
-from nn.tabled_model import TabledModel
-from runtime.distributed import World
+from nn.embedding_model import TabledModel
+from nn.layers.dense import MLP
+from nn.layers.interaction import CrossNetwork, DotInteraction
+from runtime.cluster.distributed import World
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class RankingConfig:
       num_numerical: numerical features; with 0 there is no bottom MLP.
       bottom_mlp_dims: layer sizes of the bottom MLP.
       top_mlp_dims: layer sizes of the top MLP; the last one is 1.
-      interaction: "dot_custom", "dot_tensorflow", "dot_split" (nn/interaction.py) or "cross".
+      interaction: "dot_custom", "dot_tensorflow", "dot_split" (nn/layers/interaction.py) or
+      "cross".
       num_cross_layers: cross layers ("cross").
       cross_layer_projection_dim: rank of the cross layers ("cross").
 

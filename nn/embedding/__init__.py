@@ -7,14 +7,14 @@ The names are those of NVIDIA Merlin's distributed-embeddings (its `dist_model_p
 import importlib
 
 _MODULE_OF = {
-    "BroadcastGlobalVariablesCallback": "nn.embedding.data_parallel",
+    "BroadcastGlobalVariablesCallback": "nn.embedding.merlin_api.data_parallel",
     "ConcatOneHotEmbedding": "nn.embedding.embedding",
     "DistributedEmbedding": "nn.embedding.layer",
-    "DistributedGradientTape": "nn.embedding.data_parallel",
-    "DistributedOptimizer": "nn.embedding.data_parallel",
+    "DistributedGradientTape": "nn.embedding.merlin_api.data_parallel",
+    "DistributedOptimizer": "nn.embedding.merlin_api.data_parallel",
     "Embedding": "nn.embedding.embedding",
-    "IntegerLookup": "nn.embedding.integer_lookup",
-    "broadcast_variables": "nn.embedding.data_parallel",
+    "IntegerLookup": "nn.embedding.merlin_api.integer_lookup",
+    "broadcast_variables": "nn.embedding.merlin_api.data_parallel",
 }
 
 __all__ = sorted(_MODULE_OF)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nn.embedding.gradient import Gradient, sum_duplicates
+from nn.embedding.exchange.gradients import Gradient, sum_duplicates
 from nn.embedding.reduction import Reduction, unique_name
 from nn.precision import precise
 

@@ -8,18 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 
-from nn.embedding import plan as planning
-from nn.embedding.forward import Forward
+from nn.embedding.exchange.forward import Forward
+from nn.embedding.exchange.row_means import RowMeans
+from nn.embedding.exchange.row_wise import RowSliced
 from nn.embedding.ids import Signature, read_ids
-from nn.embedding.plan import DATA_PARALLEL, HOST, ROW_SLICED, Plan
-from nn.embedding.plan_attributes import strategy_attributes
+from nn.embedding.merlin_api.attributes import strategy_attributes
+from nn.embedding.planner import plan as planning
+from nn.embedding.planner.plan import DATA_PARALLEL, HOST, ROW_SLICED, Plan
 from nn.embedding.reduction import unique_name
-from nn.embedding.row_means import RowMeans
-from nn.embedding.row_sliced import RowSliced
 from nn.embedding.table_spec import Scaled, TableSpec, Untracked, matrix_of, read_table
 from nn.embedding.weights import LocalShard, TableWeight, fill
 from nn.keras import keras
-from runtime import distributed
+from runtime.cluster import distributed
 
 
 class DistributedEmbedding(keras.layers.Layer):
@@ -40,7 +40,7 @@ class DistributedEmbedding(keras.layers.Layer):
         their config (with fewer columns where they are sliced) and called with the ids of all
         ranks.
       strategy: "basic", "memory_balanced", "memory_optimized", "cost" or "auto"; these and the
-        thresholds (in elements) as nn/embedding/plan.py describes them.
+        thresholds (in elements) as nn/embedding/planner/plan.py describes them.
       column_slice_threshold: tables above are cut into column slices.
       row_slice_threshold: tables from there on are cut into a run of rows for each rank.
       dp_input: True: a call takes this rank's samples, ids of all features in their order. False:
@@ -210,7 +210,8 @@ class DistributedEmbedding(keras.layers.Layer):
             names = [spec.table.name for spec in specs]
             raise ValueError(
                 f"the plan puts {names} into one variable, but their layers differ in dtype, "
-                "trainable or class: give them different `key`s in `nn.embedding.plan.Table`"
+                "trainable or class: give them different `key`s in "
+                "`nn.embedding.planner.plan.Table`"
             )
 
     def _build_custom(self, spec: TableSpec, group) -> keras.layers.Layer:

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from nn.embedding.gradient import Gradient, sum_over_ranks
+from nn.embedding.exchange.gradients import Gradient, sum_over_ranks
 from nn.keras import keras
-from runtime import distributed
+from runtime.cluster import distributed
 
 _calls_in_graph = weakref.WeakKeyDictionary()
 

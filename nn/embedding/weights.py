@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from nn.embedding.plan_parts import DATA_PARALLEL, Shard
+from nn.embedding.planner.types import DATA_PARALLEL, Shard
 from nn.keras import keras
 from runtime.checkpoint import Box
-from runtime.device import derive_seed
+from runtime.hardware.device import derive_seed
 
 # Of a table, at a time: small beside a table, large beside the cost of a call.
 PIECE_BYTES = 2 * 2**20

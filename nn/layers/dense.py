@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from nn.keras import keras
-from runtime.device import derive_seed
+from runtime.hardware.device import derive_seed
 
 
 def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from nn.keras import keras
-from nn.mlp import Dense
-from runtime.device import derive_seed
+from nn.layers.dense import Dense
+from runtime.hardware.device import derive_seed
 
 # The width of the result is padded to a multiple of this, so that the matrix products of the next
 # layer keep to the tile sizes of tensor cores and vector units.

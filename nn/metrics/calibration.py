@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 
 # Bins of the predicted probability, of equal width: 240 kB, whatever the number of rows.
 NUM_BINS = 10_000

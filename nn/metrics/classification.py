@@ -9,7 +9,7 @@ Both accumulators have one interface:
     metrics.roc_curve()     # (fpr, tpr), at most 1,000 points
 
 Rows of weight 0 are padding: whatever their label and logit are, they change nothing. Where each of
-several ranks has some of the rows, `nn/metrics_over_ranks.py` gives all of them the result of all.
+several ranks has some of the rows, `nn/metrics/distributed.py` gives all of them the result of all.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nn.calibration import Calibration
-from nn.sorted_scores import SortedScores, auc_of, doubled_wins, mass_below, rates
+from nn.metrics.calibration import Calibration
+from nn.metrics.sorted_scores import SortedScores, auc_of, doubled_wins, mass_below, rates
 
 # Updates with tensors are kept this long before their values are fetched, so that an accelerator is
 # waited for once in 16 batches (16 x 65,536 rows x 12 bytes = 12 MiB are held meanwhile).

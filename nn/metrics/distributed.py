@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nn.metrics import (
+from nn.metrics.classification import (
     BinnedMetrics,
     ExactMetrics,
     NonFiniteScores,
@@ -23,8 +23,8 @@ from nn.metrics import (
     check_points,
     summarize,
 )
-from nn.sorted_scores import SortedScores, auc_of, doubled_wins, mass_below, rates, total
-from runtime.distributed import World
+from nn.metrics.sorted_scores import SortedScores, auc_of, doubled_wins, mass_below, rates, total
+from runtime.cluster.distributed import World
 
 # Quantiles that each rank tells of each of its streams, to cut the scores into even ranges. Those
 # of different ranks lie between each other: 256 from each of 1,000 ranks are 256,000 in all.
@@ -39,7 +39,8 @@ def over_ranks(metrics: ExactMetrics | BinnedMetrics, world: World):
 
 
 class MetricsOverRanks:
-    """The interface of `nn.metrics` for rows that are spread over the ranks of a world.
+    """The interface of `nn.metrics.classification` for rows that are spread over the ranks of "
+    "a world.
 
     `update` is local; `result` and `roc_curve` must be called by all ranks and give all of them the
     same. A rank may have no rows.
@@ -61,7 +62,7 @@ class MetricsOverRanks:
         self._error: ValueError | None = None
 
     def update(self, labels, logits, weights=None):
-        """Adds a batch of this rank's rows, see `nn.metrics`.
+        """Adds a batch of this rank's rows, see `nn.metrics.classification`.
 
         A bad batch is an error of `result`, on all ranks: scoring is collective, and a rank that
         left it here would leave the others waiting.
@@ -91,7 +92,8 @@ class MetricsOverRanks:
         )
 
     def roc_curve(self, max_points: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-        """(fpr, tpr) of all rows as in `nn.metrics`, at thresholds from quantiles of all ranks.
+        """(fpr, tpr) of all rows as in `nn.metrics.classification`, at thresholds from "
+        "quantiles of all ranks.
 
         The scores stay where they are: each rank counts its rows at some 1,000 thresholds.
 
@@ -209,7 +211,7 @@ class MetricsOverRanks:
 
 
 class _Sums(NamedTuple):
-    """Sums over all ranks, see `nn.metrics`.
+    """Sums over all ranks, see `nn.metrics.classification`.
 
     totals: of weight * loss, of weights and of rows.
     classes: rows, or their weight, of negatives and positives.

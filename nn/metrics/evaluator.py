@@ -5,11 +5,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from nn.calibration import Calibration
-from nn.metrics import make_metrics
-from nn.metrics_over_ranks import over_ranks
-from runtime import plots, whereabouts
-from runtime.distributed import World
+from nn.metrics.calibration import Calibration
+from nn.metrics.classification import make_metrics
+from nn.metrics.distributed import over_ranks
+from runtime.cluster.distributed import World
+from runtime.cluster.failure import stack_sample
+from runtime.logs import plots
 
 
 class Scorer:
@@ -92,7 +93,7 @@ class ClickEvaluator:
             if stopped():
                 return
             metrics.update(*self._scorer.score_next(iterator))
-            whereabouts.moved()
+            stack_sample.moved()
         scores = metrics.result()
         self.calibration = own.calibration.over(self._world)
         if self._world.size == 1:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from nn.metrics import NonFiniteScores
-from runtime.distributed import World
+from nn.metrics.classification import NonFiniteScores
+from runtime.cluster.distributed import World
 
 
 def predict(model, dataset, world: World | None = None) -> Iterator[np.ndarray]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from nn.evaluator import Scorer
-from nn.metrics import BinnedMetrics
-from nn.metrics_over_ranks import over_ranks
-from nn.ncf.ranking import hit_rate, ndcg, ranks_of_positives
-from runtime import whereabouts
-from runtime.distributed import World
+from nn.metrics.classification import BinnedMetrics
+from nn.metrics.distributed import over_ranks
+from nn.metrics.evaluator import Scorer
+from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
+from runtime.cluster.distributed import World
+from runtime.cluster.failure import stack_sample
 
 
 class RankingEvaluator:
@@ -72,7 +72,7 @@ class RankingEvaluator:
             if stopped():
                 return
             logits = self._scorer.score(batch.inputs)
-            whereabouts.moved()
+            stack_sample.moved()
             # The batch before is counted while a GPU computes this one.
             counts += _counts(waiting, length)
             waiting = batch, logits

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from nn.losses import binary_cross_entropy
+from nn.train.losses import binary_cross_entropy
 
 
 def ncf_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:

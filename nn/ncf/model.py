@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.plan import Plan
+from nn.embedding.planner.plan import Plan
+from nn.embedding_model import DroppingModel, spread_tables
 from nn.keras import keras
 from nn.ncf.config import NCFConfig, embedding_tables, feature_table_map
 from nn.ncf.tower import Tower, spread, uniform
-from nn.tabled_model import DroppingModel, spread_tables
-from runtime.device import derive_seed
-from runtime.distributed import World
+from runtime.cluster.distributed import World
+from runtime.hardware.device import derive_seed
 
 TABLE_STDDEV = 0.01
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from nn.ncf.config import GMF, MLP, NEUMF
 from nn.ncf.model import NCFModel
 from runtime import checkpoint
-from runtime.distributed import World, agreed
+from runtime.cluster.distributed import World, agreed
 
 
 def start_from(

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import tensorflow as tf
 
-from nn.embedding.gradient import sum_rows
+from nn.embedding.exchange.gradients import sum_rows
 from nn.keras import keras
-from nn.mlp import sum_over_batch
+from nn.layers.dense import sum_over_batch
 from nn.ncf.dropout import ReluDropout
-from runtime.device import derive_seed
+from runtime.hardware.device import derive_seed
 
 # Rows whose share of a kernel's gradient is one matrix product. oneDNN takes up to twice as long
 # for one product over 131,072 rows as for 16 of 8,192.

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.gradient import sum_duplicates
-from nn.schedule import WarmupPolynomialDecay
+from nn.embedding.exchange.gradients import sum_duplicates
+from nn.optim.schedule import WarmupPolynomialDecay
 
 Gradient = tf.Tensor | tf.IndexedSlices
 
@@ -76,7 +76,9 @@ class Optimizer(tf.Module):
             elif gradient is not None and variable.shape.num_elements():
                 self.apply_dense(i, variable, gradient, learning_rate)
             elif gradient is not None:
-                variable.assign_sub(gradient)  # nothing; see `nn.embedding.exchange.exchange_rows`
+                variable.assign_sub(
+                    gradient
+                )  # nothing; see `nn.embedding.exchange.table_wise.exchange_rows`
 
     def begin_step(self) -> None:
         """Called once a step, before the variables move."""
@@ -145,7 +147,7 @@ class RowWiseAdagrad(Optimizer):
 
     Args:
       row_means: means over whole rows where columns of one table live on several ranks,
-        `nn.embedding.row_means.RowMeans`.
+        `nn.embedding.exchange.row_means.RowMeans`.
     """
 
     def __init__(

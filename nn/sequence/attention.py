@@ -6,10 +6,10 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from nn.keras import keras
-from nn.mlp import sum_over_batch
+from nn.layers.dense import sum_over_batch
 from nn.precision import add_to_each, precise
 from nn.sequence.mlp import INITIAL_SLOPE
-from runtime.device import derive_seed
+from runtime.hardware.device import derive_seed
 
 ACTIVATION_UNIT_DIM = 36  # DIN (Zhou et al., 2018), figure 2
 

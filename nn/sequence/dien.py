@@ -10,7 +10,7 @@ from nn.precision import precise
 from nn.sequence.attention import BilinearScores, masked_softmax
 from nn.sequence.gru import AUGRU, GRU
 from nn.sequence.mlp import Classifier
-from runtime.device import derive_seed
+from runtime.hardware.device import derive_seed
 
 
 class AuxiliaryOutputs(NamedTuple):

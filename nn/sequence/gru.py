@@ -23,9 +23,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from nn.keras import keras
-from nn.mlp import fused_affine, sum_over_batch
+from nn.layers.dense import fused_affine, sum_over_batch
 from nn.precision import precise
-from runtime.device import derive_seed
+from runtime.hardware.device import derive_seed
 
 MOST_UNROLLED = 200
 

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from nn.losses import binary_cross_entropy
 from nn.sequence.dien import AuxiliaryOutputs
+from nn.train.losses import binary_cross_entropy
 
 
 def auxiliary_loss(aux: AuxiliaryOutputs, weights: tf.Tensor) -> tf.Tensor:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from nn.keras import keras
-from nn.mlp import Dense, fused_affine
-from runtime.device import derive_seed
+from nn.layers.dense import Dense, fused_affine
+from runtime.hardware.device import derive_seed
 
 INITIAL_SLOPE = 0.25  # He et al., "Delving Deep into Rectifiers", 2015
 

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.plan import Plan
+from nn.embedding.planner.plan import Plan
 from nn.embedding.weights import TableUniform
+from nn.embedding_model import DroppingModel, spread_tables
 from nn.precision import precise
 from nn.sequence.attention import ActivationUnit, DotAttention
 from nn.sequence.config import (
@@ -24,9 +25,8 @@ from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
 from nn.sequence.lookup import Vectors, arrange, history_mask, look_up
 from nn.sequence.mlp import Classifier
 from nn.sequence.search import LongHistory
-from nn.tabled_model import DroppingModel, spread_tables
-from runtime.device import derive_seed
-from runtime.distributed import World
+from runtime.cluster.distributed import World
+from runtime.hardware.device import derive_seed
 
 
 class SequenceOutputs(NamedTuple):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from nn.keras import keras
 from nn.sequence.attention import NUM_HEADS, TargetQueries, attend
 from nn.sequence.config import HARD
-from runtime.device import derive_seed
+from runtime.hardware.device import derive_seed
 
 
 def most_recent(mask: tf.Tensor, k: int) -> tf.Tensor:

@@ -8,7 +8,8 @@ def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tenso
 
         1/batch sum_i w_i (max(z_i, 0) - z_i y_i + log(1 + exp(-|z_i|)))
 
-    The loaders' weights (`dataloading/batch.py`) are made for it: averaged over the ranks, this and
+    The loaders' weights (`dataloading/pipeline/batch.py`) are made for it: averaged over the
+    ranks, this and
     its gradients are those of the mean over all real rows of the global batch.
 
     Args:

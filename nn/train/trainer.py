@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from nn.accumulation import accumulated
-from nn.embedding.gradient import sum_over_ranks
-from nn.loss_scale import LossScale
-from nn.optimizers import OptimizerGroup
-from runtime.distributed import World
+from nn.embedding.exchange.gradients import sum_over_ranks
+from nn.optim.optimizers import OptimizerGroup
+from nn.train.accumulation import accumulated
+from nn.train.loss_scale import LossScale
+from runtime.cluster.distributed import World
 
 
 class Progress(NamedTuple):
@@ -46,7 +46,8 @@ class Trainer:
       loss: `loss(model, batch) -> (scalar, {name: scalar})`; its mean over ranks is minimised. The
         named ones are its parts, to be reported.
       groups: optimizers and their schedules; together they move all trained variables.
-      loss_scale: factor on the loss for float16, or "dynamic" (`nn.loss_scale.LossScale`). Other
+      loss_scale: factor on the loss for float16, or "dynamic" (`nn.train.loss_scale.LossScale`).
+        Other
         than 1, gradients are checked, and a step with a non-finite one on any rank is skipped by
         all ranks and counted.
       world: the ranks; all call every method together.

@@ -5,9 +5,9 @@ python -m preproc.amazon_books --amazon_dataset_path raw --output_path parquet
 
 import sys
 
-from dataloading.command_line import exit_status
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
+from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from preproc.amazon_books.engine import ENGINES, default_engine
+from preproc.amazon_books.engines.engine import ENGINES, default_engine
 from preproc.amazon_books.negatives import NEGATIVES, UNIFORM
 from preproc.delimiter import check_delimiter, read_delimiter
 from preproc.machine_limits import check_limits, memory_limit_bytes

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.command_line import exit_status
 from preproc.amazon_books.generated_lines import (
     FIRST_DAY,
     LAST_DAY,
     metadata_lines,
     review_lines,
 )
+from runtime.cli import exit_status
 
 REVIEWS, METADATA = "reviews_Books.json", "meta_Books.json"
 # Defaults: reviews to a user, reviews to an item, items to a category, most categories.

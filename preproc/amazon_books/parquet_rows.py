@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataloading.failed_writes import names_file
 from preproc.amazon_books.samples import Rows, Split
+from runtime.files.write_errors import names_file
 
 METADATA_FILE = "metadata.json"
 LABEL = "label"

@@ -9,10 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-from dataloading.command_line import exit_status
-from dataloading.feature_spec import TEST, TRAIN, VALIDATION
-from dataloading.sequence_tfrecord_writer import MappingWriter, sequence_spec, writes_data_set
+from dataloading.formats.sequence_tfrecord.writer import (
+    MappingWriter,
+    sequence_spec,
+    writes_data_set,
+)
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.amazon_books.prepared_rows import Cut, Layout, parquet_files, read_layout, read_rows
+from runtime.cli import exit_status
 
 
 def parser() -> argparse.ArgumentParser:

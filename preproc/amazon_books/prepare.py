@@ -14,11 +14,11 @@ from typing import TextIO
 
 import pyarrow.parquet as pq
 
-from dataloading.output_folder import appears_whole
-from preproc.amazon_books import metadata_lines, review_lines
+from dataloading.spec.output_folder import appears_whole
 from preproc.amazon_books.arguments import AMAZON, Options
-from preproc.amazon_books.engine import Engine, NumberedLog, StagedLog, open_engine
-from preproc.amazon_books.line_files import find_files, pieces, stage_lines
+from preproc.amazon_books.engines.engine import Engine, NumberedLog, StagedLog, open_engine
+from preproc.amazon_books.lines import metadata_lines, review_lines
+from preproc.amazon_books.lines.line_files import find_files, pieces, stage_lines
 from preproc.amazon_books.parquet_rows import (
     METADATA_FILE,
     Columns,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataloading.feature_spec import TEST, TRAIN, VALIDATION
-from preproc.amazon_books.engine import NumberedLog, running_total
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
+from preproc.amazon_books.engines.engine import NumberedLog, running_total
 from preproc.amazon_books.negatives import (
     POPULARITY,
     UNIFORM,

@@ -24,7 +24,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from preproc.amazon_books.arguments import CSV, Options
-from preproc.amazon_books.engine import StagedLog
+from preproc.amazon_books.engines.engine import StagedLog
 from preproc.amazon_books.event_times import EventTimes, Place
 from preproc.raw_files import damaged_gzip, is_gzip
 

@@ -5,10 +5,10 @@ python -m preproc.criteo --input raw --output data --frequency_threshold 15 --da
 
 import sys
 
-from dataloading.command_line import exit_status
 from preproc.criteo.arguments import parse
 from preproc.criteo.estimate import estimate
 from preproc.criteo.prepare import prepare
+from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:

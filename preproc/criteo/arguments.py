@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from preproc.criteo.engine import ENGINES
+from preproc.criteo.engines.engine import ENGINES
 from preproc.criteo.log_files import parse_days
-from preproc.criteo.output_order import ORDERINGS
+from preproc.criteo.output.output_order import ORDERINGS
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 from preproc.machine_limits import check_limits, memory_limit_bytes
 

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.feature_spec import smallest_id_dtype
-from preproc.criteo import data_set
+from dataloading.spec.feature_spec import smallest_id_dtype
 from preproc.criteo.arguments import Options
-from preproc.criteo.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
-from preproc.criteo.engine import DayFile, open_engine
+from preproc.criteo.engines.engine import DayFile, open_engine
 from preproc.criteo.log_files import find_log_files
-from preproc.criteo.row_buckets import spilled_bytes
+from preproc.criteo.output import data_set
+from preproc.criteo.output.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
+from preproc.criteo.output.row_buckets import spilled_bytes
 from preproc.machine_limits import MIN_MEMORY_BYTES
 from preproc.raw_files import BYTE_ORDER_MARK, damaged_gzip, is_gzip
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.command_line import exit_status
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
+from runtime.cli import exit_status
 
 # Numbers of different values, of the order of the Criteo Kaggle log's.
 NUM_VALUES = (

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataloading.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
-from preproc.criteo import data_set
-from preproc.criteo.staging import SPEC_FILE
+from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
+from preproc.criteo.output import data_set
+from preproc.criteo.output.staging import SPEC_FILE
 
 # What the new data set says of the vocabulary, as the old one does.
 _METADATA = ("frequency_threshold", "column_thresholds", "vocabulary_days")

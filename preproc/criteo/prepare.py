@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from dataloading.feature_spec import TRAIN, FeatureSpec
-from preproc.criteo import data_set
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from preproc.criteo.arguments import TRAINING_ROWS, Options
-from preproc.criteo.binary_files import NUM_BINS, ColumnFiles, Layout, sync
-from preproc.criteo.engine import DayFile, Engine, open_engine
+from preproc.criteo.engines.engine import DayFile, Engine, open_engine
 from preproc.criteo.known_values import KnownValues
 from preproc.criteo.log_files import LogFile, find_log_files
-from preproc.criteo.output_order import OutputOrder, output_order
+from preproc.criteo.output import data_set
+from preproc.criteo.output.binary_files import NUM_BINS, ColumnFiles, Layout, sync
+from preproc.criteo.output.output_order import OutputOrder, output_order
+from preproc.criteo.output.row_buckets import in_random_order
+from preproc.criteo.output.splits import Split, all_for_test, split_by_day, split_by_fraction
+from preproc.criteo.output.staging import SPEC_FILE, Staging, check_output, stage_key
 from preproc.criteo.progress import Progress
 from preproc.criteo.raw_lines import explain, has_labels, read_line
-from preproc.criteo.row_buckets import in_random_order
-from preproc.criteo.splits import Split, all_for_test, split_by_day, split_by_fraction
-from preproc.criteo.staging import SPEC_FILE, Staging, check_output, stage_key
 
 
 @dataclass(frozen=True)

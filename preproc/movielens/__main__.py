@@ -5,9 +5,9 @@ python -m preproc.movielens --input ml-20m/ratings.csv --output data/ml-20m
 
 import sys
 
-from dataloading.command_line import exit_status
 from preproc.movielens.arguments import parse
 from preproc.movielens.prepare import prepare
+from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataloading.output_folder import check_apart
+from dataloading.spec.output_folder import check_apart
 from preproc.delimiter import check_delimiter, read_delimiter
 from preproc.machine_limits import check_limits, memory_limit_bytes
 from preproc.movielens.source_files import DAT, NCF, Source, find_source

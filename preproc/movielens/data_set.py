@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from dataloading.failed_writes import names_file
-from dataloading.feature_spec import (
+from dataloading.interactions.unseen_items import keys_of
+from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
     LABEL_CHANNEL,
     TRAIN,
     USER_CHANNEL,
     FeatureSpec,
 )
-from dataloading.output_folder import SPEC_FILE, VOCABULARY_FOLDER
-from dataloading.unseen_items import keys_of
+from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
+from runtime.files.write_errors import names_file
 
 ID_DTYPE, LABEL_DTYPE = np.dtype("<i4"), np.dtype("?")
 _USER, _ITEM, _LABEL = "user", "item", "label"

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from preproc.duckdb_connection import DuckDBConnection
+from preproc.engines.duckdb_connection import DuckDBConnection
 from preproc.movielens.rating_lines import (
     NO_TIME,
     TIME_TYPES,

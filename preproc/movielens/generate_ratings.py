@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from dataloading.command_line import exit_status
-from dataloading.failed_writes import names_file
+from runtime.cli import exit_status
+from runtime.files.write_errors import names_file
 
 RATINGS = "ratings.csv"
 HEADER = b"userId,movieId,rating,timestamp\n"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.unseen_items import MOST_IDS, keys_of
+from dataloading.interactions.unseen_items import MOST_IDS, keys_of
 
 _MOST_ID = MOST_IDS - 1
 _QUESTIONS = 1 << 13  # whose negatives are looked up at a time

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.feature_spec import TEST, VALIDATION
-from dataloading.output_folder import appears_whole
-from dataloading.unseen_items import TooFewUnseen, draw_unseen
+from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
+from dataloading.spec.feature_spec import TEST, VALIDATION
+from dataloading.spec.output_folder import appears_whole
 from preproc.movielens.arguments import Options
 from preproc.movielens.data_set import (
     Questions,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataloading.duckdb_files import quoted, read_csv
+from dataloading.table_input.duckdb_files import quoted, read_csv
 from preproc.raw_files import BYTE_ORDER_MARK
 
 # The kinds of a time, as SQL's `time_kind` numbers them.

@@ -9,10 +9,10 @@ from config import CheckpointConfig
 from runtime.checkpoint.folder import Folder
 from runtime.checkpoint.saver import Outcome, Saver
 from runtime.checkpoint.weight import NonFiniteWeight, Weight
-from runtime.distributed import AgreedError, World
-from runtime.elastic import Membership
-from runtime.heartbeat import Heartbeat
-from runtime.signals import StopSignal
+from runtime.cluster.distributed import AgreedError, World
+from runtime.cluster.elastic import Membership
+from runtime.cluster.heartbeat import Heartbeat
+from runtime.cluster.signals import StopSignal
 
 HOSTS_CHANGED = "horovodrun: hosts came or went"
 

@@ -19,8 +19,8 @@ from runtime.checkpoint.files import (
     rows_of_block,
 )
 from runtime.checkpoint.weight import Box, Weight, matrix_of
-from runtime.distributed import World
-from runtime.heartbeat import Meeting
+from runtime.cluster.distributed import World
+from runtime.cluster.heartbeat import Meeting
 
 
 def describe(path: str | os.PathLike) -> Index:

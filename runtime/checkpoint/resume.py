@@ -10,7 +10,7 @@ from runtime.checkpoint.flags import adopt_flags, adopt_original, resume_flags
 from runtime.checkpoint.folder import Folder, offering_the_previous, resolve
 from runtime.checkpoint.lock import RESUME_WAIT_S, WAIT_S
 from runtime.checkpoint.reader import describe, is_original
-from runtime.distributed import World, agreed
+from runtime.cluster.distributed import World, agreed
 
 
 class Start(NamedTuple):

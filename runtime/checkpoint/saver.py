@@ -16,8 +16,8 @@ from runtime.checkpoint.files import Index, Piece, WeightEntry
 from runtime.checkpoint.folder import BEST, Folder
 from runtime.checkpoint.weight import NonFiniteWeight, Weight, matrix_of
 from runtime.checkpoint.writer import Writer
-from runtime.distributed import AgreedError, World
-from runtime.heartbeat import Meeting
+from runtime.cluster.distributed import AgreedError, World
+from runtime.cluster.heartbeat import Meeting
 
 # What was copied out and is not written yet, at most; beside it there is one block.
 MEMORY_BYTES = 32 * 2**20

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from runtime import launcher, rank_logs, roll_call, roll_call_desk, signals, stall, whereabouts
+from runtime.cluster import launcher, signals
+from runtime.cluster.failure import client, messages, monitor, stack_sample
+from runtime.logs import rank_logs
 
 # Saving or preparing on one rank may take minutes while the others wait.
 DEFAULT_TIMEOUT_S = 600.0
@@ -25,7 +27,7 @@ RANK_LOST = 4
 _SIGNS_OF_HOROVOD = ("Horovod has been shut down", "gloo/transport", "HorovodInternalError")
 
 _world: "World | None" = None
-_caller: roll_call.Caller | None = None
+_caller: client.Caller | None = None
 _lost: Callable[[str], None] | None = None
 _timeout_s = 0.0
 
@@ -88,7 +90,7 @@ class World:
         """
         import tensorflow as tf
 
-        from runtime import compiled_collectives
+        from runtime.cluster import compiled_collectives
 
         name = compiled_collectives.numbered(_checked(name))
         tensor = tf.stop_gradient(tensor)
@@ -130,7 +132,7 @@ class World:
         """
         import tensorflow as tf
 
-        from runtime import compiled_collectives
+        from runtime.cluster import compiled_collectives
 
         if op not in ("mean", "sum", "min", "max"):
             raise ValueError(f"all_reduce {name!r}: op must be mean, sum, min or max, not {op!r}")
@@ -161,7 +163,7 @@ class World:
             for place, result in zip(places, group, strict=True):
                 result = compiled_collectives.fixed_shape(result, tensors[place].shape)
                 reduced[place] = tf.cast(result, tensors[place].dtype)
-        whereabouts.moved()  # says something where this is no graph
+        stack_sample.moved()  # says something where this is no graph
         return reduced
 
     def all_gather(self, tensor, name: str):
@@ -173,7 +175,7 @@ class World:
         """
         import tensorflow as tf
 
-        from runtime import compiled_collectives
+        from runtime.cluster import compiled_collectives
 
         name = compiled_collectives.numbered(_checked(name))
         tensor = tf.stop_gradient(tensor)
@@ -184,14 +186,14 @@ class World:
         gathered = hvd.allgather(sent, name=name, ignore_name_scope=True)
         compiled_collectives.keep(gathered)
         gathered = compiled_collectives.fixed_shape(gathered, [None, *tensor.shape[1:]])
-        whereabouts.moved()
+        stack_sample.moved()
         return _as_given(gathered, tensor.dtype)
 
     def broadcast(self, tensors: Sequence, name: str, root: int = 0) -> list:
         """The tensors of rank `root`, on every rank; all have their shapes and dtypes."""
         import tensorflow as tf
 
-        from runtime import compiled_collectives
+        from runtime.cluster import compiled_collectives
 
         name = compiled_collectives.numbered(_checked(name))
         tensors = [tf.stop_gradient(tensor) for tensor in tensors]
@@ -249,7 +251,9 @@ class World:
                 value = _json(theirs[key]) if key in theirs else "missing"
                 ranks_of.setdefault(value, []).append(rank)
             if len(ranks_of) > 1:
-                values = ", ".join(f"{v} on {stall.names(ranks)}" for v, ranks in ranks_of.items())
+                values = ", ".join(
+                    f"{v} on {messages.names(ranks)}" for v, ranks in ranks_of.items()
+                )
                 differing.append(f"{key} is {values}")
         raise AgreedError(
             f"the {self.size} processes were not given the same: {'; '.join(differing)}. Start "
@@ -272,7 +276,7 @@ class World:
         if list(map(len, ranks_of.values())) == [self.size]:
             raise AgreedError(next(iter(ranks_of)))
         raise AgreedError(
-            "; ".join(f"{stall.names(ranks)}: {t}" for t, ranks in ranks_of.items()),
+            "; ".join(f"{messages.names(ranks)}: {t}" for t, ranks in ranks_of.items()),
             sorted(rank for ranks in ranks_of.values() for rank in ranks),
         )
 
@@ -364,7 +368,7 @@ def explain(error: BaseException) -> str | None:
         return None
     signals.ignore_sigterm()
     absent = _caller.absent() if _caller is not None else None
-    who = stall.sentence(*(absent or roll_call.Absent([], [])), _timeout_s)
+    who = messages.sentence(*(absent or client.Absent([], [])), _timeout_s)
     return f"the {_world.size if _world else 'other'} processes cannot go on: {who}"
 
 
@@ -434,9 +438,9 @@ def _open_roll_call(world: World) -> None:
     if world.is_chief:
         # Open MPI waits for a silent rank for ever; Gloo has a time-out of its own.
         end = _end_for_lost_rank if launcher.uses_mpi(horovod_tensorflow()) else None
-        desk = roll_call_desk.Desk(world.size, early_s, _timeout_s, end=end)
+        desk = monitor.Desk(world.size, early_s, _timeout_s, end=end)
     addresses = world._gather_json(desk.address if desk else None, "roll_call")
-    _caller = roll_call.Caller(world.rank, addresses[0], rank_logs.path(), given_up=_lost)
+    _caller = client.Caller(world.rank, addresses[0], rank_logs.path(), given_up=_lost)
 
 
 def _end_for_lost_rank() -> None:

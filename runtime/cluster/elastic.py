@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from runtime import distributed, launcher, rank_logs
+from runtime.cluster import distributed, launcher
+from runtime.logs import rank_logs
 
 # What a process tells the program that it becomes; horovodrun does not hand it to new processes.
 _STORY = "RECOMMENDERS_ELASTIC_STORY"

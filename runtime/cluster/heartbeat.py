@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 
 INTERVAL_S = 2.0
 

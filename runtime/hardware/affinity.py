@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.gpu import Gpu
+from runtime.hardware.gpu import Gpu
 
 DISABLED = "disabled"
 
@@ -69,7 +69,7 @@ def bind(mode: str, world, gpu: Gpu | None = None) -> str | None:
 
     Args:
       mode: `--affinity`.
-      world: the ranks, `runtime.distributed.World`.
+      world: the ranks, `runtime.cluster.distributed.World`.
       gpu: that of this process; None if it uses none, or does not know which one it is.
 
     Returns:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import config as configuration
-from runtime.gpu import Gpu, look
-from runtime.memory import Memory, agree_on_memory, read_memory
+from runtime.hardware.gpu import Gpu, look
+from runtime.hardware.memory import Memory, agree_on_memory, read_memory
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
     Args:
       run: flags.
       local_rank: this process among those of its machine; it takes the GPU of that number, of
-        those that it sees. `runtime.gpu.check_not_shared` finds who takes the same.
+        those that it sees. `runtime.hardware.gpu.check_not_shared` finds who takes the same.
       local_size: processes on this machine.
 
     Raises:

@@ -53,7 +53,7 @@ def check_not_shared(gpu: Gpu | None, world) -> None:
 
     Args:
       gpu: that of this process.
-      world: the ranks, `runtime.distributed.World`.
+      world: the ranks, `runtime.cluster.distributed.World`.
 
     Raises:
       AgreedError: an error of those that take the GPU of an earlier rank.

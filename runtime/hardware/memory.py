@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.gpu import Gpu
+from runtime.hardware.gpu import Gpu
 
 # Hierarchies of control groups, by their names in /proc/self/cgroup ("" is version 2): folder,
 # files with the limit and the usage in bytes, and the prefix of names in memory.stat which count
@@ -55,7 +55,7 @@ def agree_on_memory(memory: Memory, world) -> Memory:
 
     Args:
       memory: memory of this rank.
-      world: the ranks, `runtime.distributed.World`.
+      world: the ranks, `runtime.cluster.distributed.World`.
     """
     by_rank = world.gather_objects(list(memory), "memory")
 

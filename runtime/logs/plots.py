@@ -30,9 +30,9 @@ def draw(kind: str, path: str | Path, **content) -> None:
     """
     plain = json.dumps(content, default=lambda value: value.tolist())
     done = subprocess.run(
-        [sys.executable, "-m", "runtime.plots", kind, os.path.abspath(path)],
+        [sys.executable, "-m", "runtime.logs.plots", kind, os.path.abspath(path)],
         input=plain,
-        cwd=Path(__file__).resolve().parent.parent,
+        cwd=Path(__file__).resolve().parents[2],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -150,10 +150,12 @@ def evaluation(
 
     Args:
         path: the PNG.
-        roc: `fpr` and `tpr`, as nn.metrics gives them, and `auc`. Where the AUC is NaN (one class
+        roc: `fpr` and `tpr`, as nn.metrics.classification gives them, and `auc`. Where the AUC is
+            NaN (one class
             only) a text in the picture replaces the curve.
-        reliability: the fields of `nn.calibration.Reliability`.
-        histogram: `largest` and `shares`, as `nn.calibration.Calibration.histogram` gives them.
+        reliability: the fields of `nn.metrics.calibration.Reliability`.
+        histogram: `largest` and `shares`, as `nn.metrics.calibration.Calibration.histogram` gives
+        them.
         split: name of the split that was evaluated.
 
     Raises:

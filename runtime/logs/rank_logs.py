@@ -21,7 +21,7 @@ import threading
 import time
 from pathlib import Path
 
-from runtime import launcher
+from runtime.cluster import launcher
 
 # What says which rank this is, by what says how many there are (`launcher.SIZE_VARIABLES`), and
 # which it is on its machine.

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from config import Config
-from runtime import device, plots
-from runtime.logging import LogNames, RunLogger
+from runtime.hardware import device
+from runtime.logs import plots
+from runtime.logs.run_logger import LogNames, RunLogger
 
 
 def make_run_dir(config: Config, before: str | None = None) -> Path:

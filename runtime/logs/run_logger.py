@@ -1,7 +1,7 @@
 """What a run says: DLLL lines in a file, readable lines and a progress bar on the terminal,
 TensorBoard.
 
-The DLLL lines (runtime/dlll.py) are the complete record; stdout is for reading along.
+The DLLL lines (runtime/logs/dlll.py) are the complete record; stdout is for reading along.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.dlll import jsonable, open_dlll, plain
+from runtime.logs.dlll import jsonable, open_dlll, plain
 
 # From here on a fixed number of decimals is unreadable: the loss of a diverged training.
 _LARGE = 1e6

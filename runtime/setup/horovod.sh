@@ -5,7 +5,7 @@
 # NCCL is, beside a TensorFlow for GPUs, where nvcc and nccl.h are; HOROVOD_GPU_OPERATIONS=NCCL or
 # empty decides otherwise, and Horovod's other build variables (HOROVOD_NCCL_HOME, ...) reach it.
 set -euo pipefail
-requirement=$(grep '^horovod==' requirements-horovod.txt)
+requirement=$(grep '^horovod==' requirements/horovod.txt)
 version=${requirement#horovod==}
 log=.venv/horovod_build.log
 work=$(mktemp -d)
@@ -48,7 +48,7 @@ installed() {
 put_horovodrun() {
   local lines
   lines=$(sed '/^# -\*-/,$d' .venv/bin/horovodrun)
-  printf '%s\n' "$lines" "$(<runtime/horovodrun.py)" >.venv/bin/horovodrun
+  printf '%s\n' "$lines" "$(<runtime/cluster/horovodrun.py)" >.venv/bin/horovodrun
 }
 
 if [ -d "$kept" ]; then
@@ -79,7 +79,7 @@ echo "setup: building Horovod with ${transport/-/ and }${HOROVOD_GPU_OPERATIONS:
   # For a cmake from 4 on, which refuses Gloo's files; and in place of what the outer make set.
   MAKEFLAGS=-j$(nproc)
   export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS
-  # The version becomes 0.28.1+stall, by which runtime/distributed.py knows the change above.
+  # The version becomes 0.28.1+stall, by which runtime/cluster/distributed.py knows the change above.
   export HOROVOD_LOCAL_VERSION=stall
   pip wheel --no-build-isolation --no-deps --no-cache-dir --verbose --wheel-dir "$work/wheel" \
     "$work/horovod-$version"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv on top of the packages that a container brings, for its TensorFlow and Horovod: ngc_packages.sh PYTHON
 #
-# Installs each package of requirements-ngc.lock that is not there, without its dependencies (the lock has them), so that nothing
+# Installs each package of requirements/ngc.lock that is not there, without its dependencies (the lock has them), so that nothing
 # of the container is replaced or hidden. The Dockerfile runs it.
 set -euo pipefail
 python=$1
@@ -26,11 +26,11 @@ done
 
 # Without a pip of its own: that of the container then installs into .venv.
 "$python" -m venv --system-site-packages --without-pip .venv
-grep '==' requirements-ngc.lock >"$work/lock"
+grep '==' requirements/ngc.lock >"$work/lock"
 paste <(name <"$work/lock") "$work/lock" | awk 'NR == FNR { there[$1]; next } !($1 in there) { print $2 }' "$work/names" - >"$work/missing"
 echo "setup: installing $(grep -c == "$work/missing") packages that the container lacks into .venv"
 .venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --requirement "$work/missing" ||
-  stop "pip could not install the packages of requirements-ngc.lock (its message is above)"
+  stop "pip could not install the packages of requirements/ngc.lock (its message is above)"
 versions .venv/bin/python | comm -23 "$work/there" - >"$work/changed"
 [ ! -s "$work/changed" ] || stop "packages of the container would be replaced: $(tr '\n' ' ' <"$work/changed")"
 touch .venv/installed .venv/horovod

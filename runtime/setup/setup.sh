@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv from requirements.lock. Usage: setup.sh PYTHON [TENSORFLOW_REQUIREMENT]
+# Makes .venv from requirements/base.lock. Usage: setup.sh PYTHON [TENSORFLOW_REQUIREMENT]
 set -euo pipefail
 python=$1
 tensorflow=${2:-}
@@ -22,7 +22,7 @@ command -v "${CXX:-g++}" >/dev/null ||
 # Checks that the versions of the lock are there, without pip, which takes seconds.
 readonly CHECK='
 import importlib.metadata, sys
-lines = (line.strip() for line in open("requirements.lock"))
+lines = (line.strip() for line in open("requirements/base.lock"))
 for name, _, version in (line.partition("==") for line in lines if line and line[0] != "#"):
     if importlib.metadata.version(name) != version:
         sys.exit(f"{name}=={version}")
@@ -31,7 +31,7 @@ for name, _, version in (line.partition("==") for line in lines if line and line
 if [ -L .venv ]; then
   where=".venv is a link to $(readlink .venv)"
   .venv/bin/python -c "$CHECK" >/dev/null 2>&1 ||
-    stop "$where, which lacks packages of requirements.lock; bring it up to date where it is, or remove the link and run make again"
+    stop "$where, which lacks packages of requirements/base.lock; bring it up to date where it is, or remove the link and run make again"
   echo "setup: $where, which is used as it is"
   touch .venv/installed
   exit
@@ -54,16 +54,16 @@ show_progress() {
 
 # A half-made or outdated environment is made anew: what is installed is then exactly the lock.
 rm -rf .venv
-echo "setup: installing the packages of requirements.lock into .venv (a minute or more, once)"
+echo "setup: installing the packages of requirements/base.lock into .venv (a minute or more, once)"
 "$python" -m venv .venv
 lock=.venv/requirements.txt
 if [ -n "$tensorflow" ]; then
-  { grep -v '^tensorflow-cpu==' requirements.lock; echo "$tensorflow"; } >"$lock"
+  { grep -v '^tensorflow-cpu==' requirements/base.lock; echo "$tensorflow"; } >"$lock"
 else
-  cp requirements.lock "$lock"
+  cp requirements/base.lock "$lock"
 fi
 if ! .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off --requirement "$lock" |
   show_progress "$(grep -c == "$lock")"; then
-  stop "pip could not install requirements.lock (its message is above); check the network or the package index and run make again"
+  stop "pip could not install requirements/base.lock (its message is above); check the network or the package index and run make again"
 fi
 touch .venv/installed

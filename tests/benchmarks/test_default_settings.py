@@ -6,7 +6,7 @@ import pyarrow.parquet
 
 from benchmarks.linear_model import evaluate_linear_model
 from benchmarks.sequence_accuracy import popularity
-from dataloading.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
 
 
 def test_popularity_counts_training_events(tmp_path):

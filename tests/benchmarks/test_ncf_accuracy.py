@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.ncf_accuracy import hold_out, popularity_of
-from dataloading.feature_spec import FeatureSpec
-from dataloading.interactions import read_interactions, read_series
+from dataloading.interactions.stored import read_interactions, read_series
+from dataloading.spec.feature_spec import FeatureSpec
 from tests.interaction_data import write_interactions
 
 USERS, ITEMS, EACH = 400, 300, 25

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import asked_ranks, dlrm_workload, rank_report, rank_scaling, rank_sides, step_parts
 from benchmarks.rank_sides import RankSide
-from nn.embedding.plan_traffic import KINDS
+from nn.embedding.planner.traffic import KINDS
 
 # Two "ranks" that a shell launches, and what they do.
 TWO = ["sh", "-c", 'RANK=1 "$@" & RANK=0 "$@" & wait', "launch"]

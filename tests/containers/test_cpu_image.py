@@ -145,7 +145,9 @@ def test_programs_that_jobs_call(image, tmp_path):
 def test_packages_are_those_of_the_lock(image, tmp_path, root):
     argv = ["python", "-m", "pip", "list", "--format=freeze"]
     status, said = run(image, tmp_path / "list", argv)
-    lock = [line for line in (root / "requirements.lock").read_text().splitlines() if "==" in line]
+    lock = [
+        line for line in (root / "requirements/base.lock").read_text().splitlines() if "==" in line
+    ]
     names = {
         line.partition("==")[0].lower().replace("_", "-"): line.partition("==")[2] for line in lock
     }

@@ -15,7 +15,7 @@ from tests.containers import dockerfile
 from tests.containers.dockerignore import Ignored, context
 
 FILES = ("Dockerfile", "Dockerfile_spark", "Dockerfile.cpu")
-# Packages whose newest version for Python 3.10 is an older one than that of requirements.lock.
+# Packages whose newest version for Python 3.10 is an older one than that of requirements/base.lock.
 OLDER_ON_PYTHON_310 = {
     *("contourpy", "duckdb", "fonttools", "matplotlib", "onnxruntime", "pillow"),
     "python-dateutil",
@@ -139,14 +139,14 @@ def test_make_installs_nothing_after_layers_of_a_cache(root, tmp_path, name, eng
         (tmp_path / stamp).touch()
         os.utime(tmp_path / stamp, (1e9 + number, 1e9 + number))
     op = "tensorflow-dot-based-interact"
-    needed = ["Makefile", "runtime/horovodrun.py", f"{op}/setup.py"]
+    needed = ["Makefile", "runtime/cluster/horovodrun.py", f"{op}/setup.py"]
     patterns = ("*requirements*", "runtime/*.sh", "deployment/*serve*")
     for file in (*needed, *itertools.chain.from_iterable(map(root.glob, patterns))):
         path = (root / file).relative_to(root)
         (tmp_path / path).parent.mkdir(exist_ok=True)
         shutil.copy(root / path, tmp_path / path)
     goals = ["demo", "setup", f"ENGINES={engines}"] + ["serve-setup"] * (serving == "yes")
-    assert "runtime/setup.sh" in make_says(tmp_path, *goals)
+    assert "runtime/setup/setup.sh" in make_says(tmp_path, *goals)
 
     last = dockerfile.read(root / name).stages[-1].instructions
     (whole,) = (i for i, step in enumerate(last) if step.keyword == "COPY" and "." in step.words())
@@ -241,15 +241,17 @@ def test_hadolint(name, root):
 
 def test_python_of_the_cpu_image_is_that_of_the_lock(root):
     image = dockerfile.read(root / "Dockerfile.cpu").arguments["PYTHON_IMAGE"]
-    wanted = re.search(r'"\$version" = (3\.\d+) \]', (root / "runtime/setup.sh").read_text())[1]
+    wanted = re.search(r'"\$version" = (3\.\d+) \]', (root / "runtime/setup/setup.sh").read_text())[
+        1
+    ]
     assert re.fullmatch(rf"python:{re.escape(wanted)}\.\d+-slim-bookworm", image)
 
 
 def test_versions_are_those_of_the_locks(root):
-    here = versions(root / "requirements.lock")
-    spark = versions(root / "requirements-spark.lock")
-    ngc = versions(root / "requirements-ngc.lock")
-    engines = versions(root / "requirements-engines.lock")
+    here = versions(root / "requirements/base.lock")
+    spark = versions(root / "requirements/spark.lock")
+    ngc = versions(root / "requirements/ngc.lock")
+    engines = versions(root / "requirements/engines.lock")
     differ = {name for name, version in ngc.items() if here.get(name, version) != version}
     assert differ == OLDER_ON_PYTHON_310
     differ = {name for name, version in spark.items() if {**here, **engines}[name] != version}
@@ -259,7 +261,7 @@ def test_versions_are_those_of_the_locks(root):
 
 def test_lock_of_spark_has_checksums(root):
     lines = [
-        line for line in (root / "requirements-spark.lock").read_text().splitlines() if "==" in line
+        line for line in (root / "requirements/spark.lock").read_text().splitlines() if "==" in line
     ]
     assert all(re.fullmatch(r"\S+==\S+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
 
@@ -267,7 +269,7 @@ def test_lock_of_spark_has_checksums(root):
 def test_requirements_of_the_gpu_container_are_all_there(root):
     """requirements.txt by name, but for what NVIDIA's container brings."""
     named = re.findall(r"^([\w-]+)", (root / "requirements.txt").read_text(), re.MULTILINE)
-    pinned = {name.lower() for name in versions(root / "requirements-ngc.lock")}
+    pinned = {name.lower() for name in versions(root / "requirements/ngc.lock")}
     assert {name.lower() for name in named} - pinned == {"tensorflow-cpu", "numpy"}
 
 

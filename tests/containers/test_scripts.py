@@ -37,7 +37,7 @@ def clone(root, tmp_path):
     folder = tmp_path / "a clone"
     (folder / "runtime").mkdir(parents=True)
     (folder / "container").mkdir()
-    for name in ("runtime/ngc_packages.sh", "requirements-ngc.lock"):
+    for name in ("runtime/setup/ngc_packages.sh", "requirements/ngc.lock"):
         shutil.copy(root / name, folder / name)
     (folder / "container/python").write_text(PYTHON)
     (folder / "container/python").chmod(0o755)
@@ -47,7 +47,7 @@ def clone(root, tmp_path):
 
 def ngc_packages(clone):
     return subprocess.run(
-        ["bash", "runtime/ngc_packages.sh", "container/python"],
+        ["bash", "runtime/setup/ngc_packages.sh", "container/python"],
         cwd=clone,
         env={**os.environ, "PIP_CONSTRAINT": "/etc/pip/constraint.txt"},  # as in the container
         capture_output=True,
@@ -58,7 +58,7 @@ def ngc_packages(clone):
 
 def test_only_what_the_container_lacks_is_installed(clone, root):
     done = ngc_packages(clone)
-    lock = (root / "requirements-ngc.lock").read_text().splitlines()
+    lock = (root / "requirements/ngc.lock").read_text().splitlines()
     lacking = [line for line in lock if "==" in line and not re.match("PyYAML|typing_ext", line)]
     assert done.returncode == 0, done.stderr
     assert f"installing {len(lacking)} packages" in done.stdout
@@ -74,7 +74,7 @@ def test_only_what_the_container_lacks_is_installed(clone, root):
             "no horovod",
             "container/python has no horovod; this is for NVIDIA's TensorFlow containers",
         ),
-        ("broken", "pip could not install the packages of requirements-ngc.lock"),
+        ("broken", "pip could not install the packages of requirements/ngc.lock"),
         ("careless", r"packages of the container would be replaced: numpy==1.24.4"),
     ],
 )

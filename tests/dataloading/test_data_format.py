@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from dataloading import spec_rules
-from dataloading.feature_spec import FeatureSpec
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import FeatureSpec
 
 
 @pytest.fixture
@@ -27,10 +27,6 @@ def test_the_example_spec_is_valid_and_the_shown_error_is_the_real_one(page, tmp
 
 def test_all_allowed_words_are_on_the_page(page):
     words = (
-        spec_rules.DTYPES
-        + spec_rules.CHUNK_TYPES
-        + spec_rules.SECTIONS
-        + spec_rules.FEATURE_KEYS
-        + spec_rules.CHUNK_KEYS
+        rules.DTYPES + rules.CHUNK_TYPES + rules.SECTIONS + rules.FEATURE_KEYS + rules.CHUNK_KEYS
     )
     assert [word for word in words if f"`{word}`" not in page] == []

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 from dataloading import dataloader_benchmark as tool
-from dataloading.command_line import exit_status
 from dataloading.dataloader_benchmark import time_pass
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.split_tfrecords import SplitTFRecordsDataset
-from dataloading.synthetic import synthetic_spec, write_dataset
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
+from runtime.cli import exit_status
 from tests.dataloading.test_split_tfrecords import original, rows_of
 
 

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import yaml
 
-from dataloading import describe, describe_columns, describe_ids
-from dataloading.feature_spec import FeatureSpec
-from dataloading.ragged import Ragged
-from dataloading.row_dataset import Columns
-from dataloading.split_tfrecords import SplitTFRecordsDataset
-from dataloading.split_tfrecords_writer import SplitTFRecordsWriter
-from dataloading.synthetic import synthetic_spec, write_dataset
+from dataloading.describe import __main__ as describe
+from dataloading.describe import columns as describe_columns
+from dataloading.describe import id_counts
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
+from dataloading.pipeline.ragged import Ragged
+from dataloading.pipeline.row_dataset import Columns
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
 
 # Four rows: (click, x, y0, y1, user, tag, tag), and a feature in no channel.
@@ -189,9 +191,9 @@ def num_passes(monkeypatch):
 )
 def test_counting_in_pieces(cardinality, dense, sparse, passes, tmp_path, monkeypatch, num_passes):
     """Several passes, many blocks, sorting or not: the counts of NumPy in one go."""
-    monkeypatch.setattr(describe_ids, "_DENSE_IDS", dense)
-    monkeypatch.setattr(describe_ids, "_SPARSE_IDS", sparse)
-    monkeypatch.setattr(describe_ids, "_SMALL_CARDINALITY", 40)
+    monkeypatch.setattr(id_counts, "_DENSE_IDS", dense)
+    monkeypatch.setattr(id_counts, "_SPARSE_IDS", sparse)
+    monkeypatch.setattr(id_counts, "_SMALL_CARDINALITY", 40)
     monkeypatch.setattr(describe_columns, "_BLOCK_BYTES", 64)
     generator = np.random.default_rng(cardinality)
     ids = (generator.random(400) ** 3 * cardinality).astype("<i2")

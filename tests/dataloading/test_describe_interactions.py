@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import yaml
 
-from dataloading import describe, describe_columns, describe_series
+from dataloading.describe import __main__ as describe
+from dataloading.describe import candidate_lists, columns
 
 # Five interactions; then three series of two rows.
 CONTENT = {
@@ -122,8 +123,8 @@ BROKEN = {
 @pytest.mark.parametrize("fault", BROKEN)
 def test_broken_series(fault, at_a_time, tmp_path, capsys, monkeypatch):
     """Whatever is read and looked at together, 12 bytes of a file and 1, 4 or all rows."""
-    monkeypatch.setattr(describe_series, "_ROWS", at_a_time)
-    monkeypatch.setattr(describe_columns, "_BLOCK_BYTES", 12 if at_a_time == 4 else 3)
+    monkeypatch.setattr(candidate_lists, "_ROWS", at_a_time)
+    monkeypatch.setattr(columns, "_BLOCK_BYTES", 12 if at_a_time == 4 else 3)
     files, message = BROKEN[fault]
     code, said = described(tmp_path, capsys, **files)
     assert code == 1 and "broken: 1 faults" in said

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dataloading.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
+from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 
 VALID = {
     "feature_spec": {
@@ -414,7 +414,7 @@ def test_damaged_files_are_named(stored):
 
 
 def test_it_needs_no_tensorflow(root):
-    command = "import dataloading.feature_spec, sys; assert 'tensorflow' not in sys.modules"
+    command = "import dataloading.spec.feature_spec, sys; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], cwd=root, check=True)
 
 

@@ -7,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading import gen_csv, transcode
-from dataloading.feature_spec import FeatureSpec
-from dataloading.synthetic import SyntheticDataset
-from dataloading.synthetic_rows import stored_spec
+from dataloading import gen_csv
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import SyntheticDataset
+from dataloading.synthetic.rows import stored_spec
+from dataloading.transcode import __main__ as transcode
 
 SPEC = {
     "feature_spec": {

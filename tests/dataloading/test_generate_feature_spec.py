@@ -2,8 +2,8 @@
 
 import pytest
 
-from dataloading.feature_spec import FeatureSpec
 from dataloading.generate_feature_spec import main
+from dataloading.spec.feature_spec import FeatureSpec
 
 
 @pytest.mark.parametrize(

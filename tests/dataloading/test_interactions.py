@@ -5,13 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dataloading.feature_spec import FeatureSpec
-from dataloading.interactions import (
-    read_interactions,
-    read_pairs,
-    read_series,
-    touched_keys,
-)
+from dataloading.interactions.stored import read_interactions, read_pairs, read_series, touched_keys
+from dataloading.spec.feature_spec import FeatureSpec
 from tests.interaction_data import write_interactions
 
 TRAIN = {"user": [0, 2, 1, 2], "item": [4, 0, 3, 1]}

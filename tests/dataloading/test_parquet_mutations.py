@@ -12,7 +12,7 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from dataloading import transcode
+from dataloading.transcode import __main__ as transcode
 from tests.dataloading.test_mutations import loaded, sweep
 
 SPEC = {

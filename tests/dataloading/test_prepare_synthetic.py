@@ -5,9 +5,9 @@ import pytest
 import yaml
 
 from dataloading import prepare_synthetic_dataset
-from dataloading.feature_spec import FeatureSpec
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.synthetic import SyntheticDataset
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import SyntheticDataset
 
 FEATURES = {
     "clicked": {"dtype": "int32"},

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading import raw_binary
-from dataloading.feature_spec import FeatureSpec
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.synthetic import SyntheticDataset, synthetic_spec, write_dataset
+from dataloading.formats import raw_binary
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 
 FEATURES = 4  # one int64, one of two ids a row, int8 and int16
 

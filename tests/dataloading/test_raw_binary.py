@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.batch import Batch
-from dataloading.feature_spec import FeatureSpec
-from dataloading.raw_binary import RawBinaryDataset
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.pipeline.batch import Batch
+from dataloading.spec.feature_spec import FeatureSpec
 
 
 def write(folder, features: dict, arrays: dict, channels: dict, chunks: dict) -> FeatureSpec:

@@ -14,11 +14,11 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from dataloading import describe
-from dataloading.feature_spec import FeatureSpec
-from dataloading.ragged import Ragged
-from dataloading.split_tfrecords import SplitTFRecordsDataset
-from dataloading.split_tfrecords_record import masked_crc32c
+from dataloading.describe import __main__ as describe
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.formats.tfrecord.wire import masked_crc32c
+from dataloading.pipeline.ragged import Ragged
+from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.test_mutations import sweep
 from tests.dataloading.test_split_tfrecords import SPEC, original, rows_of, write_folder
 

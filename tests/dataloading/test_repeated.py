@@ -5,8 +5,8 @@ import itertools
 import pytest
 import tensorflow as tf
 
-from dataloading.batch import Batch, Inputs, RaggedIds
-from dataloading.repeated import repeated
+from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
+from dataloading.pipeline.repeated import repeated
 
 
 @pytest.mark.parametrize(("most_bytes", "passes"), [(60, 1), (59, 3), (0, 3)])

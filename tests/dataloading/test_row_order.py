@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dataloading.row_order import BlockShuffle, FileOrder, lay_out_shares, share_of_rank
+from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, lay_out_shares, share_of_rank
 
 
 def shuffle(num_rows=1003, seed=5, block_rows=10, window_rows=40):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading import keyed_order
-from dataloading.keyed_order import (
+from dataloading.interactions import keyed_permutation
+from dataloading.interactions.keyed_permutation import (
     NUM_DRAW_KEYS,
     NUM_ORDER_KEYS,
     KeyedOrder,
@@ -16,8 +16,8 @@ from dataloading.keyed_order import (
     key_words,
     keys_of_epoch,
 )
-from dataloading.row_order import share_of_rank
-from dataloading.sampled_interactions import SampledInteractions
+from dataloading.interactions.sampled import SampledInteractions
+from dataloading.pipeline.shuffle import share_of_rank
 from tests.interaction_data import write_interactions
 
 NUM_USERS, NUM_ITEMS = 50, 23
@@ -210,7 +210,7 @@ def test_orders_are_permutations(size):
 
 @pytest.mark.parametrize("size", [1, 10, 63, 64])
 def test_orders_are_permutations_however_many_pairs_are_surplus(size, monkeypatch):
-    monkeypatch.setattr(keyed_order, "_widths", lambda size: (8, 8))
+    monkeypatch.setattr(keyed_permutation, "_widths", lambda size: (8, 8))
     for epoch in range(20):
         found = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(0, epoch)[0])
         assert sorted(found.numpy()) == list(range(size))

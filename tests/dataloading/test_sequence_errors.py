@@ -6,9 +6,9 @@ import re
 import pytest
 import tensorflow as tf
 
-from dataloading.feature_spec import FeatureSpec
-from dataloading.sequence_tfrecord import SequenceTFRecordDataset
-from dataloading.sequence_tfrecord_channels import sequence_channels
+from dataloading.formats.sequence_tfrecord.channels import sequence_channels
+from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.test_sequence_tfrecord import (
     CHANNELS,
     FEATURES,
@@ -238,7 +238,7 @@ def test_damaged_files(tmp_path, damage, message):
 def test_what_only_tensorflow_refuses(tmp_path, monkeypatch):
     """Where no fault is found in words, TensorFlow's own are handed on."""
     write(tmp_path / "train.tfrecord", [example([row]) for row in rows_of(3)])
-    monkeypatch.setattr("dataloading.sequence_tfrecord_decode._fault", lambda *_: None)
+    monkeypatch.setattr("dataloading.formats.sequence_tfrecord.decode._fault", lambda *_: None)
     records = [example([row]) for row in rows_of(3)]
     records[1] = with_feature(records[1], "cat", FLOATS)
     write(tmp_path / "train.tfrecord", records)

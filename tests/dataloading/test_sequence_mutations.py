@@ -12,7 +12,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
-from dataloading.sequence_tfrecord import SequenceTFRecordDataset
+from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 from tests.dataloading.test_mutations import sweep
 from tests.dataloading.test_record_mutations import contents, edited, framed
 from tests.dataloading.test_sequence_tfrecord import FEATURES, LENGTH, example, rows_of, spec_of

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading import sequence_tfrecord_writer
-from dataloading.feature_spec import FeatureSpec
-from dataloading.sequence_tfrecord import SequenceTFRecordDataset
-from dataloading.sequence_tfrecord_encode import encode
-from dataloading.sequence_tfrecord_writer import sequence_spec, writes_data_set
+from dataloading.formats.sequence_tfrecord import writer as sequence_tfrecord_writer
+from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+from dataloading.formats.sequence_tfrecord.encode import encode
+from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
+from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.test_sequence_tfrecord import FEATURES, LENGTH, found, rows_of
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.series import SeriesDataset
+from dataloading.interactions.candidates import SeriesDataset
 from tests.interaction_data import write_interactions
 
 NUM_USERS, NUM_ITEMS, LENGTH = 12, 40, 5

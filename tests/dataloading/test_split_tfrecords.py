@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading import split_tfrecords_chunk
-from dataloading.batch import RaggedIds
-from dataloading.feature_spec import FeatureSpec
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.split_tfrecords import SplitTFRecordsDataset
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.split_tfrecords import chunk
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.pipeline.batch import RaggedIds
+from dataloading.spec.feature_spec import FeatureSpec
 
 NAN = float("nan")
 
@@ -158,7 +158,7 @@ def few_descriptors():
 def test_more_files_than_can_be_open(tmp_path, request, monkeypatch, most_mapped):
     """45 files of each feature."""
     spec = original(tmp_path, rows_of(45), prebatch=1, per_file=1)
-    monkeypatch.setattr(split_tfrecords_chunk, "_MAPPED_FILES", most_mapped)
+    monkeypatch.setattr(chunk, "_MAPPED_FILES", most_mapped)
     request.getfixturevalue("few_descriptors")
     for order in ({}, SHUFFLED):
         rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset())
@@ -168,7 +168,7 @@ def test_more_files_than_can_be_open(tmp_path, request, monkeypatch, most_mapped
 @pytest.mark.parametrize("removed", [False, True])
 def test_files_that_change_while_they_are_read(tmp_path, monkeypatch, removed):
     spec = original(tmp_path, rows_of(9))
-    monkeypatch.setattr(split_tfrecords_chunk, "_MAPPED_FILES", 0)
+    monkeypatch.setattr(chunk, "_MAPPED_FILES", 0)
     loader = SplitTFRecordsDataset(spec, "train", 9)
     path = tmp_path / "train/label/data_1.tfrecords"
     os.utime(path, ns=(0, 0))

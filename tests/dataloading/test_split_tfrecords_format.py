@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.feature_spec import FeatureSpec
-from dataloading.ragged import Ragged, concatenate_rows, cut_rows, lay_out_rows, take_rows
-from dataloading.split_tfrecords import SplitTFRecordsDataset
-from dataloading.split_tfrecords_format import Format, read_format
-from dataloading.split_tfrecords_gather import gather, gather_rows
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.formats.split_tfrecords.folder_format import Format, read_format
+from dataloading.formats.split_tfrecords.gather import gather, gather_rows
+from dataloading.pipeline.ragged import Ragged, concatenate_rows, cut_rows, lay_out_rows, take_rows
+from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.test_split_tfrecords import SPEC, original, rows_of
 
 ABSENT = object()

@@ -9,10 +9,10 @@ import pytest
 
 import dcnv2
 import dlrm
-from dataloading.feature_spec import FeatureSpec
-from dataloading.ragged import Ragged
-from dataloading.split_tfrecords_writer import SplitTFRecordsWriter
-from dataloading.synthetic import SyntheticDataset, synthetic_spec
+from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
+from dataloading.pipeline.ragged import Ragged
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
 from tests.tables import arrays_of
 from tests.test_entry_scripts import TINY, in_process
 

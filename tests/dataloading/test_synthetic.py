@@ -9,12 +9,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
-from dataloading.feature_spec import FeatureSpec
-from dataloading.power_law import PowerLaw
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.synthetic import SyntheticDataset, main, synthetic_spec, write_dataset
-from dataloading.synthetic_rows import SyntheticRows
-from dataloading.teacher import LogitCounts, Teacher, probabilities
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.__main__ import main
+from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
+from dataloading.synthetic.power_law import PowerLaw
+from dataloading.synthetic.rows import SyntheticRows
+from dataloading.synthetic.teacher import LogitCounts, Teacher, probabilities
 
 SMALL = synthetic_spec([10, 20, 5, 300], hotness=[1, 3, 1, 2], alpha=1.1, num_numerical=3)
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-import ranking
-import sequential
 from config import parse
-from dataloading.feature_spec import FeatureSpec
-from dataloading.synthetic import synthetic_spec, write_dataset
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
-from runtime.distributed import World
+from recipes import ctr
+from recipes import sequential as sequential
+from runtime.cluster.distributed import World
 from sim import DEFAULTS as SIM_DEFAULTS
 from tests import sequence_data
 
@@ -52,7 +52,7 @@ def opened(folder, data_set, *flags):
         train, _, evaluated, _ = sequential.open_rows(config, spec, World())
     else:
         config = parse([*command_line, f"--dataset_type={data_set}"], "dlrm")
-        train, evaluated, _ = ranking.open_rows(config, spec, World())
+        train, evaluated, _ = ctr.open_rows(config, spec, World())
     return train, evaluated
 
 

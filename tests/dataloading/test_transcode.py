@@ -13,12 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading import transcode, transcode_binary, transcode_lines, vocabulary
-from dataloading.feature_spec import FeatureSpec
-from dataloading.output_folder import appears_whole
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.transcode_spec import RawSpec
-from dataloading.vocabulary import Vocabularies
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.output_folder import appears_whole
+from dataloading.table_input import lines as transcode_lines
+from dataloading.transcode import __main__ as transcode
+from dataloading.transcode import binary
+from dataloading.transcode.encode import vocabulary
+from dataloading.transcode.encode.vocabulary import Vocabularies
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
 
 # One label, two numericals, two categorical features; one CSV file.
 SPEC = {
@@ -625,7 +628,7 @@ def test_a_full_disk(tmp_path):
         open("/dev/full", "wb") as stream,
         pytest.raises(OSError, match="/dev/full could not be written: .*Is the disk full"),
     ):
-        transcode_binary.put(stream, np.zeros(100_000))
+        binary.put(stream, np.zeros(100_000))
 
 
 # Transcodes, and is killed when its first file has rows, or before the folder takes its name.
@@ -889,7 +892,7 @@ def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
 
 def test_looking_up_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "_ROWS", 3)
-    monkeypatch.setattr(transcode_binary, "_NARROWED_IDS", 3)
+    monkeypatch.setattr(binary, "_NARROWED_IDS", 3)
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
     assert run(folder, "--categorify=city", EVERY) == 0
     assert stored(tmp_path / "out", "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from dataloading import transcode
-from dataloading.feature_spec import FeatureSpec
-from dataloading.vocabulary_hash import bucket_ids
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.transcode import __main__ as transcode
+from dataloading.transcode.encode.vocabulary_hash import bucket_ids
 
 # From the xxHash project's own tests and pages: XXH64 with seed 0.
 KNOWN = {

@@ -9,11 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading import describe, transcode
-from dataloading.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
-from dataloading.interactions import read_interactions, read_series
-from dataloading.series_rules import broken_series
-from dataloading.transcode_spec import RawSpec
+from dataloading.describe import __main__ as describe
+from dataloading.interactions.candidate_rules import broken_series
+from dataloading.interactions.stored import read_interactions, read_series
+from dataloading.spec.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
+from dataloading.transcode import __main__ as transcode
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
 
 # Four interactions, and two series of three rows.
 TRAIN_ROWS = "ann,tea\nbob,tea\nann,milk\ncy,tea\n"

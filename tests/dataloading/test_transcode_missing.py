@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataloading.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.test_transcode import SPEC, changed, parquet_spec, raw, refused, run, stored
 
 # price, age: 2 and 4, and 30 have values in train.

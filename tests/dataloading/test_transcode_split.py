@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataloading.transcode_split import RandomSplit, parse_shares
+from dataloading.transcode.split import RandomSplit, parse_shares
 from tests.dataloading.test_transcode import changed, raw, refused, run, stored
 
 SHARES = "0.6,0.3,0.1"

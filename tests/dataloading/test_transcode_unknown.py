@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dataloading.feature_spec import FeatureSpec
-from dataloading.transcode_unknown import automatic_threshold, is_far_above
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.transcode.encode.unknown import automatic_threshold, is_far_above
 from tests.dataloading.test_transcode import SPEC, changed, raw, run, stored
 
 

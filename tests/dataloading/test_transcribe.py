@@ -14,13 +14,13 @@ import pytest
 import tensorflow as tf
 
 from dataloading import transcribe as tool
-from dataloading.failed_writes import names_file
-from dataloading.feature_spec import FeatureSpec
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.split_tfrecords import SplitTFRecordsDataset
-from dataloading.split_tfrecords_writer import exactly
-from dataloading.synthetic import SyntheticDataset, synthetic_spec, write_dataset
-from dataloading.synthetic_rows import SPLITS, stored_spec
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.formats.split_tfrecords.writer import exactly
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
+from dataloading.synthetic.rows import SPLITS, stored_spec
+from runtime.files.write_errors import names_file
 from tests.dataloading.test_split_tfrecords import Row, found, original, rows_of
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dataloading import unseen_items
-from dataloading.unseen_items import draw_unseen, draw_unseen_in_use
+from dataloading.interactions import unseen_items
+from dataloading.interactions.unseen_items import draw_unseen, draw_unseen_in_use
 
 
 def keys_of(touched, num_items):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataloading import vocabulary
+from dataloading.transcode.encode import vocabulary
 
 BYTE_ORDER_MARK = "\ufeff"
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.feature_spec import FeatureSpec
-from dataloading.raw_binary import RawBinaryDataset
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.spec.feature_spec import FeatureSpec
 
 NUM_ROWS = 13
 

@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from deployment.latency_statistics import Measurement
+from deployment.client.latency_statistics import Measurement
 
 
 def read_csv(path: Path) -> list[Measurement]:

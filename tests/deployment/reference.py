@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deployment.parts import Parts
-from deployment.trained_model import Trained, table_name
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import Trained, table_name
 from runtime.checkpoint.reader import rows_of
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deployment.trained_model import Trained, table_name
+from deployment.model.trained_model import Trained, table_name
 from runtime import checkpoint
 from runtime.checkpoint import Box
 from tests.runtime.array_weights import ArrayWeight, save_on_ranks

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deployment.checkpoint_rows import CheckpointRows
+from deployment.model.checkpoint_rows import CheckpointRows
 from runtime.checkpoint import Box, Damaged
 from tests.deployment.saved_tables import save_tables
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from deployment.client import Client, RequestRefused, ServerLost, WrongAnswer
+from deployment.client.client import Client, RequestRefused, ServerLost, WrongAnswer
 from tests.deployment.stand_in_server import StandIn, answer_to, serving
 
 

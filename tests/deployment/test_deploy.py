@@ -14,17 +14,17 @@ import pytest
 import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
-from deployment import deploy as tool
-from deployment import served_auc
-from deployment.options import Options
-from deployment.parts import Parts
-from deployment.served_model import parts_of, request_arrays
+from deployment.artifacts import quantization_check
+from deployment.deploy import __main__ as tool
+from deployment.deploy.options import Options
+from deployment.model.served_model import parts_of, request_arrays
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.hps_keys import keys_of
 from deployment.serving.onnx_session import open_session
 from deployment.serving.scorer import Scorer
-from deployment.trained_model import evaluation_rows, open_checkpoint
 from tests.deployment.hps_stand_in import HpsStandIn
 from tests.deployment.trained import TrainedModel
 from tests.deployment.written_config import read_config
@@ -127,7 +127,7 @@ def test_one_local_model_with_smaller_tables(
     trained_dlrm, expected, tmp_path, capsys, monkeypatch, quantize, rows
 ):
     """The AUCs that are said are those of exact scores and of what is served."""
-    monkeypatch.setattr(served_auc, "_BATCH_ROWS", 64)
+    monkeypatch.setattr(quantization_check, "_BATCH_ROWS", 64)
     flags = ["--monolithic", f"--quantize_tables={quantize}", "--model_name=small"]
     flags += ["--no-dynamic_batching", "--max_batch_size=512", "--execution_env=/env"]
     if rows < 300:

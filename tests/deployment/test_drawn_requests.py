@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deployment.drawn_requests import drawn_request
+from deployment.client.drawn_requests import drawn_request
 from deployment.serving.checks import Checks
 from deployment.serving.interface import Feature, Interface, Tensor
 

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dataloading.batch import Batch, Inputs
-from deployment import accuracy, evaluate_accuracy, evaluation_requests
-from deployment.served_metrics import ServedMetrics
+from dataloading.pipeline.batch import Batch, Inputs
+from deployment.client import evaluation_requests
+from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
+from deployment.evaluate_accuracy import accuracy
+from deployment.evaluate_accuracy.served_metrics import ServedMetrics
 
 
 def test_auc_and_log_loss_by_hand():

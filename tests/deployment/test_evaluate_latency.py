@@ -10,10 +10,12 @@ import grpc
 import numpy as np
 import pytest
 
-from deployment import evaluate_latency, latency_plot, latency_requests, perf_analyzer
-from deployment.closed_loop import ClosedLoop
-from deployment.latency_plot import draw
-from deployment.latency_statistics import Measurement, medians, table, timing, write_csv
+from deployment.client import latency_requests, perf_analyzer
+from deployment.client.closed_loop import ClosedLoop
+from deployment.client.latency_statistics import Measurement, medians, table, timing, write_csv
+from deployment.evaluate_latency import __main__ as evaluate_latency
+from deployment.evaluate_latency import plot
+from deployment.evaluate_latency.plot import draw
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Feature, Interface, Tensor
 from tests.deployment.latency_csv import read_csv
@@ -343,7 +345,7 @@ def test_who_measures(stand_in_program, interface, tmp_path, monkeypatch):
 def test_ticks_of_the_plot(monkeypatch):
     """Sizes that were measured, and round latencies, in plain numbers."""
     figures = []
-    monkeypatch.setattr(latency_plot, "_write", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plot, "_write", lambda figure, path: figures.append(figure))
     sizes = {1: 0.7, 16: 0.9, 20: 1.0, 64: 1.8, 1024: 6.0}
     draw("a.png", [measurement(batch_size=s, p50_ms=ms, p99_ms=ms) for s, ms in sizes.items()])
     latency = figures[0].axes[0]

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from deployment import export
-from deployment.served_model import parts_of, request_arrays
+from deployment.model.served_model import parts_of, request_arrays
+from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving.onnx_session import open_session
-from deployment.trained_model import evaluation_rows, open_checkpoint
 
 
 def run(model, output, kind, *flags):
@@ -86,7 +86,7 @@ def test_what_is_refused(trained_dlrm, tmp_path, capsys):
 
 
 def test_nothing_is_left_of_what_fails(trained_dlrm, tmp_path, monkeypatch, capsys):
-    from deployment import onnx_model
+    from deployment.artifacts import onnx_model
 
     def fails(*model):
         raise ValueError("a score is too far from what TensorFlow computes")
@@ -100,7 +100,7 @@ def test_nothing_is_left_of_what_fails(trained_dlrm, tmp_path, monkeypatch, caps
 @pytest.mark.parametrize("caught", [False, True])
 def test_sigterm_leaves_nothing(caught, trained_dlrm, tmp_path, monkeypatch, capsys):
     """Also where somebody catches the interrupt and goes on."""
-    from deployment import onnx_model
+    from deployment.artifacts import onnx_model
 
     def stopped(*model):
         try:

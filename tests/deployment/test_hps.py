@@ -9,13 +9,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from deployment import hps
-from deployment.hps_dense import behind_hps
 from deployment.serving import hps_keys
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
 from deployment.serving.onnx_session import open_session
-from deployment.triton_config import GPU, Instances
+from deployment.triton.config import GPU, Instances
+from deployment.triton.hps import files
+from deployment.triton.hps.dense import behind_hps
 from runtime.checkpoint import Damaged
 from tests.deployment.hps_stand_in import HpsStandIn
 from tests.deployment.saved_tables import save_tables, sizes
@@ -92,17 +92,17 @@ def write_entry(repository, model: str, tables_folder: str, cache_share: float =
     """What HPS is to be told of a model, in the model's folder."""
     (repository / model).mkdir(exist_ok=True)
     instances = Instances(GPU, 3, (0, 1))
-    entry = hps.ps_entry(model, INTERFACE, tables_folder, instances, cache_share)
-    hps.write_ps_entry(entry, repository / model)
+    entry = files.ps_entry(model, INTERFACE, tables_folder, instances, cache_share)
+    files.write_ps_entry(entry, repository / model)
 
 
 @pytest.fixture
 def stand_in(tmp_path):
     """HPS with the tables as they were written."""
     trained = save_tables(tmp_path / "checkpoints", VALUES)
-    hps.write_tables(trained, sizes(VALUES), tmp_path)
+    files.write_tables(trained, sizes(VALUES), tmp_path)
     write_entry(tmp_path, "m_sparse", str(tmp_path))
-    hps.update_ps_json(tmp_path)
+    files.update_ps_json(tmp_path)
     return HpsStandIn(tmp_path / "ps.json", "m_sparse")
 
 
@@ -136,7 +136,7 @@ def test_ps_json(stand_in, tmp_path):
         "gpucache": True,
         "gpucacheper": 0.25,
     }
-    assert hps.backend_parameters(INTERFACE) == {
+    assert files.backend_parameters(INTERFACE) == {
         "slots": "4",
         "cat_feature_num": "9",
         "embedding_vector_size": "3",
@@ -153,11 +153,11 @@ def entries(repository) -> dict:
 
 def test_one_file_for_all_models_of_a_repository(tmp_path):
     """An entry that was replaced, of a model that is gone, and what others wrote."""
-    hps.update_ps_json(tmp_path)
+    files.update_ps_json(tmp_path)
     assert list(tmp_path.iterdir()) == [], "no model of HPS, no file"
     for model in ("b", "a"):
         write_entry(tmp_path, model, f"/models/{model}/1")
-        hps.update_ps_json(tmp_path)
+        files.update_ps_json(tmp_path)
     assert list(entries(tmp_path)) == ["a", "b"]
     content = json.loads((tmp_path / "ps.json").read_text())
     assert content["supportlonglong"] is True
@@ -167,7 +167,7 @@ def test_one_file_for_all_models_of_a_repository(tmp_path):
     (tmp_path / "ps.json").write_text(json.dumps(content))
     write_entry(tmp_path, "a", "/served/a/1", cache_share=0.75)
     shutil.rmtree(tmp_path / "b")
-    hps.update_ps_json(tmp_path)
+    files.update_ps_json(tmp_path)
     found = entries(tmp_path)
     assert list(found) == ["c", "a"] and found["c"] == theirs
     assert found["a"]["gpucacheper"] == 0.75
@@ -184,7 +184,7 @@ def test_deployments_that_end_together_all_have_their_entries(tmp_path):
         for model in (f"m{number}", f"n{number}"):
             write_entry(tmp_path, model, f"/models/{model}/1")
             (tmp_path / model).rename(repository / model)  # whole, as all models come
-            hps.update_ps_json(repository)
+            files.update_ps_json(repository)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(deployed, range(8)))
@@ -197,7 +197,7 @@ def test_a_file_that_is_none(text, tmp_path):
     with pytest.raises(
         ValueError, match=r"ps\.json is not what HPS is started with, .* move it aw"
     ):
-        hps.read_ps_json(tmp_path)
+        files.read_ps_json(tmp_path)
 
 
 def dense_part(path, width: int):
@@ -234,7 +234,7 @@ def test_a_changed_byte_of_the_checkpoint_is_found(tmp_path):
     file = next(trained.path.rglob("item.npy"))
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
     with pytest.raises(Damaged, match=r"item\.npy is missing or damaged: the checksum differs"):
-        hps.write_tables(trained, sizes(VALUES), tmp_path)
+        files.write_tables(trained, sizes(VALUES), tmp_path)
 
 
 def test_the_model_in_front(tmp_path, triton_model):  # noqa: F811

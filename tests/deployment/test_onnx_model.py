@@ -7,20 +7,16 @@ import tensorflow as tf
 from onnx import numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
-from deployment import onnx_model
-from deployment.drawn_requests import drawn_request
-from deployment.onnx_model import (
-    check_against_tensorflow,
-    dense_to_onnx,
-    monolithic_onnx,
-)
-from deployment.parts import Parts
-from deployment.saved_models import write_dense
-from deployment.served_model import make_dense, parts_of, request_arrays
+from deployment.artifacts import onnx_model
+from deployment.artifacts.onnx_model import check_against_tensorflow, dense_to_onnx, monolithic_onnx
+from deployment.artifacts.saved_models import write_dense
+from deployment.client.drawn_requests import drawn_request
+from deployment.model.served_model import make_dense, parts_of, request_arrays
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving.histories import misplaced
 from deployment.serving.interface import Feature, LookUp, Tensor
 from deployment.serving.onnx_session import open_session
-from deployment.trained_model import evaluation_rows, open_checkpoint
 from nn.sequence import gru
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables

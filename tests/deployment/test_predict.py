@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading import transcode
-from deployment import deploy
-from deployment.predict import main
-from deployment.predict_rows import RowFile
+from dataloading.transcode import __main__ as transcode
+from deployment.deploy import __main__ as deploy
+from deployment.predict.__main__ import main
+from deployment.predict.rows import RowFile
 from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
 from deployment.serving.scorer import Scorer
 from tests.deployment import trained
@@ -260,7 +260,7 @@ def test_a_file_that_is_cut_off(tmp_path, clicks, capsys, monkeypatch, flags):
 
 def test_a_file_that_may_not_be_read(tmp_path, clicks, capsys, monkeypatch):
     path = csv_file(tmp_path, *LINES)
-    monkeypatch.setattr("deployment.predict_rows.line_blocks", refuses)
+    monkeypatch.setattr("deployment.predict.rows.line_blocks", refuses)
     assert main(["--model", str(clicks), "--input", str(path)]) == 2
     assert capsys.readouterr().err == f"error: --input {path}: Permission denied\n"
 

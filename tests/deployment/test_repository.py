@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deployment.repository import (
+from deployment.triton.repository import (
     MARKER,
     appear_together,
     check_name,

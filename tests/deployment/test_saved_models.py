@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from deployment import saved_models
-from deployment.drawn_requests import drawn_request
-from deployment.saved_models import write_dense, write_monolithic, write_sparse
-from deployment.served_model import POLICIES, make_dense, parts_of
-from deployment.trained_model import open_checkpoint
+from deployment.artifacts import saved_models
+from deployment.artifacts.saved_models import write_dense, write_monolithic, write_sparse
+from deployment.client.drawn_requests import drawn_request
+from deployment.model.served_model import POLICIES, make_dense, parts_of
+from deployment.model.trained_model import open_checkpoint
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
 

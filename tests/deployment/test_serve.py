@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from deployment import serve, triton_server
-from deployment.serving_environment import variables
-from deployment.triton_server import Ports, Server, ServerFailed, running
+from deployment.serve import __main__ as serve
+from deployment.serve import server as triton_server
+from deployment.serve.environment import variables
+from deployment.serve.server import Ports, Server, ServerFailed, running
 
 # Says that it is ready, as Triton does, unless the file `behaviour` wants something else.
 STAND_IN = """#!/bin/sh
@@ -299,9 +300,9 @@ def test_a_signal_while_models_load(stand_in, tmp_path, capsys):
 def clone(root, tmp_path):
     """What the set-up reads, in a folder with a space in its name."""
     folder = tmp_path / "a clone"
-    (folder / "deployment").mkdir(parents=True)
-    for name in ("serve_setup.sh", "requirements-serve.lock"):
-        (folder / "deployment" / name).write_bytes((root / "deployment" / name).read_bytes())
+    for name in ("deployment/serve/setup.sh", "requirements/serve.lock"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_bytes((root / name).read_bytes())
     return folder
 
 
@@ -327,7 +328,7 @@ def executable(path, script):
 
 @pytest.fixture
 def set_up(clone):
-    """Runs serve_setup.sh with a stand-in for Python and for what the wheel brings."""
+    """Runs deployment/serve/setup.sh with a stand-in for Python and for what the wheel brings."""
     wheel = clone / "packages/pytriton/tritonserver"
     executable(clone / "python", PYTHON)
     executable(wheel / "bin/tritonserver", "#!/bin/bash\necho --exit-timeout-secs; exit 1\n")
@@ -340,7 +341,7 @@ def set_up(clone):
 
     def run(*arguments, **changed):
         return subprocess.run(
-            ["bash", "deployment/serve_setup.sh", str(clone / "python"), *arguments],
+            ["bash", "deployment/serve/setup.sh", str(clone / "python"), *arguments],
             cwd=clone,
             env=os.environ | {"LIBPYTHON": str(clone / "libpython3.11.so.1.0")} | changed,
             capture_output=True,
@@ -382,7 +383,7 @@ def test_what_the_set_up_leaves(set_up, clone):
         ({"PLATFORM": "macosx-14-arm64"}, "wheels for linux-x86_64 .* this is macosx-14-arm64"),
         ({"NO_VENV": "1"}, "cannot make virtual environments.*apt-get install python3.11-venv"),
         ({"LIBPYTHON": ""}, "no libpython3.11.so.1.0 found.*apt-get install libpython3.11"),
-        ({"NO_NETWORK": "1"}, "pip could not install deployment/requirements-serve.lock"),
+        ({"NO_NETWORK": "1"}, "pip could not install requirements/serve.lock"),
     ],
 )
 def test_what_the_set_up_misses_is_one_sentence(set_up, clone, changed, said):
@@ -418,7 +419,7 @@ def test_a_server_that_does_not_start_here(set_up, clone, file, script, said):
 
 def test_no_python(clone):
     done = subprocess.run(
-        ["bash", "deployment/serve_setup.sh", "absent-python"],
+        ["bash", "deployment/serve/setup.sh", "absent-python"],
         cwd=clone,
         capture_output=True,
         text=True,
@@ -429,9 +430,9 @@ def test_no_python(clone):
 
 
 def test_the_lock_has_what_is_asked_for(root):
-    lock = (root / "deployment/requirements-serve.lock").read_text().splitlines()[1:]
+    lock = (root / "requirements/serve.lock").read_text().splitlines()[1:]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", line) for line in lock), lock
-    asked = (root / "deployment/requirements-serve.txt").read_text().splitlines()
+    asked = (root / "requirements/serve.txt").read_text().splitlines()
     asked = [line.split("  #")[0] for line in asked if not line.startswith("#")]
     assert len(asked) == 5
     assert {re.sub(r"\[.*\]", "", line) for line in asked} <= set(lock)

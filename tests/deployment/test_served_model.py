@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.batch import Inputs, RaggedIds
-from deployment.drawn_requests import drawn_request
-from deployment.parts import Parts
-from deployment.served_model import POLICIES, make_dense, parts_of, request_arrays
+from dataloading.pipeline.batch import Inputs, RaggedIds
+from deployment.client.drawn_requests import drawn_request
+from deployment.model.served_model import POLICIES, make_dense, parts_of, request_arrays
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving.interface import Feature, LookUp, Tensor
-from deployment.trained_model import evaluation_rows, open_checkpoint
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
 

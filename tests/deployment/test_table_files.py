@@ -8,11 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deployment.checkpoint_rows import CheckpointRows
-from deployment.served_auc import look_up
+from deployment.artifacts.quantization_check import look_up
+from deployment.artifacts.table_files import (
+    blocks_of,
+    table_bytes,
+    to_float16,
+    to_int8,
+    write_tables,
+)
+from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.serving.interface import TABLES_FOLDER, Feature, Interface, LookUp, Table, Tensor
 from deployment.serving.tables import Tables
-from deployment.table_files import blocks_of, table_bytes, to_float16, to_int8, write_tables
 from runtime.checkpoint import Box, Damaged, writer
 from runtime.checkpoint import files as checkpoint_files
 from tests.deployment.saved_tables import save_tables, sizes

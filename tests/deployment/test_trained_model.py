@@ -4,7 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
-from deployment.trained_model import (
+from deployment.model.trained_model import (
     evaluation_rows,
     open_checkpoint,
     restored_recipe,

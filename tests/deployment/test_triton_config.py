@@ -10,7 +10,7 @@ from tritonclient.grpc.model_config_pb2 import (
 )
 
 from deployment.serving.interface import Tensor
-from deployment.triton_config import (
+from deployment.triton.config import (
     Batching,
     Instances,
     Step,

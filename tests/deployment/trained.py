@@ -14,8 +14,8 @@ import dcnv2
 import dlrm
 import ncf
 import sim
-from dataloading import transcode
-from dataloading.synthetic import synthetic_spec, write_dataset
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
+from dataloading.transcode import __main__ as transcode
 from tests import sequence_data, tastes
 
 TEST_ROWS = 300  # of generated clicks; with batches of 128 the last one is short

@@ -9,13 +9,13 @@ import config as configuration
 import dcnv2
 import ncf
 import sim
-from dataloading.batch import Inputs, InteractionInputs, SequenceInputs
-from dataloading.feature_spec import FeatureSpec
-from dataloading.sequence_tfrecord_writer import sequence_spec
-from dataloading.synthetic import synthetic_spec
-from deployment.parts import Parts
-from deployment.trained_model import Trained
-from nn.model import RankingConfig, RankingModel
+from dataloading.formats.sequence_tfrecord.writer import sequence_spec
+from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import synthetic_spec
+from deployment.model.served_parts import Parts
+from deployment.model.trained_model import Trained
+from nn.ctr.model import RankingConfig, RankingModel
 from nn.ncf.config import NCFConfig
 from nn.ncf.model import NCFModel
 from nn.sequence.config import SequenceConfig

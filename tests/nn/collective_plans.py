@@ -9,13 +9,13 @@ import tensorflow as tf
 
 import config as configuration
 import nn.embedding as dmp
-from dataloading.batch import Batch, Inputs, RaggedIds
+from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from nn.embedding.ids import read_ids
-from nn.evaluator import Scorer
 from nn.keras import keras
-from nn.optimizers import create_groups
-from nn.predictor import predict
-from nn.trainer import Trainer
+from nn.metrics.evaluator import Scorer
+from nn.metrics.predictor import predict
+from nn.optim.optimizers import create_groups
+from nn.train.trainer import Trainer
 from tests.nn.traced_ranks import TracedRank, collectives_of, differences, set_up
 
 OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam")

@@ -1,4 +1,4 @@
-"""A world of threads: the collectives of `runtime.distributed.World` within one process."""
+"""A world of threads: the collectives of `runtime.cluster.distributed.World` within one process."""
 
 import json
 import threading
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 
 TIMEOUT_S = 120.0  # for a rank that traces its functions on a busy machine
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from dataloading.batch import Batch, SequenceInputs
+from dataloading.pipeline.batch import Batch, SequenceInputs
 from nn.sequence.config import SequenceConfig
 from nn.sequence.model import SequenceModel
 from tests.nn.sequence_reference import Reference, Sample

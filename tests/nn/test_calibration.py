@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nn.calibration import Calibration
-from nn.evaluator import ClickEvaluator
-from nn.metrics import BinnedMetrics, ExactMetrics
+from nn.metrics.calibration import Calibration
+from nn.metrics.classification import BinnedMetrics, ExactMetrics
+from nn.metrics.evaluator import ClickEvaluator
 from tests.nn.fake_world import run_threads
 from tests.nn.test_evaluator import first_numerical, generated
 

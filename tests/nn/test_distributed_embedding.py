@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn import optimizers
 from nn.embedding.embedding import Embedding
-from nn.embedding.gradient import sum_duplicates
+from nn.embedding.exchange.gradients import sum_duplicates
+from nn.embedding.exchange.row_means import RowMeans
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.plan import HOST, Shard, Table, plan
-from nn.embedding.row_means import RowMeans
+from nn.embedding.planner.plan import HOST, Shard, Table, plan
 from nn.embedding.weights import TableUniform, TableWeight
 from nn.keras import keras
-from nn.optimizers import create
+from nn.optim import optimizers
+from nn.optim.optimizers import create
 from runtime.checkpoint import Box
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 from tests.nn.fake_world import run_threads
 from tests.tables import whole_table
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.batch import Batch, Inputs
-from dataloading.synthetic import SyntheticDataset, synthetic_spec
-from nn import evaluator as evaluator_module
-from nn.evaluator import ClickEvaluator
-from nn.metrics import NonFiniteScores
+from dataloading.pipeline.batch import Batch, Inputs
+from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
+from nn.metrics import evaluator as evaluator_module
+from nn.metrics.classification import NonFiniteScores
+from nn.metrics.evaluator import ClickEvaluator
 from tests.nn.fake_world import run_threads
 
 SPEC = synthetic_spec([10], num_numerical=2)

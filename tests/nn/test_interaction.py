@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn.interaction import CrossNetwork, DotInteraction, padded_width, pairwise_dots
+from nn.layers.interaction import CrossNetwork, DotInteraction, padded_width, pairwise_dots
 
 
 @pytest.mark.parametrize(("width", "padded"), [(0, 0), (1, 8), (8, 8), (479, 480), (480, 480)])

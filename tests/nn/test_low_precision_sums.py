@@ -5,15 +5,15 @@ import pytest
 import tensorflow as tf
 
 from nn.embedding.embedding import Embedding
-from nn.embedding.gradient import sum_duplicates, sum_over_ranks
+from nn.embedding.exchange.gradients import sum_duplicates, sum_over_ranks
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.plan import Table, plan
+from nn.embedding.planner.plan import Table, plan
 from nn.ncf.tower import spread
 from nn.precision import add_to_each
 from nn.sequence import gru
 from nn.sequence.attention import ActivationUnit
 from nn.sequence.gru import GRU
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 from tests.nn.fake_world import TensorWorld, run_threads
 
 DTYPES = ("bfloat16", "float16")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dlrm
-from nn.embedding.merlin import MerlinTable, _Whole
+from nn.embedding.merlin_api.backend import MerlinTable, _Whole
 
 LIBRARY = "distributed_embeddings"
 FLAGS = (

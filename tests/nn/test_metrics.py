@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc_curve
 
-from nn.metrics import BinnedMetrics, ExactMetrics, make_metrics
+from nn.metrics.classification import BinnedMetrics, ExactMetrics, make_metrics
 
 KINDS = pytest.mark.parametrize(
     "make", [ExactMetrics, lambda: BinnedMetrics(1000)], ids=["exact", "binned"]

@@ -8,10 +8,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nn.metrics import BinnedMetrics, ExactMetrics, NonFiniteScores
-from nn.metrics_over_ranks import MetricsOverRanks, group_equal, over_ranks
-from nn.sorted_scores import SortedScores, doubled_wins, mass_below
-from runtime.distributed import World
+from nn.metrics.classification import BinnedMetrics, ExactMetrics, NonFiniteScores
+from nn.metrics.distributed import MetricsOverRanks, group_equal, over_ranks
+from nn.metrics.sorted_scores import SortedScores, doubled_wins, mass_below
+from runtime.cluster.distributed import World
 from tests.nn.fake_world import run_threads
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])

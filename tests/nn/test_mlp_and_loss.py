@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn.losses import binary_cross_entropy
-from nn.mlp import MLP, Dense
+from nn.layers.dense import MLP, Dense
+from nn.train.losses import binary_cross_entropy
 
 
 def column(*values):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.batch import Batch, InteractionInputs
-from dataloading.row_order import share_of_rank
-from nn.metrics import NonFiniteScores
+from dataloading.pipeline.batch import Batch, InteractionInputs
+from dataloading.pipeline.shuffle import share_of_rank
+from nn.metrics.classification import NonFiniteScores
 from nn.ncf.evaluator import RankingEvaluator
-from nn.ncf.ranking import hit_rate, ndcg, ranks_of_positives
+from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from tests.nn.fake_world import run_threads
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.batch import Batch, InteractionInputs
-from nn.embedding.gradient import sum_over_ranks
-from nn.embedding.plan import Table, plan
+from dataloading.pipeline.batch import Batch, InteractionInputs
+from nn.embedding.exchange.gradients import sum_over_ranks
+from nn.embedding.planner.plan import Table, plan
+from nn.embedding_model import dense_bytes
 from nn.ncf import tower
 from nn.ncf.config import (
     GMF,
@@ -23,9 +24,8 @@ from nn.ncf.dropout import ReluDropout
 from nn.ncf.loss import ncf_loss
 from nn.ncf.model import NCFModel
 from nn.ncf.tower import product_over_batch
-from nn.optimizers import OptimizerGroup, create
-from nn.tabled_model import dense_bytes
-from runtime.distributed import World
+from nn.optim.optimizers import OptimizerGroup, create
+from runtime.cluster.distributed import World
 from tests.nn.fake_world import TensorWorld, run_threads
 
 

@@ -7,7 +7,7 @@ from nn.ncf.config import GMF, MLP, NEUMF, NCFConfig
 from nn.ncf.model import NCFModel
 from nn.ncf.pretrained import start_from
 from runtime import checkpoint
-from runtime.distributed import AgreedError
+from runtime.cluster.distributed import AgreedError
 from tests.nn.fake_world import run_threads
 
 

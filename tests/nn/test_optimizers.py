@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from config import OptimizerConfig
-from nn import optimizers
-from nn.embedding.gradient import sum_duplicates
+from nn.embedding.exchange.gradients import sum_duplicates
+from nn.optim import optimizers
 
 LR = tf.constant(0.5)
 

@@ -4,10 +4,10 @@ import ast
 
 import pytest
 
-from nn.embedding.plan import Table, plan
-from nn.embedding.plan_attributes import strategy_attributes
-from nn.embedding.plan_placement import num_column_slices, row_bounds, threshold_for_all_ranks
-from nn.embedding.plan_traffic import traffic
+from nn.embedding.merlin_api.attributes import strategy_attributes
+from nn.embedding.planner.placement import num_column_slices, row_bounds, threshold_for_all_ranks
+from nn.embedding.planner.plan import Table, plan
+from nn.embedding.planner.traffic import traffic
 
 
 def tables(*shapes):

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import config as configuration
-import ranking
 from dataloading.generate_feature_spec import VARIANTS
-from dataloading.synthetic_rows import synthetic_spec
-from nn.embedding.plan import HOST, PlanError, Table, plan
-from nn.embedding.plan_memory import step_bytes, table_memory_bytes
-from runtime.memory import Memory
+from dataloading.synthetic.rows import synthetic_spec
+from nn.embedding.planner.memory import step_bytes, table_memory_bytes
+from nn.embedding.planner.plan import HOST, PlanError, Table, plan
+from recipes import ctr
+from runtime.hardware.memory import Memory
 from tests.nn.test_plan_properties import MANY, check_cover, check_lookups, tight_cases
 
 GIB = 2**30
@@ -28,7 +28,7 @@ def published(ranks, memory, *, dim=128, recipe="dlrm", variant="criteo_t0_synth
         dataset_type="synthetic", embedding_dim=str(dim), bottom_mlp_dims=(512, 256, dim), **flags
     )
     started = time.process_time()
-    result = ranking.make_plan(config, synthetic_spec(VARIANTS[variant]), ranks, memory)
+    result = ctr.make_plan(config, synthetic_spec(VARIANTS[variant]), ranks, memory)
     return result, time.process_time() - started
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nn.embedding.plan import DEVICE, HOST, PlanError, Table, plan
+from nn.embedding.planner.plan import DEVICE, HOST, PlanError, Table, plan
 
 
 def tables(*shapes):

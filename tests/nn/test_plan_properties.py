@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nn.embedding.plan import DEVICE, STRATEGIES, PlanError, Table, plan
-from nn.embedding.plan_attributes import strategy_attributes
-from nn.embedding.plan_traffic import GRADIENTS, KINDS, VECTORS, traffic
+from nn.embedding.merlin_api.attributes import strategy_attributes
+from nn.embedding.planner.plan import DEVICE, STRATEGIES, PlanError, Table, plan
+from nn.embedding.planner.traffic import GRADIENTS, KINDS, VECTORS, traffic
 
 MANY = settings(max_examples=500, deadline=None, derandomize=True, database=None)
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nn.embedding.plan import PlanError, Table, plan
+from nn.embedding.planner.plan import PlanError, Table, plan
 
 # Cardinalities of the Criteo 1TB logs without a frequency threshold ("extra large", 421 GiB at 128
 # float32 columns), one more than the number of values each: `criteo_t0_synthetic` in

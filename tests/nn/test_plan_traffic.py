@@ -5,11 +5,9 @@ from dataclasses import replace
 import pytest
 
 import config as configuration
-import ranking
-from dataloading.synthetic_rows import synthetic_spec
-from nn.embedding.plan import HOST, Hardware, Table, plan
-from nn.embedding.plan_parts import WHOLE_TABLE_ELEMENTS
-from nn.embedding.plan_traffic import (
+from dataloading.synthetic.rows import synthetic_spec
+from nn.embedding.planner.plan import HOST, Hardware, Table, plan
+from nn.embedding.planner.traffic import (
     COPIES,
     DENSE,
     GRADIENTS,
@@ -18,6 +16,8 @@ from nn.embedding.plan_traffic import (
     expected_batch,
     traffic,
 )
+from nn.embedding.planner.types import WHOLE_TABLE_ELEMENTS
+from recipes import ctr
 
 
 def tables(*shapes):
@@ -156,7 +156,7 @@ def test_tables_without_features_send_nothing():
     ids=["dot", "cross", "dot without numericals", "cross without numericals", "no tables"],
 )
 def test_dense_weights_are_those_of_the_model(flags):
-    from nn.model import RankingModel
+    from nn.ctr.model import RankingModel
 
     flags = dict(flags)
     rows, num_numerical = flags.pop("cardinalities", [9, 7, 5]), flags.pop("num_numerical", 3)
@@ -169,9 +169,9 @@ def test_dense_weights_are_those_of_the_model(flags):
     )
     spec = synthetic_spec(rows, num_numerical=num_numerical)
     interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
-    model = RankingModel(ranking.model_config(config, spec, interaction))
+    model = RankingModel(ctr.model_config(config, spec, interaction))
     weights = sum(v.shape.num_elements() for v in model.dense_variables)
-    assert ranking.num_dense_weights(config, spec) == weights
+    assert ctr.num_dense_weights(config, spec) == weights
 
 
 SIXTEEN = plan(tables(*[(10, 128)] * 16), 16, global_batch_size=16_000)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.raw_binary import RawBinaryDataset
-from dataloading.synthetic import SyntheticDataset, synthetic_spec, write_dataset
-from nn.metrics import NonFiniteScores
-from nn.predictor import predict
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
+from nn.metrics.classification import NonFiniteScores
+from nn.metrics.predictor import predict
 from tests.nn.fake_world import run_threads
 
 SPEC = synthetic_spec([10], num_numerical=2)

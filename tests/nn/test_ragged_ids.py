@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.batch import Batch, Inputs, RaggedIds
-from nn import optimizers
-from nn.losses import binary_cross_entropy
-from nn.model import RankingConfig, RankingModel
-from nn.schedule import WarmupPolynomialDecay
-from nn.trainer import Trainer
+from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
+from nn.ctr.model import RankingConfig, RankingModel
+from nn.optim import optimizers
+from nn.optim.schedule import WarmupPolynomialDecay
+from nn.train.losses import binary_cross_entropy
+from nn.train.trainer import Trainer
 
 ROWS = ((1, 4, 4), (), (2,), (0, 3), (4,), ())  # of feature `many`; two have none
 

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn.embedding.gradient import sum_over_ranks
-from nn.embedding.plan import Table, plan
-from nn.optimizers import OptimizerGroup, create
+from nn.embedding.exchange.gradients import sum_over_ranks
+from nn.embedding.planner.plan import Table, plan
+from nn.embedding_model import dense_bytes
+from nn.optim.optimizers import OptimizerGroup, create
 from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
-from nn.tabled_model import dense_bytes
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 from tests.nn.fake_world import TensorWorld, run_threads
 from tests.nn.sequence_reference import Sample, log_loss
 from tests.nn.sequence_rows import KINDS, a_config, a_model, reference_of, rows, samples_of

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn import optimizers
-from nn.losses import binary_cross_entropy
-from nn.model import RankingConfig, RankingModel
-from nn.schedule import WarmupPolynomialDecay
-from nn.trainer import Trainer
+from nn.ctr.model import RankingConfig, RankingModel
+from nn.optim import optimizers
+from nn.optim.schedule import WarmupPolynomialDecay
+from nn.train.losses import binary_cross_entropy
+from nn.train.trainer import Trainer
 
 
 def weight_trainer(loss, start=1.0, loss_scale=1.0, learning_rate=0.5):

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from runtime import distributed
-from runtime.distributed import World
+from runtime.cluster import distributed
+from runtime.cluster.distributed import World
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.criteo.output_order import permuted
+from preproc.criteo.output.output_order import permuted
 
 INTEGER = re.compile(r"-?[0-9]{1,18}|")
 CONTROL = re.compile("[\x00-\x1f\x7f]")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
 
 CSV_HEADER = "userId,movieId,rating,timestamp"
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dataloading.command_line import USER_ERROR
-from preproc.amazon_books import __main__, arguments, engine, prepare
+from preproc.amazon_books import __main__, arguments, prepare
 from preproc.amazon_books.arguments import Options, parse
+from preproc.amazon_books.engines import engine
+from runtime.cli import USER_ERROR
 
 ROOT = Path(__file__).parents[2]
 AMAZON = ["--output_path", "out", "--amazon_dataset_path", "raw"]

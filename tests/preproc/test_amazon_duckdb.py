@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from preproc.amazon_books.arguments import Options
-from preproc.amazon_books.duckdb_engine import DuckDBEngine
-from preproc.amazon_books.engine import StagedLog, open_engine
+from preproc.amazon_books.engines.duckdb_engine import DuckDBEngine
+from preproc.amazon_books.engines.engine import StagedLog, open_engine
 
 
 def engine(folder, **more):
@@ -51,7 +51,7 @@ def test_a_log_that_does_not_fit_is_sorted_on_the_disk(tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     log = pa.table({"user": users[order], "item": items[order], "time": times[order]})
     pq.write_table(log, path, compression="none")
-    monkeypatch.setattr("preproc.duckdb_connection._OUTSIDE_DUCKDB_BYTES", 360 << 20)
+    monkeypatch.setattr("preproc.engines.duckdb_connection._OUTSIDE_DUCKDB_BYTES", 360 << 20)
     (tmp_path / "scratch").mkdir()
     with DuckDBEngine(
         Options(tmp_path / "out", tmp_path, memory_limit_bytes=384 << 20), tmp_path / "scratch"

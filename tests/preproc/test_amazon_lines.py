@@ -9,16 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preproc.amazon_books import (
-    arrow_lines,
-    line_files,
-    literal_lines,
-    metadata_lines,
-    review_lines,
-)
 from preproc.amazon_books.arguments import Options
-from preproc.amazon_books.duckdb_engine import DuckDBEngine
-from preproc.amazon_books.line_files import Piece, find_files, pieces, stage_lines
+from preproc.amazon_books.engines import arrow_lines
+from preproc.amazon_books.engines.duckdb_engine import DuckDBEngine
+from preproc.amazon_books.lines import line_files, literal_lines, metadata_lines, review_lines
+from preproc.amazon_books.lines.line_files import Piece, find_files, pieces, stage_lines
 
 REVIEW = '{"reviewerID": "A1", "asin": "B1", "unixReviewTime": 5}'
 BAD_REVIEWS = {

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.amazon_books import arrow_lines, metadata_lines, review_lines
 from preproc.amazon_books.arguments import Options
-from preproc.amazon_books.engine import StagedLog
+from preproc.amazon_books.engines import arrow_lines
+from preproc.amazon_books.engines.engine import StagedLog
+from preproc.amazon_books.engines.nvtabular_engine import NVTabularEngine
 from preproc.amazon_books.generate_reviews import Sizes, generate
-from preproc.amazon_books.nvtabular_engine import NVTabularEngine
+from preproc.amazon_books.lines import metadata_lines, review_lines
 from preproc.amazon_books.prepare import prepare
 
 needs_nvtabular = pytest.mark.skipif(

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.amazon_books.engine import NumberedLog
+from preproc.amazon_books.engines.engine import NumberedLog
 from preproc.amazon_books.negatives import draw, draw_by_popularity, row_keys
 from preproc.amazon_books.parquet_rows import Columns, block_rows, write_split
 from preproc.amazon_books.samples import BYTES_PER_USER, Split, splits

@@ -5,8 +5,8 @@ import gzip
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.criteo import arrow_lines
-from preproc.criteo.arrow_lines import STAGED_SCHEMA, stage_lines
+from preproc.criteo.engines import arrow_lines
+from preproc.criteo.engines.arrow_lines import STAGED_SCHEMA, stage_lines
 from preproc.criteo.raw_lines import write_plain_copy
 from tests.preproc import criteo_reference as reference
 from tests.preproc.test_criteo_lines import ALSO_GOOD, GOOD, LINE_ENDS, MALFORMED

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataloading.command_line import USER_ERROR
 from preproc.criteo import __main__, arguments, generate_logs
 from preproc.criteo.arguments import Options
+from runtime.cli import USER_ERROR
 from tests.preproc import criteo_reference as reference
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from dataloading.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo.__main__ import main
 from preproc.criteo.arguments import Options
 from preproc.criteo.generate_logs import generate_day

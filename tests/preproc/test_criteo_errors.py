@@ -9,12 +9,12 @@ import duckdb
 import pytest
 
 from preproc.criteo.arguments import Options, parse
-from preproc.criteo.duckdb_engine import DuckDBEngine
+from preproc.criteo.engines.duckdb_engine import DuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
+from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
+from preproc.criteo.output.staging import check_output
 from preproc.criteo.prepare import prepare
 from preproc.criteo.progress import Progress
-from preproc.criteo.splits import Split, split_by_day, split_by_fraction
-from preproc.criteo.staging import check_output
 from preproc.machine_limits import parse_size
 from tests.preproc import criteo_reference as reference
 

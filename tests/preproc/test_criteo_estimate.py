@@ -5,11 +5,11 @@ import gzip
 import pytest
 
 from preproc.criteo import estimate as estimate_module
-from preproc.criteo import row_buckets
 from preproc.criteo.__main__ import main
 from preproc.criteo.arguments import Options
 from preproc.criteo.estimate import estimate
 from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.output import row_buckets
 from preproc.criteo.prepare import prepare
 
 

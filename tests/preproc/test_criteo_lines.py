@@ -8,8 +8,8 @@ import pytest
 
 from preproc.criteo import raw_lines
 from preproc.criteo.arguments import Options
-from preproc.criteo.duckdb_engine import DuckDBEngine
-from preproc.criteo.engine import DayFile
+from preproc.criteo.engines.duckdb_engine import DuckDBEngine
+from preproc.criteo.engines.engine import DayFile
 from preproc.criteo.raw_lines import MAX_LINE_BYTES, explain, read_line, write_plain_copy
 from tests.preproc import criteo_reference as reference
 

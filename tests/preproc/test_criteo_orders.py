@@ -6,13 +6,13 @@ import os
 import numpy as np
 import pytest
 
-from dataloading.feature_spec import FeatureSpec
-from preproc.criteo import row_buckets
+from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo.arguments import Options, parse
 from preproc.criteo.generate_logs import generate_day
-from preproc.criteo.output_order import OutputOrder, output_order, permuted
+from preproc.criteo.output import row_buckets
+from preproc.criteo.output.output_order import OutputOrder, output_order, permuted
+from preproc.criteo.output.splits import split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
-from preproc.criteo.splits import split_by_day, split_by_fraction
 from tests.preproc import criteo_reference as reference
 
 NAMES = ("label", "numerical", *(f"cat_{i}" for i in range(26)))

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataloading.feature_spec import FeatureSpec
-from preproc.criteo import duckdb_engine
+from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo.arguments import Options, parse_thresholds
-from preproc.criteo.binary_files import NUM_BINS, bin_ids, encode_numericals
-from preproc.criteo.duckdb_engine import DuckDBEngine
+from preproc.criteo.engines import duckdb_engine
+from preproc.criteo.engines.duckdb_engine import DuckDBEngine
 from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.output.binary_files import NUM_BINS, bin_ids, encode_numericals
 from preproc.criteo.prepare import prepare
 from preproc.machine_limits import parse_size
 from tests.preproc import criteo_reference as reference

@@ -13,8 +13,8 @@ import pytest
 from preproc.criteo import prepare as prepare_module
 from preproc.criteo.arguments import Options
 from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.output.staging import Staging
 from preproc.criteo.prepare import prepare
-from preproc.criteo.staging import Staging
 from tests.preproc import criteo_reference as reference
 
 ROOT = Path(__file__).parents[2]

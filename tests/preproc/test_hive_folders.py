@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dataloading import transcode
+from dataloading.transcode import __main__ as transcode
 from preproc.amazon_books.__main__ import main as amazon_books
 from preproc.amazon_books.generate_reviews import Sizes as ReviewSizes
 from preproc.amazon_books.generate_reviews import generate as generate_reviews

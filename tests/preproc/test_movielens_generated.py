@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from dataloading.unseen_items import draw_unseen
+from dataloading.interactions.unseen_items import draw_unseen
 from preproc.movielens import generate_ratings
 from preproc.movielens.generate_ratings import Sizes, generate, main
 from tests.preproc.movielens_reference import rows_of

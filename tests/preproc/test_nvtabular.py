@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from preproc.criteo.arguments import Options
-from preproc.criteo.binary_files import ColumnFiles, Layout
-from preproc.criteo.engine import DayFile
+from preproc.criteo.engines.engine import DayFile
+from preproc.criteo.engines.nvtabular_engine import NVTabularEngine
 from preproc.criteo.generate_logs import generate_day
-from preproc.criteo.nvtabular_engine import NVTabularEngine
+from preproc.criteo.output.binary_files import ColumnFiles, Layout
+from preproc.criteo.output.splits import Split
 from preproc.criteo.prepare import prepare
-from preproc.criteo.splits import Split
 from tests.preproc import criteo_reference as reference
 
 needs_nvtabular = pytest.mark.skipif(
@@ -250,7 +250,7 @@ def test_quiet_and_without_tensorflow(run_script):
     done = run_script(
         "-c",
         "import sys; from pathlib import Path; from preproc.criteo.arguments import Options\n"
-        "from preproc.criteo.nvtabular_engine import NVTabularEngine\n"
+        "from preproc.criteo.engines.nvtabular_engine import NVTabularEngine\n"
         "here = Path()\n"
         "NVTabularEngine(Options(input=here, output=here), here)\n"
         "print('nvtabular' in sys.modules, 'tensorflow' in sys.modules)",

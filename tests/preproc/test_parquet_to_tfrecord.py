@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from dataloading.feature_spec import FeatureSpec
-from dataloading.sequence_tfrecord import SequenceTFRecordDataset
+from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books import parquet_to_tfrecord, prepared_rows
 
 NAMES = ["label", "user_id", "item_id_trgt", "cat_id_trgt"]

@@ -15,15 +15,18 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from preproc.criteo import spark_blocks, spark_job, spark_lines, spark_session, spark_tasks
+from preproc.criteo import spark_job, tasks
 from preproc.criteo.arguments import Options
-from preproc.criteo.binary_files import Layout
-from preproc.criteo.data_set import categorical_files, numerical_writer
-from preproc.criteo.engine import DayFile, open_engine
-from preproc.criteo.output_order import output_order
+from preproc.criteo.engines.engine import DayFile, open_engine
+from preproc.criteo.engines.spark import blocks as spark_blocks
+from preproc.criteo.engines.spark import lines as spark_lines
+from preproc.criteo.engines.spark import session as spark_session
+from preproc.criteo.output.binary_files import Layout
+from preproc.criteo.output.data_set import categorical_files, numerical_writer
+from preproc.criteo.output.output_order import output_order
+from preproc.criteo.output.splits import split_by_day
 from preproc.criteo.raw_lines import MAX_LINE_BYTES
 from preproc.criteo.spark_job import SparkEngine
-from preproc.criteo.splits import split_by_day
 from tests.preproc import criteo_reference as reference
 from tests.preproc.test_criteo_lines import GOOD, LINE_ENDS, MALFORMED
 
@@ -448,9 +451,9 @@ def test_interruption_that_python_drops(engine, tmp_path, monkeypatch):
 
 
 def test_another_token(tmp_path):
-    spark_tasks.RunToken(tmp_path / "token", "theirs").create()
+    tasks.RunToken(tmp_path / "token", "theirs").create()
     with pytest.raises(ValueError, match="another run has taken over"):
-        spark_tasks.RunToken(tmp_path / "token", "ours").check()
+        tasks.RunToken(tmp_path / "token", "ours").check()
 
 
 def test_without_pyspark(tmp_path, monkeypatch):

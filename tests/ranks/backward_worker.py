@@ -8,11 +8,11 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from nn import optimizers
 from nn.embedding.embedding import Embedding
-from nn.embedding.gradient import sum_over_ranks
+from nn.embedding.exchange.gradients import sum_over_ranks
 from nn.embedding.layer import DistributedEmbedding
-from runtime.distributed import World
+from nn.optim import optimizers
+from runtime.cluster.distributed import World
 
 RAGGED = [[1, 0], [], [1], [0, 1, 1], [0], [1]]
 PAIRS = [[0, 1], [1, 1], [1, 0], [0, 0], [1, 0], [0, 1]]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runtime import distributed
+from runtime.cluster import distributed
 from tests.ranks import backward_worker, compiled_worker, metrics_worker, world_worker
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import nn.embedding as dmp
-from nn.embedding.gradient import sum_over_ranks
+from nn.embedding.exchange.gradients import sum_over_ranks
 
 STEPS = 20
 

@@ -15,12 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 import nn.embedding as dmp
-from nn import optimizers
 from nn.embedding.reduction import _poisoned
 from nn.keras import keras
-from nn.schedule import WarmupPolynomialDecay
-from nn.trainer import Trainer
-from runtime import distributed
+from nn.optim import optimizers
+from nn.optim.schedule import WarmupPolynomialDecay
+from nn.train.trainer import Trainer
+from runtime.cluster import distributed
 
 DIM, ROWS, LOCAL_BATCH, STEPS = 4, 6, 3, 3
 ONE_RANK = distributed.World()

@@ -17,16 +17,16 @@ import numpy as np
 import tensorflow as tf
 
 import config as configuration
-from dataloading.batch import Batch
-from dataloading.row_order import share_of_rank
+from dataloading.pipeline.batch import Batch
+from dataloading.pipeline.shuffle import share_of_rank
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.weights import TableUniform
-from nn.losses import binary_cross_entropy
-from nn.mlp import MLP
-from nn.optimizers import create_groups
-from nn.trainer import Trainer
-from runtime import distributed
+from nn.layers.dense import MLP
+from nn.optim.optimizers import create_groups
+from nn.train.losses import binary_cross_entropy
+from nn.train.trainer import Trainer
+from runtime.cluster import distributed
 
 TABLES = ((50, 8), (7, 8), (30, 4), (21, 8), (11, 16))
 INPUT_TABLE_MAP = [0, 1, 2, 3, 4, 0]  # two features share the first table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from runtime import distributed
+from runtime.cluster import distributed
 
 WIDTH = 128
 ROWS = 2**31 // WIDTH + 3

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import dlrm
-from runtime import distributed, plots
+from runtime.cluster import distributed
+from runtime.logs import plots
 from tests import no_pictures
 
 

@@ -8,11 +8,11 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from dataloading.synthetic import SyntheticDataset, synthetic_spec
-from nn.evaluator import ClickEvaluator
-from nn.metrics import BinnedMetrics, ExactMetrics, NonFiniteScores
-from nn.metrics_over_ranks import over_ranks
-from runtime.distributed import World
+from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
+from nn.metrics.classification import BinnedMetrics, ExactMetrics, NonFiniteScores
+from nn.metrics.distributed import over_ranks
+from nn.metrics.evaluator import ClickEvaluator
+from runtime.cluster.distributed import World
 
 NUM_ROWS = 20_000
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import dlrm
-from dataloading.row_dataset import RowDataset
+from dataloading.pipeline.row_dataset import RowDataset
 
 BATCH_S = 0.2
 

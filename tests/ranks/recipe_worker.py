@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from runtime import plots
+from runtime.logs import plots
 from tests import no_pictures
 
 

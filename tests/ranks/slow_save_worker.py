@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from nn.embedding.plan import Shard
+from nn.embedding.planner.plan import Shard
 from nn.embedding.weights import LocalShard, TableWeight
-from runtime import checkpoint, distributed
+from runtime import checkpoint
 from runtime.checkpoint import writer
+from runtime.cluster import distributed
 
 TIMEOUT_S, SLOW_S = 5, 7.5  # Horovod looks once a second, and ends after two looks at most
 BLOCKS = 9  # of rank 0

@@ -8,7 +8,7 @@ import sys
 import time
 
 import dlrm
-from runtime.logging import RunLogger
+from runtime.logs.run_logger import RunLogger
 
 WORDS_AFTER_S = 2.0
 

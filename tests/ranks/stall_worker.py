@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 import dlrm
-from dataloading.row_dataset import RowDataset
-from runtime import roll_call, roll_call_desk
+from dataloading.pipeline.row_dataset import RowDataset
+from runtime.cluster.failure import client, monitor
 
 FROZEN_AT, LOST_AT = 3, 6  # of the calls that read a batch
 FROZEN, GOES_ON = "it is frozen", "the ranks go on"
@@ -58,7 +58,7 @@ def disturb(log: str) -> None:
 
 if __name__ == "__main__":
     rank, rank_0_log, *flags = sys.argv[1:]
-    roll_call.HERE_AFTER_S, roll_call_desk.LOOK_AGAIN_AFTER_S = 3.0, 0.2
+    client.HERE_AFTER_S, monitor.LOOK_AGAIN_AFTER_S = 3.0, 0.2
     if rank == (os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]):
         disturb(rank_0_log)
     sys.exit(dlrm.main(["dlrm.py", *flags]))

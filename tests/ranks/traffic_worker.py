@@ -18,11 +18,11 @@ import tensorflow as tf
 import config as configuration
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.plan import Plan, Table, plan
-from nn.embedding.plan_traffic import COPIES, DENSE, GRADIENTS, IDS, VECTORS, Batch, traffic
-from nn.optimizers import create_groups
-from nn.trainer import Trainer
-from runtime import distributed
+from nn.embedding.planner.plan import Plan, Table, plan
+from nn.embedding.planner.traffic import COPIES, DENSE, GRADIENTS, IDS, VECTORS, Batch, traffic
+from nn.optim.optimizers import create_groups
+from nn.train.trainer import Trainer
+from runtime.cluster import distributed
 
 TABLES = ((50, 8), (7, 8), (30, 4), (21, 8), (11, 16))
 INPUT_TABLE_MAP = (0, 1, 2, 3, 4, 0)  # two features share the first table

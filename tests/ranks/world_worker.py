@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime import distributed, roll_call, roll_call_desk
+from runtime.cluster import distributed
+from runtime.cluster.failure import client, monitor
 
 TIMEOUT_S = 5  # for a rank that does not come
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -245,9 +246,9 @@ def fail(how: str, rank: int, kind: str) -> dict:
 
     # A rank that says nothing is called frozen after the first; a report comes long before the
     # time-out with the second.
-    roll_call.HERE_AFTER_S, roll_call_desk.LOOK_AGAIN_AFTER_S = 60.0, 0.2
+    client.HERE_AFTER_S, monitor.LOOK_AGAIN_AFTER_S = 60.0, 0.2
     if how == "end":
-        roll_call.ANSWER_AFTER_S = 60.0  # nobody is waited for
+        client.ANSWER_AFTER_S = 60.0  # nobody is waited for
     # TensorFlow starts here, in its own time: between collectives it would be part of the time-out.
     tf.function(lambda: tf.zeros([1]))()
     world = distributed.connect(timeout_s=TIMEOUT_S)

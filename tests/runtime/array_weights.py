@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from runtime.checkpoint import Box, Folder, Outcome, Saver, matrix_of
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 from tests.nn.fake_world import FakeWorld, run_threads
 
 

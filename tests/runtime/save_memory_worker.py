@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from nn.embedding.plan import Shard
+from nn.embedding.planner.plan import Shard
 from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
-from runtime.distributed import World
+from runtime.cluster.distributed import World
 
 ROWS, COLUMNS, CHUNK = 3 * 2**20, 128, 2**16
 

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from runtime import affinity
-from runtime.affinity import Core, bind, choose, socket_of, sockets_of_processes, topology
-from runtime.distributed import World
-from runtime.gpu import Gpu
+from runtime.cluster.distributed import World
+from runtime.hardware import affinity
+from runtime.hardware.affinity import Core, bind, choose, socket_of, sockets_of_processes, topology
+from runtime.hardware.gpu import Gpu
 
 # Two sockets of four cores with two threads each: threads n and n + 8 share a core.
 BOX = [Core(n, n % 8 // 4, n % 4) for n in range(16)]
@@ -77,7 +77,8 @@ def test_what_linux_says(tmp_path):
 def test_a_process_and_its_threads_are_bound():
     """In a process of its own: this one keeps its cores."""
     code = (
-        "import os, threading, time; from runtime import affinity; from runtime.distributed import "
+        "import os, threading, time; from runtime.hardware import affinity; from "
+        "runtime.cluster.distributed import "
         "World; threading.Thread(target=time.sleep, args=(600,), daemon=True).start(); "
         "assert affinity.bind('socket_single', World()) is None; "
         "print(*{tuple(os.sched_getaffinity(int(t))) for t in os.listdir('/proc/self/task')})"

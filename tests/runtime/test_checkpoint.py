@@ -11,15 +11,15 @@ import pytest
 import tensorflow as tf
 
 from config import parse
-from nn.embedding.plan import DATA_PARALLEL, Shard
+from nn.embedding.planner.plan import DATA_PARALLEL, Shard
 from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
 from runtime.checkpoint import Folder, Saver, VariableWeight, files, weight, writer
-from runtime.checkpoint.start import find
+from runtime.checkpoint.resume import find
 from runtime.checkpoint.weight import Box, matrix_of
 from runtime.checkpoint.writer import Writer
-from runtime.distributed import AgreedError, World
-from runtime.heartbeat import Heartbeat, Meeting
+from runtime.cluster.distributed import AgreedError, World
+from runtime.cluster.heartbeat import Heartbeat, Meeting
 from tests.nn.fake_world import run_threads
 from tests.tables import whole_table
 
@@ -499,7 +499,7 @@ def test_long_names_of_features_are_cut(tmp_path):
 def test_a_rank_that_writes_longer_is_waited_for(monkeypatch):
     """Ranks look in about once a second: no time-out counts the whole wait."""
     now, done = [100], threading.Event()
-    monkeypatch.setattr("runtime.heartbeat.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("runtime.cluster.heartbeat.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def work(world):
         with Meeting(world, "work", interval_s=5) as meeting:

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from config import RunConfig
-from runtime import device, distributed, launcher, roll_call
-from runtime.gpu import Gpu
+from runtime.cluster import distributed, launcher
+from runtime.cluster.failure import client
+from runtime.hardware import device
+from runtime.hardware.gpu import Gpu
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def stand_in(monkeypatch, size, mpi_built=True, initialised=False):
 def test_one_process_needs_neither_horovod_nor_tensorflow(run_script):
     done = run_script(
         "-c",
-        "import sys; from runtime import distributed as d; assert d.connect() == d.World();"
+        "import sys; from runtime.cluster import distributed as d; assert d.connect() == d.World();"
         "assert d.current().is_chief; assert not {'horovod', 'tensorflow'} & set(sys.modules)",
     )
     assert done.returncode == 0, done.stderr
@@ -235,9 +237,9 @@ def test_who_is_not_at_the_meeting_point(monkeypatch):
 @pytest.mark.parametrize(
     ("absent", "sentence"),
     [
-        (roll_call.Absent([1], []), "rank 1 did not come to a collective within 9 seconds .--rank"),
-        (roll_call.Absent([0], [1, 2]), "ranks 1, 2 ended$"),
-        (roll_call.Absent([], []), "another process ended, or did not come to a collective$"),
+        (client.Absent([1], []), "rank 1 did not come to a collective within 9 seconds .--rank"),
+        (client.Absent([0], [1, 2]), "ranks 1, 2 ended$"),
+        (client.Absent([], []), "another process ended, or did not come to a collective$"),
         (None, "another process ended, or did not come to a collective$"),
     ],
 )
@@ -290,7 +292,7 @@ def test_collectives_refuse_with_one_process_what_they_refuse_with_many():
 
 def test_xla_starts_without_a_line(run_script):
     code = (
-        "import tensorflow as tf; from runtime.device import start_xla_on_cpu;"
+        "import tensorflow as tf; from runtime.hardware.device import start_xla_on_cpu;"
         "double = tf.function(lambda x: 2 * x, jit_compile=True);"
         "start_xla_on_cpu(); print(double(tf.constant(1.0)).numpy())"
     )

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from runtime import early_stopping
+from training import early_stopping
 
 NAN = math.nan
 

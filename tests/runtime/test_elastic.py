@@ -15,8 +15,8 @@ import pytest
 
 import main
 from config import parse, unused
-from runtime import distributed, elastic, launcher
-from training import Stopped
+from runtime.cluster import distributed, elastic, launcher
+from training.loop import Stopped
 
 VARIABLES = (
     *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),

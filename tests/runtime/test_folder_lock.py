@@ -11,8 +11,8 @@ import pytest
 
 from config import parse
 from runtime.checkpoint import Folder, lock
-from runtime.checkpoint.start import find
-from runtime.distributed import World
+from runtime.checkpoint.resume import find
+from runtime.cluster.distributed import World
 
 
 def test_who_may_write(tmp_path, monkeypatch, capsys):

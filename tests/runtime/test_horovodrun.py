@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from runtime import horovodrun
+from runtime.cluster import horovodrun
 
 FAILED = (
     "Horovod detected that one or more processes exited with non-zero status, thus causing the job "

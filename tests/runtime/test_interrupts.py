@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from runtime.signals import interrupted_by_sigterm, raise_if_interrupted
+from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 
 NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
 

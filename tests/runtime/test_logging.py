@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from runtime.logging import LogNames, RunLogger, readable
+from runtime.logs.run_logger import LogNames, RunLogger, readable
 
 
 def _lines(path):
@@ -301,7 +301,7 @@ def test_progress_bar_on_a_terminal_leaves_the_lines_whole(capsys, monkeypatch):
 
 def test_a_killed_run_keeps_its_lines(tmp_path):
     code = (
-        "import os, signal; from runtime.logging import RunLogger;"
+        "import os, signal; from runtime.logs.run_logger import RunLogger;"
         f"log = RunLogger({str(tmp_path / 'log')!r}, {{}}); log.log(1, {{'loss': 1.0}});"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -313,7 +313,8 @@ def test_a_killed_run_keeps_its_lines(tmp_path):
 
 def test_importing_the_logger_imports_neither_tensorflow_nor_tqdm():
     code = (
-        "import sys, runtime.logging;assert not {'tensorflow', 'tqdm', 'dllogger'} & {*sys.modules}"
+        "import sys, runtime.logs.run_logger; "
+        "assert not {'tensorflow', 'tqdm', 'dllogger'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

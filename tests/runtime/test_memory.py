@@ -2,8 +2,8 @@
 
 import pytest
 
-from runtime.gpu import Gpu
-from runtime.memory import Memory, agree_on_memory, available_bytes, read_memory
+from runtime.hardware.gpu import Gpu
+from runtime.hardware.memory import Memory, agree_on_memory, available_bytes, read_memory
 from tests.nn.fake_world import run_threads
 
 VERSION_1 = "4:memory:/jobs/one\n1:cpu:/other\n0::/\n"
@@ -63,14 +63,14 @@ def test_available_memory_of_this_machine(tmp_path):
 
 
 def test_memory_of_a_rank(monkeypatch):
-    monkeypatch.setattr("runtime.memory.available_bytes", lambda: 1000)
+    monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: 1000)
     gpu = Gpu("a", "0000:1A:00.0", 85)
     assert read_memory("GPU", gpu, 8) == Memory(85, 125, "total memory of the GPU")
     assert read_memory("GPU", None, 8)[:2] == (None, 125)
     alone = Memory(1000, None, "available memory of the machine")
     assert read_memory("CPU", None, 1) == alone
     assert read_memory("CPU", None, 3) == Memory(333, None, alone.source + ", shared by 3 ranks")
-    monkeypatch.setattr("runtime.memory.available_bytes", lambda: None)
+    monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: None)
     assert read_memory("CPU", None, 3)[:2] == (None, None)
 
 

@@ -4,8 +4,8 @@ import sys
 import numpy as np
 import pytest
 
-from runtime import plots
-from runtime.plots import draw, evaluation, join_short_means, learning_curve, loss_limit
+from runtime.logs import plots
+from runtime.logs.plots import draw, evaluation, join_short_means, learning_curve, loss_limit
 
 HISTORY = {
     "train_loss": [(100, 0.6), (200, 0.5), (300, float("nan")), (400, 0.45)],
@@ -140,7 +140,8 @@ def test_a_failed_picture_leaves_the_old_one(tmp_path):
 
 def test_pyplot_is_never_imported_and_matplotlib_only_to_draw(tmp_path):
     code = (
-        "import sys; from runtime.plots import evaluation; assert 'matplotlib' not in sys.modules;"
+        "import sys; from runtime.logs.plots import evaluation; assert 'matplotlib' not in "
+        "sys.modules;"
         f"evaluation({str(tmp_path / 'roc.png')!r}, **{of_an_evaluation()});"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )

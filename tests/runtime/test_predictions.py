@@ -14,8 +14,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from runtime import predictions
-from runtime.predictions import check_writable, open_predictions
+from runtime.files import predictions
+from runtime.files.predictions import check_writable, open_predictions
 
 ENDINGS = [".parquet", ".csv", ".npy"]
 
@@ -344,7 +344,7 @@ def test_without_pyarrow_npy_is_the_way_out(tmp_path, action, monkeypatch):
 
 def test_pyarrow_is_imported_for_its_formats_only(root):
     program = (
-        "import sys, tempfile; from runtime import predictions; "
+        "import sys, tempfile; from runtime.files import predictions; "
         "predictions.check_writable(tempfile.mkdtemp() + '/a.npy'); "
         "assert not {'pyarrow', 'tensorflow'} & set(sys.modules)"
     )

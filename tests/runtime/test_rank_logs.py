@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime import rank_logs
+from runtime.logs import rank_logs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RANK_3 = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "HOROVOD_SECRET_KEY": "word"}
@@ -238,7 +238,7 @@ def test_nothing_stays_open_after_the_end(tmp_path):
 
 def test_only_what_is_not_in_the_file_is_missing(tmp_path, monkeypatch):
     """A write that the disk had room for only in part."""
-    from runtime import rank_log_writer
+    from runtime.logs import rank_log_writer
 
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     write, room = os.write, [3, 0]
@@ -261,7 +261,7 @@ def test_only_what_is_not_in_the_file_is_missing(tmp_path, monkeypatch):
 
 def test_where_something_is_missing(tmp_path, monkeypatch):
     """The disk has room again."""
-    from runtime import rank_log_writer
+    from runtime.logs import rank_log_writer
 
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     read, write = os.pipe()

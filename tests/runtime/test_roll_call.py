@@ -14,17 +14,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from runtime import distributed, launcher, roll_call, roll_call_desk, stall, whereabouts
-from runtime.roll_call import Absent, Caller
-from runtime.roll_call_desk import Desk
-from runtime.whereabouts import Whereabouts
+from runtime.cluster import distributed, launcher
+from runtime.cluster.failure import client, monitor, stack_sample
+from runtime.cluster.failure import messages as stall
+from runtime.cluster.failure.client import Absent, Caller
+from runtime.cluster.failure.monitor import Desk
+from runtime.cluster.failure.stack_sample import Whereabouts
 
 ME = f"{socket.gethostname()}, pid {os.getpid()}"
 FROZEN = (
     "no answer within 3 s from its process, but from its machine: it is frozen (stopped, or in a "
     "call that keeps Python's lock)"
 )
-COMPUTES = Whereabouts(8, "nn/trainer.py:97 train_step within tensorflow", True)
+COMPUTES = Whereabouts(8, "nn/train/trainer.py:97 train_step within tensorflow", True)
 READS = Whereabouts(8, "dataloading/binary_reader.py:88 read_block", False)
 
 
@@ -35,10 +37,10 @@ over = threading.Event()  # it has ended
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Rank 0 waits a moment for reports, and long for who is asked and will answer."""
-    monkeypatch.setattr(roll_call, "ANSWER_AFTER_S", 0.3)
-    monkeypatch.setattr(roll_call, "HERE_AFTER_S", 30.0)
-    monkeypatch.setattr(roll_call, "CONNECT_TIMEOUT_S", 20.0)
-    monkeypatch.setattr(roll_call_desk, "LOOK_AGAIN_AFTER_S", 0.1)
+    monkeypatch.setattr(client, "ANSWER_AFTER_S", 0.3)
+    monkeypatch.setattr(client, "HERE_AFTER_S", 30.0)
+    monkeypatch.setattr(client, "CONNECT_TIMEOUT_S", 20.0)
+    monkeypatch.setattr(monitor, "LOOK_AGAIN_AFTER_S", 0.1)
     over.clear()
     yield
     over.set()
@@ -71,10 +73,10 @@ def ask_in_time(monkeypatch, desk, reporting, others):
     """What they hear who report, all of them before the time for that is over, when the others,
     by their ranks, have said where they are."""
     with monkeypatch.context() as patch, ThreadPoolExecutor(len(reporting)) as pool:
-        patch.setattr(roll_call, "ANSWER_AFTER_S", 60.0)
+        patch.setattr(client, "ANSWER_AFTER_S", 60.0)
         answers = pool.map(Caller.absent, reporting)
         wait_until(lambda: len(desk._reported) == len(reporting) and others <= {*desk._here})
-        patch.setattr(roll_call, "ANSWER_AFTER_S", 0.0)
+        patch.setattr(client, "ANSWER_AFTER_S", 0.0)
         return list(answers)
 
 
@@ -106,7 +108,7 @@ def test_all_who_report_hear_who_did_not(monkeypatch):
 
 
 def test_where_they_are_who_did_not_report(monkeypatch):
-    monkeypatch.setattr(roll_call, "HERE_AFTER_S", 3)
+    monkeypatch.setattr(client, "HERE_AFTER_S", 3)
     desk = Desk(4)
     callers = call(desk, COMPUTES, READS, COMPUTES._replace(step=9), None, log="/x/rank-00001.log")
     callers[1]._look = lambda: (time.sleep(0.35), READS)[1]  # later than the end of the reports
@@ -121,7 +123,7 @@ def test_where_they_are_who_did_not_report(monkeypatch):
 
 
 def test_no_wait_where_nobody_is_stuck(monkeypatch):
-    monkeypatch.setattr(roll_call, "ANSWER_AFTER_S", 60)
+    monkeypatch.setattr(client, "ANSWER_AFTER_S", 60)
     desk = Desk(2)
     callers = call(desk, COMPUTES, COMPUTES)
     callers[0].close()
@@ -161,7 +163,7 @@ def test_strangers_are_not_listened_to(monkeypatch):
     said += [json.dumps(message).encode() + b"\n" for message in messages]
     assert all(not strange(desk, words) for words in said)
     with monkeypatch.context() as patch:
-        patch.setattr(roll_call_desk, "GREET_WITHIN_S", 0.3)
+        patch.setattr(monitor, "GREET_WITHIN_S", 0.3)
         assert strange(desk, b"") == b"", "who says nothing"
     callers = call(desk, COMPUTES, READS)
     assert callers[0].absent() == Absent([1], [], [f"{ME}, at step 8, in {READS.place}"])
@@ -179,7 +181,7 @@ def test_a_rank_that_calls_again_has_not_ended():
 
 
 def test_no_descriptor_is_left_for_a_connection(monkeypatch):
-    monkeypatch.setattr(roll_call_desk, "_LISTEN_AGAIN_AFTER_S", 0.4)
+    monkeypatch.setattr(monitor, "_LISTEN_AGAIN_AFTER_S", 0.4)
     desk, accept, refused = Desk(1), socket.socket.accept, []
 
     def full(self):
@@ -223,7 +225,7 @@ def test_nothing_is_known_where_rank_0_cannot_be_reached():
 
 
 def test_a_connection_without_an_answer_is_closed(monkeypatch):
-    monkeypatch.setattr(roll_call, "CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(client, "CONNECT_TIMEOUT_S", 0.2)
     connect, made = socket.create_connection, []
 
     def connect_and_keep(*args, **options):
@@ -250,7 +252,7 @@ def test_a_connection_without_an_answer_is_closed(monkeypatch):
 def test_rank_0_does_not_answer(monkeypatch, says, absent):
     """Its process has ended, is another program, ends amid its words, or is frozen."""
     if says == b"":
-        monkeypatch.setattr(roll_call, "HERE_AFTER_S", 0.8)
+        monkeypatch.setattr(client, "HERE_AFTER_S", 0.8)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = {
             "host": socket.gethostname(),
@@ -272,29 +274,29 @@ def test_rank_0_does_not_answer(monkeypatch, says, absent):
 
 def test_a_look_that_fails(monkeypatch):
     """The rank is neither frozen nor to blame for that."""
-    monkeypatch.setattr(whereabouts, "_step", 7)
+    monkeypatch.setattr(stack_sample, "_step", 7)
     desk = Desk(2)
     callers = call(desk, COMPUTES, None)
     callers[1]._look = lambda: {}["x"]
     about = f"{ME}, at step 7 (the others: 8), in an unknown line (looking failed: KeyError('x'))"
     assert callers[0].absent() == Absent([1], [], [about])
-    assert whereabouts.unknown(KeyError("x")).waits
+    assert stack_sample.unknown(KeyError("x")).waits
 
 
 def test_a_machine_that_is_gone_is_told_from_a_process_that_has_ended(monkeypatch):
     """The kernel's word for it (keepalive) is made up: nothing vanishes within one machine."""
-    receive = roll_call.Connection.receive
+    receive = client.Connection.receive
 
     def time_out(self):
         if self.rank == 1:
             raise OSError(errno.ETIMEDOUT, "Connection timed out")
         return receive(self)
 
-    monkeypatch.setattr(roll_call.Connection, "receive", time_out)
+    monkeypatch.setattr(client.Connection, "receive", time_out)
     desk = Desk(2)
     callers = call(desk, COMPUTES, COMPUTES)
     callers[1].close()
-    assert callers[0].absent() == Absent([], [1], [f"{ME}: {roll_call.UNREACHABLE_MACHINE}"])
+    assert callers[0].absent() == Absent([], [1], [f"{ME}: {client.UNREACHABLE_MACHINE}"])
 
 
 def test_connections_are_kept_alive_by_the_kernel():
@@ -335,7 +337,7 @@ class Waiting:
     def stand_still(self, seconds):
         self.still_s = seconds
         for caller in self.callers[:1]:  # wakes the desk
-            roll_call.send(caller._socket, hello=True)
+            client.send(caller._socket, hello=True)
 
     def said(self, wait_s=60.0):
         try:
@@ -405,7 +407,7 @@ def test_the_first_early_line_where_horovod_never_ends(monkeypatch):
 
 
 def test_a_frozen_rank_is_told_early(monkeypatch):
-    monkeypatch.setattr(roll_call, "HERE_AFTER_S", 3)
+    monkeypatch.setattr(client, "HERE_AFTER_S", 3)
     waiting = Waiting(COMPUTES, None)
     waiting.callers[1]._look = lambda: freeze()
     waiting.stand_still(1.1)
@@ -420,7 +422,7 @@ def test_a_silent_rank_ends_the_job_where_horovod_would_wait(monkeypatch, silent
     # In place of the end; what is said next is said after it.
     waiting.desk._end = lambda: ends.append("ended")
     if silent:
-        monkeypatch.setattr(roll_call, "HERE_AFTER_S", 0.8)
+        monkeypatch.setattr(client, "HERE_AFTER_S", 0.8)
         waiting.callers[1]._look = lambda: freeze()
     waiting.stand_still(1.5)
     assert waiting.said().startswith("note: still waiting after 2 s for rank 1: ")
@@ -448,7 +450,7 @@ def test_a_rank_that_has_ended_is_left_to_horovod():
 
 def test_whom_the_others_wait_for():
     behind = COMPUTES._replace(step=7)
-    start = Whereabouts(None, "runtime/distributed.py:130 all_gather within horovod", True)
+    start = Whereabouts(None, "runtime/cluster/distributed.py:130 all_gather within horovod", True)
     assert stall.missing({0: COMPUTES, 1: COMPUTES}, [0, 1]) == []
     assert stall.missing({0: COMPUTES, 2: READS}, [0, 1, 2]) == [1], "first of all who is silent"
     assert stall.missing({0: READS, 1: behind}, [0, 1]) == [0]
@@ -475,14 +477,14 @@ def test_words():
 
 
 def test_step_and_time_since_it_moved(monkeypatch):
-    monkeypatch.setattr(whereabouts, "_step", None)
+    monkeypatch.setattr(stack_sample, "_step", None)
     now = 100.0
-    monkeypatch.setattr(whereabouts, "time", SimpleNamespace(monotonic=lambda: now))
-    whereabouts.at_step(12)
+    monkeypatch.setattr(stack_sample, "time", SimpleNamespace(monotonic=lambda: now))
+    stack_sample.at_step(12)
     now = 103.0
-    assert (whereabouts.look().step, whereabouts.still_s()) == (12, 3.0)
-    whereabouts.moved()
-    assert whereabouts.still_s() == 0.0
+    assert (stack_sample.look().step, stack_sample.still_s()) == (12, 3.0)
+    stack_sample.moved()
+    assert stack_sample.still_s() == 0.0
 
 
 def look_from_beside(program, arrived):
@@ -494,7 +496,7 @@ def look_from_beside(program, arrived):
         def look():
             entered.wait()
             deadline = time.monotonic() + 10
-            while not arrived(here := whereabouts.look()) and time.monotonic() < deadline:
+            while not arrived(here := stack_sample.look()) and time.monotonic() < deadline:
                 time.sleep(0.02)
             return here
 
@@ -562,7 +564,7 @@ def test_places_of_others():
         return SimpleNamespace(f_code=code, f_lineno=3, f_globals={"__name__": module})
 
     def place(*files):
-        return whereabouts._place([frame(file) for file in files])
+        return stack_sample._place([frame(file) for file in files])
 
     assert place("/x/site-packages/horovod/a.py", "/home/u/train.py") == (
         "/home/u/train.py:3 f within horovod"
@@ -571,10 +573,10 @@ def test_places_of_others():
     assert place("<frozen runpy>") == "the package python"
     assert place() == "no Python code"
     generated = "/tmp/__autograph_generated_file1.py"
-    assert whereabouts._waits([frame(generated), frame("/home/u/train.py")])
+    assert stack_sample._waits([frame(generated), frame("/home/u/train.py")])
     wrapper = frame("<string>")  # of one of Horovod's operations
-    assert whereabouts._waits([wrapper, frame(distributed.__file__)])
+    assert stack_sample._waits([wrapper, frame(distributed.__file__)])
     assert place("<string>", "/home/u/train.py") == "/home/u/train.py:3 f within tensorflow"
-    assert whereabouts._place([frame("<string>", "__main__")]) == "<string>:3 f"
-    assert whereabouts._waits([frame(distributed.__file__)])
-    assert not whereabouts._waits([frame("/home/u/train.py"), frame(distributed.__file__)])
+    assert stack_sample._place([frame("<string>", "__main__")]) == "<string>:3 f"
+    assert stack_sample._waits([frame(distributed.__file__)])
+    assert not stack_sample._waits([frame("/home/u/train.py"), frame(distributed.__file__)])

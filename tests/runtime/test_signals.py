@@ -9,14 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from runtime.signals import StopSignal, ignore_sigterm
+from runtime.cluster.signals import StopSignal, ignore_sigterm
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Seconds that pass only when a test says so."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("runtime.signals.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(
+        "runtime.cluster.signals.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
     return clock
 
 
@@ -92,7 +94,7 @@ def test_ctrl_c_twice_ends_what_waits():
     """The main thread waits for a thread, as a training does for the end of a slow save."""
     program = """
 import os, threading, time
-from runtime.signals import StopSignal
+from runtime.cluster.signals import StopSignal
 class Loud(StopSignal):
     def _receive(self, number, frame):
         super()._receive(number, frame)

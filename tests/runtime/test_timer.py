@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from runtime.timer import LatencyTimer, StepTimer
+from runtime.logs.timer import LatencyTimer, StepTimer
 
 
 class Clock:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from deployment import deploy
-from deployment.evaluation_requests import labelled_requests
+from deployment.client.evaluation_requests import labelled_requests
+from deployment.deploy import __main__ as deploy
+from deployment.model.trained_model import evaluation_rows, open_checkpoint
+from deployment.serve.environment import ENVIRONMENT
+from deployment.serve.server import Server
 from deployment.serving import interface as interfaces
-from deployment.serving_environment import ENVIRONMENT
-from deployment.trained_model import evaluation_rows, open_checkpoint
-from deployment.triton_server import Server
 from tests.deployment.conftest import (  # noqa: F401
     trained_dcnv2,
     trained_dlrm,

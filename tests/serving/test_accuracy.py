@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from deployment import evaluate_accuracy
-from deployment.client import Client
-from nn.metrics import ExactMetrics
+from deployment.client.client import Client
+from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
+from nn.metrics.classification import ExactMetrics
 
 
 def printed(text, line):

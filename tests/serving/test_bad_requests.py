@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from deployment.client import Client, RequestRefused
+from deployment.client.client import Client, RequestRefused
 
 BAD_FEATURES = 5  # rows that each of the cases below has before it is made bad
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deployment.client import Client, ServerLost
-from deployment.serve import ENDED_BY_ITSELF
-from deployment.triton_server import Ports, Server, ServerFailed, running
+from deployment.client.client import Client, ServerLost
+from deployment.serve.__main__ import ENDED_BY_ITSELF
+from deployment.serve.server import Ports, Server, ServerFailed, running
 from tests.serving.conftest import have_ended
 
 
@@ -144,7 +144,7 @@ def test_the_command_serves_until_a_signal(small_repository, tmp_path, root, num
 
 def test_the_server_ends_with_whoever_started_it(small_repository, tmp_path, root):
     code = (
-        "import sys, time; from deployment.triton_server import running\n"
+        "import sys, time; from deployment.serve.server import running\n"
         "with running(*sys.argv[1:]) as server:\n"
         "    print(server.pid, *server.stubs(), flush=True); time.sleep(100)"
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deployment.client import Client
+from deployment.client.client import Client
 from tests.serving.conftest import BIG_DIM, BIG_INSTANCES, BIG_ROWS
 
 MB = 2**20

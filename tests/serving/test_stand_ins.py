@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from deployment import deploy
-from deployment.client import Client, RequestRefused
+from deployment.client.client import Client, RequestRefused
+from deployment.deploy import __main__ as deploy
+from deployment.serve.server import running
 from deployment.serving.scorer import Scorer
-from deployment.triton_config import CPU
-from deployment.triton_server import running
+from deployment.triton.config import CPU
 from tests.deployment.written_config import read_config
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from deployment.client import Client
+from deployment.client.client import Client
 from tests.serving.traffic_worker import MAX_ROWS
 
 PROCESSES, CLIENTS = 4, 4  # in each process: threads of 16 clients would share one interpreter

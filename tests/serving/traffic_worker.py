@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 
-from deployment.client import Client
+from deployment.client.client import Client
 
 PATIENCE_S = 120
 MAX_ROWS = 12  # of a request

@@ -5,7 +5,7 @@ The format is that of NVIDIA's SIM: a user, a target item, a history of items an
 
 from dataclasses import dataclass
 
-from dataloading.feature_spec import LABEL_CHANNEL, FeatureSpec
+from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
 
 CHUNK_TYPE = "tfrecord"
 USER_CHANNEL = "user_features"

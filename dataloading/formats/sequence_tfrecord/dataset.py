@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dataloading.batch import Batch, SequenceInputs
-from dataloading.feature_spec import TRAIN, FeatureSpec, smallest_id_dtype
-from dataloading.row_dataset import Columns, RowDataset
-from dataloading.row_order import BlockShuffle, FileOrder
-from dataloading.sequence_tfrecord_channels import num_ids, prebatch_key, sequence_channels
-from dataloading.sequence_tfrecord_decode import Column
-from dataloading.sequence_tfrecord_files import RecordFiles
-from dataloading.sequence_tfrecord_rows import DecodedRows
+from dataloading.formats.sequence_tfrecord.channels import num_ids, prebatch_key, sequence_channels
+from dataloading.formats.sequence_tfrecord.decode import Column
+from dataloading.formats.sequence_tfrecord.files import RecordFiles
+from dataloading.formats.sequence_tfrecord.row_cache import DecodedRows
+from dataloading.pipeline.batch import Batch, SequenceInputs
+from dataloading.pipeline.row_dataset import Columns, RowDataset
+from dataloading.pipeline.shuffle import BlockShuffle, FileOrder
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec, smallest_id_dtype
 
 # Rows that are shuffled fully; of more, each batch mixes rows of this many from anywhere.
 _WINDOW_ROWS = 262_144

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.ragged import ranges
-from dataloading.row_checks import check_ids, check_labels
+from dataloading.pipeline.checks import check_ids, check_labels
+from dataloading.pipeline.ragged import ranges
 
 
 class Column(NamedTuple):

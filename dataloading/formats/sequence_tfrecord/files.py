@@ -7,10 +7,10 @@ fewer.
 
 import numpy as np
 
-from dataloading.feature_spec import FeatureSpec
-from dataloading.sequence_tfrecord_decode import Column, count_values
-from dataloading.split_tfrecords_files import MappedFiles
-from dataloading.split_tfrecords_record import Malformed, is_whole, records
+from dataloading.formats.sequence_tfrecord.decode import Column, count_values
+from dataloading.formats.tfrecord.mapped_files import MappedFiles
+from dataloading.formats.tfrecord.wire import Malformed, is_whole, records
+from dataloading.spec.feature_spec import FeatureSpec
 
 # Of a mapping; those of its training and evaluation are well below the 1,024 of a process.
 _MAPPED_FILES = 128

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dataloading.ragged import ranges
-from dataloading.sequence_tfrecord_decode import Column, decode
-from dataloading.sequence_tfrecord_files import RecordFiles
+from dataloading.formats.sequence_tfrecord.decode import Column, decode
+from dataloading.formats.sequence_tfrecord.files import RecordFiles
+from dataloading.pipeline.ragged import ranges
 
 # Decoded at a time, so that TensorFlow's int64 numbers take little memory beside the rows.
 _ROWS_AT_A_TIME = 16_384

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.failed_writes import names_file
-from dataloading.feature_spec import LABEL_CHANNEL, FeatureSpec
-from dataloading.output_folder import SPEC_FILE, appears_whole
-from dataloading.sequence_tfrecord_channels import (
+from dataloading.formats.sequence_tfrecord.channels import (
     CHUNK_TYPE,
     NEGATIVE_CHANNEL,
     POSITIVE_CHANNEL,
@@ -23,7 +20,10 @@ from dataloading.sequence_tfrecord_channels import (
     prebatch_key,
     sequence_channels,
 )
-from dataloading.sequence_tfrecord_encode import encode
+from dataloading.formats.sequence_tfrecord.encode import encode
+from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
+from dataloading.spec.output_folder import SPEC_FILE, appears_whole
+from runtime.files.write_errors import names_file
 
 # Encoded at a time where records hold single rows: a few MB, which stay in the processor's caches.
 _ROWS_AT_A_TIME = 2048

@@ -2,13 +2,10 @@
 
 import numpy as np
 
-from dataloading.chunk_dataset import StoredChunk
-from dataloading.feature_spec import Chunk, FeatureSpec
-from dataloading.ragged import Ragged
-from dataloading.split_tfrecords_files import MappedFiles
-from dataloading.split_tfrecords_format import read_format
-from dataloading.split_tfrecords_gather import gather, gather_rows
-from dataloading.split_tfrecords_record import (
+from dataloading.formats.split_tfrecords.folder_format import read_format
+from dataloading.formats.split_tfrecords.gather import gather, gather_rows
+from dataloading.formats.tfrecord.mapped_files import MappedFiles
+from dataloading.formats.tfrecord.wire import (
     DTYPES,
     Malformed,
     Tensor,
@@ -16,6 +13,9 @@ from dataloading.split_tfrecords_record import (
     records,
     tensors_of,
 )
+from dataloading.pipeline.chunk_dataset import StoredChunk
+from dataloading.pipeline.ragged import Ragged
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
 # Of a mapping; those of its training and evaluation, and what else is open, are 1,024 at most.
 _MAPPED_FILES = 256

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from dataloading.chunk_dataset import ChunkDataset, any_chunk
-from dataloading.feature_spec import FeatureSpec
-from dataloading.split_tfrecords_chunk import RecordChunk
-from dataloading.split_tfrecords_format import (
+from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.formats.split_tfrecords.folder_format import (
     CHUNK_TYPE,
     LENGTH_FILE,
     read_length,
     spec_of_folders,
 )
+from dataloading.pipeline.chunk_dataset import ChunkDataset, any_chunk
+from dataloading.spec.feature_spec import FeatureSpec
 
 
 class SplitTFRecordsDataset(ChunkDataset):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.feature_spec import (
+from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,

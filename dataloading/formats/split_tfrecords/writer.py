@@ -4,11 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.failed_writes import names_file
-from dataloading.feature_spec import FeatureSpec
-from dataloading.ragged import Ragged, concatenate_rows, cut_rows
-from dataloading.row_dataset import Columns
-from dataloading.split_tfrecords_format import (
+from dataloading.formats.split_tfrecords.folder_format import (
     CHUNK_TYPE,
     FORMAT_FILE,
     LENGTH_FILE,
@@ -16,6 +12,10 @@ from dataloading.split_tfrecords_format import (
     folders_of,
     write_length,
 )
+from dataloading.pipeline.ragged import Ragged, concatenate_rows, cut_rows
+from dataloading.pipeline.row_dataset import Columns
+from dataloading.spec.feature_spec import FeatureSpec
+from runtime.files.write_errors import names_file
 
 # What the original's reader expects in the bytes feature.
 _FEATURE_NAME = "data"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dataloading.transcode_missing import FillRule
-from dataloading.transcode_standardize import StandardizeRule
+from dataloading.transcode.encode.missing import FillRule
+from dataloading.transcode.encode.standardize import StandardizeRule
 
 
 @dataclass(frozen=True)

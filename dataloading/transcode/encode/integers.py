@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataloading.transcode_files import chunk_blocks, place
-from dataloading.transcode_spec import CSV, RawChunk, RawSpec
+from dataloading.table_input.files import chunk_blocks, place
+from dataloading.transcode.raw_spec.raw_spec import CSV, RawChunk, RawSpec
 
 _BLANK = r"^\s*$"
 _INTEGER = r"^\s*-?[0-9]+\s*$"

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading import spec_rules, transcode_binary
-from dataloading.feature_spec import NUMERICAL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.transcode_spec import RawSpec
-from dataloading.transcode_standardize import Standardization
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import NUMERICAL_CHANNEL, TRAIN, FeatureSpec
+from dataloading.transcode import binary
+from dataloading.transcode.encode.standardize import Standardization
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
 
 MEAN = "mean"
 _SUFFIX = "_missing"  # of the name of an indicator
@@ -65,8 +66,8 @@ def parse_fill(text: str | None, spec: RawSpec, indicators: bool) -> FillRule:
             raise ValueError(
                 f"--fill_missing has '{item}'; expected 'mean' or a number, for all numerical "
                 "features, or feature=mean or feature=number, each feature once; the numerical "
-                f"features of {spec.origin} are {spec_rules.listing(numericals)}"
-                + spec_rules.suggestion(name, numericals)
+                f"features of {spec.origin} are {rules.listing(numericals)}"
+                + rules.suggestion(name, numericals)
             )
     if default is not None:
         values = {name: values.get(name, default) for name in numericals}
@@ -219,7 +220,7 @@ class MissingValues:
                     if name in self._indicators:
                         columns.append(missing)
                 filled = np.concatenate(columns, axis=1, dtype=dtype)
-                transcode_binary.put(target, filled)
+                binary.put(target, filled)
                 first_row += len(rows)
         raw.unlink()
 

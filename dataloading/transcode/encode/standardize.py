@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from dataloading import spec_rules
-from dataloading.feature_spec import NUMERICAL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.transcode_arguments import ALL
-from dataloading.transcode_spec import RawSpec
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import NUMERICAL_CHANNEL, TRAIN, FeatureSpec
+from dataloading.transcode.arguments import ALL
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
 
 NONE = "none"
 LARGE = 100  # a mean or a standard deviation above it is worth a warning
@@ -57,7 +57,7 @@ def parse_standardize(text: str, spec: RawSpec) -> StandardizeRule:
             raise ValueError(
                 f"--standardize names '{name}'; expected '{ALL}', '{NONE}' or numerical features, "
                 f"comma-separated; the numerical features of {spec.origin} are "
-                f"{spec_rules.listing(numericals)}" + spec_rules.suggestion(name, numericals)
+                f"{rules.listing(numericals)}" + rules.suggestion(name, numericals)
             )
         if names.count(name) > 1:
             raise ValueError(f"--standardize names '{name}' twice; expected each feature once")

@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataloading import transcode_binary, vocabulary
-from dataloading.feature_spec import TRAIN
-from dataloading.transcode_encoding import Encoding
-from dataloading.transcode_spec import RawSpec
-from dataloading.transcode_unknown import automatic_threshold, is_far_above, unknown_warning
-from dataloading.vocabulary import Vocabularies
+from dataloading.spec.feature_spec import TRAIN
+from dataloading.transcode import binary
+from dataloading.transcode.encode import vocabulary
+from dataloading.transcode.encode.encoding import Encoding
+from dataloading.transcode.encode.unknown import automatic_threshold, is_far_above, unknown_warning
+from dataloading.transcode.encode.vocabulary import Vocabularies
+from dataloading.transcode.raw_spec.raw_spec import RawSpec
 
 
 class TextIds:
@@ -65,7 +66,7 @@ class TextIds:
         """Writes the ids of the texts of a mapping."""
         texts = self._text_path(mapping, feature)
         ids = vocabularies.look_up(texts, self._table_path(feature))
-        unknown = transcode_binary.write_ids(path, ids, dtype)
+        unknown = binary.write_ids(path, ids, dtype)
         num_values = pq.read_metadata(texts).num_rows
         self.unknown_shares[mapping][feature] = unknown / num_values
         if mapping == TRAIN:

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from dataloading.duckdb_files import quoted, read_parquet
-from dataloading.duckdb_session import Session
-from dataloading.output_folder import VOCABULARY_FOLDER
-from dataloading.transcode_lines import BYTE_ORDER_MARK
+from dataloading.spec.output_folder import VOCABULARY_FOLDER
+from dataloading.table_input.duckdb_files import quoted, read_parquet
+from dataloading.table_input.duckdb_session import Session
+from dataloading.table_input.lines import BYTE_ORDER_MARK
 
 UNKNOWN = 0  # the id of missing values and of those that are not in the vocabulary
 MIN_MEMORY_BYTES = 128 << 20

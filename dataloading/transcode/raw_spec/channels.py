@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from dataloading import spec_rules
-from dataloading.feature_spec import (
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     ITEM_CHANNEL,
     LABEL_CHANNEL,
@@ -43,13 +43,13 @@ def channels_of_one_kind(
     Raises:
         ValueError: channels are unknown, of two kinds, or have too few or too many features.
     """
-    given = spec_rules.channels_section(raw, features, origin)
+    given = rules.channels_section(raw, features, origin)
     known = tuple(dict.fromkeys(channel for kind in kinds for channel in kind))
     for channel in given:
         if channel not in known:
             raise ValueError(
                 f"{origin}: channel_spec: unknown channel '{channel}'; allowed here: "
-                f"{', '.join(known)}" + spec_rules.suggestion(channel, known)
+                f"{', '.join(known)}" + rules.suggestion(channel, known)
             )
     kind = next((kind for kind in kinds if set(given) <= set(kind)), None)
     if kind is None:
@@ -73,7 +73,7 @@ def channels_of_one_kind(
         if channel in channels and not least <= len(channels[channel]) <= 1:
             raise ValueError(
                 f"{origin}: channel_spec: channel '{channel}': "
-                f"{spec_rules.listing(channels[channel])}; allowed: one feature"
+                f"{rules.listing(channels[channel])}; allowed: one feature"
             )
     return channels
 
@@ -93,7 +93,7 @@ def completed_feature(keys: dict, channel: str, where: str) -> dict:
     if channel in (USER_CHANNEL, ITEM_CHANNEL) and hotness != 1:
         raise ValueError(f"{where}: hotness is {hotness}; a row has one {channel}")
     if "dtype" in keys and np.dtype(keys["dtype"]).kind not in _ALLOWED_KINDS[channel]:
-        allowed = [d for d in spec_rules.DTYPES if np.dtype(d).kind in _ALLOWED_KINDS[channel]]
+        allowed = [d for d in rules.DTYPES if np.dtype(d).kind in _ALLOWED_KINDS[channel]]
         raise ValueError(
             f"{where}: dtype {keys['dtype']} in the channel '{channel}'; allowed: "
             f"{', '.join(allowed)}"

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataloading import transcode_values
-from dataloading.transcode_values import SEPARATOR
+from dataloading.table_input import values as transcode_values
+from dataloading.table_input.values import SEPARATOR
 
 MOST_DIFFERENT = 1000  # different values that are counted
 _WHOLE = r"^[+-]?\d{1,15}(\.0+)?$"

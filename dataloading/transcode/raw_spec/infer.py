@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from dataloading import spec_rules
-from dataloading.feature_spec import (
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     ITEM_CHANNEL,
     LABEL_CHANNEL,
@@ -25,11 +25,11 @@ from dataloading.feature_spec import (
     USER_CHANNEL,
     FeatureSpec,
 )
-from dataloading.progress import progress_bar
-from dataloading.transcode_columns import MOST_DIFFERENT, ColumnFacts
-from dataloading.transcode_files import mapping_blocks
-from dataloading.transcode_lines import line_blocks
-from dataloading.transcode_spec import AUTO, CSV, PARQUET, RawChunk, RawSpec
+from dataloading.table_input.files import mapping_blocks
+from dataloading.table_input.lines import line_blocks
+from dataloading.transcode.progress import progress_bar
+from dataloading.transcode.raw_spec.columns import MOST_DIFFERENT, ColumnFacts
+from dataloading.transcode.raw_spec.raw_spec import AUTO, CSV, PARQUET, RawChunk, RawSpec
 
 _ROWS_PER_CATEGORY = 10
 _ID_NAME = re.compile(r"(.*[_\-. ])?(id|Id|ID)|.*[a-z](Id|ID)")
@@ -64,7 +64,7 @@ class Roles:
                 if name not in columns:
                     raise ValueError(
                         f"--{flag} {name}: expected a column of {origin}, which has "
-                        f"{spec_rules.listing(columns)}" + spec_rules.suggestion(name, columns)
+                        f"{rules.listing(columns)}" + rules.suggestion(name, columns)
                     )
                 if name in roles:
                     raise ValueError(f"--{roles[name]} and --{flag} both name '{name}': give one")
@@ -77,7 +77,7 @@ class Roles:
         if not self.user and not self.label:
             raise ValueError(
                 f"--label is missing: expected the column of {origin} to predict, one of "
-                f"{spec_rules.listing(columns)} (interactions: --user and --item)"
+                f"{rules.listing(columns)} (interactions: --user and --item)"
             )
 
 
@@ -120,7 +120,7 @@ def _named(names: list[str], path: Path) -> list[str]:
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         raise ValueError(
-            f"{path}: expected columns with different names, got {spec_rules.listing(twice)} twice "
+            f"{path}: expected columns with different names, got {rules.listing(twice)} twice "
             "or more: rename them"
         )
     return [name for name in names if name]
@@ -258,9 +258,9 @@ def known_content(path: Path, known: FeatureSpec, derived: set[str], mapping: st
     for name in names:
         if name not in columns:
             raise ValueError(
-                f"{path}: expected the columns {spec_rules.listing(names)} of {known.origin}; "
-                f"'{name}' is missing, the file has {spec_rules.listing(columns)}"
-                + spec_rules.suggestion(name, columns)
+                f"{path}: expected the columns {rules.listing(names)} of {known.origin}; "
+                f"'{name}' is missing, the file has {rules.listing(columns)}"
+                + rules.suggestion(name, columns)
             )
     features = {}
     for name in names:

@@ -9,9 +9,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataloading import spec_rules, spec_yaml
-from dataloading.feature_spec import LABEL_CHANNEL, USER_CHANNEL, FeatureSpec
-from dataloading.transcode_channels import (
+from dataloading.spec import rules, yaml_io
+from dataloading.spec.feature_spec import LABEL_CHANNEL, USER_CHANNEL, FeatureSpec
+from dataloading.transcode.raw_spec.channels import (
     CLICKS,
     ID_CHANNELS,
     channels_of_one_kind,
@@ -69,7 +69,7 @@ class RawSpec:
     def from_yaml(cls, path, kinds: tuple[tuple[str, ...], ...] = (CLICKS,)) -> "RawSpec":
         """Reads and checks a YAML file; see `from_content`."""
         path = Path(path)
-        return cls.from_content(spec_yaml.read_mapping(path), path.parent, str(path), kinds)
+        return cls.from_content(yaml_io.read_mapping(path), path.parent, str(path), kinds)
 
     @classmethod
     def from_content(
@@ -85,14 +85,14 @@ class RawSpec:
         Raises:
             ValueError: a rule is broken; the message names file, section, feature and way out.
         """
-        spec_rules.check_sections(content, origin)
+        rules.check_sections(content, origin)
         raw = _without_auto(content["feature_spec"], origin)
         # The rules want a dtype; one that nobody gave holds any id and goes again below.
         complete = {
             name: {"dtype": "int64", **keys} if isinstance(keys, dict) else keys
             for name, keys in raw.items()
         }
-        features = spec_rules.features_section(complete, origin)
+        features = rules.features_section(complete, origin)
         for name in features:
             if "dtype" not in raw[name]:
                 del features[name]["dtype"]
@@ -111,7 +111,7 @@ class RawSpec:
             unused=tuple(name for name in features if name not in used),
             sources=sources,
             channels=channels,
-            metadata=spec_rules.plain_value(metadata, f"{origin}: metadata"),
+            metadata=rules.plain_value(metadata, f"{origin}: metadata"),
             base_directory=folder,
             origin=origin,
         )
@@ -154,8 +154,8 @@ class RawSpec:
             if set(names) != set(self.channels[channel]):
                 raise ValueError(
                     f"{self.origin}: channel_spec: channel '{channel}' has "
-                    f"{spec_rules.listing(self.channels[channel])}; {known.origin} has "
-                    f"{spec_rules.listing(names)}; allowed: the same features, in any order"
+                    f"{rules.listing(self.channels[channel])}; {known.origin} has "
+                    f"{rules.listing(names)}; allowed: the same features, in any order"
                 )
             channels[channel] = names
             for name in names:
@@ -188,7 +188,7 @@ class RawSpec:
 def _without_auto(raw, origin: str) -> dict:
     """The section `feature_spec` without `cardinality: auto`; a feature without keys is {}."""
     if not isinstance(raw, dict):
-        spec_rules.features_section(raw, origin)  # says what is wrong
+        rules.features_section(raw, origin)  # says what is wrong
     features = {}
     for name, keys in raw.items():
         features[name] = {} if keys is None else keys
@@ -205,7 +205,7 @@ def _sources(raw, features: dict, labels: tuple[str, ...], origin: str) -> dict:
             "chunks"
         )
     if not isinstance(raw, dict) or not all(isinstance(chunks, list) for chunks in raw.values()):
-        spec_rules.sources_section(raw, features, labels, origin)  # says what is wrong
+        rules.sources_section(raw, features, labels, origin)  # says what is wrong
     options, plain = {}, {}
     for mapping, chunks in raw.items():
         if isinstance(mapping, str) and ("/" in mapping or mapping.startswith(".")):
@@ -222,7 +222,7 @@ def _sources(raw, features: dict, labels: tuple[str, ...], origin: str) -> dict:
                 if "type" in chunk:
                     chunk["type"] = CSV  # the rules of a CSV chunk are those of a Parquet one
             plain[mapping].append(chunk)
-    checked = spec_rules.sources_section(plain, features, labels, origin)
+    checked = rules.sources_section(plain, features, labels, origin)
     return {
         mapping: tuple(
             RawChunk(features=chunk.features, files=chunk.files, **options[mapping, index])
@@ -238,7 +238,7 @@ def _chunk_options(chunk: dict, where: str) -> dict:
     if kind not in (CSV, PARQUET):
         raise ValueError(
             f"{where}: type is {kind!r}; raw data is {CSV} or {PARQUET}"
-            + spec_rules.suggestion(kind, (CSV, PARQUET))
+            + rules.suggestion(kind, (CSV, PARQUET))
         )
     given = {name: chunk[name] for name in _OPTIONS if name in chunk}
     if kind == PARQUET and given:

@@ -5,9 +5,9 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-from dataloading.failed_writes import names_file
 from deployment.serving.hps_keys import VECTORS, in_order, values_of_a_row
 from deployment.serving.interface import EMBEDDINGS, Interface
+from runtime.files.write_errors import names_file
 
 # In front of the names of what is added, so that none is one of the dense part's.
 _PREFIX = "hps_vectors/"

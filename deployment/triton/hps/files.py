@@ -11,7 +11,7 @@ src/hps.cc and src/model_instance_state.cpp:
   and NUMKEYS, int32 [1, tables]: how many each table has.
 - OUTPUT0 is flat: the vectors of all keys of the first table, then those of the second. So where a
   table's vectors begin depends on the batch, and rows come together in front of the dense part
-  only (`deployment.hps_dense`).
+  only (`deployment.triton.hps.dense`).
 - Each request is computed by itself: the backend puts none together.
 - A server reads one configuration, `--backend-config=hps,ps=ps.json`, with an entry for each model.
   So each model's folder has its entry, and the repository all of them in one file.
@@ -27,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from dataloading.failed_writes import names_file
+from deployment.artifacts.table_files import append, blocks_of
+from deployment.model.trained_model import Trained
 from deployment.serving.hps_keys import keys_of_a_row
 from deployment.serving.interface import Interface
-from deployment.table_files import append, blocks_of
-from deployment.trained_model import Trained
-from deployment.triton_config import VERSION, Instances
+from deployment.triton.config import VERSION, Instances
+from runtime.files.write_errors import names_file
 
 PS_FILE = "ps.json"  # of a repository
 ENTRY_FILE = "ps_entry.json"  # of a model: its entry there

@@ -2,19 +2,14 @@
 
 from pathlib import Path
 
-from deployment import hps
-from deployment.gpu_models import write_onnx
-from deployment.hps_dense import behind_hps
-from deployment.job import Job
-from deployment.python_models import write_python_model
+from deployment.deploy.job import Job
 from deployment.serving import hps_keys
 from deployment.serving.interface import Interface, Tensor
-from deployment.triton_config import (
-    CONFIG_FILE,
-    VERSION,
-    model_config,
-    write_config,
-)
+from deployment.triton.config import CONFIG_FILE, VERSION, model_config, write_config
+from deployment.triton.gpu_models import write_onnx
+from deployment.triton.hps import files
+from deployment.triton.hps.dense import behind_hps
+from deployment.triton.python_models import write_python_model
 
 # Flat: its one dimension is free.
 _VECTORS = Tensor(hps_keys.VECTORS, "float32", ())
@@ -41,10 +36,10 @@ def write_keys(job: Job, name: str, folder: Path) -> str:
 def write_tables(job: Job, name: str, folder: Path) -> str:
     """Writes HPS's tables, what HPS is to be told of them, and Triton's configuration."""
     interface = job.interface
-    hps.write_tables(job.trained, job.parts.tables, folder / str(VERSION))
+    files.write_tables(job.trained, job.parts.tables, folder / str(VERSION))
     tables_folder = f"{job.served_path}/{name}/{VERSION}"
-    entry = hps.ps_entry(name, interface, tables_folder, job.on_gpus, job.cache_share)
-    hps.write_ps_entry(entry, folder)
+    entry = files.ps_entry(name, interface, tables_folder, job.on_gpus, job.cache_share)
+    files.write_ps_entry(entry, folder)
     config = model_config(
         name,
         {"backend": "hps"},
@@ -53,12 +48,12 @@ def write_tables(job: Job, name: str, folder: Path) -> str:
         job.batching,
         job.on_gpus,
         # No warm-up: zeros for NUMKEYS would ask for nothing.
-        parameters=hps.backend_parameters(interface),
+        parameters=files.backend_parameters(interface),
     )
     write_config(config, folder / CONFIG_FILE)
     return (
         f"{len(interface.tables)} tables for HPS; start the server with "
-        f"--backend-config=hps,ps={job.served_path}/{hps.PS_FILE}, which has all HPS models here"
+        f"--backend-config=hps,ps={job.served_path}/{files.PS_FILE}, which has all HPS models here"
     )
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from nn.embedding.exchange import Request, Requests, TableParallel
+from nn.embedding.exchange.table_wise import Request, Requests, TableParallel
 from nn.embedding.ids import Ids, Signature
 from nn.embedding.lookup import Slot, checked, combine_fixed, combine_ragged, look_up
-from nn.embedding.plan import DATA_PARALLEL, TABLE_PARALLEL, Plan
+from nn.embedding.planner.plan import DATA_PARALLEL, TABLE_PARALLEL, Plan
 
 # Narrower units cost more to gather one by one than to split and join by feature.
 _LEAST_UNIT = 8
@@ -28,7 +28,7 @@ class Forward:
       wire_dtype: on their way.
       check: whether to check ids.
       name: prefix of the exchanges' names.
-      anchor: see `nn.embedding.exchange.exchange_rows`.
+      anchor: see `nn.embedding.exchange.table_wise.exchange_rows`.
     """
 
     def __init__(

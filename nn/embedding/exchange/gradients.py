@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from nn.embedding.plan_parts import WHOLE_TABLE_ELEMENTS
+from nn.embedding.planner.types import WHOLE_TABLE_ELEMENTS
 from nn.precision import precise
 
 # Dense gradients travel in messages of about this size: while one is on its way, the backward pass

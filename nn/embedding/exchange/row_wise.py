@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nn.embedding.exchange import exchange_rows
-from nn.embedding.gradient import sum_rows
+from nn.embedding.exchange.gradients import sum_rows
+from nn.embedding.exchange.table_wise import exchange_rows
 from nn.precision import precise, precise_dtype
 
 

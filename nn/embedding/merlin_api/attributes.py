@@ -6,8 +6,8 @@ about table-parallel tables count tables and inputs within their group, not over
 
 from dataclasses import dataclass
 
-from nn.embedding.plan_layout import Plan
-from nn.embedding.plan_parts import DATA_PARALLEL, HOST, TABLE_PARALLEL
+from nn.embedding.planner.sharding_plan import Plan
+from nn.embedding.planner.types import DATA_PARALLEL, HOST, TABLE_PARALLEL
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from nn.embedding.clipping import ClippingOptimizer
 from nn.embedding.reduction import Reduction, traced_graph, unique_name
 from nn.keras import keras
-from runtime import distributed
+from runtime.cluster import distributed
 
 _EAGER = object()  # in place of a graph
 

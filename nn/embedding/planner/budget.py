@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from nn.embedding.plan_layout import Plan
-from nn.embedding.plan_memory import table_memory_bytes
-from nn.embedding.plan_parts import HOST, RESERVED_FRACTION
-from nn.embedding.plan_report import format_bytes
+from nn.embedding.planner.memory import table_memory_bytes
+from nn.embedding.planner.report import format_bytes
+from nn.embedding.planner.sharding_plan import Plan
+from nn.embedding.planner.types import HOST, RESERVED_FRACTION
 
 
 @dataclass(frozen=True)

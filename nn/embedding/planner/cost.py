@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from nn.embedding.plan_parts import (
+from nn.embedding.planner.types import (
     DATA_PARALLEL,
     DEVICE,
     HOST,

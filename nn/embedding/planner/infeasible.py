@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from nn.embedding.plan_cost import Workload
-from nn.embedding.plan_parts import Limits
-from nn.embedding.plan_placement import split_kinds
-from nn.embedding.plan_report import format_bytes
+from nn.embedding.planner.cost import Workload
+from nn.embedding.planner.placement import split_kinds
+from nn.embedding.planner.report import format_bytes
+from nn.embedding.planner.types import Limits
 
 _MAX_WORLD_SIZES = 12  # tried for "how many ranks would do?"
 _MAX_MORE_RANKS = 64  # times the ranks asked for

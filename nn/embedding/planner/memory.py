@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nn.embedding.plan_cost import Workload
-from nn.embedding.plan_parts import DEVICE, HOST, Limits, Shard
-from nn.embedding.plan_placement import Slice, row_bounds
+from nn.embedding.planner.cost import Workload
+from nn.embedding.planner.placement import Slice, row_bounds
+from nn.embedding.planner.types import DEVICE, HOST, Limits, Shard
 
 # Copies of a step's vectors and rows, in float32, that are in memory at a time: forward and
 # backward, in one process, and those on their way to other ranks. Measured on a CPU with 26 tables

@@ -8,8 +8,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nn.embedding.plan_cost import Workload
-from nn.embedding.plan_parts import DEVICE, Limits, Shard
+from nn.embedding.planner.cost import Workload
+from nn.embedding.planner.types import DEVICE, Limits, Shard
 
 
 @dataclass(frozen=True, slots=True)

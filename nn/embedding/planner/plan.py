@@ -21,11 +21,13 @@ distributed-embeddings.
 
 from collections.abc import Sequence
 
-from nn.embedding.plan_cost import Workload
-from nn.embedding.plan_layout import Plan
-from nn.embedding.plan_memory import table_memory_bytes
-from nn.embedding.plan_misfit import misfit_message
-from nn.embedding.plan_parts import (
+from nn.embedding.planner.cost import Workload
+from nn.embedding.planner.infeasible import misfit_message
+from nn.embedding.planner.memory import table_memory_bytes
+from nn.embedding.planner.placement import PLACEMENTS
+from nn.embedding.planner.sharding_plan import Plan
+from nn.embedding.planner.solve import solve, solve_to_fit
+from nn.embedding.planner.types import (
     DATA_PARALLEL,
     DEVICE,
     HOST,
@@ -42,8 +44,6 @@ from nn.embedding.plan_parts import (
     Shard,
     Table,
 )
-from nn.embedding.plan_placement import PLACEMENTS
-from nn.embedding.plan_solve import solve, solve_to_fit
 
 __all__ = [
     "DATA_PARALLEL",

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nn.embedding.plan_cost import RankCost, imbalance
-from nn.embedding.plan_parts import HOST, Shard
-from nn.embedding.plan_traffic import (
+from nn.embedding.planner.cost import RankCost, imbalance
+from nn.embedding.planner.traffic import (
     COPIES,
     DENSE,
     GRADIENTS,
@@ -14,9 +13,10 @@ from nn.embedding.plan_traffic import (
     RankTraffic,
     traffic,
 )
+from nn.embedding.planner.types import HOST, Shard
 
 if TYPE_CHECKING:
-    from nn.embedding.plan_layout import Plan
+    from nn.embedding.planner.sharding_plan import Plan
 
 _SHOWN_SHARDS = 24  # of one rank
 

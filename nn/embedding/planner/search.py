@@ -5,16 +5,16 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from nn.embedding.plan_cost import Objective
-from nn.embedding.plan_memory import Memory, reads_a_byte
-from nn.embedding.plan_parts import DEVICE, HOST, Shard
-from nn.embedding.plan_placement import (
+from nn.embedding.planner.cost import Objective
+from nn.embedding.planner.memory import Memory, reads_a_byte
+from nn.embedding.planner.placement import (
     Slice,
     make_slices,
     merge_slices,
     place_memory_balanced,
     place_memory_optimized,
 )
+from nn.embedding.planner.types import DEVICE, HOST, Shard
 
 # The search is bounded by counts, not by a clock: every rank of a job must come to the same plan.
 MAX_PROBES = 100_000  # pairs of ranks' slices looked at, in each local search

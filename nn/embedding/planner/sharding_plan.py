@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from nn.embedding.plan_cost import RankCost, Workload, rank_costs
-from nn.embedding.plan_parts import (
+from nn.embedding.planner.cost import RankCost, Workload, rank_costs
+from nn.embedding.planner.placement import row_bounds
+from nn.embedding.planner.report import report
+from nn.embedding.planner.types import (
     DATA_PARALLEL,
     ROW_SLICED,
     TABLE_PARALLEL,
@@ -16,8 +18,6 @@ from nn.embedding.plan_parts import (
     Shard,
     Table,
 )
-from nn.embedding.plan_placement import row_bounds
-from nn.embedding.plan_report import report
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nn.embedding.plan_cost import Objective, Workload
-from nn.embedding.plan_layout import Plan
-from nn.embedding.plan_memory import Memory, free_memory, offload
-from nn.embedding.plan_parts import DEVICE, HOST, Limits, Shard
-from nn.embedding.plan_placement import (
+from nn.embedding.planner.cost import Objective, Workload
+from nn.embedding.planner.memory import Memory, free_memory, offload
+from nn.embedding.planner.placement import (
     PLACEMENTS,
     make_slices,
     merge_slices,
@@ -15,7 +13,9 @@ from nn.embedding.plan_placement import (
     slice_counts,
     split_kinds,
 )
-from nn.embedding.plan_search import place_by_cost
+from nn.embedding.planner.search import place_by_cost
+from nn.embedding.planner.sharding_plan import Plan
+from nn.embedding.planner.types import DEVICE, HOST, Limits, Shard
 
 # How much a rank's share of memory counts next to its share of time. Without a limit to device
 # memory an even distribution is all the care that can be taken; within one, it is a tie-breaker.

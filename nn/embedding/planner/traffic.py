@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from nn.embedding.plan_parts import DATA_PARALLEL, ROW_SLICED_ID_BYTES, WHOLE_TABLE_ELEMENTS
+from nn.embedding.planner.types import DATA_PARALLEL, ROW_SLICED_ID_BYTES, WHOLE_TABLE_ELEMENTS
 
 if TYPE_CHECKING:
-    from nn.embedding.plan_layout import Plan
+    from nn.embedding.planner.sharding_plan import Plan
 
 _LENGTH_BYTES = 4  # int32
 # Row means, which rows of a copied table were touched, and gradients of row-sliced tables are

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from preproc.amazon_books import metadata_lines, review_lines
+from preproc.amazon_books.lines import metadata_lines, review_lines
 from preproc.raw_files import BYTE_ORDER_MARK
 
 _BLOCK_BYTES = 32 << 20  # of lines that are read at a time, a row group

@@ -9,12 +9,17 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from dataloading.duckdb_files import quoted, read_ndjson, read_ndjson_objects, read_parquet
-from preproc.amazon_books import metadata_lines, review_lines
+from dataloading.table_input.duckdb_files import (
+    quoted,
+    read_ndjson,
+    read_ndjson_objects,
+    read_parquet,
+)
 from preproc.amazon_books.arguments import Options
-from preproc.amazon_books.engine import NumberedLog, StagedLog, no_user_left, two_values
-from preproc.amazon_books.line_files import MAX_LINE_BYTES
-from preproc.duckdb_connection import DuckDBConnection
+from preproc.amazon_books.engines.engine import NumberedLog, StagedLog, no_user_left, two_values
+from preproc.amazon_books.lines import metadata_lines, review_lines
+from preproc.amazon_books.lines.line_files import MAX_LINE_BYTES
+from preproc.engines.duckdb_connection import DuckDBConnection
 
 _FETCHED_ROWS = 1 << 20  # 4 MiB of item ids
 _ROW_GROUP_ROWS = 1 << 16
@@ -26,7 +31,7 @@ _SEARCHED_BYTES = 4 << 20
 
 
 class DuckDBEngine(DuckDBConnection):
-    """A context manager around one connection; see `preproc/amazon_books/engine.py`.
+    """A context manager around one connection; see `preproc/amazon_books/engines/engine.py`.
 
     Args:
         options: their memory limit is for the whole process; their threads are DuckDB's.

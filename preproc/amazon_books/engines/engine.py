@@ -133,10 +133,10 @@ def default_engine() -> str:
 def open_engine(options: "Options", scratch: Path) -> Engine:
     """The engine that `--engine` names, imported here and not before: NVTabular may be absent."""
     if options.engine == "nvtabular":
-        from preproc.amazon_books.nvtabular_engine import NVTabularEngine
+        from preproc.amazon_books.engines.nvtabular_engine import NVTabularEngine
 
         return NVTabularEngine(options, scratch)
-    from preproc.amazon_books.duckdb_engine import DuckDBEngine
+    from preproc.amazon_books.engines.duckdb_engine import DuckDBEngine
 
     return DuckDBEngine(options, scratch)
 

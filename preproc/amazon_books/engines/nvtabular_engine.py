@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from preproc.amazon_books import arrow_lines
 from preproc.amazon_books.arguments import Options
-from preproc.amazon_books.engine import NumberedLog, StagedLog, no_user_left, two_values
-from preproc.nvtabular_session import FIRST_ID, NVTabularSession, quiet
+from preproc.amazon_books.engines import arrow_lines
+from preproc.amazon_books.engines.engine import NumberedLog, StagedLog, no_user_left, two_values
+from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
 _PARTITION_SHARE = 8  # of the memory for data, a partition of events takes one part in so many
 _MAX_PARTITION_BYTES = 32 << 20  # larger ones are no faster
@@ -34,7 +34,7 @@ _ABSENT, _PRESENT = "", "="
 
 
 class NVTabularEngine(NVTabularSession):
-    """A context manager; see `preproc/amazon_books/engine.py`.
+    """A context manager; see `preproc/amazon_books/engines/engine.py`.
 
     Args:
         options: their memory limit decides how large partitions are; their threads are Arrow's.

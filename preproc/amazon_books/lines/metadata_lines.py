@@ -7,8 +7,8 @@ JSON, or Python literals as in the files of 2014 (`literal_lines.py`).
 
 import pyarrow as pa
 
-from preproc.amazon_books import literal_lines
-from preproc.amazon_books.review_lines import check_text, json_object, shown, text_field
+from preproc.amazon_books.lines import literal_lines
+from preproc.amazon_books.lines.review_lines import check_text, json_object, shown, text_field
 
 ITEM, CATEGORIES = "asin", "categories"
 SCHEMA = pa.schema([("item", pa.string()), ("item_0", pa.string())])

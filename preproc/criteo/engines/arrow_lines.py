@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from preproc.criteo.binary_files import MIN_NUMERICAL
-from preproc.criteo.data_set import CATEGORICALS, LABEL, NUMERICALS
+from preproc.criteo.output.binary_files import MIN_NUMERICAL
+from preproc.criteo.output.data_set import CATEGORICALS, LABEL, NUMERICALS
 from preproc.criteo.raw_lines import LINE_PATTERN
 
 _BLOCK_BYTES = 8 << 20  # about 35,000 lines, a row group; some 80 MiB while it is parsed

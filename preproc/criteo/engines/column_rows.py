@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from preproc.criteo.engine import DayFile
+from preproc.criteo.engines.engine import DayFile
 
 ROWS_SCHEMA = pa.schema({"value": pa.string(), "row": pa.int64()})
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from dataloading.duckdb_files import quoted, read_csv, read_parquet
+from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
 from preproc.criteo.arguments import Options
-from preproc.criteo.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter, sync
-from preproc.criteo.engine import DayFile
+from preproc.criteo.engines.engine import DayFile
+from preproc.criteo.output.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter, sync
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,
     MAX_LINE_BYTES,
@@ -28,7 +28,7 @@ from preproc.criteo.raw_lines import (
     line_end,
     write_plain_copy,
 )
-from preproc.duckdb_connection import DuckDBConnection
+from preproc.engines.duckdb_connection import DuckDBConnection
 from preproc.raw_files import BYTE_ORDER_MARK, is_gzip
 
 _NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
@@ -39,7 +39,7 @@ _MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is no row
 
 
 class DuckDBEngine(DuckDBConnection):
-    """A context manager around one connection; see `preproc/criteo/engine.py`.
+    """A context manager around one connection; see `preproc/criteo/engines/engine.py`.
 
     Args:
         options: their memory limit is for the whole process; their threads are DuckDB's.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from preproc.criteo.binary_files import ColumnFiles, NumericalWriter
+from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
 
 if TYPE_CHECKING:
     from preproc.criteo.arguments import Options
@@ -95,9 +95,9 @@ def open_engine(options: "Options", scratch: Path, with_labels: bool = True) -> 
 
         return SparkEngine(options, scratch)
     if options.engine == "nvtabular":
-        from preproc.criteo.nvtabular_engine import NVTabularEngine
+        from preproc.criteo.engines.nvtabular_engine import NVTabularEngine
 
         return NVTabularEngine(options, scratch)
-    from preproc.criteo.duckdb_engine import DuckDBEngine
+    from preproc.criteo.engines.duckdb_engine import DuckDBEngine
 
     return DuckDBEngine(options, scratch, with_labels)

@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from preproc.criteo.arguments import Options
-from preproc.criteo.arrow_lines import stage_lines
-from preproc.criteo.binary_files import ColumnFiles, NumericalWriter, sync
-from preproc.criteo.column_rows import ROWS_SCHEMA, staged_blocks, write_column
-from preproc.criteo.data_set import LABEL, NUMERICALS
-from preproc.criteo.engine import DayFile
+from preproc.criteo.engines.arrow_lines import stage_lines
+from preproc.criteo.engines.column_rows import ROWS_SCHEMA, staged_blocks, write_column
+from preproc.criteo.engines.engine import DayFile
+from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter, sync
+from preproc.criteo.output.data_set import LABEL, NUMERICALS
 from preproc.criteo.raw_lines import write_plain_copy
-from preproc.nvtabular_session import FIRST_ID, NVTabularSession, quiet
+from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
 _ROW_BYTES = 400  # what a row of a partition takes while NVTabular looks it up; measured: 200
 _VALUE_BYTES = 500  # what a different value takes while NVTabular looks it up; measured: 350
@@ -37,7 +37,7 @@ _VOCABULARY_SCHEMA = pa.schema({"value": pa.large_string(), "count": pa.int64()}
 
 
 class NVTabularEngine(NVTabularSession):
-    """A context manager; see `preproc/criteo/engine.py`.
+    """A context manager; see `preproc/criteo/engines/engine.py`.
 
     Args:
         options: their memory limit decides how large partitions and slices are; their threads are

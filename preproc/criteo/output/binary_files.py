@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.criteo.output_order import INPUT_ORDER, OutputOrder
-from preproc.criteo.splits import Split
+from preproc.criteo.output.output_order import INPUT_ORDER, OutputOrder
+from preproc.criteo.output.splits import Split
 
 NUMERICAL_DTYPE = np.dtype("<f2")
 LABEL_DTYPE = np.dtype("?")

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from dataloading.feature_spec import (
+from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
     FeatureSpec,
     smallest_id_dtype,
 )
-from preproc.criteo.binary_files import (
+from preproc.criteo.output.binary_files import (
     LABEL_DTYPE,
     NUM_BINS,
     NUMERICAL_DTYPE,
@@ -18,9 +18,9 @@ from preproc.criteo.binary_files import (
     Layout,
     NumericalWriter,
 )
+from preproc.criteo.output.splits import Split
+from preproc.criteo.output.staging import SPEC_FILE
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
-from preproc.criteo.splits import Split
-from preproc.criteo.staging import SPEC_FILE
 
 LABEL = "label"
 NUMERICALS = tuple(f"num_{i}" for i in range(NUM_NUMERICAL))

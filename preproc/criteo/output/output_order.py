@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataloading.feature_spec import TRAIN
-from preproc.criteo.splits import Split
+from dataloading.spec.feature_spec import TRAIN
+from preproc.criteo.output.splits import Split
 
 # What --output_ordering may be. `any` leaves the choice to us; input order costs least.
 ORDERINGS = ("input", "total_random", "day_random", "any")

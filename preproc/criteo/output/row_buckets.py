@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.criteo.binary_files import ColumnFiles
-from preproc.criteo.splits import Split
+from preproc.criteo.output.binary_files import ColumnFiles
+from preproc.criteo.output.splits import Split
 
 _BUCKET_BYTES = 32 << 20  # of the prepared file; a bucket's rows are in memory, and spilled, too
 

@@ -7,7 +7,7 @@ every engine can place a row by its number alone.
 import math
 from dataclasses import dataclass
 
-from dataloading.feature_spec import TEST, TRAIN, VALIDATION
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from preproc.criteo.binary_files import sync
+from preproc.criteo.output.binary_files import sync
 
 # Part of every key: raise it when a change of the code changes what a stage leaves behind.
 _STAGE_VERSION = 2

@@ -25,8 +25,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from runtime import stall, whereabouts
-from runtime.whereabouts import Whereabouts
+from runtime.cluster.failure import messages as stall
+from runtime.cluster.failure import stack_sample
+from runtime.cluster.failure.stack_sample import Whereabouts
 
 # After a failure Horovod lets go of every waiting rank within its cycle of some milliseconds.
 ANSWER_AFTER_S = 3.0
@@ -73,7 +74,7 @@ class Caller:
         rank: int,
         address: dict,
         log: Path | None = None,
-        look: Callable[[], Whereabouts] = whereabouts.look,
+        look: Callable[[], Whereabouts] = stack_sample.look,
         given_up: Callable[[str], None] | None = None,
     ):
         self._rank, self._given_up = rank, given_up
@@ -104,7 +105,7 @@ class Caller:
                 try:
                     here = self._look()
                 except Exception as error:  # a silent rank would be called frozen
-                    here = whereabouts.unknown(error)
+                    here = stack_sample.unknown(error)
                 with self._sending:
                     send(self._socket, here=here, asked=message["asked"])
         except OSError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from runtime.whereabouts import Whereabouts
+from runtime.cluster.failure.stack_sample import Whereabouts
 
 # Of more missing ranks the first ones are described.
 _MOST_DESCRIBED = 8

@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from runtime import roll_call, stall, whereabouts
-from runtime.roll_call import Connection
-from runtime.whereabouts import Whereabouts
+from runtime.cluster.failure import client, stack_sample
+from runtime.cluster.failure import messages as stall
+from runtime.cluster.failure.client import Connection
+from runtime.cluster.failure.stack_sample import Whereabouts
 
 # Rank 0 looks twice before it says who is missing, so far apart.
 LOOK_AGAIN_AFTER_S = 2.0
@@ -50,7 +51,7 @@ class Desk:
         size: int,
         early_s: float = math.inf,
         timeout_s: float = 0.0,
-        still_s: Callable[[], float] = whereabouts.still_s,
+        still_s: Callable[[], float] = stack_sample.still_s,
         say: Callable[[str], None] | None = None,
         end: Callable[[], None] | None = None,
     ):
@@ -113,8 +114,8 @@ class Desk:
             messages = caller.receive()
         except OSError as error:
             messages = None
-            if error.errno in roll_call.UNREACHABLE:
-                how = roll_call.UNREACHABLE_MACHINE
+            if error.errno in client.UNREACHABLE:
+                how = client.UNREACHABLE_MACHINE
         for message in messages or ():
             if caller.rank is None and not self._welcome(caller, message):
                 messages = None
@@ -208,7 +209,7 @@ class Desk:
         if not self._asked_at:
             self._ask()
         asked_for_s = time.monotonic() - self._asked_at
-        complete = self._here.keys() >= self._callers.keys() or asked_for_s > roll_call.HERE_AFTER_S
+        complete = self._here.keys() >= self._callers.keys() or asked_for_s > client.HERE_AFTER_S
         if not complete or (not self._seen and asked_for_s < LOOK_AGAIN_AFTER_S):
             return
         self._seen.append(self._here)
@@ -247,9 +248,9 @@ class Desk:
         """Whether all had the time to report, and those that did not to say where they are."""
         since_s = time.monotonic() - self._first_report_at
         silent = self._callers.keys() - self._reported - self._here.keys()
-        patience_s = roll_call.ANSWER_AFTER_S
+        patience_s = client.ANSWER_AFTER_S
         if silent and not self._gone:
-            patience_s = max(patience_s, roll_call.HERE_AFTER_S)
+            patience_s = max(patience_s, client.HERE_AFTER_S)
         return since_s > patience_s
 
     def _answer(self) -> None:
@@ -259,7 +260,7 @@ class Desk:
         about = [self._describe(rank) for rank in ended or stuck]
         # Rank 0 last: this thread ends with its process.
         for rank in sorted(self._callers, reverse=True):
-            self._callers[rank].send(absent=roll_call.Absent(stuck, ended, about))
+            self._callers[rank].send(absent=client.Absent(stuck, ended, about))
 
     def _describe(self, rank: int) -> str:
         """What is known of a rank that is missing."""
@@ -269,7 +270,7 @@ class Desk:
         if rank not in self._callers:
             return f"{who}, not connected to rank 0"
         if rank not in self._here:
-            return f"{who}, {stall.silent(self._callers[rank].has_all(), roll_call.HERE_AFTER_S)}"
+            return f"{who}, {stall.silent(self._callers[rank].has_all(), client.HERE_AFTER_S)}"
         others = [here.step for other, here in self._here.items() if other != rank]
         return f"{who}, {stall.where(self._here[rank], others)}"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[3]
 _STANDARD = sysconfig.get_paths()["stdlib"]
 _PACKAGES = ("site-packages", "dist-packages")
 # A thread in one of these computes, or waits in a collective: Python cannot tell which.
 _IN_STEP = ("tensorflow", "horovod")
-_COLLECTIVES = _ROOT / "runtime" / "distributed.py"
+_COLLECTIVES = _ROOT / "runtime" / "cluster" / "distributed.py"
 
 _step: int | None = None
 _moved_at = time.monotonic()
@@ -88,7 +88,7 @@ def _own(stack: list[FrameType]) -> list[FrameType]:
 
 
 def _place(stack: list[FrameType]) -> str:
-    """The innermost line of our own code, e.g. "nn/trainer.py:97 train_step within tensorflow"."""
+    """The innermost line of our own code, e.g. "training/loop.py:97 train within tensorflow"."""
     own = _own(stack)
     if not own:
         return f"the package {_package(stack[0])}" if stack else "no Python code"

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from preproc.criteo.binary_files import sync
-from preproc.criteo.spark_tasks import BLOCK
+from preproc.criteo.engines.spark.tasks import BLOCK
+from preproc.criteo.output.binary_files import sync
 
 SEQ = "seq"
 _ROWS = "rows"  # the Parquet files of a staged folder

@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from preproc.criteo import spark_blocks
-from preproc.criteo.binary_files import MIN_NUMERICAL
+from preproc.criteo.engines.spark import blocks as spark_blocks
+from preproc.criteo.engines.spark.blocks import BLOCK, SEQ, literal
+from preproc.criteo.output.binary_files import MIN_NUMERICAL
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,
     MAX_LINE_BYTES,
@@ -20,7 +21,6 @@ from preproc.criteo.raw_lines import (
     NUM_NUMERICAL,
     write_plain_copy,
 )
-from preproc.criteo.spark_blocks import BLOCK, SEQ, literal
 from preproc.raw_files import is_gzip
 
 LABEL = T.StructField("label", T.ByteType())

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from preproc.criteo.arguments import Options
 
 _PACKAGES = ("preproc", "dataloading")  # what the tasks import of ours
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[4]
 # Beside the heap of a local master: this process, the JVM's own code and buffers, and for each
 # thread a Python worker and what the JVM keeps outside of its heap for it. Measured.
 _OUTSIDE_HEAP_BYTES = 640 << 20

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from preproc.criteo.binary_files import ColumnFiles, NumericalWriter
+from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
 from preproc.criteo.raw_lines import NUM_NUMERICAL
 
 BLOCK = "block"  # the column of `spark_blocks.py`

@@ -24,9 +24,9 @@ if __name__ == "__main__":  # started by its path: import from the project, not 
 
 from preproc.criteo.__main__ import main
 from preproc.criteo.arguments import Options
-from preproc.criteo.binary_files import ColumnFiles, NumericalWriter
-from preproc.criteo.engine import DayFile
-from preproc.criteo.staging import Staging
+from preproc.criteo.engines.engine import DayFile
+from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
+from preproc.criteo.output.staging import Staging
 
 try:
     from pyspark.sql import DataFrame
@@ -38,9 +38,11 @@ except ModuleNotFoundError as error:
         "use --engine duckdb"
     ) from error
 
-from preproc.criteo import spark_blocks, spark_lines, spark_session, spark_tasks
-from preproc.criteo.spark_blocks import SEQ
-from preproc.criteo.spark_tasks import BLOCK
+from preproc.criteo.engines.spark import blocks as spark_blocks
+from preproc.criteo.engines.spark import lines, session
+from preproc.criteo.engines.spark import tasks as spark_tasks
+from preproc.criteo.engines.spark.blocks import SEQ
+from preproc.criteo.engines.spark.tasks import BLOCK
 
 # A vocabulary up to this size is looked up without moving the log's rows. Spark holds some 100
 # bytes for each of its values, in every executor.
@@ -55,7 +57,7 @@ _VOCABULARY = T.StructType(
 
 
 class SparkEngine:
-    """A context manager around one Spark session; see `preproc/criteo/engine.py`.
+    """A context manager around one Spark session; see `preproc/criteo/engines/engine.py`.
 
     Args:
         options: their memory limit and threads are those of a local master.
@@ -73,10 +75,10 @@ class SparkEngine:
         self._scratch = scratch
 
     def __enter__(self):
-        self._interruptions = spark_session.Interruptions()
-        self._spark = spark_session.start(self._options, self._scratch)
+        self._interruptions = session.Interruptions()
+        self._spark = session.start(self._options, self._scratch)
         self._interruptions.watch(self._spark)
-        self._is_cluster = not spark_session.is_local(self._spark.sparkContext.master)
+        self._is_cluster = not session.is_local(self._spark.sparkContext.master)
         path = Staging(self._options.output).scratch / "spark_run"
         self._token = spark_tasks.RunToken(path.absolute(), uuid.uuid4().hex)
         try:
@@ -89,12 +91,12 @@ class SparkEngine:
         return self
 
     def __exit__(self, *exception):
-        spark_session.stop(self._spark)
+        session.stop(self._spark)
         self._interruptions.end()
 
     def explained_errors(self):
         """See `Engine`."""
-        return spark_session.explained_errors(self._options, self._interruptions)
+        return session.explained_errors(self._options, self._interruptions)
 
     def _check_workers(self) -> None:
         """Lets every worker look for our files; those that come later look when they write."""
@@ -108,12 +110,12 @@ class SparkEngine:
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """See `Engine`; `target` is a staged folder (`spark_blocks.py`)."""
         self._interruptions.check()
-        return spark_lines.parse_day(self._spark, source, target, scratch)
+        return lines.parse_day(self._spark, source, target, scratch)
 
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
         """See `Engine`."""
         self._interruptions.check()
-        rows = self._rows(days, [spark_lines.LABEL, *spark_lines.NUMERICALS])
+        rows = self._rows(days, [lines.LABEL, *lines.NUMERICALS])
         writer = writer.with_files(_absolute)
         write = spark_tasks.WriteNumericals(self._token, writer, self._is_cluster)
         clicks = Counter()

@@ -1,0 +1,81 @@
+"""Writes generated clicks with a known best reachable AUC as split binaries.
+
+python -m dataloading.synthetic --output data/synthetic --rows 100000
+"""
+
+import argparse
+from pathlib import Path
+
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+from dataloading.spec.output_folder import SPEC_FILE
+from dataloading.synthetic.dataset import comma_separated, write_dataset
+from dataloading.synthetic.rows import (
+    DEFAULT_ALPHA,
+    DEFAULT_CARDINALITIES,
+    DEFAULT_NUM_NUMERICAL,
+    synthetic_spec,
+)
+
+
+def main(arguments=None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m dataloading.synthetic",
+        description="Writes generated clicks as split binaries and prints their best AUC.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--output", required=True, help="folder to make; must not hold files")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="training rows")
+    parser.add_argument("--validation_rows", type=int, default=100_000)
+    parser.add_argument("--test_rows", type=int, default=100_000)
+    parser.add_argument("--feature_spec", help="take features from this YAML file, not the flags")
+    parser.add_argument(
+        "--cardinalities",
+        type=comma_separated(int),
+        default=list(DEFAULT_CARDINALITIES),
+        help="ids of each categorical feature, comma-separated",
+    )
+    parser.add_argument(
+        "--hotness",
+        type=comma_separated(int),
+        default=[1],
+        help="ids per row, one number or one each",
+    )
+    parser.add_argument(
+        "--alpha",
+        type=comma_separated(float),
+        default=[DEFAULT_ALPHA],
+        help="exponent of the power law, one number or one each; 0 is uniform",
+    )
+    parser.add_argument("--num_numerical", type=int, default=DEFAULT_NUM_NUMERICAL)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(arguments)
+    try:
+        if args.feature_spec:
+            spec = FeatureSpec.from_yaml(args.feature_spec)
+        else:
+            spec = synthetic_spec(args.cardinalities, args.hotness, args.alpha, args.num_numerical)
+        num_rows = {TRAIN: args.rows, VALIDATION: args.validation_rows, TEST: args.test_rows}
+        written = write_dataset(args.output, spec, num_rows, args.seed)
+    except (ValueError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    for split in num_rows:
+        facts = written.metadata[split]
+        size_bytes = sum(
+            (written.base_directory / file).stat().st_size
+            for chunk in written.source_spec[split]
+            for file in chunk.files
+        )
+        print(
+            f"{split}: {facts['rows']:,} rows, {size_bytes:,} bytes, click rate "
+            f"{facts['click_rate']:.4f}, best reachable AUC {_shown(facts['best_auc'])} (expected "
+            f"{_shown(facts['expected_auc'])})"
+        )
+    print(f"written: {Path(args.output) / SPEC_FILE}")
+
+
+def _shown(auc: float | None) -> str:
+    return "undefined, all labels are equal" if auc is None else f"{auc:.5f}"
+
+
+if __name__ == "__main__":
+    main()
