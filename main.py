@@ -1,5 +1,4 @@
-"""Set-up, data and model, then one of the modes: train (training/loop.py), eval, predict, "
-"inference.
+"""Set-up, data and model, then one of the modes: train, eval, predict, inference.
 
 A recipe (`dlrm.py`, `dcnv2.py`, `sim.py`) says what to train and calls `run`. `python main.py` is
 `dlrm.py`.
@@ -12,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import config as configuration
-from config import Config
-from config import presets as presets
+from config import Config, presets
 from dataloading.formats.row_count import count_training_rows
 from dataloading.spec.feature_spec import FeatureSpec
+from recipes.from_flags import load_feature_spec
+from recipes.recipe import Recipe
 from runtime import checkpoint
 from runtime.checkpoint.resume import Start, find, set_up_flags
 from runtime.cluster import distributed, elastic, signals
@@ -26,9 +26,7 @@ from runtime.cluster.distributed import agreed
 from runtime.files import predictions
 from runtime.hardware import affinity, device, gpu
 from runtime.logs import rank_logs, run_folder
-from runtime.logs.run_logger import LogNames
 from training.loop import (
-    Goal,
     Position,
     Stopped,
     TrainingDiverged,
@@ -39,58 +37,13 @@ from training.loop import (
     train,
     training_weights,
 )
-from training.path_checks import check_paths, load_feature_spec
+from training.path_checks import check_paths
 
 # Exit codes beside 0 (done), 1 (a defect of ours, with a traceback) and distributed.RANK_LOST.
 USER_ERROR = 2
 DIVERGED = 3
 STOPPED = 75  # by a signal, a checkpoint is saved: "temporary failure, try again" of sysexits.h
 INTERRUPTED = 130  # as the shell says it: 128 + SIGINT
-
-
-class Recipe(NamedTuple):
-    """What a recipe's `build(config, spec, world, device)` composes.
-
-    Attributes:
-      model: the model, all weights made; `weights_to_save()` lists them.
-      train: training rows (`num_rows`, `num_batches`, `dataset(epoch)`, and `failure`, what was
-        wrong with a row that could not be read); None unless --mode train.
-      valid: rows to evaluate on, likewise; None with --evals_per_epoch 0.
-      loss: `loss(model, batch) -> (scalar, {name: value})`.
-      groups: optimizers with their learning rates, `nn.optim.optimizers.OptimizerGroup`.
-      evaluator: `evaluate()` yields (name, value), the goal and "log_loss" among them; `note` says
-        what the reader must know of them; `draw(folder, metrics)` returns the files of pictures.
-        None without rows to evaluate.
-      model_flags: the flags that a checkpoint must remember to build this model again.
-      facts: what is worth knowing of model and data, for the log.
-      notes: what was chosen other than asked for, a sentence each.
-      best_auc: gives the best AUC that any model can reach on `valid`, None where nobody knows.
-      loss_parts: of the values that `loss` names, those to report.
-      log_names: what the log calls values.
-      more_metrics: what `evaluator` yields beside the AUC and the log loss.
-      goal: what tells a good model from a bad one.
-      rows, accumulate: see `nn.train.trainer.Trainer`.
-      starts_from: sets weights of a new training from models of other kinds, on all ranks
-        together; returns what the log says of it.
-    """
-
-    model: Any
-    train: Any
-    valid: Any
-    loss: Callable
-    groups: Sequence
-    evaluator: Any
-    model_flags: Mapping[str, Any]
-    facts: Mapping[str, Any]
-    notes: Sequence[str] = ()
-    best_auc: Callable[[], float | None] = lambda: None
-    loss_parts: Sequence[str] = ()
-    log_names: LogNames = LogNames()
-    more_metrics: Sequence[str] = ()
-    goal: Goal = Goal()
-    rows: Callable | None = None
-    accumulate: int = 1
-    starts_from: Callable[[], str] | None = None
 
 
 def run(

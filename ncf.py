@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import main as loop
-from recipes import collaborative as collaborative
+from recipes import collaborative
 
 # The original's, where they differ from DLRM's.
 DEFAULTS = {

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import main as loop
-from recipes import sequential as sequential
+from recipes import sequential
 
 # The original's, where they differ from DLRM's.
 DEFAULTS = {

@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import flags
 
-from config import presets as presets
+from config import presets
 from config.rules import check, meaning, read_loss_scale, unused
 from config.sections import (
     AUTO,

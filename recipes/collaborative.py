@@ -6,7 +6,6 @@ from pathlib import Path
 from config import Config
 from dataloading.interactions.candidate_rules import series_key
 from dataloading.spec import feature_spec as fs
-from main import Goal, Recipe
 from recipes.from_flags import (
     evaluation_mapping,
     model_arguments,
@@ -14,6 +13,7 @@ from recipes.from_flags import (
     row_facts,
     split_note,
 )
+from recipes.recipe import Goal, Recipe
 from runtime import checkpoint
 from runtime.cluster.distributed import agreed
 from runtime.logs.run_logger import LogNames

@@ -4,7 +4,6 @@ import itertools
 
 from config import Config, meaning, parse_embedding_dims
 from dataloading.spec import feature_spec as fs
-from main import Goal, Recipe
 from recipes.from_flags import (
     evaluation_mapping,
     model_arguments,
@@ -12,6 +11,7 @@ from recipes.from_flags import (
     row_facts,
     split_note,
 )
+from recipes.recipe import Goal, Recipe
 
 # Generated rows over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_ROWS = 4_000_000

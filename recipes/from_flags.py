@@ -4,12 +4,51 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from config import Config
 from dataloading.spec import feature_spec as fs
+from dataloading.spec.feature_spec import FeatureSpec
 
 ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that size
+
+# Raw data of the public data sets, and what prepares them.
+_RAW_DATA = {
+    "day_*": "preproc.criteo",
+    "train*.txt": "preproc.criteo",
+    "ratings*": "preproc.movielens",
+    "*.json.gz": "preproc.amazon_books",
+    "*.csv": "dataloading.transcode",
+}
+
+
+def load_feature_spec(config: Config) -> FeatureSpec | None:
+    """Returns the data set's description; None for rows that are generated from flags.
+
+    Raises:
+      ValueError: the file does not exist, or it breaks a rule.
+    """
+    if not config.data.dataset_path:
+        return None
+    folder = Path(config.data.dataset_path)
+    if folder.is_file():
+        raise ValueError(
+            f"--dataset_path {folder}: expected the folder of a data set, got a file; give its "
+            f"folder, {folder.parent}"
+        )
+    file = folder / config.data.feature_spec
+    if folder.is_dir() and not file.exists() and (tool := _preparation_of(folder)):
+        raise ValueError(
+            f"--dataset_path {folder}: expected a prepared data set with {file.name}, got raw "
+            f"data; prepare it: python -m {tool} --input {folder} --output PREPARED"
+        )
+    return FeatureSpec.from_yaml(file)
+
+
+def _preparation_of(folder: Path) -> str | None:
+    """Returns the module that prepares the raw data in a folder; None without raw data."""
+    return next((tool for names, tool in _RAW_DATA.items() if any(folder.glob(names))), None)
 
 
 def model_arguments(config: Config, device, world) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from dataloading.formats.sequence_tfrecord.channels import (
     sequence_channels,
 )
 from dataloading.spec import feature_spec as fs
-from main import Goal, Recipe
 from recipes.from_flags import (
     evaluation_mapping,
     model_arguments,
@@ -18,6 +17,7 @@ from recipes.from_flags import (
     row_facts,
     split_note,
 )
+from recipes.recipe import Goal, Recipe
 from runtime.logs.run_logger import LogNames
 
 # Bytes that forward and backward pass of DIEN's block keep for each number of its history; as

@@ -7,8 +7,7 @@ import dcnv2
 import dlrm
 import ncf
 import sim
-from config import parse
-from config import presets as presets
+from config import parse, presets
 from dataloading import transcribe
 from dataloading.formats.row_count import count_training_rows
 from dataloading.spec.feature_spec import FeatureSpec

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from config import Config
 from runtime import checkpoint
@@ -64,20 +64,6 @@ class Position:
     history: dict[str, list] = field(
         default_factory=lambda: {"train_loss": [], "validation_loss": []}
     )
-
-
-class Goal(NamedTuple):
-    """What tells a good model from a bad one while it is trained; more is better.
-
-    Attributes:
-      metric: its name among those that the evaluator yields.
-      threshold: at which training stops; None: never.
-      flag: name of the flag that says so.
-    """
-
-    metric: str = "auc"
-    threshold: float | None = None
-    flag: str = "auc_threshold"
 
 
 def count_steps(config: Config, num_batches: int) -> int:

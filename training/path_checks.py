@@ -1,24 +1,15 @@
 """Checks of paths before TensorFlow is imported, which takes seconds."""
 
 import sys
-from pathlib import Path
 
 from config import Config
 from config.sections import RANKING
-from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import TRAIN
+from recipes.from_flags import load_feature_spec
 from runtime import checkpoint
 from runtime.checkpoint.reader import describe
 from runtime.cluster import launcher
 from runtime.files import predictions
-
-# Raw data of the public data sets, and what prepares them.
-_RAW_DATA = {
-    "day_*": "preproc.criteo",
-    "train*.txt": "preproc.criteo",
-    "ratings*": "preproc.movielens",
-    "*.json.gz": "preproc.amazon_books",
-    "*.csv": "dataloading.transcode",
-}
 
 
 def check_paths(config: Config) -> None:
@@ -49,31 +40,3 @@ def check_paths(config: Config) -> None:
         RawBinaryDataset(spec, TRAIN, run.batch_size)
     if run.mode == "predict" and launcher.launched() is None:
         predictions.check_writable(run.predictions_path)
-
-
-def load_feature_spec(config: Config) -> FeatureSpec | None:
-    """Returns the data set's description; None for rows that are generated from flags.
-
-    Raises:
-      ValueError: the file does not exist, or it breaks a rule.
-    """
-    if not config.data.dataset_path:
-        return None
-    folder = Path(config.data.dataset_path)
-    if folder.is_file():
-        raise ValueError(
-            f"--dataset_path {folder}: expected the folder of a data set, got a file; give its "
-            f"folder, {folder.parent}"
-        )
-    file = folder / config.data.feature_spec
-    if folder.is_dir() and not file.exists() and (tool := _preparation_of(folder)):
-        raise ValueError(
-            f"--dataset_path {folder}: expected a prepared data set with {file.name}, got raw "
-            f"data; prepare it: python -m {tool} --input {folder} --output PREPARED"
-        )
-    return FeatureSpec.from_yaml(file)
-
-
-def _preparation_of(folder: Path) -> str | None:
-    """Returns the module that prepares the raw data in a folder; None without raw data."""
-    return next((tool for names, tool in _RAW_DATA.items() if any(folder.glob(names))), None)

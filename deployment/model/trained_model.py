@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from config import Config
 from dataloading.spec.feature_spec import FeatureSpec
-from recipes import collaborative as collaborative
-from recipes import ctr
-from recipes import sequential as sequential
+from recipes import collaborative, ctr, sequential
+from recipes.from_flags import load_feature_spec
 from runtime import checkpoint
 from runtime.checkpoint.flags import recorded_flags
 from runtime.cluster.distributed import World
@@ -123,7 +122,7 @@ def restored_recipe(trained: Trained, batch_size: int):
       batch_size: rows of an evaluated batch.
 
     Returns:
-      `main.Recipe`.
+      `recipes.recipe.Recipe`.
     """
     from runtime.hardware import device
 
@@ -142,10 +141,8 @@ def table_name(table: str) -> str:
 
 def _raw_spec(config: Config, where: str, given: bool) -> FeatureSpec | None:
     """The feature spec as the data set has it; None where the training had none."""
-    import main
-
     try:
-        return main.load_feature_spec(config)
+        return load_feature_spec(config)
     except (OSError, ValueError) as error:
         if given:
             raise
