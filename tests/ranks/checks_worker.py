@@ -7,6 +7,7 @@ Each rank writes {check: what it found, or a traceback} to $RANK_RESULTS/RANK.js
 
 import json
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,16 @@ from tests.ranks import backward_worker, compiled_worker, metrics_worker, world_
 
 
 def outcome(check: Callable, *args: object) -> Any:
-    """What it returns, or the traceback of what it raises."""
+    """Returns the check's result, or the traceback of its exception.
+
+    The traceback is printed at once: the other ranks may wait for this one until the time limit.
+    """
     try:
         return check(*args)
     except Exception:
-        return traceback.format_exc()
+        text = traceback.format_exc()
+        print(text, file=sys.stderr, flush=True)
+        return text
 
 
 def main() -> None:
