@@ -6,8 +6,8 @@ import dlrm
 from nn.layers.interaction import custom_op
 from recipes import ctr
 from runtime import checkpoint
-from tests.test_entry_scripts import TINY, in_process, lines, summary, tiny
-from tests.test_golden_losses import FLAGS
+from tests.recipes.test_entry_scripts import TINY, in_process, lines, summary, tiny
+from tests.training.test_golden_losses import FLAGS
 
 __all__ = ["tiny"]
 

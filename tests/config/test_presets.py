@@ -13,7 +13,7 @@ from dataloading.formats.row_count import count_training_rows
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime import checkpoint
 from tests import sequence_data, tastes
-from tests.test_entry_scripts import in_process, lines, tiny
+from tests.recipes.test_entry_scripts import in_process, lines, tiny
 
 __all__ = ["tiny"]
 

@@ -13,7 +13,7 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from runtime.cli import exit_status
-from tests.dataloading.test_split_tfrecords import original, rows_of
+from tests.dataloading.formats.test_split_tfrecords import original, rows_of
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
 from runtime.files.write_errors import names_file
-from tests.dataloading.test_split_tfrecords import Row, found, original, rows_of
+from tests.dataloading.formats.test_split_tfrecords import Row, found, original, rows_of
 
 
 def transcribe(source, target, *more) -> int:

@@ -21,7 +21,7 @@ from nn.ncf.model import NCFModel
 from nn.sequence.config import SequenceConfig
 from nn.sequence.model import SequenceModel
 from runtime import checkpoint
-from tests.runtime.array_weights import save_on_ranks
+from tests.runtime.checkpoint.array_weights import save_on_ranks
 
 CARDINALITIES, HOTNESS = (5, 40, 9), (1, 3, 1)
 ITEMS, CATEGORIES, LENGTH = 30, 4, 7

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from tests.dataloading.test_split_tfrecords_training import RECORDS, write_ragged
+from tests.dataloading.formats.test_split_tfrecords_training import RECORDS, write_ragged
+from tests.recipes.test_entry_scripts import TINY
 from tests.tables import arrays_of
-from tests.test_entry_scripts import TINY
 
 # One table in one piece: rank 1 has none.
 ONE_TABLE = (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.dataloading.test_split_tfrecords_training import RECORDS, write_ragged
+from tests.dataloading.formats.test_split_tfrecords_training import RECORDS, write_ragged
 from tests.tables import arrays_of
 
 

@@ -11,8 +11,8 @@ import yaml
 import main as loop
 import ncf
 from tests import tastes
+from tests.recipes.test_entry_scripts import in_process, lines
 from tests.tables import arrays_of
-from tests.test_entry_scripts import in_process, lines
 
 TINY = (
     "--preset=terabyte",

@@ -16,8 +16,8 @@ import sim
 from nn.metrics.evaluator import TrainingRowsToo
 from nn.train.trainer import Trainer
 from tests import sequence_data
+from tests.recipes.test_entry_scripts import in_process, lines
 from tests.tables import arrays_of
-from tests.test_entry_scripts import in_process, lines
 
 TINY = (
     "--preset=terabyte",

@@ -4,7 +4,7 @@ import pytest
 
 from deployment.client import perf_analyzer
 from deployment.evaluate_latency import __main__ as evaluate_latency
-from tests.deployment.latency_csv import read_csv
+from tests.deployment.evaluate.latency_csv import read_csv
 
 QUICK = ("--seconds=0.2", "--warmup_seconds=0.05", "--requests=10")
 

@@ -16,7 +16,7 @@ from deployment.deploy import __main__ as deploy
 from deployment.serve.server import running
 from deployment.serving.scorer import Scorer
 from deployment.triton.config import CPU
-from tests.deployment.written_config import read_config
+from tests.deployment.triton.written_config import read_config
 
 HERE = Path(__file__).parent
 
@@ -50,7 +50,7 @@ def replace_what_needs_a_gpu(repository: Path, local: Path) -> None:
             if part == "model":
                 shutil.copytree(local / f"{recipe}_dense/1", model / "1/dense")
         if config.backend == "hps":
-            shutil.copy(HERE.parent / "deployment/hps_stand_in.py", model / "1")
+            shutil.copy(HERE.parent / "deployment/triton/hps_stand_in.py", model / "1")
         shutil.copy(HERE / "stand_in_model.py", model / "1/model.py")
         config.ClearField("platform")
         config.ClearField("default_model_filename")

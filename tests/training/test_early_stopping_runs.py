@@ -10,8 +10,8 @@ import ncf
 import sim
 from runtime import checkpoint
 from tests import sequence_data, tastes
+from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
 from tests.tables import arrays_of
-from tests.test_entry_scripts import TINY, in_process, lines, tiny
 
 __all__ = ["tiny"]
 

@@ -10,9 +10,9 @@ from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.loss_scale import LossScale
 from nn.train.trainer import Trainer
 from runtime import checkpoint
-from tests.nn.fake_world import TensorWorld, run_threads
+from tests.nn.embedding.fake_world import TensorWorld, run_threads
+from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
 from tests.tables import arrays_of
-from tests.test_entry_scripts import TINY, in_process, lines, tiny
 
 __all__ = ["tiny"]
 

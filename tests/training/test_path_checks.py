@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import main as loop
-from tests.test_entry_scripts import TINY, in_process, tiny
+from tests.recipes.test_entry_scripts import TINY, in_process, tiny
 
 __all__ = ["tiny"]  # a fixture
 

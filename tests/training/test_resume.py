@@ -14,8 +14,8 @@ import main as loop
 from nn.train.trainer import Trainer
 from runtime import checkpoint
 from runtime.checkpoint import writer
+from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
 from tests.tables import arrays_of
-from tests.test_entry_scripts import TINY, in_process, lines, tiny
 
 __all__ = ["tiny"]
 

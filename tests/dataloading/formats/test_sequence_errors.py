@@ -9,7 +9,7 @@ import tensorflow as tf
 from dataloading.formats.sequence_tfrecord.channels import sequence_channels
 from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.test_sequence_tfrecord import (
+from tests.dataloading.formats.test_sequence_tfrecord import (
     CHANNELS,
     FEATURES,
     LENGTH,

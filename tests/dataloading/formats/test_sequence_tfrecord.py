@@ -14,7 +14,7 @@ from dataloading.formats.sequence_tfrecord.channels import num_ids
 from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 from dataloading.pipeline.batch import SequenceInputs
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.test_record_mutations import framed
+from tests.dataloading.fuzz.test_record_mutations import framed
 
 LENGTH = 4  # of a history
 CHANNELS = {

@@ -11,7 +11,7 @@ from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDatase
 from dataloading.formats.sequence_tfrecord.encode import encode
 from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.test_sequence_tfrecord import FEATURES, LENGTH, found, rows_of
+from tests.dataloading.formats.test_sequence_tfrecord import FEATURES, LENGTH, found, rows_of
 
 
 def examples_of(path) -> list[dict[str, list[int]]]:

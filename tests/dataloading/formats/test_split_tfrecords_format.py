@@ -11,7 +11,7 @@ from dataloading.formats.split_tfrecords.folder_format import Format, read_forma
 from dataloading.formats.split_tfrecords.gather import gather, gather_rows
 from dataloading.pipeline.ragged import Ragged, concatenate_rows, cut_rows, lay_out_rows, take_rows
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.test_split_tfrecords import SPEC, original, rows_of
+from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of
 
 ABSENT = object()
 

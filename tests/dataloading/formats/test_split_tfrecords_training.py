@@ -13,8 +13,8 @@ from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
+from tests.recipes.test_entry_scripts import TINY, in_process
 from tests.tables import arrays_of
-from tests.test_entry_scripts import TINY, in_process
 
 RECORDS = ("--dataset_type=split_tfrecords", *TINY)
 

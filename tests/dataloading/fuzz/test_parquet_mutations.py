@@ -13,7 +13,7 @@ import yaml
 from hypothesis import strategies as st
 
 from dataloading.transcode import __main__ as transcode
-from tests.dataloading.test_mutations import loaded, sweep
+from tests.dataloading.fuzz.test_mutations import loaded, sweep
 
 SPEC = {
     "feature_spec": {

@@ -19,8 +19,8 @@ from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.tfrecord.wire import masked_crc32c
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.test_mutations import sweep
-from tests.dataloading.test_split_tfrecords import SPEC, original, rows_of, write_folder
+from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of, write_folder
+from tests.dataloading.fuzz.test_mutations import sweep
 
 EXAMPLES = pytest.mark.parametrize("examples", [30, pytest.param(1000, marks=pytest.mark.long)])
 NUM_ROWS = 7

@@ -13,9 +13,15 @@ from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
 from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
-from tests.dataloading.test_mutations import sweep
-from tests.dataloading.test_record_mutations import contents, edited, framed
-from tests.dataloading.test_sequence_tfrecord import FEATURES, LENGTH, example, rows_of, spec_of
+from tests.dataloading.formats.test_sequence_tfrecord import (
+    FEATURES,
+    LENGTH,
+    example,
+    rows_of,
+    spec_of,
+)
+from tests.dataloading.fuzz.test_mutations import sweep
+from tests.dataloading.fuzz.test_record_mutations import contents, edited, framed
 
 NUM_ROWS = 7
 FILES = {

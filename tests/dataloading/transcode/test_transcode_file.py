@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.test_transcode import run, stored
+from tests.dataloading.transcode.test_transcode import run, stored
 
 ROWS = 400
 

@@ -5,7 +5,15 @@ import pyarrow as pa
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.test_transcode import SPEC, changed, parquet_spec, raw, refused, run, stored
+from tests.dataloading.transcode.test_transcode import (
+    SPEC,
+    changed,
+    parquet_spec,
+    raw,
+    refused,
+    run,
+    stored,
+)
 
 # price, age: 2 and 4, and 30 have values in train.
 ROWS = "1,2,,5,0\n0,,30,3,2\n0,4,,0,1\n"

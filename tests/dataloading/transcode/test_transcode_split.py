@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dataloading.transcode.split import RandomSplit, parse_shares
-from tests.dataloading.test_transcode import changed, raw, refused, run, stored
+from tests.dataloading.transcode.test_transcode import changed, raw, refused, run, stored
 
 SHARES = "0.6,0.3,0.1"
 NUMBERED = {

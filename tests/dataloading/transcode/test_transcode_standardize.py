@@ -5,8 +5,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.dataloading.test_transcode import SPEC, changed, parquet_spec, raw, refused, run, stored
-from tests.dataloading.test_transcode_missing import metadata, split_spec
+from tests.dataloading.transcode.test_transcode import (
+    SPEC,
+    changed,
+    parquet_spec,
+    raw,
+    refused,
+    run,
+    stored,
+)
+from tests.dataloading.transcode.test_transcode_missing import metadata, split_spec
 
 # price: mean 4, standard deviation sqrt(8 / 3); age: constant.
 ROWS = "1,2,0.1,5,0\n0,4,0.1,3,2\n0,6,0.1,0,1\n"

@@ -5,7 +5,7 @@ import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.transcode.encode.unknown import automatic_threshold, is_far_above
-from tests.dataloading.test_transcode import SPEC, changed, raw, run, stored
+from tests.dataloading.transcode.test_transcode import SPEC, changed, raw, run, stored
 
 
 @pytest.mark.parametrize(

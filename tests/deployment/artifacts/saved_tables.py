@@ -8,7 +8,7 @@ import numpy as np
 from deployment.model.trained_model import Trained, table_name
 from runtime import checkpoint
 from runtime.checkpoint import Box
-from tests.runtime.array_weights import ArrayWeight, save_on_ranks
+from tests.runtime.checkpoint.array_weights import ArrayWeight, save_on_ranks
 
 
 def save_tables(

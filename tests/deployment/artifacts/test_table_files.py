@@ -21,7 +21,7 @@ from deployment.serving.interface import TABLES_FOLDER, Feature, Interface, Look
 from deployment.serving.tables import Tables
 from runtime.checkpoint import Box, Damaged, writer
 from runtime.checkpoint import files as checkpoint_files
-from tests.deployment.saved_tables import save_tables, sizes
+from tests.deployment.artifacts.saved_tables import save_tables, sizes
 
 RNG = np.random.default_rng(7)
 TABLES = {

@@ -9,7 +9,7 @@ import pytest
 from deployment.artifacts.tensorrt import can_build, check_precision, shapes, write_dense_model
 from deployment.serving.interface import Tensor
 from deployment.triton.config import GPU, Batching, Instances, model_config
-from tests.deployment.written_config import read_config
+from tests.deployment.triton.written_config import read_config
 
 INPUTS = (
     Tensor("embeddings", "float32", (48,)),

@@ -9,7 +9,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from deployment.client.client import Client, RequestRefused, ServerLost, WrongAnswer
-from tests.deployment.stand_in_server import StandIn, answer_to, serving
+from tests.deployment.client.stand_in_server import StandIn, answer_to, serving
 
 
 def request(number, rows=2):

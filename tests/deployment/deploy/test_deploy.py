@@ -25,9 +25,9 @@ from deployment.serving.checks import BadRequest
 from deployment.serving.hps_keys import keys_of
 from deployment.serving.onnx_session import open_session
 from deployment.serving.scorer import Scorer
-from tests.deployment.hps_stand_in import HpsStandIn
 from tests.deployment.trained import TrainedModel
-from tests.deployment.written_config import read_config
+from tests.deployment.triton.hps_stand_in import HpsStandIn
+from tests.deployment.triton.written_config import read_config
 
 
 def deploy(capsys, model: TrainedModel, repository: Path, *flags: str) -> str:

@@ -18,8 +18,8 @@ from deployment.evaluate_latency import plot
 from deployment.evaluate_latency.plot import draw
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Feature, Interface, Tensor
-from tests.deployment.latency_csv import read_csv
-from tests.deployment.stand_in_server import StandIn, answer_to, serving
+from tests.deployment.client.stand_in_server import StandIn, answer_to, serving
+from tests.deployment.evaluate.latency_csv import read_csv
 
 ROWS = {"x": np.arange(300, dtype=np.int32).reshape(100, 3)}
 

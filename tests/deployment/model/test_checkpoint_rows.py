@@ -5,7 +5,7 @@ import pytest
 
 from deployment.model.checkpoint_rows import CheckpointRows
 from runtime.checkpoint import Box, Damaged
-from tests.deployment.saved_tables import save_tables
+from tests.deployment.artifacts.saved_tables import save_tables
 
 VALUES = np.random.default_rng(3).normal(size=(90, 10)).astype(np.float32)
 CUTS = {

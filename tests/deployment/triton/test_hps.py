@@ -17,14 +17,14 @@ from deployment.triton.config import GPU, Instances
 from deployment.triton.hps import files
 from deployment.triton.hps.dense import behind_hps
 from runtime.checkpoint import Damaged
-from tests.deployment.hps_stand_in import HpsStandIn
-from tests.deployment.saved_tables import save_tables, sizes
+from tests.deployment.artifacts.saved_tables import save_tables, sizes
 from tests.deployment.serving.test_triton_model import (  # noqa: F401
     asked,
     said,
     started,
     triton_model,
 )
+from tests.deployment.triton.hps_stand_in import HpsStandIn
 
 RNG = np.random.default_rng(11)
 VALUES = {

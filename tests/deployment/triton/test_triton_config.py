@@ -20,7 +20,7 @@ from deployment.triton.config import (
     model_config,
     write_config,
 )
-from tests.deployment.written_config import read_config
+from tests.deployment.triton.written_config import read_config
 
 NUMERICAL = Tensor("numerical_features", "float32", (13,))
 IDS = Tensor("categorical_features", "int32", (26,))

@@ -16,7 +16,7 @@ from nn.metrics.evaluator import Scorer
 from nn.metrics.predictor import predict
 from nn.optim.optimizers import create_groups
 from nn.train.trainer import Trainer
-from tests.nn.traced_ranks import TracedRank, collectives_of, differences, set_up
+from tests.nn.embedding.traced_ranks import TracedRank, collectives_of, differences, set_up
 
 OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam")
 KERAS_OPTIMIZERS = (

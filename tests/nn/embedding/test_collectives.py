@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 import nn.embedding as dmp
-from tests.nn.collective_plans import Case, Feature, faults, random_case
-from tests.nn.traced_ranks import TracedRank, collectives_of, differences, set_up
+from tests.nn.embedding.collective_plans import Case, Feature, faults, random_case
+from tests.nn.embedding.traced_ranks import TracedRank, collectives_of, differences, set_up
 
 pytest.importorskip("horovod", reason="Horovod is not installed")
 

@@ -16,7 +16,7 @@ from nn.optim import optimizers
 from nn.optim.optimizers import create
 from runtime.checkpoint import Box
 from runtime.cluster.distributed import World
-from tests.nn.fake_world import run_threads
+from tests.nn.embedding.fake_world import run_threads
 from tests.tables import whole_table
 
 

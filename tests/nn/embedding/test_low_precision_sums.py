@@ -14,7 +14,7 @@ from nn.sequence import gru
 from nn.sequence.attention import ActivationUnit
 from nn.sequence.gru import GRU
 from runtime.cluster.distributed import World
-from tests.nn.fake_world import TensorWorld, run_threads
+from tests.nn.embedding.fake_world import TensorWorld, run_threads
 
 DTYPES = ("bfloat16", "float16")
 ROUNDING = {"bfloat16": 2**-8, "float16": 2**-11}  # relative, of one value

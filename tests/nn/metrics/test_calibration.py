@@ -6,8 +6,8 @@ import pytest
 from nn.metrics.calibration import Calibration
 from nn.metrics.classification import BinnedMetrics, ExactMetrics
 from nn.metrics.evaluator import ClickEvaluator
-from tests.nn.fake_world import run_threads
-from tests.nn.test_evaluator import first_numerical, generated
+from tests.nn.embedding.fake_world import run_threads
+from tests.nn.metrics.test_evaluator import first_numerical, generated
 
 
 def added(positives, probabilities, weights=None):

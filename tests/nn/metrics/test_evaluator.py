@@ -12,7 +12,7 @@ from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
 from nn.metrics import evaluator as evaluator_module
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.evaluator import ClickEvaluator
-from tests.nn.fake_world import run_threads
+from tests.nn.embedding.fake_world import run_threads
 
 SPEC = synthetic_spec([10], num_numerical=2)
 

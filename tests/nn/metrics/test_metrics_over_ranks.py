@@ -12,7 +12,7 @@ from nn.metrics.classification import BinnedMetrics, ExactMetrics, NonFiniteScor
 from nn.metrics.distributed import MetricsOverRanks, group_equal, over_ranks
 from nn.metrics.sorted_scores import SortedScores, doubled_wins, mass_below
 from runtime.cluster.distributed import World
-from tests.nn.fake_world import run_threads
+from tests.nn.embedding.fake_world import run_threads
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])
 KINDS = pytest.mark.parametrize(

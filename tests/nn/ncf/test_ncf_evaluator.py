@@ -12,7 +12,7 @@ from dataloading.pipeline.shuffle import share_of_rank
 from nn.metrics.classification import NonFiniteScores
 from nn.ncf.evaluator import RankingEvaluator
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
-from tests.nn.fake_world import run_threads
+from tests.nn.embedding.fake_world import run_threads
 
 
 def slow_rank(items, labels, scores):

@@ -26,7 +26,7 @@ from nn.ncf.model import NCFModel
 from nn.ncf.tower import product_over_batch
 from nn.optim.optimizers import OptimizerGroup, create
 from runtime.cluster.distributed import World
-from tests.nn.fake_world import TensorWorld, run_threads
+from tests.nn.embedding.fake_world import TensorWorld, run_threads
 
 
 def a_config(model_type, **changes):

@@ -8,7 +8,7 @@ from nn.ncf.model import NCFModel
 from nn.ncf.pretrained import start_from
 from runtime import checkpoint
 from runtime.cluster.distributed import AgreedError
-from tests.nn.fake_world import run_threads
+from tests.nn.embedding.fake_world import run_threads
 
 
 def model(kind, world=None):

@@ -6,7 +6,7 @@ import tensorflow as tf
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from nn.sequence.config import SequenceConfig
 from nn.sequence.model import SequenceModel
-from tests.nn.sequence_reference import Reference, Sample
+from tests.nn.sequence.sequence_reference import Reference, Sample
 
 USERS, ITEMS, CATEGORIES = 9, 30, 4
 

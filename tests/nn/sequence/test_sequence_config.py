@@ -1,7 +1,7 @@
 import pytest
 
 from nn.sequence.config import SequenceConfig, embedding_tables, feature_table_map, hotnesses
-from tests.nn.sequence_rows import a_config
+from tests.nn.sequence.sequence_rows import a_config
 
 
 def test_defaults_are_those_of_the_original():

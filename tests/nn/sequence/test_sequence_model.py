@@ -10,9 +10,9 @@ from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
 from runtime.cluster.distributed import World
-from tests.nn.fake_world import TensorWorld, run_threads
-from tests.nn.sequence_reference import Sample, log_loss
-from tests.nn.sequence_rows import KINDS, a_config, a_model, reference_of, rows, samples_of
+from tests.nn.embedding.fake_world import TensorWorld, run_threads
+from tests.nn.sequence.sequence_reference import Sample, log_loss
+from tests.nn.sequence.sequence_rows import KINDS, a_config, a_model, reference_of, rows, samples_of
 
 # Full, within the short history, just into the long one, empty, one item.
 LENGTHS = (9, 3, 5, 0, 1, 7)

@@ -16,7 +16,7 @@ from preproc.amazon_books.arguments import Options, parse
 from preproc.amazon_books.engines import engine
 from runtime.cli import USER_ERROR
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 AMAZON = ["--output_path", "out", "--amazon_dataset_path", "raw"]
 CSV = ["--output_path", "out", "--input_format", "csv", "--interactions", "log.csv"]
 

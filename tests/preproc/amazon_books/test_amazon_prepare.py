@@ -12,9 +12,9 @@ import pytest
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
 from preproc.amazon_books.prepared_rows import read_layout
-from tests.preproc import amazon_reference as reference
+from tests.preproc.amazon_books import amazon_reference as reference
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ENGINES = [
     "duckdb",
     pytest.param(

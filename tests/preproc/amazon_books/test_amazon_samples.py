@@ -10,7 +10,7 @@ from preproc.amazon_books.engines.engine import NumberedLog
 from preproc.amazon_books.negatives import draw, draw_by_popularity, row_keys
 from preproc.amazon_books.parquet_rows import Columns, block_rows, write_split
 from preproc.amazon_books.samples import BYTES_PER_USER, Split, splits
-from tests.preproc.amazon_reference import negative, random_64
+from tests.preproc.amazon_books.amazon_reference import negative, random_64
 
 
 def log_of(tmp_path, histories, item_features=(), num_items=9):

@@ -12,8 +12,8 @@ import pytest
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
 from preproc.amazon_books.tables import stage_tables
-from tests.preproc import amazon_reference as reference
-from tests.preproc.test_amazon_prepare import ENGINES
+from tests.preproc.amazon_books import amazon_reference as reference
+from tests.preproc.amazon_books.test_amazon_prepare import ENGINES
 
 
 def options(tmp_path, *flags, input_format="csv"):

@@ -8,8 +8,8 @@ import pytest
 from preproc.criteo.engines import arrow_lines
 from preproc.criteo.engines.arrow_lines import STAGED_SCHEMA, stage_lines
 from preproc.criteo.raw_lines import write_plain_copy
-from tests.preproc import criteo_reference as reference
-from tests.preproc.test_criteo_lines import ALSO_GOOD, GOOD, LINE_ENDS, MALFORMED
+from tests.preproc.criteo import criteo_reference as reference
+from tests.preproc.criteo.test_criteo_lines import ALSO_GOOD, GOOD, LINE_ENDS, MALFORMED
 
 
 def stage(folder, data):

@@ -12,9 +12,9 @@ import pytest
 from preproc.criteo import __main__, arguments, generate_logs
 from preproc.criteo.arguments import Options
 from runtime.cli import USER_ERROR
-from tests.preproc import criteo_reference as reference
+from tests.preproc.criteo import criteo_reference as reference
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def call(module, *arguments):

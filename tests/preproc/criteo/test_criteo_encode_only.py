@@ -11,7 +11,7 @@ from preproc.criteo.__main__ import main
 from preproc.criteo.arguments import Options
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.prepare import prepare
-from tests.preproc import criteo_reference as reference
+from tests.preproc.criteo import criteo_reference as reference
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from preproc.criteo.output.staging import check_output
 from preproc.criteo.prepare import prepare
 from preproc.criteo.progress import Progress
 from preproc.machine_limits import parse_size
-from tests.preproc import criteo_reference as reference
+from tests.preproc.criteo import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4}, {0: "aa"})
 

@@ -20,7 +20,7 @@ from preproc.criteo.arguments import Options
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.prepare import prepare
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ENGINES = {
     "duckdb": (),
     "nvtabular": ("--engine", "nvtabular"),

@@ -11,7 +11,7 @@ from preproc.criteo.arguments import Options
 from preproc.criteo.engines.duckdb_engine import DuckDBEngine
 from preproc.criteo.engines.engine import DayFile
 from preproc.criteo.raw_lines import MAX_LINE_BYTES, explain, read_line, write_plain_copy
-from tests.preproc import criteo_reference as reference
+from tests.preproc.criteo import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4, 5: -2}, {0: "aa", 25: "bb"}).encode()
 ALSO_GOOD = reference.line(0, {12: 77}, {3: "cc"}).encode()

@@ -13,7 +13,7 @@ from preproc.criteo.output import row_buckets
 from preproc.criteo.output.output_order import OutputOrder, output_order, permuted
 from preproc.criteo.output.splits import split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
-from tests.preproc import criteo_reference as reference
+from tests.preproc.criteo import criteo_reference as reference
 
 NAMES = ("label", "numerical", *(f"cat_{i}" for i in range(26)))
 

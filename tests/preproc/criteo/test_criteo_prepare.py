@@ -14,9 +14,9 @@ from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.output.binary_files import NUM_BINS, bin_ids, encode_numericals
 from preproc.criteo.prepare import prepare
 from preproc.machine_limits import parse_size
-from tests.preproc import criteo_reference as reference
+from tests.preproc.criteo import criteo_reference as reference
 
-KAGGLE = Path(__file__).parents[2].parent / "shared" / "data" / "criteo_kaggle"
+KAGGLE = Path(__file__).parents[3].parent / "shared" / "data" / "criteo_kaggle"
 needs_kaggle = pytest.mark.skipif(not KAGGLE.is_dir(), reason="no ../shared/data/criteo_kaggle")
 
 

@@ -15,9 +15,9 @@ from preproc.criteo.arguments import Options
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.output.staging import Staging
 from preproc.criteo.prepare import prepare
-from tests.preproc import criteo_reference as reference
+from tests.preproc.criteo import criteo_reference as reference
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NUM_STAGES = 3 + 1 + 2 * 26  # three days, the numericals, two a column
 # Runs the tool with one function replaced by itself and a kill, before or after its Nth call.
 KILLED_RUN = """

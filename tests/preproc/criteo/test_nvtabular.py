@@ -15,7 +15,7 @@ from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.output.binary_files import ColumnFiles, Layout
 from preproc.criteo.output.splits import Split
 from preproc.criteo.prepare import prepare
-from tests.preproc import criteo_reference as reference
+from tests.preproc.criteo import criteo_reference as reference
 
 needs_nvtabular = pytest.mark.skipif(
     importlib.util.find_spec("nvtabular") is None, reason="no NVTabular: run `make engines`"

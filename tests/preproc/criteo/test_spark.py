@@ -27,8 +27,8 @@ from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
 from preproc.criteo.raw_lines import MAX_LINE_BYTES
 from preproc.criteo.spark_job import SparkEngine
-from tests.preproc import criteo_reference as reference
-from tests.preproc.test_criteo_lines import GOOD, LINE_ENDS, MALFORMED
+from tests.preproc.criteo import criteo_reference as reference
+from tests.preproc.criteo.test_criteo_lines import GOOD, LINE_ENDS, MALFORMED
 
 QUICK_JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BLOCK_BYTES = 16 << 10  # some 200 lines

@@ -21,10 +21,10 @@ import pytest
 pytest.importorskip("pyspark", reason="Spark is not installed: make engines")
 
 from preproc.criteo.generate_logs import generate_day
-from tests.preproc import criteo_reference as reference
-from tests.preproc.test_spark import QUICK_JAVA
+from tests.preproc.criteo import criteo_reference as reference
+from tests.preproc.criteo.test_spark import QUICK_JAVA
 
-PREPROC = Path(__file__).parents[2] / "preproc"
+PREPROC = Path(__file__).parents[3] / "preproc"
 GPUS = {"RAPIDS_JAR": __file__, "MASTER": "yarn"}
 NUM_FILLED = 6  # categorical columns
 FEW_TASKS = ["--spark_conf", "spark.sql.shuffle.partitions=3"]

@@ -9,7 +9,7 @@ import pytest
 from preproc.movielens import prepare, source_files
 from preproc.movielens.__main__ import main
 from preproc.movielens.generate_ratings import Sizes, generate
-from tests.preproc.movielens_reference import CSV_HEADER, Prepared, rows_of, split
+from tests.preproc.movielens.movielens_reference import CSV_HEADER, Prepared, rows_of, split
 
 # Users 9 and 10 are kept. User 10 saw movie 30 twice and, at the end, two movies at one time.
 BY_HAND = f"""{CSV_HEADER}

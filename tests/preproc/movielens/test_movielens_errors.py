@@ -7,7 +7,7 @@ import pytest
 
 from preproc.movielens import duckdb_engine
 from preproc.movielens.__main__ import main
-from tests.preproc.movielens_reference import CSV_HEADER
+from tests.preproc.movielens.movielens_reference import CSV_HEADER
 
 GOOD = "1,10,3.0,5\n1,11,3.0,6\n"
 

@@ -9,7 +9,7 @@ import pytest
 from dataloading.interactions.unseen_items import draw_unseen
 from preproc.movielens import generate_ratings
 from preproc.movielens.generate_ratings import Sizes, generate, main
-from tests.preproc.movielens_reference import rows_of
+from tests.preproc.movielens.movielens_reference import rows_of
 
 
 @pytest.fixture(scope="module")

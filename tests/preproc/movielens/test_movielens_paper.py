@@ -8,7 +8,7 @@ import pytest
 
 from preproc.movielens import paper_files
 from preproc.movielens.__main__ import main
-from tests.preproc.movielens_reference import Prepared
+from tests.preproc.movielens.movielens_reference import Prepared
 
 # User 1 is in no question, user 2 in no training; the second question repeats its positive and a
 # negative; (0, 3) occurs twice; the largest item is a negative.

@@ -6,7 +6,7 @@ import numpy as np
 
 from runtime.checkpoint import Box, Folder, Outcome, Saver, matrix_of
 from runtime.cluster.distributed import World
-from tests.nn.fake_world import FakeWorld, run_threads
+from tests.nn.embedding.fake_world import FakeWorld, run_threads
 
 
 class ArrayWeight:

@@ -1,6 +1,6 @@
 """Saves and restores a table of 1.5 GiB and prints by how much the resident memory grew, in MiB.
 
-python -m tests.runtime.save_memory_worker FOLDER [--slices N]
+python -m tests.runtime.checkpoint.save_memory_worker FOLDER [--slices N]
 
 With `--slices` the table is N variables of its columns, as on one rank that has several slices.
 """

@@ -20,7 +20,7 @@ from runtime.checkpoint.weight import Box, matrix_of
 from runtime.checkpoint.writer import Writer
 from runtime.cluster.distributed import AgreedError, World
 from runtime.cluster.heartbeat import Heartbeat, Meeting
-from tests.nn.fake_world import run_threads
+from tests.nn.embedding.fake_world import run_threads
 from tests.tables import whole_table
 
 

@@ -16,7 +16,7 @@ from runtime import checkpoint
 from runtime.checkpoint import Box, Damaged, Folder
 from runtime.checkpoint.__main__ import main
 from runtime.checkpoint.files import INDEX, checksum, read_index
-from tests.runtime.array_weights import ArrayWeight, like, on_ranks, save_on_ranks
+from tests.runtime.checkpoint.array_weights import ArrayWeight, like, on_ranks, save_on_ranks
 
 RANKS = 3
 

@@ -19,7 +19,7 @@ from runtime import checkpoint
 from runtime.checkpoint import Folder, Saver
 from tests.ranks import paced_training
 from tests.ranks.conftest import run_ranks, run_recipes
-from tests.runtime.array_weights import ArrayWeight, on_ranks
+from tests.runtime.checkpoint.array_weights import ArrayWeight, on_ranks
 
 __all__ = ["run_ranks", "run_recipes"]
 
@@ -315,7 +315,9 @@ def test_two_ranks(mount, rows, run_recipes):
 def test_memory_of_saving_and_restoring(tmp_path, run_script, columns):
     """A table of 1.5 GiB costs at most 256 MiB beside itself."""
     flags = ("--slices", "4") if columns == "in column slices" else ()
-    done = run_script("-m", "tests.runtime.save_memory_worker", tmp_path, *flags, timeout=500)
+    done = run_script(
+        "-m", "tests.runtime.checkpoint.save_memory_worker", tmp_path, *flags, timeout=500
+    )
     assert done.returncode == 0, done.stderr
     grown = json.loads(done.stdout.splitlines()[-1])
     assert grown["table_mib"] == 1536

@@ -15,7 +15,7 @@ import pytest
 
 from runtime import checkpoint
 from runtime.checkpoint import Folder, Saver
-from tests.runtime.array_weights import ArrayWeight
+from tests.runtime.checkpoint.array_weights import ArrayWeight
 
 KILLED = 99
 

@@ -511,7 +511,7 @@ def test_the_line_of_our_own_code():
         looking.result()
 
     here = look_from_beside(wait_in_python, lambda here: here.place.endswith("within threading"))
-    file = "tests/runtime/test_roll_call.py"
+    file = "tests/runtime/cluster/test_roll_call.py"
     line = wait_in_python.__code__.co_firstlineno + 2
     # Within the standard library's threading.py, on behalf of this line.
     assert here.place == f"{file}:{line} wait_in_python within threading"
@@ -537,7 +537,7 @@ def test_a_reader_of_rows_in_a_thread_of_tensorflow():
         step(iter(rows))
 
     here = look_from_beside(run, lambda here: " run within tensorflow and in " in here.place)
-    assert " run within tensorflow and in tests/runtime/test_roll_call.py:" in here.place
+    assert " run within tensorflow and in tests/runtime/cluster/test_roll_call.py:" in here.place
     assert here.place.endswith(" read_rows") and not here.waits
 
 
@@ -552,7 +552,7 @@ def test_within_tensorflow_alone():
         numbers.dequeue()
 
     here = look_from_beside(run, lambda here: here.waits)
-    assert here.place.startswith("tests/runtime/test_roll_call.py:")
+    assert here.place.startswith("tests/runtime/cluster/test_roll_call.py:")
     assert here.place.endswith(" run within tensorflow") and here.waits
 
 

@@ -9,7 +9,7 @@ from runtime.cluster.distributed import AgreedError
 from runtime.hardware import device, gpu
 from runtime.hardware.device import Device
 from runtime.hardware.gpu import Gpu, check_not_shared, look
-from tests.nn.fake_world import run_threads
+from tests.nn.embedding.fake_world import run_threads
 
 IDENTITY = uuid.UUID("12345678-9abc-def0-1122-334455667788")
 

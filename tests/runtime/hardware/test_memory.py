@@ -4,7 +4,7 @@ import pytest
 
 from runtime.hardware.gpu import Gpu
 from runtime.hardware.memory import Memory, agree_on_memory, available_bytes, read_memory
-from tests.nn.fake_world import run_threads
+from tests.nn.embedding.fake_world import run_threads
 
 VERSION_1 = "4:memory:/jobs/one\n1:cpu:/other\n0::/\n"
 VERSION_2 = "0::/jobs/one\n"

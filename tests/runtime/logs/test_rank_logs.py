@@ -13,7 +13,7 @@ import pytest
 
 from runtime.logs import rank_logs
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 RANK_3 = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "HOROVOD_SECRET_KEY": "word"}
 STARTED = """
 import ctypes, os, signal, subprocess, sys, time

@@ -14,7 +14,12 @@ from nn.embedding.planner.memory import step_bytes, table_memory_bytes
 from nn.embedding.planner.plan import HOST, PlanError, Table, plan
 from recipes import ctr
 from runtime.hardware.memory import Memory
-from tests.nn.test_plan_properties import MANY, check_cover, check_lookups, tight_cases
+from tests.nn.embedding.planner.test_plan_properties import (
+    MANY,
+    check_cover,
+    check_lookups,
+    tight_cases,
+)
 
 GIB = 2**30
 A100 = 85 * 10**9  # total memory of an A100-80GB, as its driver reports it
