@@ -1,6 +1,7 @@
 """Trainings that are killed or stopped again and again end as the one that nobody disturbed.
 
-`tests/runtime/checkpoint/test_kill_points.py` kills saves at every call to the file system; here whole
+`tests/runtime/checkpoint/test_kill_points.py` kills saves at every call to the file system; here
+whole
 trainings are killed, at random moments.
 """
 

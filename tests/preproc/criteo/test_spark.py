@@ -15,12 +15,13 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from preproc.criteo import spark_job, tasks
+from preproc.criteo import spark_job
 from preproc.criteo.arguments import Options
 from preproc.criteo.engines.engine import DayFile, open_engine
 from preproc.criteo.engines.spark import blocks as spark_blocks
 from preproc.criteo.engines.spark import lines as spark_lines
 from preproc.criteo.engines.spark import session as spark_session
+from preproc.criteo.engines.spark import tasks
 from preproc.criteo.output.binary_files import Layout
 from preproc.criteo.output.data_set import categorical_files, numerical_writer
 from preproc.criteo.output.output_order import output_order
