@@ -1,48 +1,90 @@
-"""DuckDB under a memory limit; what does not fit goes to a folder."""
+"""DuckDB under a memory limit, and its errors in terms of the command line."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 
-class Session:
-    """A context manager around a DuckDB connection. DuckDB is imported when it is entered.
+class DuckDBSession:
+    """A context manager around one connection; DuckDB is imported when it is entered.
 
     Args:
-        scratch: a folder for what does not fit into memory.
-        memory_limit_bytes: what DuckDB may use.
+        scratch: folder for what does not fit into memory; DuckDB creates files in it and removes
+            them.
+        memory_limit_bytes: the limit that the user set, `--memory_limit`.
+        reserved_bytes: the part of the limit that DuckDB leaves to the rest of the process.
+        threads: DuckDB's; None for one per core.
+        remedies: what helps where the memory does not suffice, apart from a larger limit.
+        settings: more of DuckDB's configuration, by its names.
+
+    Attributes:
+        connection: the open `duckdb.DuckDBPyConnection`.
+        memory_bytes: what DuckDB may use.
+        threads, scratch: as above.
 
     Raises (on exit):
-        ValueError: the memory is too small.
-        OSError: reading or writing failed, the disk is full.
+        KeyboardInterrupt: a query was interrupted.
+        ValueError: out of memory.
+        OSError: the disk is full, or another error of reading and writing.
     """
 
-    def __init__(self, scratch: Path, memory_limit_bytes: int):
-        self._scratch = scratch
-        self._memory_bytes = memory_limit_bytes
+    def __init__(
+        self,
+        scratch: Path,
+        memory_limit_bytes: int,
+        *,
+        reserved_bytes: int = 0,
+        threads: int | None = None,
+        remedies: str = "more space on the disk of --output",
+        **settings,
+    ):
+        self.scratch = scratch
+        self.threads = threads
+        self.memory_bytes = memory_limit_bytes - reserved_bytes
+        self._memory_limit_bytes = memory_limit_bytes
+        self._remedies = remedies
+        self._settings = settings
 
     def __enter__(self):
         import duckdb
 
-        self._connection = duckdb.connect(
+        threads = {} if self.threads is None else {"threads": self.threads}
+        self.connection = duckdb.connect(
             config={
-                "memory_limit": f"{self._memory_bytes}B",
-                "temp_directory": str(self._scratch / "duckdb"),
+                "memory_limit": f"{self.memory_bytes}B",
+                "temp_directory": str(self.scratch),
+                **threads,
+                **self._settings,
             }
         )
         return self
 
     def __exit__(self, kind, error, traceback):
+        self.connection.close()
+        self._explain(error)
+
+    @contextlib.contextmanager
+    def explained_errors(self) -> Iterator[None]:
+        """Translates errors as leaving the session does, while it stays open."""
+        try:
+            yield
+        except BaseException as error:
+            self._explain(error)
+            raise
+
+    def _explain(self, error: BaseException | None) -> None:
+        """Raises an exception of Python in place of DuckDB's."""
         import duckdb
 
-        self._connection.close()
         if isinstance(error, duckdb.OutOfMemoryException):
             raise ValueError(
-                f"--memory_limit {self._memory_bytes >> 20} MiB is too small, or the disk of "
-                f"--output too full; possible solutions: a larger --memory_limit, more disk space. "
-                f"DuckDB: {error}"
+                f"--memory_limit {self._memory_limit_bytes >> 20} MiB is too small, or the disk of "
+                f"temporary files too full; possible solutions: a larger --memory_limit, "
+                f"{self._remedies}. DuckDB: {error}"
             ) from error
         if isinstance(error, duckdb.IOException):
             raise OSError(f"reading or writing failed: {error}") from error
-
-    def query(self, statement: str):
-        """Runs a statement; returns the connection, of which results are fetched."""
-        return self._connection.execute(statement)
+        # DuckDB raises a RuntimeError where the signal arrives between two steps of a query.
+        is_interrupt = isinstance(error, RuntimeError) and str(error) == "Query interrupted"
+        if is_interrupt or isinstance(error, duckdb.InterruptException):
+            raise KeyboardInterrupt from error

@@ -19,7 +19,7 @@ from dataloading.interactions.stored import check_channels
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, Chunk, FeatureSpec
 from dataloading.spec.output_folder import appears_whole
 from dataloading.table_input import values as transcode_values
-from dataloading.table_input.duckdb_session import Session
+from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.table_input.files import Block, mapping_blocks
 from dataloading.table_input.values import BadValue
 from dataloading.transcode import binary
@@ -73,7 +73,7 @@ def transcode(
         raise ValueError(f"{spec.origin}: metadata: '{METADATA}' is written here; rename the key")
     with appears_whole(output, overwrite, spec_file) as folder:
         with tempfile.TemporaryDirectory(prefix=".scratch.", dir=folder) as scratch:
-            session = Session(Path(scratch), memory_limit_bytes)
+            session = DuckDBSession(Path(scratch) / "duckdb", memory_limit_bytes)
             routes = routes_of(spec, split, session, Path(scratch), chunk_size)
             written = _Transcoding(spec, routes, encoding, folder, Path(scratch), chunk_size)
             for route in routes:
@@ -250,7 +250,7 @@ class _Transcoding:
         with contextlib.ExitStack() as stack:
             vocabularies = None
             if self._encoding.categorify:
-                made = Vocabularies(self._scratch, memory_limit_bytes)
+                made = Vocabularies(self._scratch / "duckdb", memory_limit_bytes)
                 vocabularies = stack.enter_context(made)
             for feature in self._encoding.categorify:
                 cardinalities[feature] = self._texts.make_vocabulary(feature, vocabularies)

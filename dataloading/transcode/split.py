@@ -123,7 +123,7 @@ def time_split(
 
     Args:
         spec: the raw data, with the mapping `train` alone.
-        session: `dataloading.table_input.duckdb_session.Session`, entered, which sorts the times.
+        session: a `DuckDBSession`, entered, which sorts the times.
         scratch: a folder for the times.
         chunk_size: the most rows to work on at a time.
 
@@ -141,7 +141,7 @@ def time_split(
         bounds = []
         for position in positions:
             offset = max(1, math.floor(position + 0.5)) - 1
-            (bound,) = session.query(
+            (bound,) = session.connection.execute(
                 f"SELECT time FROM {read_parquet(file)} ORDER BY time LIMIT 1 OFFSET {offset}"
             ).fetchone()
             bounds.append(bound)
@@ -213,7 +213,7 @@ def routes_of(
     """Returns where the rows of each raw mapping go.
 
     Args:
-        session: `dataloading.table_input.duckdb_session.Session`, which sorts times; entered here
+        session: a `DuckDBSession`, which sorts times; entered here
         if needed.
         scratch: a folder for them.
     """

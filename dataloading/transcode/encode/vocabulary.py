@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from dataloading.spec.output_folder import VOCABULARY_FOLDER
 from dataloading.table_input.duckdb_files import quoted, read_parquet
-from dataloading.table_input.duckdb_session import Session
+from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.table_input.lines import BYTE_ORDER_MARK
 
 UNKNOWN = 0  # the id of missing values and of those that are not in the vocabulary
@@ -36,7 +36,7 @@ def text_file(feature: str) -> str:
     return f"{VOCABULARY_FOLDER}/{urllib.parse.quote(feature, safe='')}.tsv"
 
 
-class Vocabularies(Session):
+class Vocabularies(DuckDBSession):
     """Counts and looks up values.
 
     Values are Parquet files with a column `value`, in the order of the rows, null where missing.
@@ -55,24 +55,24 @@ class Vocabularies(Session):
         Returns:
             (number of values in the vocabulary, the threshold).
         """
-        self._connection.execute(
+        self.connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE counts AS
             SELECT value, count(*) AS count FROM {read_parquet(values)}
             WHERE value IS NOT NULL GROUP BY value
             """
         )
-        (single,) = self._connection.execute(
+        (single,) = self.connection.execute(
             "SELECT count(*) FROM counts WHERE count = 1"
         ).fetchone()
         least = threshold(pq.read_metadata(values).num_rows, single)
-        (kept,) = self._connection.execute(
+        (kept,) = self.connection.execute(
             f"""
             COPY (SELECT * FROM counts WHERE count >= {least} ORDER BY count DESC, value)
             TO {quoted(target)} (FORMAT parquet)
             """
         ).fetchone()
-        self._connection.execute("DROP TABLE counts")
+        self.connection.execute("DROP TABLE counts")
         return kept, least
 
     def reuse(self, known: Path, table: Path, text: Path, cardinality: int) -> int:
@@ -101,7 +101,7 @@ class Vocabularies(Session):
     def repeated(self, vocabulary: Path) -> str | None:
         """A value that a vocabulary has twice or more, the first by its bytes; None: there is
         none."""
-        found = self._connection.execute(
+        found = self.connection.execute(
             f"""
             SELECT value FROM {read_parquet(vocabulary)}
             GROUP BY value HAVING count(*) > 1 ORDER BY value LIMIT 1
@@ -112,7 +112,7 @@ class Vocabularies(Session):
     def most_frequent_unknown(self, values: Path, vocabulary: Path) -> tuple[str, int] | None:
         """Returns the value without an id that occurs most often, and how often; None: each value
         has an id."""
-        return self._connection.execute(
+        return self.connection.execute(
             f"""
             SELECT value, count(*) AS count
             FROM (SELECT value FROM {read_parquet(values)} WHERE value IS NOT NULL)
@@ -124,7 +124,7 @@ class Vocabularies(Session):
     def look_up(self, values: Path, vocabulary: Path) -> Iterator[np.ndarray]:
         """The id, int64, of each value in order, a block at a time; `UNKNOWN` where it has none."""
         # A table, because it spills; sorted, so that a block's rows lie together.
-        self._connection.execute(
+        self.connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE ids AS
             SELECT found.file_row_number AS row, known.file_row_number + 1 AS id
@@ -135,13 +135,13 @@ class Vocabularies(Session):
         )
         num_values = pq.read_metadata(values).num_rows
         for start in range(0, num_values, _ROWS):
-            found = self._connection.execute(
+            found = self.connection.execute(
                 f"SELECT row, id FROM ids WHERE row >= {start} AND row < {start + _ROWS}"
             ).fetchnumpy()
             ids = np.full(min(_ROWS, num_values - start), UNKNOWN, np.int64)
             ids[found["row"] - start] = found["id"]
             yield ids
-        self._connection.execute("DROP TABLE ids")
+        self.connection.execute("DROP TABLE ids")
 
 
 def write_text(vocabulary: Path, target: Path) -> None:

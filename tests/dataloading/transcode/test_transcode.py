@@ -635,9 +635,10 @@ def test_a_full_disk(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from dataloading import transcode, transcode_binary
+from dataloading.transcode import __main__ as transcode
+from dataloading.transcode import binary
 
-put = transcode_binary.put
+put = binary.put
 
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -647,7 +648,7 @@ def put_and_be_killed(*arguments):
     killed()
 
 if sys.argv.pop(1) == "amid its files":
-    transcode_binary.put = put_and_be_killed
+    binary.put = put_and_be_killed
 Path.replace = killed
 transcode.main()
 """
