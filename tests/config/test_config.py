@@ -1,4 +1,3 @@
-import ast
 import dataclasses
 import json
 import re
@@ -7,7 +6,6 @@ import pytest
 
 import config as configuration
 from config import Config, parse, parse_embedding_dims, rules, usage
-from config import sections as flag_definitions
 from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
 from ncf import ALIASES as NCF_ALIASES
 from ncf import DEFAULTS as NCF_DEFAULTS
@@ -403,39 +401,6 @@ def test_help_names_every_flag_with_the_recipes_default():
         assert f"--{name}" in text
     assert "--optimizer sgd|adagrad|adam" in text
     assert re.search(r"optimizer of the dense weights \(default: adam\)", text)
-
-
-def test_every_flag_is_read_by_something(root):
-    """A flag that nothing reads is a bug. A read is `config.<section>.<flag>`, or `<name>.<flag>`
-    of a name that stands for a section. What config.py checks does not count, unless a section's
-    property is computed from it."""
-    names = {name: name for name in ("data", "run", "sequence")}
-    names |= {"wanted": "distribution", "options": None}  # None: any
-    names |= {"own": "collaborative"}
-    read_flags = set()
-    for path in [*root.glob("*.py"), *root.glob("runtime/**/*.py"), *root.glob("nn/*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.Attribute):
-                continue
-            owner = node.value
-            if path.name == "config.py":
-                if isinstance(owner, ast.Name) and owner.id == "self":
-                    read_flags |= {(section, node.attr) for section in flag_definitions.SECTIONS}
-                continue
-            if isinstance(owner, ast.Attribute) and owner.attr == "_options":
-                read_flags |= {(section, node.attr) for section in flag_definitions.SECTIONS}
-            elif isinstance(owner, ast.Attribute) and owner.attr in flag_definitions.SECTIONS:
-                read_flags.add((owner.attr, node.attr))
-            elif isinstance(owner, ast.Name) and owner.id in names:
-                sections = [names[owner.id]] if names[owner.id] else flag_definitions.SECTIONS
-                read_flags |= {(section, node.attr) for section in sections}
-    flags = {
-        (name, field.name)
-        for name, section in flag_definitions.SECTIONS.items()
-        for field in dataclasses.fields(section)
-    }
-    # Two stand for other flags, see test_checkpoint_dir_is_what_the_mode_needs and the one before.
-    assert flags - read_flags == {("collaborative", n) for n in ("opt_level",)}
 
 
 @pytest.mark.parametrize(

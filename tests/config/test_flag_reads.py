@@ -1,0 +1,78 @@
+"""Every flag is read: a flag that no module uses is a bug."""
+
+import ast
+import dataclasses
+
+from config.sections import SECTIONS
+
+SECTION_OF_TYPE = {kind.__name__: section for section, kind in SECTIONS.items()}
+FLAGS = {
+    (name, field.name) for name, kind in SECTIONS.items() for field in dataclasses.fields(kind)
+}
+
+
+def section_of(node, aliases):
+    """Returns the section that an expression denotes: `config.run`, or a name assigned from it."""
+    if isinstance(node, ast.Attribute) and node.attr in SECTIONS:
+        return node.attr
+    return aliases.get(ast.unparse(node)) if node is not None else None
+
+
+def aliases_in(tree, aliases):
+    """Returns the names that stand for a section: annotated parameters and assignments."""
+    aliases = dict(aliases)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.annotation is not None:
+            kind = ast.unparse(node.annotation).rpartition(".")[2]
+            if kind in SECTION_OF_TYPE:
+                aliases[node.arg] = SECTION_OF_TYPE[kind]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        (target,), value = node.targets, node.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = list(zip(target.elts, value.elts, strict=True))
+        for name, source in pairs:
+            if section := section_of(source, aliases):
+                aliases[ast.unparse(name)] = section
+    return aliases
+
+
+def flags_read_by(source, **aliases):
+    """Returns (section, flag) of each read `config.<section>.<flag>` or `<alias>.<flag>`."""
+    tree = ast.parse(source)
+    aliases = aliases_in(tree, aliases)
+    return {
+        (section_of(node.value, aliases), node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    } & FLAGS
+
+
+def test_every_flag_is_read(root):
+    reads = set()
+    for folder in ("recipes", "training", "runtime", "deployment"):
+        files = list(root.glob(f"{folder}/**/*.py"))
+        assert files, f"{folder} has no modules: the search looks in the wrong place"
+        reads |= {read for file in files for read in flags_read_by(file.read_text())}
+    reads |= flags_read_by((root / "main.py").read_text())
+    # Models know no flags: the optimizers take the section under this name, without its type.
+    reads |= flags_read_by((root / "nn/optim/optimizers.py").read_text(), options="optimizer")
+    # Flags that config/ itself resolves into the values of others.
+    own = {("collaborative", "opt_level"), ("optimizer", "embedding_optimizer"), ("run", "preset")}
+    assert FLAGS - reads == own
+
+
+def test_reads_that_count():
+    source = """
+class Policy:
+    def __init__(self, run: config.RunConfig):
+        self._run = run
+        own, seed = settings.collaborative, 3
+    def step(self):
+        self._run.epochs = 3
+        return self._run.batch_size, own.topk, other.alpha, config.data.shuffle
+"""
+    expected = {("run", "batch_size"), ("collaborative", "topk"), ("data", "shuffle")}
+    assert flags_read_by(source) == expected
