@@ -1,6 +1,10 @@
-"""Who may import whom (docs/architecture.md), read from the source."""
+"""Import rules (docs/architecture.md), complexity limits and names, checked in the source."""
 
 import ast
+import functools
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -175,3 +179,195 @@ def test_nothing_happens_at_import(root, run_script):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == done.stderr == ""
+
+
+# Limits of functions and folders. The lists below name today's offenders; they may only shrink.
+MAX_COMPLEXITY, MAX_LINES, MAX_MODULES = 20, 80, 12
+COMPLEX_FUNCTIONS = {
+    "config/rules.py check",
+    "dataloading/describe/columns.py chunk_facts",
+    "dataloading/transcode/arguments.py parser",
+    "deployment/deploy/arguments.py _parser",
+    "main.py execute_from",
+    "main.py run",
+    "nn/embedding/exchange/forward.py run",
+    "nn/embedding/merlin_api/attributes.py strategy_attributes",
+    "nn/embedding/planner/infeasible.py misfit_message",
+    "nn/embedding/planner/plan.py plan",
+    "preproc/amazon_books/arguments.py _parser",
+    "preproc/criteo/arguments.py _parser",
+    "runtime/checkpoint/resume.py find",
+    "training/loop.py train",
+}
+LARGE_FOLDERS = {"benchmarks"}
+# Triton looks for a class of this name in every model in Python.
+SHARED_CLASS_NAMES = {"TritonPythonModel"}
+DUPLICATE_CLASSES = {
+    *("Batch", "Block", "Classifier", "Column", "Columns", "Dense", "DuckDBEngine", "Engine"),
+    *("Feature", "InterestEvolution", "Layout", "Measurements", "Memory", "Model"),
+    *("Multiplications", "NVTabularEngine", "Options", "Parts", "Piece", "Progress", "Rows", "Run"),
+    *("Scorer", "SequenceConfig", "SequenceModel", "Setting", "Sizes", "Split", "Table", "Tensor"),
+    *("Training", "_Table"),
+}
+UNCLEAR_NAMES = {"asked", "begun", "found", "given", "held", "made", "of", "said", "told"}
+# Variables and parameters of these names that are left, by package.
+UNCLEAR_NAMES_LEFT = {
+    "benchmarks": 95,
+    "config": 8,
+    "dataloading": 46,
+    "deployment": 78,
+    "main.py": 4,
+    "nn": 83,
+    "preproc": 40,
+    "recipes": 7,
+    "runtime": 33,
+    "tensorflow-dot-based-interact": 1,
+    "training": 5,
+}
+# Groups of modules that import each other.
+CIRCLES = {
+    ("dlrm", "main"),
+    (
+        "nn.embedding.planner.report",
+        "nn.embedding.planner.sharding_plan",
+        "nn.embedding.planner.traffic",
+    ),
+    (
+        "preproc.amazon_books.arguments",
+        "preproc.amazon_books.engines.duckdb_engine",
+        "preproc.amazon_books.engines.engine",
+        "preproc.amazon_books.engines.nvtabular_engine",
+    ),
+    (
+        "preproc.criteo.__main__",
+        "preproc.criteo.arguments",
+        "preproc.criteo.engines.column_rows",
+        "preproc.criteo.engines.duckdb_engine",
+        "preproc.criteo.engines.engine",
+        "preproc.criteo.engines.nvtabular_engine",
+        "preproc.criteo.engines.spark.session",
+        "preproc.criteo.estimate",
+        "preproc.criteo.prepare",
+        "preproc.criteo.spark_job",
+    ),
+}
+BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension)
+
+
+@functools.cache
+def product(root: Path) -> dict[str, ast.Module]:
+    """Syntax trees of all Python files that are not tests, by path."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
+    names = subprocess.check_output(command, cwd=root, text=True).splitlines()
+    return {
+        name: ast.parse((root / name).read_text())
+        for name in names
+        if not name.startswith("tests/") and (root / name).is_file()
+    }
+
+
+def complexity(function: ast.AST) -> int:
+    """Cyclomatic complexity, nested functions included."""
+    nodes = list(ast.walk(function))
+    operators = sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
+    return 1 + operators + sum(isinstance(node, BRANCHES) for node in nodes)
+
+
+def complex_functions(file: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            num_lines = node.end_lineno - node.lineno + 1
+            if complexity(node) > MAX_COMPLEXITY or num_lines > MAX_LINES:
+                yield f"{file} {node.name}"
+
+
+def unclear_names(tree: ast.Module) -> int:
+    return sum(
+        (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Store)
+            and node.id in UNCLEAR_NAMES
+        )
+        or (isinstance(node, ast.arg) and node.arg in UNCLEAR_NAMES)
+        for node in ast.walk(tree)
+    )
+
+
+def circles(graph: dict[str, set[str]]) -> set[tuple[str, ...]]:
+    """Groups of modules, each of which reaches all others of its group."""
+
+    @functools.cache
+    def reached(start: str) -> frozenset[str]:
+        reachable, pending = set(), [start]
+        while pending:
+            new = graph[pending.pop()] - reachable
+            reachable |= new
+            pending += new
+        return frozenset(reachable)
+
+    groups = ({b for b in reached(a) if a in reached(b)} for a in graph)
+    return {tuple(sorted(group)) for group in groups if len(group) > 1}
+
+
+def module_graph(root: Path) -> dict[str, set[str]]:
+    """Imports between modules of the product, those within functions too."""
+    modules = {
+        file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file
+        for file in product(root)
+    }
+    graph = {}
+    for module, file in modules.items():
+        names = imports(root / file)
+        targets = {name if name in modules else name.rpartition(".")[0] for name in names}
+        graph[module] = (targets & modules.keys()) - {module}
+    return graph
+
+
+def test_complexity(root):
+    functions = {
+        function
+        for file, tree in product(root).items()
+        for function in complex_functions(file, tree)
+    }
+    assert functions <= COMPLEX_FUNCTIONS
+
+
+def test_complexity_of_a_function():
+    source = "def f(a, b):\n  if a and b or a: return [i for i in a if i]\n  return 1 if b else 2"
+    assert complexity(ast.parse(source)) == 6
+
+
+def test_class_names(root):
+    files = defaultdict(set)
+    for file, tree in product(root).items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                files[node.name].add(file)
+    duplicates = {name: sorted(files[name]) for name in files if len(files[name]) > 1}
+    known = DUPLICATE_CLASSES | SHARED_CLASS_NAMES
+    assert {name: where for name, where in duplicates.items() if name not in known} == {}
+
+
+def test_variable_names(root):
+    counts = Counter()
+    for file, tree in product(root).items():
+        counts[Path(file).parts[0]] += unclear_names(tree)
+    too_many = {p: n for p, n in counts.items() if n > UNCLEAR_NAMES_LEFT.get(p, 0)}
+    assert too_many == {}, f"more variables called {sorted(UNCLEAR_NAMES)} than before"
+
+
+def test_folder_sizes(root):
+    modules = (Path(file) for file in product(root))
+    sizes = Counter(str(path.parent) for path in modules if path.name != "__init__.py")
+    assert {folder for folder, size in sizes.items() if size > MAX_MODULES} <= LARGE_FOLDERS
+
+
+def test_circles(root):
+    groups = circles(module_graph(root))
+    new = {group for group in groups if not any(set(group) <= set(known) for known in CIRCLES)}
+    assert new == set()
+
+
+def test_circles_of_a_graph():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert circles(graph) == {("b", "c")}

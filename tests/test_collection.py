@@ -4,6 +4,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 # That of the collection: tests may import what writes into it (Merlin chooses Protocol Buffers in
 # Python, whose messages pytest names otherwise).
 ENVIRONMENT = dict(os.environ)

@@ -14,6 +14,8 @@ from tests.containers import dockerfile
 from tests.containers.build_network import Network
 from tests.containers.image_builder import Builder, Image, Layer, run
 
+pytestmark = pytest.mark.long
+
 DEBIAN_SOURCES = "/etc/apt/sources.list.d/debian.sources"
 TRAINING = [
     *("dlrm.py", "--dataset_path", "/data/demo", "--run_dir", "/data/run", "--batch_size", "256"),
@@ -112,13 +114,11 @@ def data(image, folder):
     return volume
 
 
-@pytest.mark.long
 def test_default_command_shows_the_flags(image, tmp_path):
     status, said = run(image, tmp_path / "help")
     assert status == 0 and "--dataset_path" in said
 
 
-@pytest.mark.long
 def test_nothing_of_the_build_is_left(image, tmp_path):
     commands = (
         "id -u; ! command -v gcc g++ cc mpicxx nvcc; ! touch dlrm.py x 2>&1; touch runs/x data/x; "
@@ -134,14 +134,12 @@ def test_nothing_of_the_build_is_left(image, tmp_path):
         assert not list(layer.folder.glob("run/*")) and not list(layer.folder.glob("root/.cache/*"))
 
 
-@pytest.mark.long
 def test_programs_that_jobs_call(image, tmp_path):
     programs = "command -v make && command -v mpirun && command -v ssh && numactl --show"
     status, said = run(image, tmp_path / "programs", ["bash", "-c", programs])
     assert status == 0 and "policy: default" in said, said
 
 
-@pytest.mark.long
 def test_packages_are_those_of_the_lock(image, tmp_path, root):
     argv = ["python", "-m", "pip", "list", "--format=freeze"]
     status, said = run(image, tmp_path / "list", argv)
@@ -161,7 +159,6 @@ def test_packages_are_those_of_the_lock(image, tmp_path, root):
     assert found["horovod"] == "0.28.1+stall"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "launcher",
     [
@@ -176,7 +173,6 @@ def test_training(image, data, tmp_path, launcher):
     assert status == 0 and "epoch 0 step 5/5  auc" in said and "interaction dot_custom" in said
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("user", ["1000", "4242"])
 def test_training_in_an_image_that_cannot_be_written(image, data, tmp_path, user):
     """As enroot and `docker run --read-only --user` have it: /data alone is written."""
@@ -190,14 +186,12 @@ def test_training_in_an_image_that_cannot_be_written(image, data, tmp_path, user
     assert status == 0 and "epoch 0 step 5/5  auc" in said
 
 
-@pytest.mark.long
 def test_make_demo_installs_nothing(image, tmp_path):
     status, said = run(image, tmp_path / "make", ["make", "--dry-run", "demo"])
     assert status == 0 and "dataloading.synthetic" in said
     assert not any(word in said for word in ("pip", "setup.sh", "install.sh", "horovod.sh"))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("stage", "command"),
     [

@@ -5,6 +5,8 @@ import pytest
 from tests.containers import dockerfile
 from tests.containers.dockerignore import Ignored, context
 
+pytestmark = pytest.mark.long
+
 FILE = """\
 # syntax=docker/dockerfile:1
 ARG IMAGE=debian:12

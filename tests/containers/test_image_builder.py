@@ -7,6 +7,8 @@ import pytest
 from tests.containers import dockerfile, image_builder
 from tests.containers.image_builder import Builder, Image, Layer
 
+pytestmark = pytest.mark.long
+
 NETWORK = SimpleNamespace(environment={}, mounts=list)
 
 

@@ -15,6 +15,8 @@ from tests.gpu.cases import SHARED_BYTES, Case
 from tests.gpu.library import BAD_ARGUMENT, Device, EmulatedLibrary, Emulator, width
 from tests.gpu.memory import HostMemory
 
+pytestmark = pytest.mark.long
+
 PLANTED = build.EMULATOR / "planted/bugs.cc"
 FAULT = 719
 
@@ -76,9 +78,7 @@ def test_shared_memory_of_every_part():
             assert check.check(library, HostMemory(library), case) == []
 
 
-@pytest.mark.parametrize(
-    "architecture", [800, *(pytest.param(a, marks=pytest.mark.long) for a in (700, 750))]
-)
+@pytest.mark.parametrize("architecture", [800, *(pytest.param(a) for a in (700, 750))])
 def test_sweep_under_sanitizers(root: Path, architecture):
     """AddressSanitizer and UBSan, in a process that has them from its start."""
     command = [sys.executable, "-m", "tests.gpu", "--emulate", str(architecture), "--sanitize"]
@@ -294,7 +294,6 @@ def _barriers() -> list[tuple[str, int, int]]:
     return [(match.group().strip(), *match.span()) for match in found]
 
 
-@pytest.mark.long
 def test_every_barrier_of_the_kernels_is_needed(tmp_path):
     """Without any one of them some result is wrong on some part: the sweep can fail, and does."""
     source = (build.SOURCES / "cuda/kernels.cuh").read_text()
@@ -340,7 +339,6 @@ _MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("file", "right", "wrong"), _MISTAKES)
 def test_mistakes_are_noticed(tmp_path, file, right, wrong):
     source = (build.SOURCES / "cuda" / file).read_text()
@@ -348,7 +346,6 @@ def test_mistakes_are_noticed(tmp_path, file, right, wrong):
     assert _is_noticed(sources, (800,))
 
 
-@pytest.mark.long
 def test_nothing_is_noticed_without_a_mistake(tmp_path):
     sources = tmp_path / "unchanged"
     shutil.copytree(build.SOURCES, sources)

@@ -16,6 +16,8 @@ from tests.gpu.cases import Case
 from tests.gpu.library import width
 from tests.gpu.memory import GpuMemory
 
+pytestmark = pytest.mark.long
+
 
 def test_says_that_there_is_no_gpu(root: Path):
     """One sentence and success; PyTorch is hidden, so that machines with a GPU say it too."""

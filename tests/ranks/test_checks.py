@@ -7,6 +7,8 @@ import pytest
 
 from tests.ranks import backward_worker, checks_worker
 
+LAUNCHES = [("gloo", 2), ("mpi", 2), pytest.param("gloo", 3, marks=pytest.mark.long)]
+
 
 @pytest.fixture(scope="module")
 def checked(run_ranks):
@@ -19,7 +21,7 @@ def checked(run_ranks):
     return results
 
 
-@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
+@pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
 def test_collectives(checked, launcher, num_ranks):
     for rank, results in enumerate(checked(launcher, num_ranks)):
         found = dict(results["collectives"])
@@ -29,19 +31,19 @@ def test_collectives(checked, launcher, num_ranks):
         assert set(found.values()) == {"ok"}, "\n".join(v for v in found.values() if v != "ok")
 
 
-@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
+@pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
 def test_metrics_agree_with_one_accumulator(checked, launcher, num_ranks):
     assert [found["metrics"] for found in checked(launcher, num_ranks)] == ["agree"] * num_ranks
 
 
-@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
+@pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
 def test_steps_with_idle_ranks_equal_one_rank(checked, launcher, num_ranks):
     """Weights and outputs, eager and compiled."""
     for found in checked(launcher, num_ranks):
         assert found["backward"] == {case: [True] * 4 for case in backward_worker.CASES}
 
 
-@pytest.mark.parametrize(("launcher", "num_ranks"), [("gloo", 2), ("gloo", 3), ("mpi", 2)])
+@pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
 def test_several_uses_of_one_lookup_equal_eager_ones(checked, launcher, num_ranks):
     """Two calls of an inner `tf.function`, two gradients in other name scopes."""
     results = checked(launcher, num_ranks)

@@ -13,6 +13,7 @@ import pytest
 from tests.ranks.conftest import run_limited
 from tests.tables import arrays_of
 
+NUM_RANKS = [2, pytest.param(3, marks=pytest.mark.long)]
 BINS = ("--auc_thresholds", "500")
 SLICES = ("--column_slice_threshold", "5000", "--row_slice_threshold", "12000")
 # Device memory of a rank that holds half of the bytes of the tables, but not the largest table.
@@ -125,12 +126,13 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def runs(request, rows, one_rank, run_recipes, tmp_path_factory):
-    """(folder of the logs, what was said) of training, on 3 ranks in slices, and all modes on so
-    many ranks; on 2 of them of the mistakes, too."""
+    """(folder of the logs, `RecipesRun`) of trainings, one in slices, and all modes on
+    `request.param` ranks; on 2 of them of the mistakes, too."""
     folder = tmp_path_factory.mktemp("many")
-    commands = {"train": training(rows, folder, *(SLICES if request.param == 3 else ()))}
+    commands = {"sliced": training(rows, folder / "sliced", *SLICES)}
     commands |= modes(rows, one_rank, folder)
     if request.param == 2:
+        commands["train"] = training(rows, folder)
         commands["fitted"] = training(rows, folder / "fitted", *TIGHT)
         train = ("dlrm.py", "--dataset_path", rows, *SMALL, "--run_dir", folder / "mistake")
         commands |= {name: (*train, *flags) for name, (flags, _, _) in MISTAKES.items()}
@@ -156,11 +158,18 @@ def check_same_training(one, many, said):
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("runs", [2, 3], indirect=True, ids=["2", "3, slices"])
+@pytest.mark.parametrize("runs", [2], indirect=True)
 def test_training_equals_one_process(one_rank, runs):
     folder, run = runs
     assert set(run.codes["train"]) == {0}, run.said["train"]
     check_same_training(one_rank, folder, "".join(run.said["train"]))
+
+
+@pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)
+def test_training_of_slices_equals_one_process(one_rank, runs):
+    folder, run = runs
+    assert set(run.codes["sliced"]) == {0}, run.said["sliced"]
+    check_same_training(one_rank, folder / "sliced", "".join(run.said["sliced"]))
 
 
 @pytest.mark.parametrize("runs", [2], indirect=True)
@@ -178,7 +187,7 @@ def test_training_by_mpi_equals_one_process(rows, one_rank, run_ranks, tmp_path)
     check_same_training(one_rank, tmp_path, run.output)
 
 
-@pytest.mark.parametrize("runs", [2, 3], indirect=True)
+@pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)
 @pytest.mark.parametrize("metrics", ["exact", "bins"])
 def test_evaluation_counts_every_row_once(one_rank, runs, metrics):
     folder, run = runs
@@ -189,7 +198,7 @@ def test_evaluation_counts_every_row_once(one_rank, runs, metrics):
     assert (folder / metrics / "roc.png").exists()
 
 
-@pytest.mark.parametrize("runs", [2, 3], indirect=True)
+@pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)
 def test_predictions_are_in_row_order(one_rank, runs):
     """Labels are not there: 1,001 rows in batches that do not divide."""
     folder, run = runs
@@ -201,7 +210,7 @@ def test_predictions_are_in_row_order(one_rank, runs):
     np.testing.assert_allclose(many[:, 1], one[:, 1], atol=1e-6)
 
 
-@pytest.mark.parametrize("runs", [2, 3], indirect=True)
+@pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)
 def test_inference(runs):
     folder, run = runs
     assert set(run.codes["inference"]) == {0}, run.said["inference"]

@@ -5,23 +5,23 @@ import pytest
 from tests.ranks.traffic_worker import SCENARIOS
 
 
-@pytest.fixture(scope="module")
-def three_ranks(run_ranks):
-    """What each of three ranks counted, and what their plan says."""
-    return run_ranks(3, "tests.ranks.traffic_worker").results
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])
+def reports(request, run_ranks):
+    """Counted and planned bytes of each rank."""
+    return run_ranks(request.param, "tests.ranks.traffic_worker").results
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_step_sends_what_the_plan_says(three_ranks, name):
-    for rank, report in enumerate(three_ranks):
+def test_a_step_sends_what_the_plan_says(reports, name):
+    for rank, report in enumerate(reports):
         found = report[name]
         for kind, counted in found["counted"].items():
             assert counted == pytest.approx(found["planned"][kind], abs=1e-6), (rank, kind)
         assert found["counted"]["sums"][0] > 0
 
 
-def test_the_scenarios_are_what_their_names_say(three_ranks):
-    first = three_ranks[0]
+def test_the_scenarios_are_what_their_names_say(reports):
+    first = reports[0]
     assert first["all kinds"]["kinds"] == ["data_parallel", "row_sliced", "table_parallel"]
     assert first["column slices"]["slices"] > 1
     assert first["column slices"]["counted"] != first["column slices, row-wise"]["counted"]

@@ -18,6 +18,8 @@ from deployment.serving.scorer import Scorer
 from deployment.triton.config import CPU
 from tests.deployment.triton.written_config import read_config
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 
 # Name of the model -> (recipe, flags of the deployment).

@@ -26,6 +26,8 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.transcode import __main__ as transcode
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = pytest.mark.parametrize("examples", [40, pytest.param(1000, marks=pytest.mark.long)])
 
 RAW_SPEC = {

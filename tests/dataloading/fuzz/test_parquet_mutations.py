@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from dataloading.transcode import __main__ as transcode
 from tests.dataloading.fuzz.test_mutations import loaded, sweep
 
+pytestmark = pytest.mark.long
+
 SPEC = {
     "feature_spec": {
         "click": {},

@@ -22,6 +22,8 @@ from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of, write_folder
 from tests.dataloading.fuzz.test_mutations import sweep
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = pytest.mark.parametrize("examples", [30, pytest.param(1000, marks=pytest.mark.long)])
 NUM_ROWS = 7
 CONTENT = {

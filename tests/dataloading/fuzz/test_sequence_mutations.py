@@ -23,6 +23,8 @@ from tests.dataloading.formats.test_sequence_tfrecord import (
 from tests.dataloading.fuzz.test_mutations import sweep
 from tests.dataloading.fuzz.test_record_mutations import contents, edited, framed
 
+pytestmark = pytest.mark.long
+
 NUM_ROWS = 7
 FILES = {
     prebatch: b"".join(
