@@ -30,7 +30,7 @@ from dataloading.spec.output_folder import appears_whole
 from dataloading.synthetic.dataset import SyntheticDataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
 from runtime.cli import exit_status
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
 # Beside each prepared data set: which raw value has which id.
@@ -82,7 +82,7 @@ def transcribe(options: argparse.Namespace) -> str:
             layout.feature_spec, sources, layout.channel_spec, layout.metadata, folder
         )
         written.validate_files()
-        with names_file(folder / options.dst_feature_spec):
+        with write_errors_name(folder / options.dst_feature_spec):
             written.to_yaml(folder / options.dst_feature_spec)
         if options.src_dataset_type != "synthetic" and (source / _VOCABULARY).is_dir():
             shutil.copytree(source / _VOCABULARY, folder / _VOCABULARY)
@@ -228,7 +228,7 @@ class _RawBinaryWriter:
         for path, chunk in zip(self._paths, self._chunks, strict=True):
             names = chunk["features"]
             values = [exactly(rows[name], self._spec.dtype(name), [name]) for name in names]
-            with names_file(path), path.open("ab") as stream:
+            with write_errors_name(path), path.open("ab") as stream:
                 stream.write(np.concatenate(values, axis=1).tobytes())
         self._num_rows += len(values[0])
 

@@ -7,7 +7,7 @@ from typing import BinaryIO
 import numpy as np
 
 from dataloading.transcode.encode.vocabulary import UNKNOWN
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 _NARROWED_IDS = 1 << 20  # at a time
 
@@ -18,7 +18,7 @@ def put(stream: BinaryIO, values: np.ndarray) -> None:
     Raises:
         OSError: it cannot; the message names the file.
     """
-    with names_file(Path(stream.name)):
+    with write_errors_name(Path(stream.name)):
         values.tofile(stream)
         stream.flush()
 

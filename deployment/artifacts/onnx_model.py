@@ -23,7 +23,7 @@ from deployment.model.served_parts import Parts
 from deployment.model.trained_model import Trained
 from deployment.serving.interface import EMBEDDINGS, SCORES
 from deployment.serving.onnx_session import open_session
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 OPSET = 17  # the newest that TensorRT 8.6 and OpenVINO 2023 read completely
 
@@ -85,7 +85,7 @@ def dense_to_onnx(saved_model: Path, file: Path) -> None:
         onnx.checker.check_model(model)  # what could not be converted is there as it was
     except onnx.checker.ValidationError as error:
         raise ValueError(f"{saved_model} cannot be converted to ONNX: {error}") from None
-    with names_file(file):
+    with write_errors_name(file):
         file.write_bytes(model.SerializeToString())
 
 
@@ -182,7 +182,7 @@ def monolithic_onnx(
     data = file.with_name(f"{file.name}.data")
     graph = LookUpGraph(parts, quantize, data.name, _ALIGNMENT)
     model = graph.in_front_of(onnx.load(dense))
-    with names_file(file):
+    with write_errors_name(file):
         file.write_bytes(model.SerializeToString())
     if parts.tables:
         _write_tables(data, graph, trained, quantize)
@@ -190,7 +190,7 @@ def monolithic_onnx(
 
 def _write_tables(data: Path, graph: LookUpGraph, trained: Trained, quantize: str) -> None:
     """Writes rows and scales of all tables to their places."""
-    with names_file(data), open(data, "xb", buffering=0) as stream:
+    with write_errors_name(data), open(data, "xb", buffering=0) as stream:
         stream.truncate(graph.size_bytes)
         for table, (values, scales) in graph.places.items():
             for first, block, block_scales in served_blocks(trained, table, quantize):

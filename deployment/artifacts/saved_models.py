@@ -23,7 +23,7 @@ from deployment.serving.interface import (
     feature_at,
     id_limits,
 )
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 # Where a table lies.
 _HOST, _DEVICE = "/device:CPU:0", "/device:GPU:0"
@@ -234,7 +234,7 @@ def _save(
     """
     served = tf.function(serve, input_signature=signature, autograph=False)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    with names_file(folder):
+    with write_errors_name(folder):
         tf.saved_model.save(module, str(folder), signatures=served, options=options)
         _finish(folder, placed)
 

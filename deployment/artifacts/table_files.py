@@ -10,7 +10,7 @@ import numpy as np
 from deployment.model.trained_model import Trained, table_name
 from deployment.serving.interface import Table
 from runtime.checkpoint.reader import rows_of
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 NONE, FP16, INT8 = "none", "fp16", "int8"
 QUANTIZATIONS = (NONE, FP16, INT8)
@@ -184,7 +184,7 @@ class NpyFile:
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: str):
         self._path = path
         header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-        with names_file(path):
+        with write_errors_name(path):
             # Unbuffered: blocks are large, and what a buffer holds could fail when it is closed.
             self._stream = open(path, "xb", buffering=0)  # noqa: SIM115 closed by __exit__
             np.lib.format.write_array_header_1_0(self._stream, header)
@@ -207,6 +207,6 @@ def append(stream: BinaryIO, path: Path, values: np.ndarray) -> None:
       OSError: it cannot be written; it names the file.
     """
     rest = np.ascontiguousarray(values).data.cast("B")
-    with names_file(path):
+    with write_errors_name(path):
         while rest:
             rest = rest[stream.write(rest) :]

@@ -19,7 +19,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from deployment.serving.interface import Tensor
 from deployment.triton.config import CONFIG_FILE, VERSION, accelerate_by_tensorrt, write_config
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 PLAN_FILE, ONNX_FILE = "model.plan", "model.onnx"
 SCRIPT_FILE = "build_plan.sh"
@@ -104,14 +104,14 @@ def write_dense_model(
         _build(onnx, version / PLAN_FILE, [*options, _PRECISION_FLAGS[precision]])
         write_config(config_of(RUNS_PLAN), folder / CONFIG_FILE)
         return f"a TensorRT plan in {precision}"
-    with names_file(version / ONNX_FILE):
+    with write_errors_name(version / ONNX_FILE):
         shutil.copyfile(onnx, version / ONNX_FILE)
     config = config_of(RUNS_ONNX)
     accelerate_by_tensorrt(config, _ONNX_PRECISIONS[precision])
     write_config(config, folder / CONFIG_FILE)
     (folder / PLAN_CONFIG).parent.mkdir()
     write_config(config_of(RUNS_PLAN), folder / PLAN_CONFIG)
-    with names_file(folder / SCRIPT_FILE):
+    with write_errors_name(folder / SCRIPT_FILE):
         (folder / SCRIPT_FILE).write_text(_script(precision, options))
     return (
         f"ONNX, by onnxruntime and TensorRT in {precision}: trtexec and a GPU are not both here; "

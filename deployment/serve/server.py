@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from deployment.serve.environment import server_program, variables
 from deployment.serve.stubs import Stubs
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 ADDRESS = "127.0.0.1"
 
@@ -247,7 +247,7 @@ class Server:
             "backend-config": f"python,shm-region-prefix-name={self._mark}",
         }
         command = [sys.executable, "-c", _LAUNCHER, str(os.getpid()), str(self._program)]
-        with names_file(self._log):
+        with write_errors_name(self._log):
             self._log.write_text(_NOTE, encoding="utf-8")
         with open(self._log, "a", encoding="utf-8") as log:
             self._process = subprocess.Popen(

@@ -20,7 +20,7 @@ from tritonclient.grpc.model_config_pb2 import (
 )
 
 from deployment.serving.interface import Tensor
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 CONFIG_FILE = "config.pbtxt"
 VERSION = 1
@@ -191,7 +191,7 @@ def write_config(config: ModelConfig, path: Path) -> None:
     Raises:
       OSError: the file cannot be written; it names the file.
     """
-    with names_file(path):
+    with write_errors_name(path):
         path.write_text(text_format.MessageToString(config))
 
 

@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 _CLAIM, _MOVES, _REPLACED = "claim.json", "moves.json", "replaced"
 
@@ -72,7 +72,7 @@ def move(folder: Path, repository: Path, models: Sequence[str], replaced: Sequen
       OSError: a rename failed; what was there before is there again, or the message says where.
     """
     (folder / _REPLACED).mkdir()
-    with names_file(folder / _MOVES):
+    with write_errors_name(folder / _MOVES):
         (folder / _MOVES).write_text(json.dumps({"models": models, "replaced": replaced}))
     _sync_all(folder)
     try:
@@ -149,7 +149,7 @@ def _sync_all(folder: Path) -> None:
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with names_file(path):
+        with write_errors_name(path):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

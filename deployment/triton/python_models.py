@@ -31,7 +31,7 @@ from deployment.triton.config import (
     model_config,
     write_config,
 )
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 _PACKAGE = Path(deployment.__file__).parent
 
@@ -47,13 +47,13 @@ def serving(role: str) -> Write:
         interface, version = job.interface._replace(role=role), folder / str(VERSION)
         said = []
         if role in (SCORER, SPARSE):
-            with names_file(version / TABLES_FOLDER):
+            with write_errors_name(version / TABLES_FOLDER):
                 (version / TABLES_FOLDER).mkdir()
             tables = job.parts.tables
             write_tables(job.trained, tables, version / TABLES_FOLDER, job.quantize)
             said.append(f"{len(tables)} tables that all instances share")
         if role in (SCORER, DENSE):
-            with names_file(version / DENSE_FILE):
+            with write_errors_name(version / DENSE_FILE):
                 shutil.copyfile(job.onnx, version / DENSE_FILE)
             by = "onnxruntime" if interface.precision == "fp32" else "OpenVINO"
             said.append(f"the dense part by {by} in {interface.precision}")
@@ -84,7 +84,7 @@ def write_python_model(
       OSError: a file cannot be written; it names the file.
     """
     version = folder / str(VERSION)
-    with names_file(version / interfaces.FILE):
+    with write_errors_name(version / interfaces.FILE):
         interfaces.write(interface, version)
     _copy_code(version)
     parameters = {"threads": str(job.threads)}
@@ -107,7 +107,7 @@ def write_python_model(
 def _copy_code(version: Path) -> None:
     target = version / _PACKAGE.name
     files = sorted(file.relative_to(_PACKAGE) for file in (_PACKAGE / "serving").glob("*.py"))
-    with names_file(target):
+    with write_errors_name(target):
         (target / "serving").mkdir(parents=True)
     for file in (Path("__init__.py"), *files):
         _copy(_PACKAGE / file, target / file)
@@ -115,5 +115,5 @@ def _copy_code(version: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with names_file(target):
+    with write_errors_name(target):
         shutil.copyfile(source, target)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deployment.triton.moves import claimed, clear_up, move
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 # In the folder of every model that this package wrote: what it was made of.
 MARKER = "deployed.json"
@@ -57,7 +57,7 @@ def appear_together(
     clear_up(repository, say)
     replaced = check_replaceable(repository, models, overwrite)
     made = not repository.exists()
-    with names_file(repository):
+    with write_errors_name(repository):
         repository.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{repository.name}.", dir=repository.parent))
     try:
@@ -67,7 +67,7 @@ def appear_together(
             os.umask(umask)
             for model in models:
                 (staging / model).chmod(0o777 & ~umask)
-            with names_file(repository):
+            with write_errors_name(repository):
                 repository.mkdir(exist_ok=True)
             move(staging, repository, models, replaced)
     except BaseException:
@@ -111,7 +111,7 @@ def write_marker(model: Path, made_of: Mapping[str, Any], models: Sequence[str])
       made_of: JSON-able.
       models: names of the models of this deployment.
     """
-    with names_file(model / MARKER):
+    with write_errors_name(model / MARKER):
         (model / MARKER).write_text(json.dumps({**made_of, "models": list(models)}, indent=1))
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from preproc.amazon_books.samples import Rows, Split
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 METADATA_FILE = "metadata.json"
 LABEL = "label"
@@ -93,7 +93,7 @@ def write_split(
         # Plain values: Zstandard finds that a history is the one before it but for an element, and
         # is faster at it than a dictionary. Nobody looks for rows by the range of their ids.
         with (
-            names_file(path),
+            write_errors_name(path),
             pq.ParquetWriter(
                 path,
                 schema,

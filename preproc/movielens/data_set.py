@@ -19,7 +19,7 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
 )
 from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 ID_DTYPE, LABEL_DTYPE = np.dtype("<i4"), np.dtype("?")
 _USER, _ITEM, _LABEL = "user", "item", "label"
@@ -103,7 +103,7 @@ def write_vocabulary(folder: Path, kind: str, batches: Iterable[pa.RecordBatch])
     path = folder / VOCABULARY_FOLDER / f"{kind}.csv"
     path.parent.mkdir(exist_ok=True)
     options = pa_csv.WriteOptions(include_header=False)
-    with names_file(path), open(path, "wb") as file:
+    with write_errors_name(path), open(path, "wb") as file:
         file.write(b"id,value\n")
         for batch in batches:
             pa_csv.write_csv(batch, file, options)
@@ -165,5 +165,5 @@ def _files(folder: Path, mapping: str, features: tuple[str, ...]) -> list[Path]:
 
 
 def _put(file, values: np.ndarray, dtype: np.dtype) -> None:
-    with names_file(Path(file.name)):
+    with write_errors_name(Path(file.name)):
         values.astype(dtype, copy=False).tofile(file)

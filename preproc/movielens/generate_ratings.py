@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from runtime.cli import exit_status
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 RATINGS = "ratings.csv"
 HEADER = b"userId,movieId,rating,timestamp\n"
@@ -91,7 +91,7 @@ def generate(folder: Path, sizes: Sizes, seed: int, overwrite: bool = False) -> 
     partial = path.with_name(RATINGS + ".partial")
     options = pa_csv.WriteOptions(include_header=False, quoting_style="none")
     try:
-        with names_file(partial), open(partial, "wb") as file:
+        with write_errors_name(partial), open(partial, "wb") as file:
             file.write(HEADER)
             for rows in _blocks(sizes, seed):
                 pa_csv.write_csv(rows, file, options)

@@ -10,13 +10,13 @@ PATH is a checkpoint, or a folder of checkpoints, of which the newest is taken.
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 from runtime.checkpoint import files, reader
 from runtime.checkpoint.folder import Folder, offering_the_previous, resolve
 from runtime.checkpoint.weight import matrix_of
+from runtime.files.atomic import atomic_file
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -124,16 +124,10 @@ def export(path: Path, output: Path, prefix: str) -> None:
     for name, entry in chosen.items():
         whole = matrix_of(entry.shape)
         file = output / files.file_of(name, entry.shape, whole)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f".{file.name}.partial")
-        try:
-            with open(partial, "wb") as stream:
-                stream.write(files.npy_header(entry.shape, whole, entry.dtype))
-                for rows in reader.rows_of(path, entry):
-                    stream.write(rows.data)
-            os.replace(partial, file)
-        finally:
-            partial.unlink(missing_ok=True)
+        with atomic_file(file) as stream:
+            stream.write(files.npy_header(entry.shape, whole, entry.dtype))
+            for rows in reader.rows_of(path, entry):
+                stream.write(rows.data)
         print(f"{file}  {entry.dtype.name}  {list(entry.shape)}")
 
 

@@ -1,6 +1,5 @@
 """The files of one checkpoint: index, .npy pieces, and the checksums of both."""
 
-import errno
 import json
 import math
 import os
@@ -308,23 +307,3 @@ def _format_of(data: bytes):
     except ValueError:
         return None
     return content.get("format") if isinstance(content, dict) else None
-
-
-def make_durable_folder(folder: Path) -> None:
-    """Makes a folder and its parents and waits until their names are on the disk."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in missing:
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has no such thing
-            raise
-    finally:
-        os.close(descriptor)

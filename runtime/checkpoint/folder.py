@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.checkpoint.files import INDEX, Damaged, make_durable_folder, read_index, sync_folder
+from runtime.checkpoint.files import INDEX, Damaged, read_index
 from runtime.checkpoint.lock import WAIT_S, Held, Lock
+from runtime.files.atomic import make_durable_folder, sync
 
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
 _UNFINISHED, _DELETED = ".writing-", ".deleting-"
@@ -141,7 +142,7 @@ class Folder:
         final = self.root / staging.name.removeprefix(_UNFINISHED).partition(".")[0]
         os.rename(staging, final)
         try:
-            sync_folder(self.root)
+            sync(self.root)
         except OSError:
             os.rename(final, staging)
             raise

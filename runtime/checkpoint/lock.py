@@ -1,7 +1,7 @@
 """Who may write to a folder of checkpoints: a lock on a file in it, which says whose it is."""
 
 import contextlib
-import fcntl
+import errno
 import json
 import os
 import secrets
@@ -10,6 +10,8 @@ import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+
+from runtime.files.atomic import FileLock
 
 LOCK = ".lock"
 
@@ -28,22 +30,21 @@ class Held(Exception):
 
 
 class Lock:
-    """The lock of a folder. It is that on the file which has the name: where the file was removed,
-    whoever locks its successor has it.
+    """Lock of a checkpoint folder, with the name of its holder for error messages.
 
     Args:
-      root: the folder.
+        root: the folder.
     """
 
     def __init__(self, root: Path):
         self.path = root / LOCK
-        self._file: int | None = None
-        self._word: str | None = None
+        self._lock = FileLock(self.path)
+        self._token: str | None = None
 
     @property
     def is_held(self) -> bool:
-        """Whether this process has it; false on a file system without locks."""
-        return self._file is not None
+        """Whether this process holds it; false on a file system without locks."""
+        return self._lock.is_held
 
     def acquire(self, wait_s: float) -> None:
         """Waits for it; after some seconds a note on stderr says for whom.
@@ -52,9 +53,9 @@ class Lock:
           Held: another training has it still.
           OSError: the file cannot be written.
         """
-        begun, quiet = time.monotonic(), True
+        start_s, quiet = time.monotonic(), True
         while not self._try():
-            waited_s = time.monotonic() - begun
+            waited_s = time.monotonic() - start_s
             if waited_s > wait_s:
                 raise Held(self._holder())
             if quiet and waited_s > _QUIET_S:
@@ -69,35 +70,33 @@ class Lock:
         self.mark()
 
     def release(self) -> None:
-        """Lets others have it; the file stays."""
-        if self._file is not None:
-            os.close(self._file)
-        self._file = self._word = None
+        """Releases the lock; the file stays."""
+        self._lock.release()
+        self._token = None
 
     def check(self) -> None:
-        """Makes sure that it is still this process's.
+        """Checks that the lock still belongs to this process.
 
         Raises:
-          OSError: somebody removed the file, or a file server did not hear of this machine for
-            long, and another training has it now.
+            OSError: the file was removed, or a file server lost contact with this machine, and
+                another training may have the lock now.
         """
-        if self._file is None or self._word is None:
+        if not self._lock.is_held or self._token is None:
             return
         try:
-            if _read(self.path).get("word") == self._word:
-                return
-        except FileNotFoundError:  # nobody has it yet
-            self.release()
-            if self._try():
-                self.mark()
-                return
-        raise OSError(f"the folder is another training's now: {self._holder()}; end one of them")
+            holder = _read(self.path)
+        except FileNotFoundError:
+            raise OSError(f"{self.path} was removed during the training") from None
+        if holder.get("word") != self._token:
+            raise OSError(
+                f"another training has taken the folder: {self._holder()}; stop one of them"
+            )
 
     def mark(self) -> str | None:
         """Writes into the file who has the lock since when, and a word by which others know the
         folder (`sees`); None: it cannot be written, which saves will tell."""
-        self._word, word = None, secrets.token_hex(8)
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "word": word}
+        self._token, token = None, secrets.token_hex(8)
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "word": token}
         since = datetime.now(timezone.utc).isoformat(" ", "seconds")
         try:
             with open(self.path, "w") as file:
@@ -106,8 +105,8 @@ class Lock:
                 os.fsync(file.fileno())
         except OSError:
             return None
-        self._word = word
-        return word
+        self._token = token
+        return token
 
     def sees(self, word: str) -> bool:
         """Whether this process sees what `mark` wrote; file systems may take seconds."""
@@ -121,29 +120,20 @@ class Lock:
             time.sleep(0.2)
 
     def _try(self) -> bool:
-        """Whether nobody else has it; true where the file system has no locks."""
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        """Returns False if another process has the lock; True without locks in the file system."""
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            named = os.stat(self.path)
-        except (BlockingIOError, FileNotFoundError):
-            os.close(file)
-            return False
-        except OSError:  # a file system without locks
-            os.close(file)
-            return True
-        if not os.path.samestat(os.fstat(file), named):  # it was removed, and made again
-            os.close(file)
-            return False
-        self._file = file
-        return True
+            return self._lock.acquire(blocking=False)
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                return True
+            raise
 
     def _holder(self) -> str:
         try:
             said = _read(self.path)
             return f"{said['host']}, pid {said['pid']}, since {said['since']}"
         except (OSError, KeyError):
-            return "a process that did not say its name"
+            return "an unknown process"
 
 
 def _read(path: Path) -> dict:

@@ -18,6 +18,7 @@ from runtime.checkpoint.weight import NonFiniteWeight, Weight, matrix_of
 from runtime.checkpoint.writer import Writer
 from runtime.cluster.distributed import AgreedError, World
 from runtime.cluster.heartbeat import Meeting
+from runtime.files.atomic import sync
 
 # What was copied out and is not written yet, at most; beside it there is one block.
 MEMORY_BYTES = 32 * 2**20
@@ -268,8 +269,8 @@ class _Publisher(threading.Thread):
             index = self._index._replace(weights=self._entries())
             files.write_index(self._staging, index)
             for folder in {self._staging / Path(name).parts[0] for name in index.weights}:
-                files.sync_folder(folder)
-            files.sync_folder(self._staging)
+                sync(folder)
+            sync(self._staging)
             self.path = str(self._folder.publish(self._staging))
         except OSError as error:
             self.fault = ("error", not_saved(self._folder, error))

@@ -13,6 +13,7 @@ from runtime.checkpoint import files
 from runtime.checkpoint.disk import ALIGNMENT, Disk, aligned_buffer, padded
 from runtime.checkpoint.files import Piece
 from runtime.checkpoint.weight import BLOCK_BYTES, Box, Weight
+from runtime.files.atomic import sync
 
 
 class Writer(threading.Thread):
@@ -133,7 +134,7 @@ class Writer(threading.Thread):
             for file in written:
                 _sync_file(file)
             for folder in {file.parent for file in written}:
-                files.sync_folder(folder)
+                sync(folder)
         except OSError as error:
             self._fail(("error", self._text(error)))
         except Exception:  # the other ranks would wait for ever

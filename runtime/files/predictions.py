@@ -13,12 +13,14 @@ The path's ending says which format:
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+
+from runtime.files import atomic
+from runtime.files.atomic import atomic_file
 
 # Rows that are held until they are written together: 4 MiB of scores.
 BLOCK_ROWS = 1 << 20
@@ -45,28 +47,28 @@ def open_predictions(
         `num_rows`, or the system's refusal (permission, full disk).
     """
     open_format = _format_of(path, flag)
-    path = _real(path)
-    partial, stream = _open_beside(path, flag)
-    rows = None
-    try:
-        with _saying_where(path, flag):
-            rows = open_format(stream, num_rows)
+    path = Path(path)
+    with contextlib.ExitStack() as cleanup:
+        with _system_errors(path, flag):
+            _check_no_folder(path, flag)
+            stream = cleanup.enter_context(atomic_file(path))
+            rows = cleanup.enter_context(_closed_after_errors(open_format(stream, num_rows)))
         writer = PredictionWriter(path, num_rows, rows, flag)
         yield writer
         writer.finish()
-        with _saying_where(path, flag):
+        with _system_errors(path, flag):
             rows.close()
-            stream.flush()
-            os.fsync(stream.fileno())
-            stream.close()
-            os.replace(partial, path)
-    finally:
-        for opened in (rows, stream):
-            if opened is not None:
-                with contextlib.suppress(OSError, ValueError):  # a full disk, said before
-                    opened.close()
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+            cleanup.pop_all().close()
+
+
+@contextlib.contextmanager
+def _closed_after_errors(rows: "_Table | _Npy") -> Iterator["_Table | _Npy"]:
+    try:
+        yield rows
+    except BaseException:
+        with contextlib.suppress(OSError, ValueError):  # a full disk, which was reported before
+            rows.close()
+        raise
 
 
 def check_writable(path: str | os.PathLike, flag: str = FLAG) -> None:
@@ -79,9 +81,9 @@ def check_writable(path: str | os.PathLike, flag: str = FLAG) -> None:
     """
     if issubclass(_format_of(path, flag), _Table):
         _import_pyarrow(flag)
-    partial, stream = _open_beside(_real(path), flag)
-    stream.close()
-    partial.unlink()
+    with _system_errors(Path(path), flag):
+        _check_no_folder(Path(path), flag)
+        atomic.check_writable(path)
 
 
 class PredictionWriter:
@@ -137,7 +139,7 @@ class PredictionWriter:
         )
 
     def _write(self) -> None:
-        with _saying_where(self._path, self._flag):
+        with _system_errors(self._path, self._flag):
             self._rows.write(self._num_written, self._block[: self._num_held])
         self._num_written += self._num_held
         self._num_held = 0
@@ -231,26 +233,15 @@ def _import_pyarrow(flag: str = FLAG):
     return pyarrow
 
 
-def _real(path: str | os.PathLike) -> Path:
-    """What a link stands for: a rename would replace the link itself."""
-    return Path(os.path.realpath(path))
-
-
-def _open_beside(path: Path, flag: str) -> tuple[Path, BinaryIO]:
-    """A new file beside `path`, open, so that a rename suffices to put it in place."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with _saying_where(path, flag):
-        if path.exists() and not path.is_file():
-            raise ValueError(
-                f"{flag} {path} exists and is no file: it is left as it is; give another path"
-            )
-        if not path.parent.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-        return partial, open(partial, "xb")
+def _check_no_folder(path: Path, flag: str) -> None:
+    if path.exists() and not path.is_file():
+        raise ValueError(
+            f"{flag} {path} exists and is not a file: it is left as it is; give another path"
+        )
 
 
 @contextlib.contextmanager
-def _saying_where(path: Path, flag: str):
+def _system_errors(path: Path, flag: str):
     try:
         yield
     except OSError as error:

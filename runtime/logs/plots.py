@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from runtime.files.atomic import atomic_file
+
 _TRAIN, _VALIDATION, _QUIET = "#9db4cc", "#1f5fa8", "#999999"
 _BEST = "#c8501e"
 _CLASSES = ("#7a8794", _VALIDATION)  # negatives, positives
@@ -254,13 +256,8 @@ def _label(axes, title, x, y, loc="best"):
 
 
 def _write(figure, path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        figure.savefig(partial, format="png")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic_file(path) as stream:
+        figure.savefig(stream, format="png")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from dataloading.formats.split_tfrecords.writer import exactly
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 from tests.dataloading.formats.test_split_tfrecords import Row, found, original, rows_of
 
 
@@ -341,14 +341,14 @@ def test_a_full_disk(binaries, tmp_path, root, kind, file, prebatch):
 
 
 def test_only_failed_writes_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"), names_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"), write_errors_name(tmp_path):
         (tmp_path / "nowhere").read_bytes()
-    with pytest.raises(KeyError, match="other"), names_file(tmp_path):
+    with pytest.raises(KeyError, match="other"), write_errors_name(tmp_path):
         raise KeyError("other")
-    with names_file(tmp_path):
+    with write_errors_name(tmp_path):
         pass
     message = "a.bin could not be written: 5 requested and 3 written"
-    with pytest.raises(OSError, match=message), names_file(Path("a.bin")):
+    with pytest.raises(OSError, match=message), write_errors_name(Path("a.bin")):
         raise OSError("5 requested and 3 written")
 
 

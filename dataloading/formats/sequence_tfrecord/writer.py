@@ -23,7 +23,7 @@ from dataloading.formats.sequence_tfrecord.channels import (
 from dataloading.formats.sequence_tfrecord.encode import encode
 from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE, appears_whole
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 # Encoded at a time where records hold single rows: a few MB, which stay in the processor's caches.
 _ROWS_AT_A_TIME = 2048
@@ -121,7 +121,7 @@ class MappingWriter:
         self._path, *self._remainder = [directory / file for file in chunk.files]
         self._prebatch = spec.metadata[prebatch_key(mapping)]
         self._waiting, self._num_waiting = [], 0  # pieces of a prebatch
-        with names_file(self._path):
+        with write_errors_name(self._path):
             self._stream = self._path.open("wb")
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
@@ -154,7 +154,7 @@ class MappingWriter:
         return rows
 
     def _write(self, stream, path: Path, arrays: Sequence[np.ndarray]) -> None:
-        with names_file(path):
+        with write_errors_name(path):
             stream.write(encode(dict(zip(self._features, arrays, strict=True))))
 
     def finish(self) -> None:
@@ -163,10 +163,10 @@ class MappingWriter:
         Raises:
             OSError: a file could not be written.
         """
-        with names_file(self._path):
+        with write_errors_name(self._path):
             self._stream.close()
         for path in self._remainder:
-            with names_file(path), path.open("wb") as stream:
+            with write_errors_name(path), path.open("wb") as stream:
                 if self._waiting:
                     self._write(stream, path, self._waiting_rows())
 
@@ -176,5 +176,5 @@ class MappingWriter:
         Raises:
             OSError: what was left in memory could not be written.
         """
-        with names_file(self._path):
+        with write_errors_name(self._path):
             self._stream.close()

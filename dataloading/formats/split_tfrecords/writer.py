@@ -15,7 +15,7 @@ from dataloading.formats.split_tfrecords.folder_format import (
 from dataloading.pipeline.ragged import Ragged, concatenate_rows, cut_rows
 from dataloading.pipeline.row_dataset import Columns
 from dataloading.spec.feature_spec import FeatureSpec
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 # What the original's reader expects in the bytes feature.
 _FEATURE_NAME = "data"
@@ -108,7 +108,7 @@ class SplitTFRecordsWriter:
             chunks.append(
                 {"type": CHUNK_TYPE, "features": list(self._features[name]), "files": files}
             )
-        with names_file(self._directory / LENGTH_FILE):
+        with write_errors_name(self._directory / LENGTH_FILE):
             write_length(self._directory, folder.num_prebatches)
         return chunks
 
@@ -144,12 +144,12 @@ class _FolderWriter:
         if self.num_prebatches % self.format.batches_per_file == 0:
             self._close_file()
             self._files.append(f"data_{len(self._files)}.tfrecords")
-            with names_file(self._folder / self._files[-1]):
+            with write_errors_name(self._folder / self._files[-1]):
                 self._stream = tf.io.TFRecordWriter(str(self._folder / self._files[-1]))
         content = tf.io.serialize_tensor(_tensor(rows, self.format)).numpy()
         feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
         features = tf.train.Features(feature={self.format.feature_name: feature})
-        with names_file(self._folder / self._files[-1]):
+        with write_errors_name(self._folder / self._files[-1]):
             self._stream.write(tf.train.Example(features=features).SerializeToString())
         self.num_prebatches += 1
 
@@ -158,13 +158,13 @@ class _FolderWriter:
         if self._num_waiting:
             self._write()
         self._close_file()
-        with names_file(self._folder / FORMAT_FILE):
+        with write_errors_name(self._folder / FORMAT_FILE):
             self.format.write(self._folder)
         return self._files
 
     def _close_file(self) -> None:
         if self._stream is not None:
-            with names_file(self._folder / self._files[-1]):
+            with write_errors_name(self._folder / self._files[-1]):
                 self._stream.close()
 
 

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from deployment.serving.hps_keys import VECTORS, in_order, values_of_a_row
 from deployment.serving.interface import EMBEDDINGS, Interface
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 # In front of the names of what is added, so that none is one of the dense part's.
 _PREFIX = "hps_vectors/"
@@ -46,7 +46,7 @@ def behind_hps(dense: Path, interface: Interface, output: Path) -> None:
     del graph.node[:]
     graph.node.extend([*nodes.made, *behind])
     onnx.checker.check_model(model)
-    with names_file(output):
+    with write_errors_name(output):
         onnx.save(model, str(output))
 
 

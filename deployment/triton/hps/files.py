@@ -32,7 +32,7 @@ from deployment.model.trained_model import Trained
 from deployment.serving.hps_keys import keys_of_a_row
 from deployment.serving.interface import Interface
 from deployment.triton.config import VERSION, Instances
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 PS_FILE = "ps.json"  # of a repository
 ENTRY_FILE = "ps_entry.json"  # of a model: its entry there
@@ -62,7 +62,7 @@ def write_tables(trained: Trained, tables: Sequence[tuple[str, int, int]], folde
     """
     for number, (name, rows, dim) in enumerate(tables):
         target = folder / table_folder(number)
-        with names_file(target):
+        with write_errors_name(target):
             target.mkdir()
         more = max(1, _LEAST_KEYS - rows)
         key_file, vector_file = target / "key", target / "emb_vector"
@@ -178,7 +178,7 @@ def update_ps_json(repository: Path) -> None:
         if after != before:
             partial = repository / f".{PS_FILE}.partial"
             _write_json(after, partial)
-            with names_file(repository / PS_FILE):
+            with write_errors_name(repository / PS_FILE):
                 partial.replace(repository / PS_FILE)
 
 
@@ -205,7 +205,7 @@ def _locked(repository: Path) -> Iterator[None]:
 
 
 def _write_json(content: dict[str, Any], path: Path) -> None:
-    with names_file(path):
+    with write_errors_name(path):
         path.write_text(json.dumps(content, indent=1) + "\n")
 
 

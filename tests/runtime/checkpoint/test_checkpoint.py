@@ -573,16 +573,3 @@ def test_the_best_one_is_kept_and_linked(tmp_path):
     assert outcome.fault is None and "the link best to it could not be made" in outcome.note
     assert again.newest().step == 7 and not list(tmp_path.glob(".writing-*"))
     again.release()
-
-
-def test_names_of_new_folders_are_synced(tmp_path, monkeypatch):
-    """After a power loss, a checkpoint that was reported as saved is in a folder that exists."""
-    synced = []
-    monkeypatch.setattr("runtime.checkpoint.files.sync_folder", synced.append)
-    (tmp_path / "there").mkdir()
-    files.make_durable_folder(tmp_path / "there/a/b")
-    assert (tmp_path / "there/a/b").is_dir()
-    assert set(synced) == {tmp_path / "there", tmp_path / "there/a"}
-    synced.clear()
-    files.make_durable_folder(tmp_path / "there/a/b")
-    assert synced == []

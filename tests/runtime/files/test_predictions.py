@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from runtime.files import predictions
+from runtime.files import atomic, predictions
 from runtime.files.predictions import check_writable, open_predictions
 
 ENDINGS = [".parquet", ".csv", ".npy"]
@@ -194,7 +194,7 @@ def test_a_killed_process_leaves_the_old_file(tmp_path, root, ending):
     program = f"""
 import os, signal
 import numpy as np
-from runtime import predictions
+from runtime.files import predictions
 predictions.BLOCK_ROWS = 10
 with predictions.open_predictions({str(path)!r}, 100) as writer:
     writer.add(np.zeros(95, np.float32))
@@ -266,7 +266,8 @@ def test_another_ending_is_refused(tmp_path, action, name, ending):
 def test_a_folder_in_its_place_is_refused(tmp_path, action):
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(
-        ValueError, match=r"--predictions_path .*/a.csv exists and is no file: it is left as it is"
+        ValueError,
+        match=r"--predictions_path .*/a.csv exists and is not a file: it is left as it is",
     ):
         action(tmp_path / "a.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
@@ -293,10 +294,11 @@ def test_what_the_system_refuses_is_one_sentence(tmp_path, action, ending, name,
 def test_a_folder_without_permission(tmp_path, action, monkeypatch):
     """Simulated: root may write everywhere."""
 
-    def refuse(path, mode):
+    def refuse(path, mode=None, exist_ok=None):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(predictions, "open", refuse, raising=False)
+    monkeypatch.setattr(atomic, "open", refuse, raising=False)
+    monkeypatch.setattr(Path, "touch", refuse)
     with pytest.raises(ValueError, match=rf"a.npy: Permission denied{WAY_OUT}"):
         action(tmp_path / "a.npy")
 
