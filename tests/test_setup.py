@@ -28,7 +28,6 @@ def make(folder, *targets, path=None, home=None):
 def clone(root, tmp_path):
     """Makefile and set-up scripts in a folder with a space in its name."""
     folder = tmp_path / "a clone"
-    (folder / "runtime").mkdir(parents=True)
     for name in (
         "Makefile",
         "requirements/base.lock",
@@ -39,6 +38,7 @@ def clone(root, tmp_path):
         "runtime/cluster/horovodrun.py",
         "runtime/setup/engines.sh",
     ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((root / name).read_bytes())
     program(folder / "tensorflow-dot-based-interact", "install.sh", "echo op >>built")
     return folder

@@ -35,7 +35,8 @@ tensorflow==2.15.0+nv24.5
 @pytest.fixture
 def clone(root, tmp_path):
     folder = tmp_path / "a clone"
-    (folder / "runtime").mkdir(parents=True)
+    for name in ("runtime/setup", "requirements"):
+        (folder / name).mkdir(parents=True)
     (folder / "container").mkdir()
     for name in ("runtime/setup/ngc_packages.sh", "requirements/ngc.lock"):
         shutil.copy(root / name, folder / name)

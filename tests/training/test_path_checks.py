@@ -87,7 +87,7 @@ def test_predictions_that_cannot_be_written_need_no_tensorflow(tiny, tmp_path, r
 def test_one_process_of_a_machine_checks(launcher, code, run_script):
     """The others connect, and are ended by the launcher."""
     script = (
-        "import config, main, path_checks\n"
+        "import config, main; from training import path_checks\n"
         "parsed = config.parse(['dlrm.py', '--dataset_path=nowhere'], 'dlrm')\n"
         "try: print(path_checks.check_paths(parsed))\n"
         "except ValueError: print(main.USER_ERROR)"

@@ -148,7 +148,7 @@ def test_models_that_cannot_be_brought_back_are_not_lost(tmp_path, monkeypatch, 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from deployment import repository
+from deployment.triton import repository
 
 rename, calls = Path.rename, []
 

@@ -22,7 +22,9 @@ NUM_STAGES = 3 + 1 + 2 * 26  # three days, the numericals, two a column
 # Runs the tool with one function replaced by itself and a kill, before or after its Nth call.
 KILLED_RUN = """
 import os, signal, sys
-from preproc.criteo import __main__, binary_files, duckdb_engine, row_buckets, staging
+from preproc.criteo import __main__
+from preproc.criteo.engines import duckdb_engine
+from preproc.criteo.output import binary_files, row_buckets, staging
 row_buckets._BUCKET_BYTES = 256
 place, name, when, calls = eval(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 function = getattr(place, name)

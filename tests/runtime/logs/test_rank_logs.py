@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 RANK_3 = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "HOROVOD_SECRET_KEY": "word"}
 STARTED = """
 import ctypes, os, signal, subprocess, sys, time
-from runtime import rank_logs
+from runtime.logs import rank_logs
 rank_logs.start(sys.argv[1])
 rank_logs.check()
 """
