@@ -72,7 +72,7 @@ def test_predictions_that_cannot_be_written_need_no_tensorflow(tiny, tmp_path, r
     done = run_script("-c", RUN, json.dumps([[*command, f"--predictions_path={scores}"]]))
     ((code, stderr, imported),) = json.loads(done.stdout)
     assert (code, imported) == (loop.USER_ERROR, False)
-    assert re.search(r"scores.npy exists and is no file", stderr)
+    assert re.search(r"scores.npy exists and is not a file", stderr)
 
 
 @pytest.mark.parametrize(
