@@ -21,8 +21,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# `make test` is what runs these tests.
-NOT_HERE = {"make test", "make test-all"}
+# What runs before, or runs, these tests.
+NOT_HERE = {"make setup", "make test", "make test-all"}
 # Made by `make serve-setup`; without it what needs a server is left out.
 SERVING = ROOT / ".venv-serve"
 # Containers run tests as root, on any number of cores; Open MPI wants to be told.
