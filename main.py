@@ -22,7 +22,7 @@ from recipes.recipe import Recipe
 from runtime import checkpoint
 from runtime.checkpoint.resume import Start, find, set_up_flags
 from runtime.cluster import distributed, elastic, signals
-from runtime.cluster.distributed import agreed
+from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import predictions
 from runtime.hardware import affinity, device, gpu
 from runtime.logs import rank_logs, run_folder
@@ -87,7 +87,7 @@ def run(
         if config.distribution.elastic and config.run.mode == "train":
             members = elastic.Members()
         execute(config, build, defaults, members)
-    except distributed.AgreedError as error:  # every rank has it, one says it
+    except distributed.CollectiveError as error:  # every rank has it, one says it
         world = distributed.current()
         if members.is_elastic and error.ranks and world.rank not in error.ranks:
             members.restart(f"others cannot take part: {error}")
@@ -125,7 +125,7 @@ def run(
         print(f"{recipe}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        said = distributed.explain(error)
+        said = distributed.failure_message(error)
         if said is None:
             raise
         if members.is_elastic:
@@ -163,7 +163,7 @@ def execute(
         rank_logs.check()
         return place
 
-    place = agreed(world, set_up)
+    place = run_on_all_ranks(world, set_up)
     world.check_agreement({**shared_flags(config), "the device": str(place)})
     if place.kind == "GPU":
         gpu.check_not_shared(place.gpu, world)
@@ -190,7 +190,7 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
         adopted, saved, changed = start.adopt(config)
         return with_preset(adopted, saved, start.resumes), saved, changed
 
-    config, saved, changed = agreed(world, check)
+    config, saved, changed = run_on_all_ranks(world, check)
     world.check_agreement(
         {
             "the checkpoint": (saved.description, saved.state) if saved else None,
@@ -203,7 +203,7 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
     unbound = affinity.bind(config.run.affinity, world, place.gpu)
 
     # 2. Data and model.
-    spec = agreed(world, lambda: load_feature_spec(config))
+    spec = run_on_all_ranks(world, lambda: load_feature_spec(config))
     spec_hash = spec.fingerprint() if spec else None
     world.check_agreement({"the feature spec": spec_hash})
 
@@ -214,10 +214,10 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
             check_same_rows(saved.description, config, made, spec_hash, where)
         return made
 
-    recipe = agreed(world, make)
+    recipe = run_on_all_ranks(world, make)
     world.check_agreement({**recipe.model_flags, **recipe.facts})
     if start.path is not None:
-        agreed(world, lambda: restore(start, recipe, world))
+        run_on_all_ranks(world, lambda: restore(start, recipe, world))
     begins = None
     if recipe.starts_from is not None:
         begins = recipe.starts_from() if not start.resumes else "not read: the training goes on"
@@ -234,13 +234,13 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
                 f"--profiler_start_step {profiled_step} is never reached: the training has "
                 f"{total_steps} steps, the first is {position.step}"
             )
-    run_dir = agreed(
+    run_dir = run_on_all_ranks(
         world,
         lambda: run_folder.make_run_dir(config, members.story.run_dir) if world.is_chief else None,
     )
     run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
     restarted = members.started(position.step, run_dir)
-    with agreed(
+    with run_on_all_ranks(
         world,
         lambda: run_folder.open_log(
             *(config, defaults, run_dir, world, total_steps, position.step, recipe.log_names),
@@ -331,7 +331,7 @@ def note_flags(config: Config, place: device.Device, log) -> None:
 def restore(start: Start, recipe: Recipe, world) -> None:
     """Sets the model, and for a training that goes on the optimizers, from a checkpoint."""
     model = recipe.model
-    with checkpoint.offering_the_previous(start.path, start.flag):
+    with checkpoint.suggest_previous(start.path, start.flag):
         if start.resumes:
             checkpoint.restore(start.path, training_weights(recipe), world, everything=True)
         elif checkpoint.is_original(start.path):
@@ -468,7 +468,7 @@ def predict(config: Config, recipe: Recipe, world, log) -> dict[str, float]:
                         writer.add(scores)
                     advance()
         except NonFiniteScores as error:  # on every rank
-            raise distributed.AgreedError(str(error)) from None
+            raise distributed.CollectiveError(str(error)) from None
     log.message(f"wrote the scores of {rows.num_rows:,} rows ({rows.split}) to {path}")
     elapsed_s = time.perf_counter() - started
     return {"rows": rows.num_rows, "elapsed_s": elapsed_s, "throughput": rows.num_rows / elapsed_s}

@@ -18,8 +18,8 @@ from benchmarks.asked_ranks import AskedRanks
 LAUNCHERS = {"gloo": "Gloo (horovodrun)", "mpi": "MPI (mpirun)"}
 
 _HAS_MPI = (
-    "from runtime.cluster import distributed\n"
-    "raise SystemExit(not distributed.horovod_tensorflow().mpi_built())"
+    "from runtime.cluster import horovod_modules\n"
+    "raise SystemExit(not horovod_modules.horovod_tensorflow().mpi_built())"
 )
 # Stopped ranks cannot notice that their driver was killed: this wakes them, and then they do.
 _GUARD = 'cat; for pid in "$@"; do kill -CONT "$pid"; done'

@@ -15,7 +15,7 @@ from recipes.from_flags import (
 )
 from recipes.recipe import Goal, Recipe
 from runtime import checkpoint
-from runtime.cluster.distributed import agreed
+from runtime.cluster.distributed import run_on_all_ranks
 from runtime.logs.run_logger import LogNames
 
 # Of negatives that are drawn for an evaluation: the same ones in every run, so that models can be
@@ -121,7 +121,7 @@ def pretrained(config: Config, model, world):
     def start() -> str:
         from nn.ncf.pretrained import start_from
 
-        gmf, mlp = agreed(world, find)
+        gmf, mlp = run_on_all_ranks(world, find)
         start_from(model, gmf, mlp, own.alpha, world)
         return f"weights of {gmf} times {own.alpha:g} and {mlp} times {1 - own.alpha:g}"
 

@@ -11,7 +11,7 @@ from typing import Any
 from config import Config
 from runtime import checkpoint
 from runtime.checkpoint.policy import Keeper
-from runtime.cluster.distributed import RankLost, agreed, explain
+from runtime.cluster.distributed import RankLost, failure_message, run_on_all_ranks
 from runtime.cluster.elastic import Membership
 from runtime.cluster.failure import stack_sample
 from runtime.cluster.signals import StopSignal, ignore_sigterm
@@ -154,7 +154,8 @@ def train(
 
     Raises:
       TrainingDiverged, Stopped: see there.
-      AgreedError: a checkpoint could not be written, at the end or with --on_checkpoint_error stop.
+      CollectiveError: a checkpoint could not be written, at the end or with
+        --on_checkpoint_error stop.
     """
     from nn.metrics.classification import NonFiniteScores
     from nn.train.trainer import Trainer, non_finite_variable
@@ -313,7 +314,7 @@ def train(
 
     def say_which_was_best() -> None:
         if world.is_chief:
-            folder.best_was(at.best.get(f"{best_name}_step"))
+            folder.set_best(at.best.get(f"{best_name}_step"))
 
     with contextlib.ExitStack() as entered:
         signals = StopSignal()
@@ -323,7 +324,7 @@ def train(
         saved_step = at.step if unchanged else None
         if folder is not None and keeps_best and begun:
             # It may go on from before the best one, or was killed before it said which that is.
-            agreed(world, say_which_was_best)
+            run_on_all_ranks(world, say_which_was_best)
         if not reached():
             at.best.pop(reached_name, None)  # of another threshold
         keeper = Keeper(config.checkpoint, folder, world, log, signals, members, saved_step)
@@ -344,7 +345,7 @@ def train(
                     profiler.before(at.step)
                     trainer.train_step(iterator)
                     at.step += 1
-                    stack_sample.at_step(at.step)
+                    stack_sample.record_step(at.step)
                     at.row = min((batch + 1) * rows.batch_size, rows.num_rows)
                     timer.step(rows_of_batch(rows, batch))
                     profiler.after(at.step)
@@ -370,7 +371,7 @@ def train(
             if world.size == 1:  # other ranks may not come to this
                 keeper.settle()
             # While SIGTERM is still a wish: the launcher may send it meanwhile.
-            elif said := explain(error):
+            elif said := failure_message(error):
                 raise RankLost(said) from error
             raise
         if keeper.stopping and (at.step < total_steps or evaluation_due()) and not is_over():

@@ -126,7 +126,7 @@ def check_against_tensorflow(
       tolerance: how much a logit may differ.
 
     Raises:
-      Damaged: a file of the checkpoint is missing or cut.
+      DamagedCheckpoint: a file of the checkpoint is missing or cut.
       ValueError: a score differs by more.
     """
     session, rng = open_session(file), np.random.default_rng(0)
@@ -173,7 +173,7 @@ def monolithic_onnx(
       quantize: how tables are stored, `--quantize_tables`.
 
     Raises:
-      Damaged: a file of the checkpoint is missing, cut or changed.
+      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
       ValueError: a value is too large for float16.
       OSError: a file cannot be written.
     """

@@ -67,7 +67,7 @@ def write_sparse(
       quantize: how tables are stored, `--quantize_tables`.
 
     Raises:
-      Damaged: a file of the checkpoint is missing, cut or changed.
+      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
       ValueError: a value is too large for float16.
       OSError: the SavedModel cannot be written.
     """

@@ -65,7 +65,7 @@ def write_tables(
       quantize: "none", "fp16" or "int8".
 
     Raises:
-      Damaged: a file of the checkpoint is missing, cut or changed.
+      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
       ValueError: a value is not finite, or too large for float16.
       OSError: a file cannot be written; it names the file.
     """
@@ -98,7 +98,7 @@ def served_blocks(
         float32 scale [any]; scales of others are None.
 
     Raises:
-      Damaged: a file of the checkpoint is missing, cut or changed.
+      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
       ValueError: a value is not finite, or too large for float16.
     """
     for first_row, rows in blocks_of(trained, table):
@@ -114,7 +114,7 @@ def blocks_of(trained: Trained, table: str) -> Iterator[tuple[int, np.ndarray]]:
     """(number of the first row, rows float32 [any, columns]) of a table, in order, each checked.
 
     Raises:
-      Damaged: a file of the checkpoint is missing, cut or changed.
+      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
       ValueError: a value is not finite.
     """
     first_row = 0

@@ -3,7 +3,7 @@
 import numpy as np
 
 from deployment.model.trained_model import Trained, table_name
-from runtime.checkpoint import Damaged
+from runtime.checkpoint import DamagedCheckpoint
 
 
 class CheckpointRows:
@@ -18,7 +18,7 @@ class CheckpointRows:
       table: name of the table.
 
     Raises:
-      Damaged: a file is missing or has another size than the index says.
+      DamagedCheckpoint: a file is missing or has another size than the index says.
     """
 
     def __init__(self, trained: Trained, table: str):
@@ -34,7 +34,9 @@ class CheckpointRows:
                 )
             except (OSError, ValueError) as error:
                 text = getattr(error, "strerror", None) or error
-                raise Damaged(f"checkpoint file {file} is missing or damaged: {text}") from None
+                raise DamagedCheckpoint(
+                    f"checkpoint file {file} is missing or damaged: {text}"
+                ) from None
             self._pieces.append((box, values))
 
     def take(self, ids: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ class DenseModel(tf.Module):
       policy: Keras dtype policy that it computes in: "float32", "mixed_float16", "mixed_bfloat16".
 
     Raises:
-      Damaged: a file of the checkpoint is missing, cut or changed.
+      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
       ValueError: the checkpoint is of another model.
     """
 
@@ -75,7 +75,7 @@ class DenseModel(tf.Module):
         # is served, and warn of what it cannot store.
         model = family.one_row_model(trained.shape, policy)
         dense = [w for w in model.weights_to_save() if w.name.startswith("dense/")]
-        with checkpoint.offering_the_previous(trained.path, "--checkpoint_dir"):
+        with checkpoint.suggest_previous(trained.path, "--checkpoint_dir"):
             checkpoint.restore(trained.path, dense)
 
         def score(*tensors: tf.Tensor) -> tf.Tensor:

@@ -55,7 +55,7 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> Trained:
         there, or its feature spec is not that of the training.
     """
     found = checkpoint.resolve(checkpoint.best_of(path), "--checkpoint_dir")
-    with checkpoint.offering_the_previous(found, "--checkpoint_dir"):
+    with checkpoint.suggest_previous(found, "--checkpoint_dir"):
         index = checkpoint.describe(found)
     where = f"checkpoint {found}"
     recipe = index.description.get("recipe")
@@ -129,7 +129,7 @@ def restored_recipe(trained: Trained, batch_size: int):
     config = trained.config.replace(valid_batch_size=batch_size)
     place = device.Device("CPU", "float32", 1.0)
     recipe = _COMPOSED_BY[trained.recipe].build(config, trained.spec, World(), place)
-    with checkpoint.offering_the_previous(trained.path, "--checkpoint_dir"):
+    with checkpoint.suggest_previous(trained.path, "--checkpoint_dir"):
         checkpoint.restore(trained.path, recipe.model.weights_to_save())
     return recipe
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from nn.embedding.exchange.gradients import Gradient, sum_over_ranks
 from nn.keras import keras
-from runtime.cluster import distributed
+from runtime.cluster import distributed, horovod_modules
 
 _calls_in_graph = weakref.WeakKeyDictionary()
 
@@ -54,7 +54,7 @@ class Reduction:
         self.world = distributed.current()
         self.average = True
         if self.op is not None and self.world.size > 1:
-            hvd = distributed.horovod_tensorflow()
+            hvd = horovod_modules.horovod_tensorflow()
             if self.op not in (hvd.Average, hvd.Sum):
                 raise ValueError("op is hvd.Average or hvd.Sum; Adasum is not supported")
             self.average = self.op == hvd.Average

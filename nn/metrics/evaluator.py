@@ -93,7 +93,7 @@ class ClickEvaluator:
             if stopped():
                 return
             metrics.update(*self._scorer.score_next(iterator))
-            stack_sample.moved()
+            stack_sample.record_progress()
         scores = metrics.result()
         self.calibration = own.calibration.over(self._world)
         if self._world.size == 1:

@@ -72,7 +72,7 @@ class RankingEvaluator:
             if stopped():
                 return
             logits = self._scorer.score(batch.inputs)
-            stack_sample.moved()
+            stack_sample.record_progress()
             # The batch before is counted while a GPU computes this one.
             counts += _counts(waiting, length)
             waiting = batch, logits

@@ -5,7 +5,7 @@ from pathlib import Path
 from nn.ncf.config import GMF, MLP, NEUMF
 from nn.ncf.model import NCFModel
 from runtime import checkpoint
-from runtime.cluster.distributed import World, agreed
+from runtime.cluster.distributed import World, run_on_all_ranks
 
 
 def start_from(
@@ -26,13 +26,13 @@ def start_from(
       world: the ranks.
 
     Raises:
-      AgreedError: on every rank: a checkpoint is damaged, of another kind of model, or of other
+      CollectiveError: on every rank: a checkpoint is damaged, of another kind of model, or of other
         sizes; or this model is no NeuMF.
     """
     bias, biases = model.output_layer.bias, []
     for path, kind, branch, share in ((gmf, GMF, "gmf", alpha), (mlp, MLP, "mlp", 1 - alpha)):
         # One after the other, so that no rank goes on to what another never comes to.
-        agreed(world, lambda p=path, k=kind, b=branch: _restore(model, p, k, b, world))
+        run_on_all_ranks(world, lambda p=path, k=kind, b=branch: _restore(model, p, k, b, world))
         kernel = model.output_layer.kernels[branch]
         kernel.assign(share * kernel)
         biases.append(share * bias)

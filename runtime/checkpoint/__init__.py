@@ -13,8 +13,8 @@ what it has and reads what it needs, block by block. A checkpoint has its name o
 is on the disk.
 """
 
-from runtime.checkpoint.files import Damaged, Index
-from runtime.checkpoint.folder import BEST, Folder, best_of, offering_the_previous, resolve
+from runtime.checkpoint.files import DamagedCheckpoint, Index
+from runtime.checkpoint.folder import BEST, Folder, best_of, resolve, suggest_previous
 from runtime.checkpoint.reader import describe, is_original, restore, restore_original, verify
 from runtime.checkpoint.saver import Outcome, Saver, save
 from runtime.checkpoint.weight import Box, NonFiniteWeight, VariableWeight, Weight, matrix_of
@@ -22,7 +22,7 @@ from runtime.checkpoint.weight import Box, NonFiniteWeight, VariableWeight, Weig
 __all__ = [
     "BEST",
     "Box",
-    "Damaged",
+    "DamagedCheckpoint",
     "Folder",
     "Index",
     "NonFiniteWeight",
@@ -34,10 +34,10 @@ __all__ = [
     "describe",
     "is_original",
     "matrix_of",
-    "offering_the_previous",
     "resolve",
     "restore",
     "restore_original",
     "save",
+    "suggest_previous",
     "verify",
 ]

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from runtime.checkpoint import files, reader
-from runtime.checkpoint.folder import Folder, offering_the_previous, resolve
+from runtime.checkpoint.folder import Folder, resolve, suggest_previous
 from runtime.checkpoint.weight import matrix_of
 from runtime.files.atomic import atomic_file
 
@@ -53,9 +53,9 @@ def main(argv: list[str] | None = None) -> int:
         elif options.command == "verify":
             return verify(path)
         else:
-            with offering_the_previous(path, "PATH"):
+            with suggest_previous(path, "PATH"):
                 export(path, Path(options.output), options.weights)
-    except files.Damaged as error:
+    except files.DamagedCheckpoint as error:
         print(f"damaged: {error}", file=sys.stderr)
         return 1
     except (ValueError, OSError) as error:
@@ -105,7 +105,7 @@ def verify(path: Path) -> int:
     if not damaged:
         print(f"{path} is whole: {checked} files, every checksum is right")
         return 0
-    previous = Folder(path.parent).before(path)
+    previous = Folder(path.parent).previous(path)
     print(
         f"{path} is damaged: {damaged} of {checked} files"
         + (f"; the one before it is {previous}" if previous else "")

@@ -26,7 +26,7 @@ _LONGEST_STEM = 130
 _FIRST_LINE = re.compile(rb'\{"checksum": "([0-9a-f]{16})",\n')
 
 
-class Damaged(ValueError):
+class DamagedCheckpoint(ValueError):
     """A checkpoint is not what was written; the text names the file."""
 
 
@@ -125,7 +125,7 @@ class PieceReader:
     """Reads and checks the blocks of a piece.
 
     Raises:
-      Damaged: the file is missing, has another size, or a checksum differs.
+      DamagedCheckpoint: the file is missing, has another size, or a checksum differs.
     """
 
     def __init__(self, path: Path, piece: Piece, dtype: np.dtype):
@@ -189,8 +189,8 @@ class PieceReader:
             where = f"in block {number - 1}" if number else "in the header"
             raise self._damaged(f"the checksum differs {where}")
 
-    def _damaged(self, why: str) -> Damaged:
-        return Damaged(f"checkpoint file {self._file} is missing or damaged: {why}")
+    def _damaged(self, why: str) -> DamagedCheckpoint:
+        return DamagedCheckpoint(f"checkpoint file {self._file} is missing or damaged: {why}")
 
 
 class WeightEntry(NamedTuple):
@@ -248,22 +248,24 @@ def read_index(path: Path) -> Index:
     """What a checkpoint is.
 
     Raises:
-      Damaged: `checkpoint.json` was changed or cut, is not there or cannot be read.
+      DamagedCheckpoint: `checkpoint.json` was changed or cut, is not there or cannot be read.
       ValueError: it is of another format.
     """
     file = path / INDEX
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise Damaged(f"{path} is no checkpoint, or damaged: {INDEX}: {error.strerror}") from None
+        raise DamagedCheckpoint(
+            f"{path} is no checkpoint, or damaged: {INDEX}: {error.strerror}"
+        ) from None
     first = _FIRST_LINE.match(data)
     if first is None:
         found = _format_of(data)
         if found not in (None, FORMAT):
             raise ValueError(f"{file} has format {found}, this version reads {FORMAT}")
-        raise Damaged(f"{file} is damaged: it does not begin with its checksum")
+        raise DamagedCheckpoint(f"{file} is damaged: it does not begin with its checksum")
     if checksum(data[first.end() :]) != first[1].decode():
-        raise Damaged(f"{file} is damaged: the checksum differs")
+        raise DamagedCheckpoint(f"{file} is damaged: the checksum differs")
     content = json.loads(data)
     if content["format"] != FORMAT:
         raise ValueError(f"{file} has format {content['format']}, this version reads {FORMAT}")
@@ -283,18 +285,18 @@ def _check_paths(file: Path, weights: Mapping[str, WeightEntry]) -> None:
     """Refuses names that lead out of the checkpoint, or out of the folder of an export.
 
     Raises:
-      Damaged: the first such name.
+      DamagedCheckpoint: the first such name.
     """
     for name, entry in weights.items():
         kind = name.partition("/")[0]
         if not kind or kind.startswith("."):
-            raise Damaged(
+            raise DamagedCheckpoint(
                 f"{file} is damaged: expected a weight named kind/name, got the weight {name!r}"
             )
         for piece in entry.pieces:
             path = PurePosixPath(piece.file)
             if path.is_absolute() or ".." in path.parts:
-                raise Damaged(
+                raise DamagedCheckpoint(
                     f"{file} is damaged: expected a path below the checkpoint, got the file "
                     f"{piece.file!r}"
                 )

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.checkpoint.files import INDEX, Damaged, read_index
-from runtime.checkpoint.lock import WAIT_S, Held, Lock
+from runtime.checkpoint.files import INDEX, DamagedCheckpoint, read_index
+from runtime.checkpoint.lock import WAIT_S, Lock, LockedError
 from runtime.files.atomic import make_durable_folder, sync
 
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
@@ -62,7 +62,7 @@ class Folder:
         """The last one saved."""
         return max(self.list(), default=None)
 
-    def before(self, path: Path) -> Path | None:
+    def previous(self, path: Path) -> Path | None:
         """The newest readable one that was saved before another."""
         path = Path(os.path.realpath(path))
         numbers = {saved.path: saved.number for saved in self.list()}
@@ -94,9 +94,9 @@ class Folder:
             self._lock.acquire(wait_s)
         except OSError as error:
             raise ValueError(f"{flag} cannot be written: {error.strerror}") from None
-        except Held as held:
+        except LockedError as error:
             raise ValueError(
-                f"{flag} is being written by another training that still runs: {held}. Waited "
+                f"{flag} is being written by another training that still runs: {error}. Waited "
                 f"{wait_s:.0f} s for it. End it, or give another folder; only if that machine is "
                 "down for good, so that nothing of it can write any more and a file server keeps "
                 f"its lock, remove {self._lock.path}"
@@ -112,14 +112,14 @@ class Folder:
         """Lets others write."""
         self._lock.release()
 
-    def mark(self) -> str | None:
+    def write_token(self) -> str | None:
         """Writes a word here by which others know the folder (`sees`); None: it cannot be written,
         which saves will tell."""
-        return self._lock.mark()
+        return self._lock.write_token()
 
-    def sees(self, word: str) -> bool:
+    def sees_token(self, word: str) -> bool:
         """Whether this process sees what `mark` wrote; file systems may take seconds."""
-        return self._lock.sees(word)
+        return self._lock.sees_token(word)
 
     def stage(self, step: int) -> Path:
         """A new folder for a checkpoint that is being written.
@@ -148,7 +148,7 @@ class Folder:
             raise
         return final
 
-    def mark_best(self, path: Path) -> None:
+    def link_best(self, path: Path) -> None:
         """Makes the link `best` one to this checkpoint."""
         link = self.root / f"{_UNFINISHED}{BEST}.{secrets.token_hex(4)}"
         os.symlink(path.name, link)
@@ -158,18 +158,18 @@ class Folder:
             link.unlink()
             raise
 
-    def go_back_to(self, path: Path) -> None:
+    def abandon_newer_than(self, path: Path) -> None:
         """Says that a training goes on from an older checkpoint: newer ones, perhaps damaged, are
         the first to be deleted."""
         numbers = {saved.path: saved.number for saved in self.list()}
         self._abandoned = {p for p, n in numbers.items() if n > numbers.get(path, n)}
 
-    def best_was(self, step: int | None) -> None:
+    def set_best(self, step: int | None) -> None:
         """Says of which step the best one is of the training that goes on: the link is one to that,
         as far as it is there, and none to another."""
         there = [s for s in self.list() if s.step == step and s.path not in self._abandoned]
         if there:
-            self.mark_best(there[-1].path)
+            self.link_best(there[-1].path)
         else:
             (self.root / BEST).unlink(missing_ok=True)
 
@@ -225,13 +225,13 @@ def resolve(path: str | os.PathLike, flag: str = "--restore_checkpoint_path") ->
 
 
 @contextlib.contextmanager
-def offering_the_previous(path: Path, flag: str):
+def suggest_previous(path: Path, flag: str):
     """Adds to the error of a damaged checkpoint which one can be used in its place."""
     try:
         yield
-    except Damaged as error:
-        previous = Folder(Path(path).parent).before(path)
+    except DamagedCheckpoint as error:
+        previous = Folder(Path(path).parent).previous(path)
         way_out = "there is none before it in its folder"
         if previous is not None:
             way_out = f"the one before it is {flag} {previous}"
-        raise Damaged(f"{error}; {way_out}") from None
+        raise DamagedCheckpoint(f"{error}; {way_out}") from None

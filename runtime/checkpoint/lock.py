@@ -25,7 +25,7 @@ _QUIET_S = 3.0
 _SEEN_AFTER_S = 10.0
 
 
-class Held(Exception):
+class LockedError(Exception):
     """Another training has the lock; with a few words on which one it is."""
 
 
@@ -50,14 +50,14 @@ class Lock:
         """Waits for it; after some seconds a note on stderr says for whom.
 
         Raises:
-          Held: another training has it still.
+          LockedError: another training has it still.
           OSError: the file cannot be written.
         """
         start_s, quiet = time.monotonic(), True
         while not self._try():
             waited_s = time.monotonic() - start_s
             if waited_s > wait_s:
-                raise Held(self._holder())
+                raise LockedError(self._holder())
             if quiet and waited_s > _QUIET_S:
                 quiet = False
                 print(
@@ -67,7 +67,7 @@ class Lock:
                     flush=True,
                 )
             time.sleep(0.2)
-        self.mark()
+        self.write_token()
 
     def release(self) -> None:
         """Releases the lock; the file stays."""
@@ -92,7 +92,7 @@ class Lock:
                 f"another training has taken the folder: {self._holder()}; stop one of them"
             )
 
-    def mark(self) -> str | None:
+    def write_token(self) -> str | None:
         """Writes into the file who has the lock since when, and a word by which others know the
         folder (`sees`); None: it cannot be written, which saves will tell."""
         self._token, token = None, secrets.token_hex(8)
@@ -108,7 +108,7 @@ class Lock:
         self._token = token
         return token
 
-    def sees(self, word: str) -> bool:
+    def sees_token(self, word: str) -> bool:
         """Whether this process sees what `mark` wrote; file systems may take seconds."""
         deadline = time.monotonic() + _SEEN_AFTER_S
         while True:

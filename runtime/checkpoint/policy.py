@@ -9,7 +9,7 @@ from config import CheckpointConfig
 from runtime.checkpoint.folder import Folder
 from runtime.checkpoint.saver import Outcome, Saver
 from runtime.checkpoint.weight import NonFiniteWeight, Weight
-from runtime.cluster.distributed import AgreedError, World
+from runtime.cluster.distributed import CollectiveError, World
 from runtime.cluster.elastic import Membership
 from runtime.cluster.heartbeat import Heartbeat
 from runtime.cluster.signals import StopSignal
@@ -77,7 +77,7 @@ class Keeper:
 
         Raises:
           NonFiniteWeight: a weight that should be saved is not finite.
-          AgreedError: a save failed, with --on_checkpoint_error stop.
+          CollectiveError: a save failed, with --on_checkpoint_error stop.
         """
         if self._saver is None:
             return False
@@ -143,13 +143,13 @@ class Keeper:
         """Waits for what is under way.
 
         Raises:
-          NonFiniteWeight, AgreedError: the last save failed, whatever --on_checkpoint_error says.
+          NonFiniteWeight, CollectiveError: the last save failed, with any --on_checkpoint_error.
         """
         if self._saver is not None:
             self._saver.wait()
             self._look(stop=True)
             if self._failed is not None:  # said before; nothing was saved since
-                raise AgreedError(self._sentence(self._failed))
+                raise CollectiveError(self._sentence(self._failed))
 
     def _look(self, stop: bool, failed: bool = False) -> None:
         for outcome in self._saver.outcomes():
@@ -170,7 +170,7 @@ class Keeper:
                 self._begun_step = None
             text = self._sentence(outcome)
             if stop:
-                raise AgreedError(text)
+                raise CollectiveError(text)
             why = "" if failed else ". Training goes on (--on_checkpoint_error continue)"
             self._log.message(f"warning: {text}{why}")
 

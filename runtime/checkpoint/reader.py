@@ -10,7 +10,7 @@ import numpy as np
 
 from runtime.checkpoint.files import (
     INDEX,
-    Damaged,
+    DamagedCheckpoint,
     Index,
     PieceReader,
     WeightEntry,
@@ -20,7 +20,7 @@ from runtime.checkpoint.files import (
 )
 from runtime.checkpoint.weight import Box, Weight, matrix_of
 from runtime.cluster.distributed import World
-from runtime.cluster.heartbeat import Meeting
+from runtime.cluster.heartbeat import StragglerBarrier
 
 
 def describe(path: str | os.PathLike) -> Index:
@@ -55,15 +55,17 @@ def restore(
       everything: the checkpoint may hold nothing else.
 
     Raises:
-      Damaged: a file is missing, cut or changed.
+      DamagedCheckpoint: a file is missing, cut or changed.
       ValueError: a weight is missing or, in the folders of those that are wanted, left over; or has
         another shape or dtype.
     """
-    with Meeting(world, "checkpoint.restore") as meeting:
+    with StragglerBarrier(world, "checkpoint.restore") as meeting:
         _restore(Path(path), weights, everything, meeting)
 
 
-def _restore(path: Path, weights: Sequence[Weight], everything: bool, meeting: Meeting) -> None:
+def _restore(
+    path: Path, weights: Sequence[Weight], everything: bool, meeting: StragglerBarrier
+) -> None:
     entries = read_index(path).weights
     wanted = {weight.name for weight in weights}
     folders = {name.partition("/")[0] for name in wanted}
@@ -91,7 +93,7 @@ def _restore(path: Path, weights: Sequence[Weight], everything: bool, meeting: M
         for held in weight.held():
             for place, values in _parts_of(path, entries[weight.name], held):
                 weight.write(place.row, values, place.column)
-                meeting.still_busy()
+                meeting.keepalive()
 
 
 def _features(names: Iterable[str]) -> list[str]:
@@ -153,7 +155,7 @@ def verify(path: str | os.PathLike) -> Iterator[tuple[str, str | None]]:
                     reader.check_header()
                     for _ in reader.blocks(piece.box):
                         pass
-            except Damaged as error:
+            except DamagedCheckpoint as error:
                 fault = str(error)
             yield piece.file, fault
     for file in sorted(f for f in path.rglob("*") if f.is_file()):
@@ -193,11 +195,11 @@ def restore_original(
     Raises:
       ValueError: another number of tables, another shape or dtype, a value that is not finite.
     """
-    with Meeting(world, "checkpoint.restore") as meeting:
+    with StragglerBarrier(world, "checkpoint.restore") as meeting:
         _restore_original(Path(path), tables, meeting)
 
 
-def _restore_original(path: Path, tables: Sequence[Weight], meeting: Meeting) -> None:
+def _restore_original(path: Path, tables: Sequence[Weight], meeting: StragglerBarrier) -> None:
     rows = original_config(path)["categorical_cardinalities"]
     ours = [weight.shape[0] for weight in tables]
     if rows != ours:
@@ -225,7 +227,7 @@ def _restore_original(path: Path, tables: Sequence[Weight], meeting: Meeting) ->
             raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
 
 
-def _read_original(stream, start: int, weight: Weight, meeting: Meeting) -> None:
+def _read_original(stream, start: int, weight: Weight, meeting: StragglerBarrier) -> None:
     columns, itemsize = weight.shape[1], weight.dtype.itemsize
     for held in weight.held():
         for block in held.blocks(rows_of_block(columns, weight.dtype)):
@@ -235,4 +237,4 @@ def _read_original(stream, start: int, weight: Weight, meeting: Meeting) -> None
             if not np.isfinite(values).all():
                 raise ValueError(f"not finite in rows {block.row} to {block.row_end - 1}")
             weight.write(block.row, values, block.column)
-            meeting.still_busy()
+            meeting.keepalive()

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from config import Config
 from runtime.checkpoint.files import Index
 from runtime.checkpoint.flags import adopt_flags, adopt_original, resume_flags
-from runtime.checkpoint.folder import Folder, offering_the_previous, resolve
+from runtime.checkpoint.folder import Folder, resolve, suggest_previous
 from runtime.checkpoint.lock import RESUME_WAIT_S, WAIT_S
 from runtime.checkpoint.reader import describe, is_original
-from runtime.cluster.distributed import World, agreed
+from runtime.cluster.distributed import World, run_on_all_ranks
 
 
 class Start(NamedTuple):
@@ -43,7 +43,7 @@ class Start(NamedTuple):
         otherwise than before)."""
         if self.path is None:
             return config.replace(), None, []
-        with offering_the_previous(self.path, self.flag):
+        with suggest_previous(self.path, self.flag):
             saved = describe(self.path)
         if self.resumes:
             adopted, changed = resume_flags(config, saved.description, f"checkpoint {self.path}")
@@ -104,17 +104,18 @@ def find(config: Config, world: World) -> Start:
                 f"({newest.path.name}): go on with it by --resume auto, or give another folder"
             )
         elif newest:
-            folder.go_back_to(path.resolve())
+            folder.abandon_newer_than(path.resolve())
         is_newest = bool(newest and path and newest.path == path.resolve())
         return Start(folder, path, bool(resume and path), is_newest)
 
-    found = agreed(world, look)
+    found = run_on_all_ranks(world, look)
     told = [found.folder and str(found.folder.root), found.path and str(found.path), *found[2:]]
     where, path, resumes, is_newest = world.gather_objects(told, "checkpoint.start")[0]
     folder = found.folder or (Folder(where) if where else None)
     if folder is not None and world.size > 1:
-        word = world.gather_objects(folder.mark() if world.is_chief else None, "checkpoint.mark")[0]
-        agreed(world, lambda: _check_seen(folder, word))
+        token = folder.write_token() if world.is_chief else None
+        token = world.gather_objects(token, "checkpoint.mark")[0]
+        run_on_all_ranks(world, lambda: _check_seen(folder, token))
     return Start(folder, Path(path) if path else None, resumes, is_newest)
 
 
@@ -126,7 +127,7 @@ def _lock_wait_s(config: Config, world: World) -> float:
 
 def _check_seen(folder: Folder, word: str | None) -> None:
     """Raises ValueError where this process does not see the folder that rank 0 has marked."""
-    if word is not None and not folder.sees(word):
+    if word is not None and not folder.sees_token(word):
         raise ValueError(
             f"--save_checkpoint_path {folder.root} on {socket.gethostname()} is not the folder of "
             "rank 0, or cannot be read; all processes write to it: give one that all machines share"

@@ -16,8 +16,8 @@ from runtime.checkpoint.files import Index, Piece, WeightEntry
 from runtime.checkpoint.folder import BEST, Folder
 from runtime.checkpoint.weight import NonFiniteWeight, Weight, matrix_of
 from runtime.checkpoint.writer import Writer
-from runtime.cluster.distributed import AgreedError, World
-from runtime.cluster.heartbeat import Meeting
+from runtime.cluster.distributed import CollectiveError, World
+from runtime.cluster.heartbeat import StragglerBarrier
 from runtime.files.atomic import sync
 
 # What was copied out and is not written yet, at most; beside it there is one block.
@@ -46,10 +46,10 @@ class Outcome(NamedTuple):
     note: str = ""
 
     def raise_fault(self) -> None:
-        """Raises NonFiniteWeight or AgreedError, if it failed."""
+        """Raises NonFiniteWeight or CollectiveError, if it failed."""
         if self.fault is not None:
             kind, text = self.fault
-            raise NonFiniteWeight(text) if kind == "weight" else AgreedError(text)
+            raise NonFiniteWeight(text) if kind == "weight" else CollectiveError(text)
 
 
 class _Begun(NamedTuple):
@@ -152,7 +152,7 @@ class Saver:
         self._writer = Writer(Path(staging), self._memory_bytes, self._text)
         self._writer.start()
         try:
-            with Meeting(self._world, "checkpoint.copying") as meeting:
+            with StragglerBarrier(self._world, "checkpoint.copying") as meeting:
                 self._copy_out(weights, meeting)
         except BaseException:
             self._writer.abandon()
@@ -160,7 +160,7 @@ class Saver:
         self._writer.close()
         self._begun = self._begun._replace(copied=time.monotonic())
 
-    def _copy_out(self, weights: Sequence[Weight], meeting: Meeting) -> None:
+    def _copy_out(self, weights: Sequence[Weight], meeting: StragglerBarrier) -> None:
         for weight in weights:
             for box in weight.saved_by(self._world.rank):
                 rows_each = files.rows_of_block(box.columns, weight.dtype)
@@ -169,15 +169,15 @@ class Saver:
                 for block in box.blocks(rows_each):
                     if not self._writer.add(weight.read(block)):
                         return
-                    meeting.still_busy()
+                    meeting.keepalive()
 
     def advance(self) -> None:
         """Goes on with what is under way, waiting for all ranks' parts of it."""
         if self._begun is None:
             return
-        with Meeting(self._world, "checkpoint.waiting") as meeting:
+        with StragglerBarrier(self._world, "checkpoint.waiting") as meeting:
             while self.busy:
-                meeting.still_busy()
+                meeting.keepalive()
                 time.sleep(0.001)
         if self._writer is not None:
             self._after_writing()
@@ -281,7 +281,7 @@ class _Publisher(threading.Thread):
             return
         if self._best:
             try:
-                self._folder.mark_best(Path(self.path))
+                self._folder.link_best(Path(self.path))
             except OSError as error:
                 self.note = f"the link {BEST} to it could not be made: {error.strerror or error}"
         with contextlib.suppress(OSError):  # an old one that stays is no fault of the new one
@@ -312,7 +312,7 @@ def save(
     """Saves one checkpoint in a folder of checkpoints, and waits for it; all ranks together.
 
     Raises:
-      AgreedError: it cannot be written.
+      CollectiveError: it cannot be written.
       NonFiniteWeight: a weight holds NaN or infinity.
     """
     folder = Folder(path)

@@ -1,6 +1,6 @@
-"""Which process this is, among how many, and what they tell each other (Horovod).
+"""The processes that train together and their collectives (Horovod).
 
-The only file that imports Horovod. One process is a world of size 1 and never needs it.
+A single process is a world of size 1 and does not need Horovod.
 """
 
 import hashlib
@@ -10,11 +10,14 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 from runtime.cluster import launcher, signals
-from runtime.cluster.failure import client, messages, monitor, stack_sample
+from runtime.cluster.failure import stack_sample
+from runtime.cluster.failure.client import AbsentRanks, FailureClient
+from runtime.cluster.failure.messages import describe_absent, rank_names
+from runtime.cluster.failure.monitor import FailureMonitor
+from runtime.cluster.horovod_modules import horovod_tensorflow
 from runtime.logs import rank_logs
 
 # Saving or preparing on one rank may take minutes while the others wait.
@@ -23,16 +26,16 @@ DEFAULT_TIMEOUT_S = 600.0
 # Exit code of a process that cannot go on without others.
 RANK_LOST = 4
 
-# What an error of TensorFlow says when Horovod has given up.
-_SIGNS_OF_HOROVOD = ("Horovod has been shut down", "gloo/transport", "HorovodInternalError")
+# Texts in TensorFlow's errors after Horovod has shut down.
+_HOROVOD_ERRORS = ("Horovod has been shut down", "gloo/transport", "HorovodInternalError")
 
 _world: "World | None" = None
-_caller: client.Caller | None = None
+_client: FailureClient | None = None
 _lost: Callable[[str], None] | None = None
 _timeout_s = 0.0
 
 
-class AgreedError(ValueError):
+class CollectiveError(ValueError):
     """An error of one or more ranks that every rank raises.
 
     Attributes:
@@ -46,7 +49,7 @@ class AgreedError(ValueError):
 
 
 class RankLost(Exception):
-    """A collective failed, another rank ended or did not come to it; with the text of `explain`."""
+    """A collective failed: another rank ended or did not come to it."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +115,10 @@ class World:
             )
         splits = compiled_collectives.variable_sizes(splits, hvd, self.size)
         received, received_splits = hvd.alltoall(
-            _as_carried(tensor), splits, name=name, ignore_name_scope=True
+            _to_wire(tensor), splits, name=name, ignore_name_scope=True
         )
         compiled_collectives.keep(received)
-        return _as_given(received, tensor.dtype), received_splits
+        return _from_wire(received, tensor.dtype), received_splits
 
     def all_reduce(self, tensors: Sequence, op: str, name: str) -> list:
         """Mean, sum, min or max over the ranks, element by element.
@@ -163,7 +166,7 @@ class World:
             for place, result in zip(places, group, strict=True):
                 result = compiled_collectives.fixed_shape(result, tensors[place].shape)
                 reduced[place] = tf.cast(result, tensors[place].dtype)
-        stack_sample.moved()  # says something where this is no graph
+        stack_sample.record_progress()  # has a meaning in eager mode only
         return reduced
 
     def all_gather(self, tensor, name: str):
@@ -182,12 +185,12 @@ class World:
         if self.size == 1:
             return tensor
         hvd = horovod_tensorflow()
-        sent = compiled_collectives.variable_shape(_as_carried(tensor), hvd, self.size)
+        sent = compiled_collectives.variable_shape(_to_wire(tensor), hvd, self.size)
         gathered = hvd.allgather(sent, name=name, ignore_name_scope=True)
         compiled_collectives.keep(gathered)
         gathered = compiled_collectives.fixed_shape(gathered, [None, *tensor.shape[1:]])
-        stack_sample.moved()
-        return _as_given(gathered, tensor.dtype)
+        stack_sample.record_progress()
+        return _from_wire(gathered, tensor.dtype)
 
     def broadcast(self, tensors: Sequence, name: str, root: int = 0) -> list:
         """The tensors of rank `root`, on every rank; all have their shapes and dtypes."""
@@ -202,11 +205,11 @@ class World:
         hvd = horovod_tensorflow()
         received = []
         for i, tensor in enumerate(tensors):
-            sent = compiled_collectives.variable_shape(_as_carried(tensor), hvd, self.size)
+            sent = compiled_collectives.variable_shape(_to_wire(tensor), hvd, self.size)
             result = hvd.broadcast(sent, root, name=f"{name}.{i}", ignore_name_scope=True)
             compiled_collectives.keep(result)
             result = compiled_collectives.fixed_shape(result, tensor.shape)
-            received.append(_as_given(result, tensor.dtype))
+            received.append(_from_wire(result, tensor.dtype))
         return received
 
     def gather_objects(self, value: Any, name: str = "objects") -> list:
@@ -214,8 +217,8 @@ class World:
 
         They travel as JSON: a tuple comes back as a list, what JSON does not know as its `str`.
         """
-        if self.size > 1 and _caller is None:
-            _open_roll_call(self)
+        if self.size > 1 and _client is None:
+            _connect_failure_detector(self)
         return self._gather_json(value, name)
 
     def _gather_json(self, value: Any, name: str) -> list:
@@ -251,21 +254,19 @@ class World:
                 value = _json(theirs[key]) if key in theirs else "missing"
                 ranks_of.setdefault(value, []).append(rank)
             if len(ranks_of) > 1:
-                values = ", ".join(
-                    f"{v} on {messages.names(ranks)}" for v, ranks in ranks_of.items()
-                )
+                values = ", ".join(f"{v} on {rank_names(ranks)}" for v, ranks in ranks_of.items())
                 differing.append(f"{key} is {values}")
-        raise AgreedError(
+        raise CollectiveError(
             f"the {self.size} processes were not given the same: {'; '.join(differing)}. Start "
             "all of them with the same command, on the same data",
-            _odd_ones(by_rank),
+            _minority_ranks(by_rank),
         )
 
     def agree(self, error: str | None) -> None:
         """Ends all ranks with the same error if one of them has one; every rank must call it.
 
         Raises:
-          AgreedError: the text, with the ranks unless all say the same.
+          CollectiveError: the text, with the ranks unless all say the same.
         """
         ranks_of: dict[str, list[int]] = {}
         for rank, text in enumerate(self.gather_objects(error, "agree")):
@@ -274,9 +275,9 @@ class World:
         if not ranks_of:
             return
         if list(map(len, ranks_of.values())) == [self.size]:
-            raise AgreedError(next(iter(ranks_of)))
-        raise AgreedError(
-            "; ".join(f"{messages.names(ranks)}: {t}" for t, ranks in ranks_of.items()),
+            raise CollectiveError(next(iter(ranks_of)))
+        raise CollectiveError(
+            "; ".join(f"{rank_names(ranks)}: {t}" for t, ranks in ranks_of.items()),
             sorted(rank for ranks in ranks_of.values() for rank in ranks),
         )
 
@@ -294,7 +295,7 @@ def connect(
 
     Args:
       timeout_s: how long ranks wait for one that does not come to a collective, before all of
-        them end with an error for which `explain` finds words.
+        them end with an error, which `failure_message` describes.
       deterministic: sums over ranks have the same bits in every run.
       start_timeout_s: how long they wait for one that does not start, before the process ends with
         exit code 2; at least a minute, and timeout_s, where not given.
@@ -343,7 +344,7 @@ def current() -> World:
     return connect()
 
 
-def agreed(world: World, action: Callable[[], Any]) -> Any:
+def run_on_all_ranks(world: World, action: Callable[[], Any]) -> Any:
     """Does what every process does; if one cannot, all stop with its error."""
     error = result = None
     try:
@@ -354,103 +355,49 @@ def agreed(world: World, action: Callable[[], Any]) -> Any:
     return result
 
 
-def explain(error: BaseException) -> str | None:
-    """One sentence on a failed collective with the ranks that are to blame; None for other errors.
+def failure_message(error: BaseException) -> str | None:
+    """Describes a failed collective and names the ranks at fault; None for other errors.
 
-    To be called at once, and once, by every rank that caught the error: it asks which ranks have
-    not (some seconds). The ranks are known once `gather_objects`, `agree` or `check_agreement`
-    was called. The process has to end then; SIGTERM is ignored from here on.
+    Every rank that caught the error calls it, immediately and once: it takes some seconds to find
+    out which ranks do not. They are known once `gather_objects`, `agree` or `check_agreement` was
+    called. The process must end afterwards; SIGTERM is ignored from here on.
     """
     if isinstance(error, RankLost):
         return str(error)
     text = str(error)
-    if not any(sign in text for sign in _SIGNS_OF_HOROVOD):
+    if not any(sign in text for sign in _HOROVOD_ERRORS):
         return None
     signals.ignore_sigterm()
-    absent = _caller.absent() if _caller is not None else None
-    who = messages.sentence(*(absent or client.Absent([], [])), _timeout_s)
+    absent = _client.absent_ranks() if _client is not None else None
+    who = describe_absent(*(absent or AbsentRanks([], [])), _timeout_s)
     return f"the {_world.size if _world else 'other'} processes cannot go on: {who}"
 
 
-def horovod_tensorflow() -> ModuleType:
-    """The module `horovod.tensorflow`.
+def _connect_failure_detector(world: World) -> None:
+    """Connects the ranks for `failure_message`.
 
-    Raises:
-      ValueError: it is not installed, or cannot be loaded.
+    It needs a collective, which `connect` is too early for: TensorFlow must not run there.
     """
-    try:
-        import horovod.tensorflow as hvd
-    except ImportError as error:
-        raise ValueError(
-            f"several processes need Horovod, which cannot be imported ({error}): install it with "
-            "`make setup`, or start a single process"
-        ) from None
-    return hvd
-
-
-def horovod_keras() -> ModuleType:
-    """The module `horovod.tensorflow.keras`."""
-    horovod_tensorflow()
-    import horovod.tensorflow.keras as hvd
-
-    return hvd
-
-
-def when_hosts_change(tell: Callable[[], None]) -> None:
-    """Calls `tell`, in a thread, whenever elastic horovodrun finds that hosts came or went.
-
-    horovodrun tells rank 0 only. It can be asked for before the processes are connected.
-    """
-    try:
-        from horovod.runner.common.util.network import NoValidAddressesFound
-        from horovod.runner.elastic.worker import WorkerNotificationManager
-    except ImportError as error:
-        raise ValueError(
-            f"--elastic needs Horovod, which cannot be imported ({error}): install it with "
-            "`make setup`"
-        ) from None
-
-    class Listener:
-        def on_hosts_updated(self, timestamp: int, update: int) -> None:
-            tell()
-
-    manager = WorkerNotificationManager()
-    try:
-        manager.init()  # its server's thread keeps it
-    except RuntimeError as error:
-        why = error.args[-1] if error.args else error
-        raise ValueError(f"horovodrun does not answer this process: {why}") from None
-    except NoValidAddressesFound as error:
-        raise ValueError(
-            f"{error}: give horovodrun the name of a network interface that all hosts have "
-            "(--network-interfaces)"
-        ) from None
-    manager.register_listener(Listener())
-
-
-def _open_roll_call(world: World) -> None:
-    """Connects the ranks for `explain`. A collective, and not in `connect`: that is too early for
-    TensorFlow to run."""
-    global _caller
-    # When Horovod's own first warning comes, which knows no more than numbers of ranks.
-    early_s = float(os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS") or 60)
-    desk = None
+    global _client
+    monitor = None
     if world.is_chief:
-        # Open MPI waits for a silent rank for ever; Gloo has a time-out of its own.
-        end = _end_for_lost_rank if launcher.uses_mpi(horovod_tensorflow()) else None
-        desk = monitor.Desk(world.size, early_s, _timeout_s, end=end)
-    addresses = world._gather_json(desk.address if desk else None, "roll_call")
-    _caller = client.Caller(world.rank, addresses[0], rank_logs.path(), given_up=_lost)
+        # Open MPI waits for a frozen rank forever; Gloo has a time-out of its own.
+        end = _end_process if launcher.uses_mpi(horovod_tensorflow()) else None
+        monitor = FailureMonitor(world.size, _timeout_s, end)
+    addresses = world._gather_json(monitor.address if monitor else None, "roll_call")
+    _client = FailureClient(world.rank, addresses[0], rank_logs.path(), _lost)
 
 
-def _end_for_lost_rank() -> None:
-    """mpirun and srun end the other ranks then. Not by an exception: the main thread waits in
-    Horovod."""
+def _end_process() -> None:
+    """Ends this process; mpirun and srun then end the other ranks.
+
+    Not by an exception: the main thread waits in Horovod.
+    """
     os._exit(RANK_LOST)
 
 
-def _odd_ones(by_rank: Sequence) -> list[int]:
-    """The ranks that differ from most; all of them where there is no majority."""
+def _minority_ranks(by_rank: Sequence) -> list[int]:
+    """Returns the ranks that differ from the majority; all of them if there is none."""
     for common in by_rank:
         odd = [rank for rank, theirs in enumerate(by_rank) if theirs != common]
         if 2 * len(odd) < len(by_rank):
@@ -466,14 +413,14 @@ def _checked(name: str) -> str:
     return name
 
 
-def _as_carried(tensor):
+def _to_wire(tensor):
     """Returns 16-bit integers for bfloat16, which Horovod does not support."""
     import tensorflow as tf
 
     return tf.bitcast(tensor, tf.uint16) if tensor.dtype == tf.bfloat16 else tensor
 
 
-def _as_given(tensor, dtype):
+def _from_wire(tensor, dtype):
     import tensorflow as tf
 
     return tf.bitcast(tensor, tf.bfloat16) if dtype == tf.bfloat16 else tensor

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from runtime.cluster import distributed, launcher
+from runtime.cluster import distributed, horovod_modules, launcher
 from runtime.logs import rank_logs
 
 # What a process tells the program that it becomes; horovodrun does not hand it to new processes.
@@ -107,7 +107,7 @@ class Members(Membership):
                 "(--checkpoint_every, --checkpoint_every_minutes)"
             )
         # Before it asks for its rank: what changes later is told to whom horovodrun then knows.
-        distributed.when_hosts_change(self._hosts_changed.set)
+        horovod_modules.notify_host_changes(self._hosts_changed.set)
         if self.story.restarts:
             assigned = launcher.ask_for_rank()
             if assigned is None:

@@ -62,16 +62,16 @@ class Heartbeat:
         return [bool(value) for value in agreed[1:]]
 
 
-class Meeting:
+class StragglerBarrier:
     """Ranks that do unequal work, of which none may seem lost to the others meanwhile.
 
     Collectives end a rank that waits longer than --rank_timeout_s. So ranks that still work look in
     about once a second, and those that are done wait for that, look by look.
 
-        with Meeting(world, "reading") as meeting:
+        with StragglerBarrier(world, "reading") as meeting:
             for ...:                     # as much as this rank has to do
                 work()
-                meeting.still_busy()
+                meeting.keepalive()
 
     Leaving the block waits for all ranks, after an exception too.
 
@@ -84,7 +84,7 @@ class Meeting:
         self._world, self._name, self._interval_s = world, name, interval_s
         self._last = time.monotonic()
 
-    def still_busy(self) -> None:
+    def keepalive(self) -> None:
         """To be called often; looks in when it is time."""
         if self._world.size > 1 and time.monotonic() - self._last > self._interval_s:
             self._look_in(busy=True)

@@ -56,7 +56,7 @@ def check_not_shared(gpu: Gpu | None, world) -> None:
       world: the ranks, `runtime.cluster.distributed.World`.
 
     Raises:
-      AgreedError: an error of those that take the GPU of an earlier rank.
+      CollectiveError: an error of those that take the GPU of an earlier rank.
     """
     told = world.gather_objects([socket.gethostname(), gpu and gpu.identity], "gpus")
     taken: set[str] = set()

@@ -20,7 +20,7 @@ from nn.keras import keras
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.trainer import Trainer
-from runtime.cluster import distributed
+from runtime.cluster import distributed, horovod_modules
 
 DIM, ROWS, LOCAL_BATCH, STEPS = 4, 6, 3, 3
 ONE_RANK = distributed.World()
@@ -214,7 +214,7 @@ def check_eager_and_minimize(world):
 
 
 def check_options(world):
-    hvd = distributed.horovod_tensorflow()
+    hvd = horovod_modules.horovod_tensorflow()
     make = OPTIMIZERS["adam"]
     expected = train_one_rank(make())
     same(train_loop(world, make(), sparse_as_dense=True), expected)
@@ -246,7 +246,7 @@ def check_gradients(world):
     """By hand: rank r's loss is (r + 1) times the sum of what it looks at."""
     r, n = world.rank, world.size
     mean = (n + 1) / 2
-    hvd = distributed.horovod_tensorflow()
+    hvd = horovod_modules.horovod_tensorflow()
     copy, own, seen = tf.Variable(1.0), tf.Variable(1.0), tf.Variable(1.0)
     own.de_local = True
     table, half = tf.Variable(tf.zeros([3, 2])), tf.Variable(tf.zeros([2], tf.bfloat16))

@@ -33,7 +33,7 @@ def main(folder: str, *flags: str) -> None:
     try:
         distributed.current().barrier()
     except Exception as error:
-        found = {"codes": codes, "said": distributed.explain(error)}
+        found = {"codes": codes, "said": distributed.failure_message(error)}
         Path(os.environ["RANK_RESULTS"], "0.json").write_text(json.dumps(found))
 
 

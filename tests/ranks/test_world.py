@@ -24,9 +24,6 @@ def test_a_rank_that_does_not_come_is_named(run_ranks, launcher, missing, kind):
         rf"{TIMEOUT_S} seconds \(--rank_timeout_s\): {ME}, in tests/ranks/world_worker.py:\d+ fail",
         survivor["said"],
     )
-    # Early, too. (TensorFlow's own threads are seen in test_stalls.py.)
-    early = rf"still waiting after \d+ s for rank {missing}: {ME}, in \S+ fail;"
-    assert re.search(early, run.output), run.output
     assert survivor["after_s"] > TIMEOUT_S
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime.cluster import distributed
-from runtime.cluster.failure import client, monitor
+from runtime.cluster import distributed, horovod_modules
+from runtime.cluster.failure import client
 
 TIMEOUT_S = 5  # for a rank that does not come
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -210,7 +210,7 @@ def check_agree(world):
     ]:
         try:
             world.agree(errors[world.rank])
-        except distributed.AgreedError as error:
+        except distributed.CollectiveError as error:
             assert str(error).startswith(expected), (str(error), all_ranks)
         else:
             raise AssertionError(f"no error of {errors}")
@@ -236,7 +236,7 @@ def collectives() -> dict:
                 found[name] = "ok"
             except Exception:
                 found[name] = traceback.format_exc()
-    found["keras"] = distributed.horovod_keras().size()
+    found["keras"] = horovod_modules.horovod_keras().size()
     return found
 
 
@@ -244,11 +244,9 @@ def fail(how: str, rank: int, kind: str) -> dict:
     """What the survivors say of the one that is missing."""
     import tensorflow as tf
 
-    # A rank that says nothing is called frozen after the first; a report comes long before the
-    # time-out with the second.
-    client.HERE_AFTER_S, monitor.LOOK_AGAIN_AFTER_S = 60.0, 0.2
+    client.SAMPLE_WAIT_S = 60.0  # a slow rank is not a frozen one
     if how == "end":
-        client.ANSWER_AFTER_S = 60.0  # nobody is waited for
+        client.REPORT_WAIT_S = 60.0  # no rank is waited for
     # TensorFlow starts here, in its own time: between collectives it would be part of the time-out.
     tf.function(lambda: tf.zeros([1]))()
     world = distributed.connect(timeout_s=TIMEOUT_S)
@@ -271,7 +269,7 @@ def fail(how: str, rank: int, kind: str) -> dict:
     try:
         collective()
     except Exception as error:
-        return {"said": distributed.explain(error), "after_s": time.monotonic() - start}
+        return {"said": distributed.failure_message(error), "after_s": time.monotonic() - start}
     raise AssertionError("the collective did not fail")
 
 

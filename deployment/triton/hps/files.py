@@ -57,7 +57,7 @@ def write_tables(trained: Trained, tables: Sequence[tuple[str, int, int]], folde
       folder: where to; is there.
 
     Raises:
-      Damaged: a file of the checkpoint is missing, cut or changed.
+      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
       OSError: a file cannot be written; it names the file.
     """
     for number, (name, rows, dim) in enumerate(tables):

@@ -1,4 +1,4 @@
-"""Where this process is: at which step, for how long, and in which line of which file."""
+"""Stack samples of this process: training step, seconds without progress, current source line."""
 
 import sys
 import sysconfig
@@ -9,73 +9,58 @@ from types import FrameType
 from typing import NamedTuple
 
 _ROOT = Path(__file__).resolve().parents[3]
-_STANDARD = sysconfig.get_paths()["stdlib"]
-_PACKAGES = ("site-packages", "dist-packages")
-# A thread in one of these computes, or waits in a collective: Python cannot tell which.
-_IN_STEP = ("tensorflow", "horovod")
-_COLLECTIVES = _ROOT / "runtime" / "cluster" / "distributed.py"
+_STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
+_SITE_PACKAGES = ("site-packages", "dist-packages")
 
 _step: int | None = None
-_moved_at = time.monotonic()
+_last_progress = time.monotonic()
 
 
-class Whereabouts(NamedTuple):
-    """Where a process is.
+class StackSample(NamedTuple):
+    """Position of a process.
 
     Attributes:
-      step: steps of training done; None before the first.
-      place: the innermost lines of our own code, of the main thread and of those that read rows.
-      waits: it is within a collective or within TensorFlow, where most ranks are that wait for
-        others, and reads no rows.
+        step: number of completed training steps; None before the first.
+        location: innermost line of our own code, of the main thread and of threads that read data.
     """
 
     step: int | None
-    place: str
-    waits: bool
+    location: str
 
 
-def moved() -> None:
-    """Notes that all ranks have just met, or that this one has done a piece of its work."""
-    global _moved_at
-    _moved_at = time.monotonic()
+def record_progress() -> None:
+    """Records that a collective, or a part of this rank's work, has just been completed."""
+    global _last_progress
+    _last_progress = time.monotonic()
 
 
-def at_step(step: int) -> None:
-    """Notes that so many steps are done."""
+def record_step(step: int) -> None:
+    """Records the number of completed training steps."""
     global _step
     _step = step
-    moved()
+    record_progress()
 
 
-def still_s() -> float:
-    """Seconds since `moved` or `at_step` was called last."""
-    return time.monotonic() - _moved_at
+def seconds_since_progress() -> float:
+    """Returns the time since `record_progress` or `record_step` was called last."""
+    return time.monotonic() - _last_progress
 
 
-def look() -> Whereabouts:
-    """Where this process is now; to be asked by any of its threads."""
+def sample_stack() -> StackSample:
+    """Returns where this process is now; callable from any thread."""
     frames = sys._current_frames()
-    # One that TensorFlow started becomes a "Dummy" when it asks Python for its name.
+    # A thread that TensorFlow started becomes a "Dummy" when it asks Python for its name.
     by_python = {t.ident for t in threading.enumerate() if not t.name.startswith("Dummy-")}
-    main = _stack(frames.get(threading.main_thread().ident))
-    waits = _waits(main)
-    places = [_place(main)]
-    # TensorFlow's own threads have a Python stack while they call a reader of rows, not before or
-    # after. Threads that Python started (a checkpoint's writer, this one) are nobody's hindrance.
+    locations = [_location(_stack(frames.get(threading.main_thread().ident or 0)))]
+    # TensorFlow's own threads have a Python stack only while they call a reader of our data.
     for thread, frame in frames.items():
-        if thread not in by_python and (stack := _own(_stack(frame))):
-            waits = False
-            places.append(_place(stack))
-    return Whereabouts(_step, " and in ".join(dict.fromkeys(places)), waits)
-
-
-def unknown(error: Exception) -> Whereabouts:
-    """What to say where `look` failed: as one that waits, so that it is not blamed for that."""
-    return Whereabouts(_step, f"an unknown line (looking failed: {error!r})", True)
+        if thread not in by_python and any(_package(f) is None for f in _stack(frame)):
+            locations.append(_location(_stack(frame)))
+    return StackSample(_step, " and in ".join(dict.fromkeys(locations)))
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:
-    """The frames of a thread, innermost first."""
+    """Returns the frames of a thread, innermost first."""
     frames = []
     while frame is not None:
         frames.append(frame)
@@ -83,13 +68,9 @@ def _stack(frame: FrameType | None) -> list[FrameType]:
     return frames
 
 
-def _own(stack: list[FrameType]) -> list[FrameType]:
-    return [frame for frame in stack if _package(frame) is None]
-
-
-def _place(stack: list[FrameType]) -> str:
-    """The innermost line of our own code, e.g. "training/loop.py:97 train within tensorflow"."""
-    own = _own(stack)
+def _location(stack: list[FrameType]) -> str:
+    """Returns for example "training/loop.py:97 train within tensorflow"."""
+    own = [frame for frame in stack if _package(frame) is None]
     if not own:
         return f"the package {_package(stack[0])}" if stack else "no Python code"
     file, code = Path(own[0].f_code.co_filename), own[0].f_code
@@ -99,23 +80,17 @@ def _place(stack: list[FrameType]) -> str:
     return f"{file}:{own[0].f_lineno} {code.co_name}{within}"
 
 
-def _waits(stack: list[FrameType]) -> bool:
-    own = _own(stack)
-    collective = bool(own) and Path(own[0].f_code.co_filename) == _COLLECTIVES
-    return collective or (bool(stack) and _package(stack[0]) in _IN_STEP)
-
-
 def _package(frame: FrameType) -> str | None:
-    """Of other people's code the name of its package, or of Python's own module; None: ours."""
+    """Returns the package or standard module that a frame belongs to; None for our own code."""
     path = frame.f_code.co_filename
     parts = Path(path).parts
-    for folder in _PACKAGES:
+    for folder in _SITE_PACKAGES:
         if folder in parts:
             return parts[parts.index(folder) + 1].removesuffix(".py")
     if path.startswith("<frozen"):
         return "python"
-    # Python that was made up by TensorFlow: functions of graphs, wrappers of Horovod's operations.
-    made_up = path == "<string>" and frame.f_globals.get("__name__") != "__main__"
-    if made_up or "__autograph_generated_file" in path:
+    # Code generated by TensorFlow: functions of graphs, wrappers of Horovod's operations.
+    generated = path == "<string>" and frame.f_globals.get("__name__") != "__main__"
+    if generated or "__autograph_generated_file" in path:
         return "tensorflow"
-    return Path(path).stem if path.startswith(_STANDARD) else None
+    return Path(path).stem if path.startswith(_STANDARD_LIBRARY) else None

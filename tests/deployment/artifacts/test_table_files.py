@@ -19,7 +19,7 @@ from deployment.artifacts.table_files import (
 from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.serving.interface import TABLES_FOLDER, Feature, Interface, LookUp, Table, Tensor
 from deployment.serving.tables import Tables
-from runtime.checkpoint import Box, Damaged, writer
+from runtime.checkpoint import Box, DamagedCheckpoint, writer
 from runtime.checkpoint import files as checkpoint_files
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 
@@ -144,7 +144,9 @@ def test_a_changed_byte_of_the_checkpoint_is_found(trained, tmp_path):
     data = bytearray(file.read_bytes())
     data[-5] ^= 1
     file.write_bytes(data)
-    with pytest.raises(Damaged, match=r"wide,columns=3-10\.npy is missing or damaged: the check"):
+    with pytest.raises(
+        DamagedCheckpoint, match=r"wide,columns=3-10\.npy is missing or damaged: the check"
+    ):
         write_tables(trained, sizes(TABLES), tmp_path)
 
 

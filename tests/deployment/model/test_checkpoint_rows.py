@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deployment.model.checkpoint_rows import CheckpointRows
-from runtime.checkpoint import Box, Damaged
+from runtime.checkpoint import Box, DamagedCheckpoint
 from tests.deployment.artifacts.saved_tables import save_tables
 
 VALUES = np.random.default_rng(3).normal(size=(90, 10)).astype(np.float32)
@@ -35,5 +35,5 @@ def test_a_missing_or_short_file(tmp_path, fault):
     file.unlink()
     if fault == "cut":
         file.write_bytes(data[:-1])
-    with pytest.raises(Damaged, match=r"t\.npy is missing or damaged: "):
+    with pytest.raises(DamagedCheckpoint, match=r"t\.npy is missing or damaged: "):
         CheckpointRows(trained, "t")

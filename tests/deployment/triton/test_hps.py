@@ -16,7 +16,7 @@ from deployment.serving.onnx_session import open_session
 from deployment.triton.config import GPU, Instances
 from deployment.triton.hps import files
 from deployment.triton.hps.dense import behind_hps
-from runtime.checkpoint import Damaged
+from runtime.checkpoint import DamagedCheckpoint
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 from tests.deployment.serving.test_triton_model import (  # noqa: F401
     asked,
@@ -233,7 +233,9 @@ def test_a_changed_byte_of_the_checkpoint_is_found(tmp_path):
     trained = save_tables(tmp_path / "checkpoints", VALUES)
     file = next(trained.path.rglob("item.npy"))
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
-    with pytest.raises(Damaged, match=r"item\.npy is missing or damaged: the checksum differs"):
+    with pytest.raises(
+        DamagedCheckpoint, match=r"item\.npy is missing or damaged: the checksum differs"
+    ):
         files.write_tables(trained, sizes(VALUES), tmp_path)
 
 

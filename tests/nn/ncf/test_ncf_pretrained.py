@@ -7,7 +7,7 @@ from nn.ncf.config import GMF, MLP, NEUMF, NCFConfig
 from nn.ncf.model import NCFModel
 from nn.ncf.pretrained import start_from
 from runtime import checkpoint
-from runtime.cluster.distributed import AgreedError
+from runtime.cluster.distributed import CollectiveError
 from tests.nn.embedding.fake_world import run_threads
 
 
@@ -46,7 +46,7 @@ def test_a_damaged_branch_is_said_on_every_rank(branches):
     table.write_bytes(content)
 
     def rank(world):
-        with pytest.raises(AgreedError, match=r"mf_item.npy"):
+        with pytest.raises(CollectiveError, match=r"mf_item.npy"):
             start_from(model(NEUMF, world), *branches, 0.5, world)
         return True
 

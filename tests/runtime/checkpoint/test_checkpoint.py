@@ -18,8 +18,8 @@ from runtime.checkpoint import Folder, Saver, VariableWeight, files, weight, wri
 from runtime.checkpoint.resume import find
 from runtime.checkpoint.weight import Box, matrix_of
 from runtime.checkpoint.writer import Writer
-from runtime.cluster.distributed import AgreedError, World
-from runtime.cluster.heartbeat import Heartbeat, Meeting
+from runtime.cluster.distributed import CollectiveError, World
+from runtime.cluster.heartbeat import Heartbeat, StragglerBarrier
 from tests.nn.embedding.fake_world import run_threads
 from tests.tables import whole_table
 
@@ -83,8 +83,8 @@ def test_newest_is_by_number_and_the_oldest_go(tmp_path):
         checkpoint.save(tmp_path, some_weights(float(step)), {}, step=step)
     assert [(s.number, s.step) for s in checkpoints.list()] == [(2, 100), (3, 200)]
     assert checkpoints.newest().path == checkpoint.resolve(tmp_path)
-    assert checkpoints.before(checkpoints.newest().path).name == "00002-step-100"
-    assert checkpoints.before(checkpoints.list()[0].path) is None
+    assert checkpoints.previous(checkpoints.newest().path).name == "00002-step-100"
+    assert checkpoints.previous(checkpoints.list()[0].path) is None
 
 
 @pytest.mark.parametrize("name", ["sparse/../../escape", "sparse/a/b", "sparse/..", "sparse/ü %"])
@@ -256,10 +256,10 @@ def test_a_folder_that_is_not_shared_is_refused_at_the_start(tmp_path, monkeypat
     chiefs, ours = Folder(tmp_path / "chiefs"), Folder(tmp_path / "ours")
     for each in (chiefs, ours):
         each.take()
-        each.mark()  # of an earlier training
-    word = chiefs.mark()
-    assert chiefs.sees(word) and not ours.sees(word)
-    assert not Folder(tmp_path / "nowhere").sees(word)
+        each.write_token()  # of an earlier training
+    word = chiefs.write_token()
+    assert chiefs.sees_token(word) and not ours.sees_token(word)
+    assert not Folder(tmp_path / "nowhere").sees_token(word)
 
     class Second(World):
         def gather_objects(self, value, name="objects"):
@@ -274,10 +274,10 @@ def test_a_folder_that_is_not_shared_is_refused_at_the_start(tmp_path, monkeypat
     assert find(config, world).folder.root == chiefs.root
     object.__setattr__(world, "folder", ours)
     with pytest.raises(
-        AgreedError, match="rank 1: --save_checkpoint_path .*ours on .* not the fol"
+        CollectiveError, match="rank 1: --save_checkpoint_path .*ours on .* not the fol"
     ):
         find(config, world)
-    assert Folder("/proc").mark() is None, "saves will tell"
+    assert Folder("/proc").write_token() is None, "saves will tell"
 
 
 def test_a_killed_training_frees_its_folder(tmp_path):
@@ -461,14 +461,14 @@ def test_the_previous_one_is_offered(tmp_path):
     first, second = saved(tmp_path), saved(tmp_path)
     (second / "sparse/cat.npy").write_bytes(b"")
     with (
-        pytest.raises(checkpoint.Damaged, match=f"the one before it is --resume {first}"),
-        checkpoint.offering_the_previous(second, "--resume"),
+        pytest.raises(checkpoint.DamagedCheckpoint, match=f"the one before it is --resume {first}"),
+        checkpoint.suggest_previous(second, "--resume"),
     ):
         checkpoint.restore(second, some_weights())
     shutil.rmtree(first)
     with (
-        pytest.raises(checkpoint.Damaged, match="there is none before it"),
-        checkpoint.offering_the_previous(second, "--resume"),
+        pytest.raises(checkpoint.DamagedCheckpoint, match="there is none before it"),
+        checkpoint.suggest_previous(second, "--resume"),
     ):
         checkpoint.restore(second, some_weights())
 
@@ -479,8 +479,11 @@ def test_a_folder_that_lost_its_index_is_a_damaged_checkpoint(tmp_path):
     (second / "checkpoint.json").unlink()
     assert checkpoint.resolve(tmp_path) == second
     with (
-        pytest.raises(checkpoint.Damaged, match=f"json: No such.* before it is --resume {first}"),
-        checkpoint.offering_the_previous(second, "--resume"),
+        pytest.raises(
+            checkpoint.DamagedCheckpoint,
+            match=f"json: No such.* before it is --resume {first}",
+        ),
+        checkpoint.suggest_previous(second, "--resume"),
     ):
         checkpoint.describe(second)
     assert saved(tmp_path).name == "00003-step-0"
@@ -502,10 +505,10 @@ def test_a_rank_that_writes_longer_is_waited_for(monkeypatch):
     monkeypatch.setattr("runtime.cluster.heartbeat.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def work(world):
-        with Meeting(world, "work", interval_s=5) as meeting:
+        with StragglerBarrier(world, "work", interval_s=5) as meeting:
             for _ in range(30 * world.rank):
                 now[0] += 1
-                meeting.still_busy()
+                meeting.keepalive()
             if world.rank:
                 done.set()
         return done.is_set(), len(world.calls)
@@ -559,10 +562,10 @@ def test_the_best_one_is_kept_and_linked(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir() if "best" in p.name) == ["best"]
     assert [saved.step for saved in again.list()] == [5, 6]
     # A training that goes on from another step says which was best; an abandoned one is none.
-    again.best_was(5)
+    again.set_best(5)
     assert os.readlink(tmp_path / "best") == "00005-step-5"
-    again.go_back_to(tmp_path / "00005-step-5")
-    again.best_was(6)
+    again.abandon_newer_than(tmp_path / "00005-step-5")
+    again.set_best(6)
     assert not (tmp_path / "best").exists()
     # Something else has the name: the checkpoint is saved all the same.
     (tmp_path / "best").mkdir()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from runtime import checkpoint
-from runtime.checkpoint import Box, Damaged, Folder
+from runtime.checkpoint import Box, DamagedCheckpoint, Folder
 from runtime.checkpoint.__main__ import main
 from runtime.checkpoint.files import INDEX, checksum, read_index
 from tests.runtime.checkpoint.array_weights import ArrayWeight, like, on_ranks, save_on_ranks
@@ -77,7 +77,7 @@ def check_refused(path: Path, file: str, expected: str = "") -> None:
     found = faults(path)
     assert list(found) == [file], found
     assert str(path / file) in found[file] and expected in found[file]
-    with pytest.raises(Damaged, match=re.escape(str(path / file))):
+    with pytest.raises(DamagedCheckpoint, match=re.escape(str(path / file))):
         checkpoint.restore(path, like(model()))
 
 
@@ -136,7 +136,7 @@ def test_every_byte_of_the_index(saved):
         with flipped(saved / INDEX, place, bit):
             try:
                 read_index(saved)
-            except Damaged as error:
+            except DamagedCheckpoint as error:
                 if str(saved / INDEX) not in str(error) or "damaged" not in str(error):
                     unnamed.append((place, bit, str(error)))
             except ValueError as error:
@@ -228,7 +228,7 @@ def test_two_files_in_each_others_place(saved, pair):
     for source, target in ((first, between), (second, first), (between, second)):
         source.rename(target)
     assert sorted(faults(saved)) == sorted(pair)
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedCheckpoint):
         checkpoint.restore(saved, like(model()))
 
 
@@ -262,7 +262,7 @@ def test_another_index(saved, index):
     }[index]
     (saved / INDEX).write_bytes(content)
     assert faults(saved)
-    with pytest.raises(Damaged, match=re.escape(str(saved))):
+    with pytest.raises(DamagedCheckpoint, match=re.escape(str(saved))):
         checkpoint.restore(saved, like(model()))
 
 
@@ -306,7 +306,7 @@ def test_only_the_ranks_that_need_a_damaged_file_read_it(saved):
     with flipped(saved / file, -1):  # row 15, of the second rank
         first, second = on_ranks(2, restore)
     np.testing.assert_array_equal(first[:12], whole[:12])
-    assert isinstance(second, Damaged) and str(saved / file) in str(second)
+    assert isinstance(second, DamagedCheckpoint) and str(saved / file) in str(second)
 
 
 def test_the_previous_one_that_is_offered_can_be_read(tmp_path):
@@ -315,15 +315,15 @@ def test_the_previous_one_that_is_offered_can_be_read(tmp_path):
     with (
         flipped(paths[2] / "dense/a.npy", -3),
         flipped(paths[1] / INDEX, -3),
-        pytest.raises(Damaged, match=rf"--resume {re.escape(str(paths[0]))}"),
-        checkpoint.offering_the_previous(paths[2], "--resume"),
+        pytest.raises(DamagedCheckpoint, match=rf"--resume {re.escape(str(paths[0]))}"),
+        checkpoint.suggest_previous(paths[2], "--resume"),
     ):
         checkpoint.restore(paths[2], one_array())
     with (
-        pytest.raises(Damaged, match="there is none before it in its folder"),
-        checkpoint.offering_the_previous(paths[0], "--resume"),
+        pytest.raises(DamagedCheckpoint, match="there is none before it in its folder"),
+        checkpoint.suggest_previous(paths[0], "--resume"),
     ):
-        raise Damaged("x")
+        raise DamagedCheckpoint("x")
 
 
 def one_array(rank: int = 0) -> list[ArrayWeight]:

@@ -110,7 +110,7 @@ def test_a_full_disk_is_no_other_training(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        assert mine.mark() is None
+        assert mine.write_token() is None
     (tmp_path / ".lock").write_text("")
     assert mine.stage(1).is_dir()
     mine.release()

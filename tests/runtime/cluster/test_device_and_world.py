@@ -9,7 +9,7 @@ import pytest
 
 from config import RunConfig
 from runtime.cluster import distributed, launcher
-from runtime.cluster.failure import client
+from runtime.cluster.failure.client import AbsentRanks
 from runtime.hardware import device
 from runtime.hardware.gpu import Gpu
 
@@ -75,7 +75,7 @@ def no_launcher(monkeypatch):
     for variable in (*launcher.SIZE_VARIABLES, "HOROVOD_CONTROLLER"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(distributed, "_world", None)
-    monkeypatch.setattr(distributed, "_caller", None)
+    monkeypatch.setattr(distributed, "_client", None)
 
 
 def stand_in(monkeypatch, size, mpi_built=True, initialised=False):
@@ -237,25 +237,25 @@ def test_who_is_not_at_the_meeting_point(monkeypatch):
 @pytest.mark.parametrize(
     ("absent", "sentence"),
     [
-        (client.Absent([1], []), "rank 1 did not come to a collective within 9 seconds .--rank"),
-        (client.Absent([0], [1, 2]), "ranks 1, 2 ended$"),
-        (client.Absent([], []), "another process ended, or did not come to a collective$"),
+        (AbsentRanks([1], []), "rank 1 did not come to a collective within 9 seconds .--rank"),
+        (AbsentRanks([0], [1, 2]), "ranks 1, 2 ended$"),
+        (AbsentRanks([], []), "another process ended, or did not come to a collective$"),
         (None, "another process ended, or did not come to a collective$"),
     ],
 )
 def test_a_failed_collective_in_words(monkeypatch, absent, sentence):
     monkeypatch.setattr(distributed, "_world", distributed.World(size=3))
     monkeypatch.setattr(distributed, "_timeout_s", 9.0)
-    monkeypatch.setattr(distributed, "_caller", SimpleNamespace(absent=lambda: absent))
+    monkeypatch.setattr(distributed, "_client", SimpleNamespace(absent_ranks=lambda: absent))
     ignored = []
     monkeypatch.setattr(distributed.signals, "ignore_sigterm", lambda: ignored.append("SIGTERM"))
-    assert distributed.explain(RuntimeError("out of memory")) is None
+    assert distributed.failure_message(RuntimeError("out of memory")) is None
     assert ignored == []
     error = RuntimeError("Graph execution error: Horovod has been shut down. This was caused by")
     with pytest.raises(ValueError, match=f"^the 3 processes cannot go on: {sentence}"):
-        raise ValueError(distributed.explain(error))
+        raise ValueError(distributed.failure_message(error))
     assert ignored == ["SIGTERM"], "asking takes seconds"
-    assert distributed.explain(distributed.RankLost("said before")) == "said before"
+    assert distributed.failure_message(distributed.RankLost("said before")) == "said before"
 
 
 def test_collectives_of_one_process_are_the_identity():
@@ -272,7 +272,7 @@ def test_collectives_of_one_process_are_the_identity():
     world.barrier()
     world.check_agreement({"flag": 1})
     world.agree(None)
-    with pytest.raises(distributed.AgreedError, match="^no disk$"):
+    with pytest.raises(distributed.CollectiveError, match="^no disk$"):
         world.agree("no disk")
 
 

@@ -16,6 +16,7 @@ import pytest
 import main
 from config import parse, unused
 from runtime.cluster import distributed, elastic, launcher
+from runtime.cluster.distributed import CollectiveError
 from training.loop import Stopped
 
 VARIABLES = (
@@ -221,11 +222,11 @@ class Restarted(Exception):
         (1, Stopped("stopped at 5", "SIGTERM", here=True), (75, "dlrm: stopped at 5")),
         (1, Stopped("stopped at 5", "SIGTERM", here=False), "stopped by SIGTERM"),
         (0, distributed.RankLost("rank 1 ended"), "rank 1 ended"),
-        (0, distributed.AgreedError("rank 1: no folder", [1]), "others cannot take part: rank 1"),
-        (1, distributed.AgreedError("rank 1: no folder", [1]), (2, "dlrm: error: rank 1: no f")),
-        (0, distributed.AgreedError("rank 0: no folder", [0]), (2, "dlrm: error: rank 0: no f")),
-        (1, distributed.AgreedError("rank 0: no folder", [0]), (2, "")),
-        (0, distributed.AgreedError("bad flag"), (2, "dlrm: error: bad flag")),
+        (0, CollectiveError("rank 1: no folder", [1]), "others cannot take part: rank 1"),
+        (1, CollectiveError("rank 1: no folder", [1]), (2, "dlrm: error: rank 1: no f")),
+        (0, CollectiveError("rank 0: no folder", [0]), (2, "dlrm: error: rank 0: no f")),
+        (1, CollectiveError("rank 0: no folder", [0]), (2, "")),
+        (0, CollectiveError("bad flag"), (2, "dlrm: error: bad flag")),
     ],
 )
 def test_which_ends_are_restarts(monkeypatch, capsys, rank, end, outcome):
@@ -302,7 +303,7 @@ def test_a_rank_that_cannot_take_part_is_known(monkeypatch):
     def errors(*texts):
         world = distributed.World(0, len(texts))
         monkeypatch.setattr(distributed.World, "gather_objects", lambda *_: list(texts))
-        with pytest.raises(distributed.AgreedError) as caught:
+        with pytest.raises(distributed.CollectiveError) as caught:
             world.agree(texts[0])
         return caught.value.ranks
 
@@ -314,12 +315,12 @@ def test_a_rank_that_cannot_take_part_is_known(monkeypatch):
     facts = [{"rows": 5}, {"rows": 4}, {"rows": 5}]
     answers = iter([["a", "b", "a"], facts])
     monkeypatch.setattr(distributed.World, "gather_objects", lambda *_: next(answers))
-    with pytest.raises(distributed.AgreedError, match="rows is 5 on ranks 0, 2, 4 on rank 1") as c:
+    with pytest.raises(CollectiveError, match="rows is 5 on ranks 0, 2, 4 on rank 1") as c:
         distributed.World(0, 3).check_agreement(facts[0])
     assert c.value.ranks == (1,)
-    assert distributed._odd_ones(["a", "b", "b"]) == [0], "so that all end: it speaks for all"
-    assert distributed._odd_ones(["a", "b"]) == [0, 1]
-    assert distributed._odd_ones(["a", "b", "c", "c"]) == [0, 1, 2, 3]
+    assert distributed._minority_ranks(["a", "b", "b"]) == [0], "so that all end: it speaks for all"
+    assert distributed._minority_ranks(["a", "b"]) == [0, 1]
+    assert distributed._minority_ranks(["a", "b", "c", "c"]) == [0, 1, 2, 3]
 
 
 def test_who_does_not_find_the_others_starts_again(monkeypatch):

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 import main
-from runtime.cluster.distributed import AgreedError
+from runtime.cluster.distributed import CollectiveError
 from runtime.hardware import device, gpu
 from runtime.hardware.device import Device
 from runtime.hardware.gpu import Gpu, check_not_shared, look
@@ -85,7 +85,7 @@ def test_each_rank_needs_a_gpu_of_its_own(seen, ranks):
         name = seen[world.rank]
         try:
             check_not_shared(None if name == "-" else Gpu(name, "0000:1A:00.0"), world)
-        except AgreedError as error:
+        except CollectiveError as error:
             return error.ranks, str(error)
 
     count, kinds = len(seen), len(set(seen) - {"-"})

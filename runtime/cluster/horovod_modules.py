@@ -1,0 +1,63 @@
+"""Imports of Horovod, which may be absent. Only one more file imports it: `horovodrun.py`."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+
+def horovod_tensorflow() -> ModuleType:
+    """Returns the module `horovod.tensorflow`.
+
+    Raises:
+        ValueError: it is not installed, or cannot be loaded.
+    """
+    try:
+        import horovod.tensorflow as hvd
+    except ImportError as error:
+        raise ValueError(
+            f"several processes need Horovod, which cannot be imported ({error}): install it with "
+            "`make setup`, or start a single process"
+        ) from None
+    return hvd
+
+
+def horovod_keras() -> ModuleType:
+    """Returns the module `horovod.tensorflow.keras`."""
+    horovod_tensorflow()
+    import horovod.tensorflow.keras as hvd
+
+    return hvd
+
+
+def notify_host_changes(callback: Callable[[], None]) -> None:
+    """Calls `callback`, in a thread, whenever elastic horovodrun adds or removes hosts.
+
+    horovodrun notifies rank 0 only. Works before the processes are connected, too.
+
+    Raises:
+        ValueError: Horovod is not installed, or horovodrun cannot be reached.
+    """
+    try:
+        from horovod.runner.common.util.network import NoValidAddressesFound
+        from horovod.runner.elastic.worker import WorkerNotificationManager
+    except ImportError as error:
+        raise ValueError(
+            f"--elastic needs Horovod, which cannot be imported ({error}): install it with "
+            "`make setup`"
+        ) from None
+
+    class Listener:
+        def on_hosts_updated(self, timestamp: int, update: int) -> None:
+            callback()
+
+    manager = WorkerNotificationManager()
+    try:
+        manager.init()  # its server's thread keeps it alive
+    except RuntimeError as error:
+        reason = error.args[-1] if error.args else error
+        raise ValueError(f"horovodrun does not answer this process: {reason}") from None
+    except NoValidAddressesFound as error:
+        raise ValueError(
+            f"{error}: give horovodrun the name of a network interface that all hosts have "
+            "(--network-interfaces)"
+        ) from None
+    manager.register_listener(Listener())
