@@ -10,7 +10,7 @@ from typing import NamedTuple
 import config as configuration
 from dataloading.generate_feature_spec import VARIANTS
 from dataloading.synthetic.rows import synthetic_spec
-from nn.embedding.planner.plan import Plan, Table, plan
+from nn.embedding.planner import Limits, Plan, Table, Workload, make_features, plan
 from nn.embedding.planner.traffic import KINDS, RankTraffic, traffic
 from recipes import ctr
 
@@ -214,17 +214,15 @@ def synthetic_load(model: Synthetic, ranks: int) -> Load:
             features += [len(tables)] * len(ids)
             hotness += ids
             tables.append(Table(f"t{len(tables)}", rows, dim))
-    made = plan(
-        tables,
+    workload = Workload(
+        tuple(tables),
+        make_features(features, hotness),
         ranks,
-        strategy="memory_balanced",
-        input_table_map=features,
-        hotness=hotness,
-        column_slice_threshold=_COLUMN_SLICE_THRESHOLD,
         global_batch_size=BATCH_SIZE,
         state_bytes_per_element=4,
         dp_input=False,
     )
+    made = plan(workload, Limits(_COLUMN_SLICE_THRESHOLD), "memory_balanced")
     width = sum(tables[t].dim for t in features)
     if model.pooling:
         width = -(-width // model.pooling)

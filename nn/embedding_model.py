@@ -8,7 +8,7 @@ import tensorflow as tf
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.merlin_api.backend import MerlinEmbedding
-from nn.embedding.planner.plan import Plan
+from nn.embedding.planner import Plan
 from nn.keras import keras
 from nn.optim.optimizers import OptimizerGroup, create_groups
 from runtime.checkpoint import VariableWeight, Weight
@@ -149,7 +149,7 @@ def spread_tables(
       input_table_map: the table of each input.
       initializer: that of the table of a name.
       world: the ranks among which tables are spread.
-      plan: who holds which table; None: the default one of nn/embedding/plan.py.
+      plan: who holds which table; None: the default one of `nn.embedding.planner.plan`.
       exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
       trainable: whether tables get gradients.
       dtype: Keras dtype policy.

@@ -148,20 +148,22 @@ def model_config(config: Config, spec: fs.FeatureSpec):
 
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
+    from nn.embedding.planner import report
     from nn.embedding_model import dense_bytes
     from nn.ncf.model import NCFModel
 
     shape = model_config(config, spec)
     made = make_plan(config, shape, config.distribution.plan_world_size)
     one_row_each = dataclasses.replace(shape, num_users=1, num_items=1)
-    return made.report(
+    return report(
+        made,
         ranks_per_machine=config.distribution.plan_ranks_per_machine,
         dense_bytes=dense_bytes(lambda: NCFModel(one_row_each)),
     )
 
 
 def make_plan(config: Config, shape, world_size: int, memory=None):
-    """The plan (nn/embedding/planner/plan.py) that training obeys and `--plan_only` prints.
+    """The plan (`nn.embedding.planner.plan`) that training obeys and `--plan_only` prints.
 
     Args:
       memory: `runtime.hardware.memory.Memory` of a rank; None: not known.

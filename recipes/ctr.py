@@ -165,9 +165,12 @@ def spec_of_rows(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
 
 def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
+    from nn.embedding.planner import report
+
     spec = spec_of_rows(config, spec)
     made = make_plan(config, spec, config.distribution.plan_world_size)
-    return made.report(
+    return report(
+        made,
         ranks_per_machine=config.distribution.plan_ranks_per_machine,
         dense_bytes=4 * num_dense_weights(config, spec),
     )
@@ -209,7 +212,7 @@ def dense_step_bytes(config: Config, spec: fs.FeatureSpec, world_size: int) -> f
 
 
 def make_plan(config: Config, spec: fs.FeatureSpec, world_size: int, memory=None):
-    """The plan (nn/embedding/planner/plan.py) that training obeys and `--plan_only` prints.
+    """The plan (`nn.embedding.planner.plan`) that training obeys and `--plan_only` prints.
 
     Args:
       memory: `runtime.hardware.memory.Memory` of a rank; None: not known.

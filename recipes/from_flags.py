@@ -104,23 +104,23 @@ def plan_of_tables(
     memory=None,
     dense_bytes: float = 0.0,
 ):
-    """The plan (nn/embedding/planner/plan.py) of these tables that the flags ask for.
+    """Plans these tables (`nn.embedding.planner.plan`) as the flags specify.
 
     Args:
       tables: (name, rows, columns) of each.
       hotness: ids a sample of each feature.
       wide_ids: whether ids travel as int64.
-      input_table_map, combined: as `nn.embedding.planner.plan.plan` has them.
+      input_table_map, combined: see `nn.embedding.planner.make_features`.
       most_samples: bound of the samples of a batch that are looked up, where there is another than
         the batch's own size.
       memory: `runtime.hardware.memory.Memory` of a rank, the same on every rank; None: not known.
       dense_bytes: memory of a rank for the dense weights, their gradients and optimizer state, and
-        for activations beyond those that plan_memory.step_bytes counts.
+        for activations beyond those that `storage_reservation.step_bytes` counts.
 
     Raises:
       ValueError: the tables fit nowhere; the message has the ways out as flags.
     """
-    from nn.embedding.planner.plan import PlanError, Table, plan
+    from nn.embedding.planner import Limits, PlanError, Table, Workload, make_features, plan
 
     wanted = config.distribution
     budget = memory_budget(config, memory, dense_bytes)
@@ -128,21 +128,11 @@ def plan_of_tables(
     itemsize = {"float32": 4, "bfloat16": 2, "float16": 2}.get(wanted.exchange_dtype)
 
     try:
-        result = plan(
-            [Table(*table) for table in tables],
+        inputs = range(len(tables)) if input_table_map is None else input_table_map
+        workload = Workload(
+            tuple(Table(*table) for table in tables),
+            make_features(inputs, hotness, combined),
             world_size,
-            strategy=wanted.dist_strategy,
-            input_table_map=input_table_map,
-            combined=combined,
-            hotness=hotness,
-            column_slice_threshold=wanted.column_slice_threshold,
-            row_slice_threshold=wanted.row_slice_threshold,
-            data_parallel_threshold=wanted.data_parallel_threshold,
-            cpu_offloading_threshold_bytes=_size_bytes(wanted.cpu_offloading_threshold_gb),
-            device_memory_bytes=budget.device_bytes,
-            host_memory_bytes=budget.host_bytes,
-            only_to_fit=budget.only_to_fit,
-            dense_bytes=budget.dense_bytes,
             global_batch_size=min(config.run.batch_size, most_samples or config.run.batch_size),
             state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
             state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
@@ -151,13 +141,20 @@ def plan_of_tables(
             id_itemsize=8 if wide_ids else 4,
             dp_input=not wanted.model_parallel_input,
         )
+        limits = Limits(
+            wanted.column_slice_threshold,
+            wanted.row_slice_threshold,
+            wanted.data_parallel_threshold,
+            _size_bytes(wanted.cpu_offloading_threshold_gb),
+        )
+        result = plan(workload, limits, wanted.dist_strategy, budget)
     except PlanError as error:
         raise ValueError(_with_flags(f"{error}{budget.advice}")) from None
     return replace(result, memory_note=budget.describe(result))
 
 
 def memory_budget(config: Config, memory, dense_bytes: float):
-    """The memory of a rank (`nn.embedding.planner.budget.MemoryBudget`) that the tables may use.
+    """Returns the memory of a rank that the tables may use (`nn.embedding.planner.MemoryBudget`).
 
     Flags win over what was read; `--plan_only`, which has no device, assumes one.
 
@@ -165,7 +162,7 @@ def memory_budget(config: Config, memory, dense_bytes: float):
       memory: `runtime.hardware.memory.Memory` of a rank, the same on every rank; None: not known.
       dense_bytes: see `plan_of_tables`.
     """
-    from nn.embedding.planner.budget import MemoryBudget
+    from nn.embedding.planner import MemoryBudget
     from nn.embedding.planner.types import RESERVED_FRACTION
 
     wanted = config.distribution
@@ -188,7 +185,7 @@ def _size_bytes(gigabytes: float | None) -> int | None:
 
 
 def _with_flags(text: str) -> str:
-    """The planner's ways out in the words of the command line."""
+    """Replaces the planner's arguments in its solutions by flags."""
     text = re.sub(
         r"host_memory_bytes=(\d+)",
         lambda found: f"--plan_host_memory_gb {math.ceil(int(found[1]) / 1e7) / 100:g}",

@@ -181,6 +181,7 @@ def model_config(config: Config, spec: fs.FeatureSpec, channels: SequenceChannel
 
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
     """Who would hold which slice of which table on `--plan_world_size` processes."""
+    from nn.embedding.planner import report
     from nn.embedding_model import dense_bytes
     from nn.sequence.model import SequenceModel
 
@@ -191,14 +192,15 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
         user_cardinalities=(1,) * len(shape.user_features),
         item_cardinalities=(1,) * len(shape.item_features),
     )
-    return made.report(
+    return report(
+        made,
         ranks_per_machine=config.distribution.plan_ranks_per_machine,
         dense_bytes=dense_bytes(lambda: SequenceModel(one_row_each)),
     )
 
 
 def make_plan(config: Config, shape, world_size: int, memory=None):
-    """The plan (nn/embedding/planner/plan.py) that training obeys and `--plan_only` prints.
+    """The plan (`nn.embedding.planner.plan`) that training obeys and `--plan_only` prints.
 
     Args:
       memory: `runtime.hardware.memory.Memory` of a rank; None: not known.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nn.embedding.planner.plan import Shard
+from nn.embedding.planner import Shard
 from nn.embedding.weights import LocalShard, TableWeight
 from runtime.checkpoint import describe, resolve
 from runtime.checkpoint.reader import rows_of

@@ -9,7 +9,7 @@ import tensorflow as tf
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.merlin_api.backend import MerlinEmbedding
-from nn.embedding.planner.plan import Plan
+from nn.embedding.planner import Plan
 from nn.embedding.weights import TableUniform
 from nn.embedding_model import TabledModel
 from nn.layers.dense import MLP
@@ -88,7 +88,7 @@ class RankingModel(TabledModel):
       embedding_trainable: whether tables get gradients.
       embedding_zeros: start tables at zero.
       world: the ranks among which tables are spread.
-      plan: who holds which table; None: the default one of nn/embedding/plan.py.
+      plan: who holds which table; None: the default one of `nn.embedding.planner.plan`.
       model_parallel_input: a call gets the ids of this rank's own tables, of all ranks' samples.
       exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
       merlin: options of Merlin's own `DistributedEmbedding`, which then has the tables; None: ours.

@@ -13,8 +13,18 @@ from nn.embedding.exchange.row_means import RowMeans
 from nn.embedding.exchange.row_wise import RowSliced
 from nn.embedding.ids import Signature, read_ids
 from nn.embedding.merlin_api.attributes import strategy_attributes
-from nn.embedding.planner import plan as planning
-from nn.embedding.planner.plan import DATA_PARALLEL, HOST, ROW_SLICED, Plan
+from nn.embedding.planner import (
+    DATA_PARALLEL,
+    HOST,
+    ROW_SLICED,
+    Feature,
+    Limits,
+    Plan,
+    Workload,
+)
+from nn.embedding.planner import (
+    plan as make_plan,
+)
 from nn.embedding.reduction import unique_name
 from nn.embedding.table_spec import Scaled, TableSpec, Untracked, matrix_of, read_table
 from nn.embedding.weights import LocalShard, TableWeight, fill
@@ -40,7 +50,7 @@ class DistributedEmbedding(keras.layers.Layer):
         their config (with fewer columns where they are sliced) and called with the ids of all
         ranks.
       strategy: "basic", "memory_balanced", "memory_optimized", "cost" or "auto"; these and the
-        thresholds (in elements) as nn/embedding/planner/plan.py describes them.
+        thresholds (in elements) as `nn.embedding.planner.plan` describes them.
       column_slice_threshold: tables above are cut into column slices.
       row_slice_threshold: tables from there on are cut into a run of rows for each rank.
       dp_input: True: a call takes this rank's samples, ids of all features in their order. False:
@@ -117,23 +127,19 @@ class DistributedEmbedding(keras.layers.Layer):
     def _make_plan(self, strategy, input_table_map, gpu_embedding_size) -> Plan:
         tables = [spec.table for spec in self._tables]
         inputs = range(len(tables)) if input_table_map is None else input_table_map
-        offloading = None
+        combined = [spec.combiner is not None for spec in self._tables]
+        features = (Feature(t, combined=combined[t] if t < len(combined) else True) for t in inputs)
+        offloading_bytes = None
         if gpu_embedding_size is not None:
-            offloading = gpu_embedding_size * max([t.itemsize for t in tables], default=4)
-        return planning.plan(
-            tables,
-            self.world_size,
-            strategy=strategy,
-            input_table_map=input_table_map,
-            combined=[
-                not 0 <= t < len(tables) or self._tables[t].combiner is not None for t in inputs
-            ],
-            column_slice_threshold=self.column_slice_threshold,
-            row_slice_threshold=self.row_slice_threshold,
-            data_parallel_threshold=self.data_parallel_threshold,
-            cpu_offloading_threshold_bytes=offloading,
-            dp_input=self.dp_input,
+            offloading_bytes = gpu_embedding_size * max([t.itemsize for t in tables], default=4)
+        limits = Limits(
+            self.column_slice_threshold,
+            self.row_slice_threshold,
+            self.data_parallel_threshold,
+            offloading_bytes,
         )
+        workload = Workload(tuple(tables), tuple(features), self.world_size, dp_input=self.dp_input)
+        return make_plan(workload, limits, strategy)
 
     def _check_plan(self, plan: Plan) -> None:
         """Raises ValueError for a plan that is not of these tables, or cuts what cannot be cut."""
@@ -211,7 +217,7 @@ class DistributedEmbedding(keras.layers.Layer):
             raise ValueError(
                 f"the plan puts {names} into one variable, but their layers differ in dtype, "
                 "trainable or class: give them different `key`s in "
-                "`nn.embedding.planner.plan.Table`"
+                "`nn.embedding.planner.Table`"
             )
 
     def _build_custom(self, spec: TableSpec, group) -> keras.layers.Layer:

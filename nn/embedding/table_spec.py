@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from nn.embedding.embedding import Embedding
-from nn.embedding.planner.plan import Table
+from nn.embedding.planner import Table
 from nn.keras import keras
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.planner.plan import Plan
+from nn.embedding.planner import Plan
 from nn.embedding_model import DroppingModel, spread_tables
 from nn.keras import keras
 from nn.ncf.config import NCFConfig, embedding_tables, feature_table_map
@@ -94,7 +94,7 @@ class NCFModel(DroppingModel):
         tests of gradients, and its logits are float64, too.
       world: the ranks among which tables are spread.
       plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
-        combined); None: the default one of nn/embedding/plan.py.
+        combined); None: the default one of `nn.embedding.planner.plan`.
       exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
       embedding_trainable: whether tables get gradients.
     """

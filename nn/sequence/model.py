@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.planner.plan import Plan
+from nn.embedding.planner import Plan
 from nn.embedding.weights import TableUniform
 from nn.embedding_model import DroppingModel, spread_tables
 from nn.precision import precise
@@ -63,7 +63,7 @@ class SequenceModel(DroppingModel):
         tests of gradients, and its logits are float64, too.
       world: the ranks among which tables are spread.
       plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
-        combined); None: the default one of nn/embedding/plan.py.
+        combined); None: the default one of `nn.embedding.planner.plan`.
       exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
       embedding_trainable: whether tables get gradients.
     """

@@ -18,11 +18,12 @@ import tensorflow as tf
 import config as configuration
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.planner.plan import Plan, Table, plan
-from nn.embedding.planner.traffic import COPIES, DENSE, GRADIENTS, IDS, VECTORS, Batch, traffic
+from nn.embedding.planner import Plan, Table
+from nn.embedding.planner.traffic import COPIES, DENSE, GRADIENTS, IDS, VECTORS, BatchSizes, traffic
 from nn.optim.optimizers import create_groups
 from nn.train.trainer import Trainer
 from runtime.cluster import distributed
+from tests.nn.embedding.planner.plans import plan_of
 
 TABLES = ((50, 8), (7, 8), (30, 4), (21, 8), (11, 16))
 INPUT_TABLE_MAP = (0, 1, 2, 3, 4, 0)  # two features share the first table
@@ -163,7 +164,7 @@ class Rows:
 def make_plan(world, scenario: Scenario) -> Plan:
     shapes = (*TABLES, *scenario.more)
     features = (*INPUT_TABLE_MAP, *range(len(TABLES), len(shapes)))
-    return plan(
+    return plan_of(
         [Table(f"t{t}", rows, dim) for t, (rows, dim) in enumerate(shapes)],
         world.size,
         input_table_map=features,
@@ -197,7 +198,7 @@ def draw(made: Plan, scenario: Scenario) -> list[list[list[np.ndarray]]]:
     ]
 
 
-def count_ids(made: Plan, scenario: Scenario, drawn) -> Batch:
+def count_ids(made: Plan, scenario: Scenario, drawn) -> BatchSizes:
     """What the plan's exchange depends on, counted in the ids."""
 
     def different(t: int, ranks) -> set[int]:
@@ -215,7 +216,7 @@ def count_ids(made: Plan, scenario: Scenario, drawn) -> Batch:
             )
             for rank in ranks
         )
-    return Batch(
+    return BatchSizes(
         samples=tuple(len(of[0]) for of in drawn),
         ids=tuple(tuple(sum(map(len, samples)) for samples in of) for of in drawn),
         ragged=(scenario.ragged,) * len(made.features),

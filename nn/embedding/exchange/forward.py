@@ -7,7 +7,7 @@ import tensorflow as tf
 from nn.embedding.exchange.table_wise import Request, Requests, TableParallel
 from nn.embedding.ids import Ids, Signature
 from nn.embedding.lookup import Slot, checked, combine_fixed, combine_ragged, look_up
-from nn.embedding.planner.plan import DATA_PARALLEL, TABLE_PARALLEL, Plan
+from nn.embedding.planner import DATA_PARALLEL, TABLE_PARALLEL, Plan
 
 # Narrower units cost more to gather one by one than to split and join by feature.
 _LEAST_UNIT = 8
@@ -97,7 +97,8 @@ class Forward:
                 )
                 # Units of a feature of several vectors and slices would be in another order.
                 alone = alone and all(
-                    of.vectors == 1 or len(self.plan.output_pieces[f]) == 1
+                    of.vectors == 1
+                    or len(self.plan.column_slices[self.plan.features[f].table]) == 1
                     for f, of in self.signatures.items()
                 )
                 if concatenate and alone and exchange.unit >= _LEAST_UNIT:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nn.embedding.planner.plan import Plan
+from nn.embedding.planner import Plan
 
 
 class RowMeans:

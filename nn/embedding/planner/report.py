@@ -1,9 +1,9 @@
-"""A plan as text, and what to say when there is none."""
+"""Plan as text: a line per rank, totals, imbalance, the network, the shards of each rank."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from nn.embedding.planner.cost import RankCost, imbalance
+from nn.embedding.planner.estimators import RankCost, imbalance
+from nn.embedding.planner.sharding_plan import Plan
 from nn.embedding.planner.traffic import (
     COPIES,
     DENSE,
@@ -15,13 +15,10 @@ from nn.embedding.planner.traffic import (
 )
 from nn.embedding.planner.types import HOST, Shard
 
-if TYPE_CHECKING:
-    from nn.embedding.planner.sharding_plan import Plan
-
 _SHOWN_SHARDS = 24  # of one rank
 
-# Of one rank, Gbit/s a direction: Ethernet, Ethernet, InfiniBand HDR, NVLink of an A100. As they
-# are specified; what a program gets is less.
+# Of one rank, Gbit/s per direction: Ethernet, Ethernet, InfiniBand HDR, NVLink of an A100. Nominal;
+# a program gets less.
 _LINKS = (10, 100, 200, 2400)
 _HEADINGS = (
     "rank",
@@ -50,11 +47,27 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def report(
-    plan: "Plan", max_ranks: int, ranks_per_machine: int | None, dense_bytes: float | None
+    plan: Plan,
+    max_ranks: int = 32,
+    *,
+    ranks_per_machine: int | None = None,
+    dense_bytes: float | None = None,
 ) -> str:
+    """Returns a plan as text.
+
+    Args:
+        plan: The plan.
+        max_ranks: Ranks to show at most; totals and imbalance are of all.
+        ranks_per_machine: Consecutive ranks that share a machine, of which the last may have fewer;
+            None: one machine has all.
+        dense_bytes: Gradients of all weights that are not in tables; None: unknown.
+
+    Raises:
+        ValueError: ranks_per_machine below 1.
+    """
     costs = plan.costs
     sent = traffic(plan, ranks_per_machine=ranks_per_machine, dense_bytes=dense_bytes or 0)
-    works = [_work_s(plan, c, of) for c, of in zip(costs, sent, strict=True)]
+    works = [_work_s(plan, *pair) for pair in zip(costs, sent, strict=True)]
     shown = list(range(min(max_ranks, plan.world_size)))
     rows = [_HEADINGS, *(_cells(f"{r}", costs[r], sent[r], works[r]) for r in shown)]
     if len(shown) < plan.world_size:
@@ -68,14 +81,14 @@ def report(
     lines.append(
         f"imbalance (max / mean): memory {imbalance([c.memory_bytes for c in costs]):.3f}, "
         f"device memory {imbalance([c.device_bytes for c in costs]):.3f}, "
-        f"all-to-all bytes sent {imbalance([_all_to_all(of) for of in sent]):.3f}, "
+        f"all-to-all bytes sent {imbalance(list(map(_all_to_all, sent))):.3f}, "
         f"work {imbalance(works):.3f}"
     )
     dense = "" if dense_bytes is None else " and of the dense layers"
     lines.append(
-        "bytes a step that the rank sends to others: ids and vectors (forward), gradients "
+        "bytes per step that the rank sends to others: ids and vectors (forward), gradients "
         f"(backward), all-reduce (gradients of copied tables{dense}); work: estimated ms of "
-        "look-ups and exchange"
+        "lookups and exchange"
     )
     if plan.world_size > 1:
         lines += _network(plan, sent, ranks_per_machine)
@@ -83,11 +96,11 @@ def report(
     lines += _named("on every rank", plan, plan.data_parallel_tables, "data-parallel")
     lines += _named("rows on every rank", plan, plan.row_sliced_tables, "row-sliced")
     for rank in shown:
-        lines.append(f"rank {rank}: {_holds(plan, plan.table_shards[rank])}")
+        lines.append(f"rank {rank}: {_shard_names(plan, plan.table_shards[rank])}")
     return "\n".join(lines)
 
 
-def _heading(plan: "Plan") -> list[str]:
+def _heading(plan: Plan) -> list[str]:
     w, limits = plan.workload, plan.limits
     tables = range(len(w.tables))
     weights = sum(w.weight_bytes(t, w.tables[t].rows, w.tables[t].dim) for t in tables)
@@ -102,46 +115,48 @@ def _heading(plan: "Plan") -> list[str]:
     if plan.memory_note:
         lines.append(plan.memory_note)
     elif limits.device_memory_bytes is not None:
-        line = f"device memory for tables: {format_bytes(limits.device_memory_bytes)} a rank"
+        line = f"device memory for tables: {format_bytes(limits.device_memory_bytes)} per rank"
         if limits.host_memory_bytes is not None:
-            line += f"; host memory: {format_bytes(limits.host_memory_bytes)} a rank"
+            line += f"; host memory: {format_bytes(limits.host_memory_bytes)} per rank"
         lines.append(line)
     return lines
 
 
-def _work_s(plan: "Plan", c: RankCost, of: RankTraffic) -> float:
-    """Time of look-ups and exchange that a rank's tables cost it, whoever asks for their rows.
+def _work_s(plan: Plan, c: RankCost, t: RankTraffic) -> float:
+    """Time of lookups and exchange of a rank's tables, for the samples of all ranks.
 
-    Of tables that one rank has it is what the planner evens out (`Workload.work_s`).
+    For table-parallel tables it is the time that the planner balances (`Workload.work_s`).
     """
-    exchanged = of.received(IDS) + of.sent(VECTORS) + of.received(GRADIENTS) + of.sent(COPIES)
+    exchanged = t.received(IDS) + t.sent(VECTORS) + t.received(GRADIENTS) + t.sent(COPIES)
     return c.lookup_s + exchanged / plan.workload.hardware.exchange_bytes_per_s
 
 
-def _all_to_all(of: RankTraffic) -> float:
-    return sum(map(of.sent, (IDS, VECTORS, GRADIENTS)))
+def _all_to_all(t: RankTraffic) -> float:
+    return sum(map(t.sent, (IDS, VECTORS, GRADIENTS)))
 
 
-def _sent(of: Sequence[RankTraffic]) -> tuple[str, ...]:
-    """The report's columns of bytes, of all the ranks given."""
+def _sent(ranks: Sequence[RankTraffic]) -> tuple[str, ...]:
+    """Columns of bytes, summed over ranks."""
     columns = ((IDS,), (VECTORS,), (GRADIENTS,), (COPIES, DENSE))
-    return tuple(format_bytes(sum(r.sent(kind) for r in of for kind in kinds)) for kinds in columns)
+    return tuple(
+        format_bytes(sum(r.sent(kind) for r in ranks for kind in kinds)) for kinds in columns
+    )
 
 
-def _network(plan: "Plan", sent: Sequence[RankTraffic], ranks_per_machine: int | None) -> list[str]:
-    """How much passes a rank's link in the busier direction, and how long that takes at least."""
+def _network(plan: Plan, sent: Sequence[RankTraffic], ranks_per_machine: int | None) -> list[str]:
+    """Bytes over a rank's link in the busier direction, and their minimum time."""
     note = "bytes that a rank sends, or receives if that is more; ms at the speed of its own link"
-    rows = [("network, a step", "mean", "largest", *(f"{speed:,} Gbit/s" for speed in _LINKS))]
-    found = [("between ranks", [of.busiest_direction for of in sent])]
+    rows = [("network, per step", "mean", "largest", *(f"{speed:,} Gbit/s" for speed in _LINKS))]
+    links = [("between ranks", [t.busiest_direction for t in sent])]
     if ranks_per_machine is not None and ranks_per_machine < plan.world_size:
         name = f"between machines of {_ranks(ranks_per_machine)}"
-        if left := plan.world_size % ranks_per_machine:
-            name += f", the last of {left}"
-        found.append((name, [of.busiest_direction_between for of in sent]))
+        if rest := plan.world_size % ranks_per_machine:
+            name += f", the last of {rest}"
+        links.append((name, [t.busiest_direction_between for t in sent]))
     elif ranks_per_machine is not None:
         count = plan.world_size
         note += f"; one machine has {'both' if count == 2 else f'all {count}'} ranks"
-    for name, sizes in found:
+    for name, sizes in links:
         largest = max(sizes)
         times = (f"{largest * 8 / (speed * 1e9) * 1e3:.3g} ms" for speed in _LINKS)
         mean = format_bytes(sum(sizes) / len(sizes))
@@ -156,7 +171,7 @@ def _ranks(count: int) -> str:
     return f"{count:,} rank" + ("s" if count > 1 else "")
 
 
-def _cells(name: str, c: RankCost, of: RankTraffic, work_s: float) -> tuple[str, ...]:
+def _cells(name: str, c: RankCost, t: RankTraffic, work_s: float) -> tuple[str, ...]:
     return (
         name,
         f"{c.num_shards:,}",
@@ -166,7 +181,7 @@ def _cells(name: str, c: RankCost, of: RankTraffic, work_s: float) -> tuple[str,
         format_bytes(c.state_bytes),
         format_bytes(c.device_bytes),
         format_bytes(c.host_bytes),
-        *_sent([of]),
+        *_sent([t]),
         f"{1000 * work_s:.3f}",
     )
 
@@ -193,7 +208,7 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _named(label: str, plan: "Plan", tables: tuple[int, ...], kind: str) -> list[str]:
+def _named(label: str, plan: Plan, tables: tuple[int, ...], kind: str) -> list[str]:
     if not tables:
         return []
     names = ", ".join(plan.tables[t].name for t in tables[:_SHOWN_SHARDS])
@@ -201,7 +216,7 @@ def _named(label: str, plan: "Plan", tables: tuple[int, ...], kind: str) -> list
     return [f"{label} ({kind}): {names}" + (f" and {more} more" if more > 0 else "")]
 
 
-def _holds(plan: "Plan", shards: tuple[Shard, ...]) -> str:
+def _shard_names(plan: Plan, shards: tuple[Shard, ...]) -> str:
     if not shards:
         return "no table-parallel shard"
     texts = []

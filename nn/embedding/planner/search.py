@@ -1,13 +1,13 @@
-"""The `cost` placement: slices where memory asks for it, largest first, then moves and swaps."""
+"""Partitioner `cost`: slices where memory requires it, largest first, then moves and swaps."""
 
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from nn.embedding.planner.cost import Objective
-from nn.embedding.planner.memory import Memory, reads_a_byte
-from nn.embedding.planner.placement import (
+from nn.embedding.planner.estimators import Objective
+from nn.embedding.planner.memory import Memory, lookups_per_byte
+from nn.embedding.planner.partitioners import (
     Slice,
     make_slices,
     merge_slices,
@@ -16,8 +16,8 @@ from nn.embedding.planner.placement import (
 )
 from nn.embedding.planner.types import DEVICE, HOST, Shard
 
-# The search is bounded by counts, not by a clock: every rank of a job must come to the same plan.
-MAX_PROBES = 100_000  # pairs of ranks' slices looked at, in each local search
+# The search is bounded by counts, not by a clock: every rank of a job must find the same plan.
+MAX_PROBES = 100_000  # pairs of ranks' slices examined, in each local search
 MAX_PARTNERS = 16  # least loaded ranks that the busiest one trades with
 MAX_HALVINGS = 10  # of the greatest size of a slice
 EXTRA_HALVINGS = 3  # beyond the first that fits
@@ -31,18 +31,22 @@ def place_by_cost(
     tables: Sequence[int],
     base_counts: Sequence[int],
     memory: Memory,
-    may_use_host: bool,
+    use_host: bool,
     quick: bool = False,
 ) -> list[list[Shard]] | None:
-    """Shards of each rank with the least objective that is found, None where nothing fits.
+    """Returns the shards of each rank with the least objective, None where nothing fits.
 
     With a limit of device memory, slices are halved until they fit, and further if that evens out
     the ranks by more than FINER_GAIN. Only if that is not enough, and there is host memory, the
-    slices with the fewest ids a byte go there, no more of them than needed.
+    slices with the fewest lookups per byte go there, no more of them than needed.
 
     Args:
-      base_counts: column slices of each table, before memory asks for more.
-      quick: the first placement that fits, for asking whether there is one.
+        objective: The objective to minimize.
+        tables: Numbers of the tables to place.
+        base_counts: Column slices of each table, before memory requires more.
+        memory: Memory of a rank.
+        use_host: Whether slices may go to host memory.
+        quick: Return the first placement that fits, to find out whether there is one.
     """
     workload, device_limit = objective.workload, memory.limit[DEVICE]
     best = None
@@ -53,7 +57,7 @@ def place_by_cost(
             for slices in _slicings(objective, tables, base_counts, memory)
         )
         best = _least(objective, starts, memory, quick)
-    if best is None and may_use_host:
+    if best is None and use_host:
         starts = (
             _starts_with_host(objective, slices, memory)
             for slices in _slicings(objective, tables, base_counts, memory)
@@ -65,8 +69,8 @@ def place_by_cost(
 def _least(
     objective: Objective, starts: Iterable[Iterable[Placement]], memory: Memory, quick: bool
 ) -> list[list[Shard]] | None:
-    """The best placement of the first slicing that fits and of EXTRA_HALVINGS further ones."""
-    best, best_value, halvings = None, None, 0
+    """Returns the best placement of the first slicing that fits and of EXTRA_HALVINGS more."""
+    best, best_value, halvings = None, 0, 0
     for placements in starts:
         to_beat = None if best is None else best_value * (1 - FINER_GAIN)
         for placement in placements:
@@ -87,42 +91,42 @@ def _least(
 def _slicings(
     objective: Objective, tables: Sequence[int], base_counts: Sequence[int], memory: Memory
 ) -> Iterator[list[Slice]]:
-    """Slices by `base_counts`, then with ever smaller limits to the bytes and load of a slice."""
+    """Yields slices by `base_counts`, then with smaller limits of the bytes and load of a slice."""
     workload, limit = objective.workload, memory.limit[DEVICE]
     if limit is None:
         yield make_slices(workload, tables, base_counts)
         return
     even_load = int(2**32 * (1 + objective.memory_weight))
-    most_slices = 16 * (workload.world_size + len(tables)) + 1000
+    max_slices = 16 * (workload.world_size + len(tables)) + 1000
     counts = None
     for halvings in range(MAX_HALVINGS + 1):
         before = counts
-        most_bytes = max(limit >> halvings, 1)
-        most_load = (even_load << 1) >> halvings if halvings else None
+        max_bytes = max(limit >> halvings, 1)
+        max_load = (even_load << 1) >> halvings if halvings else None
         counts = [
-            _count_for(objective, t, count, most_bytes, most_load)
+            _count_for(objective, t, count, max_bytes, max_load)
             for t, count in zip(tables, base_counts, strict=True)
         ]
-        if before is not None and sum(counts) > most_slices:
+        if before is not None and sum(counts) > max_slices:
             return
         if counts != before:
             yield make_slices(workload, tables, counts)
 
 
 def _count_for(
-    objective: Objective, t: int, count: int, most_bytes: int, most_load: int | None
+    objective: Objective, t: int, count: int, max_bytes: int, max_load: int | None
 ) -> int:
-    """Column slices of a table, `count` doubled until a slice is within both limits."""
+    """Returns the column slices of a table: `count` doubled until a slice is within both limits."""
     workload = objective.workload
     table = workload.tables[t]
-    most = min(workload.world_size, table.dim)
-    while count < most:
+    max_count = min(workload.world_size, table.dim)
+    while count < max_count:
         width = -(-table.dim // count)
-        if workload.size_bytes(t, table.rows, width) <= most_bytes and (
-            most_load is None or objective.load(t, width, DEVICE) <= most_load
+        if workload.size_bytes(t, table.rows, width) <= max_bytes and (
+            max_load is None or objective.load(t, width, DEVICE) <= max_load
         ):
             break
-        count = min(2 * count, most)
+        count = min(2 * count, max_count)
     return count
 
 
@@ -138,15 +142,15 @@ def _weigh(objective: Objective, slices: Sequence[Slice], device: str = DEVICE) 
 
 
 def _starts(slices: list[Slice], world_size: int, memory: Memory) -> Iterator[Placement]:
-    """Placements that fit: by load, to and fro by size, and by size alone."""
+    """Yields placements that fit: by load, by size in zigzag order, and by size alone."""
     if not memory.may_hold(slices, world_size):
         return
     by_load = place_largest_first(slices, [[]] * world_size, memory)
     if by_load is not None:
         yield by_load
-    to_and_fro = place_memory_balanced(slices, world_size)
-    if memory.holds(to_and_fro):
-        yield to_and_fro
+    zigzag = place_memory_balanced(slices, world_size)
+    if memory.holds(zigzag):
+        yield zigzag
     if by_load is None:
         by_size = place_memory_optimized(slices, world_size)
         if memory.holds(by_size):
@@ -154,19 +158,21 @@ def _starts(slices: list[Slice], world_size: int, memory: Memory) -> Iterator[Pl
 
 
 def place_largest_first(
-    slices: Sequence[Slice], held: Sequence[Sequence[Slice]], memory: Memory
+    slices: Sequence[Slice], initial: Sequence[Sequence[Slice]], memory: Memory
 ) -> Placement | None:
-    """By falling load, each to the least loaded rank that has room; None if none has.
+    """Places slices by decreasing load on the least loaded rank that has room; None if none has.
 
-    Only MAX_PARTNERS ranks are asked in the order of their loads; then the emptiest one gets it.
+    Only the MAX_PARTNERS least loaded ranks are tried, then the rank with the most free memory.
 
     Args:
-      held: what each rank holds already.
+        slices: The slices to place.
+        initial: Slices that each rank already holds.
+        memory: Memory of a rank.
     """
-    placement = [list(of) for of in held]
+    placement = [list(rank_slices) for rank_slices in initial]
     loads = _sums(placement)
     used = {device: _sums(placement, device) for device in (DEVICE, HOST)}
-    # Heaps of (load or bytes, rank); entries that no longer hold are dropped when they come up.
+    # Heaps of (load or bytes, rank); outdated entries are dropped when they reach the top.
     by_load = [(load, rank) for rank, load in enumerate(loads)]
     by_used = {
         device: [(size, rank) for rank, size in enumerate(sizes)] for device, sizes in used.items()
@@ -174,33 +180,33 @@ def place_largest_first(
     for heap in (by_load, *by_used.values()):
         heapq.heapify(heap)
     for s in sorted(slices, key=lambda s: (-s.load, -s.size_bytes, s.table)):
-        mine = used[s.device]
-        _drop_stale(by_used[s.device], mine)
+        used_bytes = used[s.device]
+        _drop_stale(by_used[s.device], used_bytes)
         emptiest = by_used[s.device][0][1]
-        if not memory.fits(mine[emptiest], s):
+        if not memory.fits(used_bytes[emptiest], s):
             return None
         full, rank = [], emptiest
         for _ in range(min(MAX_PARTNERS, len(placement))):
             _drop_stale(by_load, loads)
             if not by_load:
                 break
-            if memory.fits(mine[by_load[0][1]], s):
+            if memory.fits(used_bytes[by_load[0][1]], s):
                 rank = by_load[0][1]
                 break
             full.append(heapq.heappop(by_load))
         for entry in full:
             heapq.heappush(by_load, entry)
         loads[rank] += s.load
-        mine[rank] += s.size_bytes
+        used_bytes[rank] += s.size_bytes
         if s.load:
             heapq.heappush(by_load, (loads[rank], rank))
-        heapq.heappush(by_used[s.device], (mine[rank], rank))
+        heapq.heappush(by_used[s.device], (used_bytes[rank], rank))
         placement[rank].append(s)
     return placement
 
 
 def _sums(placement: Sequence[Sequence[Slice]], device: str | None = None) -> list[int]:
-    """For each rank the sum of loads, or of bytes on `device`."""
+    """Returns for each rank the sum of loads, or of bytes on `device`."""
     if device is None:
         return [sum(s.load for s in slices) for slices in placement]
     return [sum(s.size_bytes for s in slices if s.device == device) for slices in placement]
@@ -212,7 +218,7 @@ def _drop_stale(heap: list[tuple[int, int]], values: list[int]) -> None:
 
 
 def improve(placement: Sequence[Sequence[Slice]], memory: Memory) -> Placement:
-    """Takes load off the busiest rank, by a move or a swap, as long as that lowers its pair."""
+    """Moves or swaps slices of the busiest rank, until none lowers the load of its pair."""
     ranks = [sorted(slices, key=lambda s: s.load) for slices in placement]
     loads = _sums(ranks)
     used = {device: _sums(ranks, device) for device in (DEVICE, HOST)}
@@ -235,9 +241,9 @@ def improve(placement: Sequence[Sequence[Slice]], memory: Memory) -> Placement:
         if best is None:
             break
         _, partner, i, j = best
-        given = ranks[busiest].pop(i)
-        taken = ranks[partner].pop(j) if j is not None else None
-        for s, giver, taker in ((given, busiest, partner), (taken, partner, busiest)):
+        sent = ranks[busiest].pop(i)
+        received = ranks[partner].pop(j) if j is not None else None
+        for s, giver, taker in ((sent, busiest, partner), (received, partner, busiest)):
             if s is not None:
                 ranks[taker].insert(bisect_left(ranks[taker], s.load, key=lambda s: s.load), s)
                 loads[giver] -= s.load
@@ -248,55 +254,60 @@ def improve(placement: Sequence[Sequence[Slice]], memory: Memory) -> Placement:
 
 
 def _best_trade(
-    ranks: Placement, used: dict, memory: Memory, giver: int, taker: int, gap: int
+    ranks: Placement, used: dict[str, list[int]], memory: Memory, giver: int, taker: int, gap: int
 ) -> tuple[int, int, int | None] | None:
-    """The trade that leaves the greater load of the pair least, None if none lowers it.
+    """Returns the trade with the least maximum load of the pair, None if none lowers it.
 
     Returns:
-      that load less the giver's of now, which is `gap` above the taker's; the number of the slice
-      to give; the number of the slice to take for it or None.
+        That load minus the giver's current one, which is `gap` above the taker's; the number of the
+        slice to give; the number of the slice to take for it, or None.
     """
     best = None
-    theirs = ranks[taker]
-    loads = [s.load for s in theirs]
-    for i, given in enumerate(ranks[giver]):
-        around = bisect_left(loads, given.load - gap // 2)
+    candidates = ranks[taker]
+    loads = [s.load for s in candidates]
+    for i, sent in enumerate(ranks[giver]):
+        around = bisect_left(loads, sent.load - gap // 2)
         for j in (None, around - 1, around):
-            if j is not None and not 0 <= j < len(theirs):
+            if j is not None and not 0 <= j < len(candidates):
                 continue
-            taken = theirs[j] if j is not None else None
-            shift = given.load - (taken.load if taken else 0)
+            received = candidates[j] if j is not None else None
+            shift = sent.load - (received.load if received else 0)
             if not 0 < shift < gap:
                 continue
             if best is not None and max(-shift, shift - gap) >= best[0]:
                 continue
-            if _trade_fits(used, memory, giver, taker, given, taken):
+            if _trade_fits(used, memory, giver, taker, sent, received):
                 best = (max(-shift, shift - gap), i, j)
     return best
 
 
 def _trade_fits(
-    used: dict, memory: Memory, giver: int, taker: int, given: Slice, taken: Slice | None
+    used: dict[str, list[int]],
+    memory: Memory,
+    giver: int,
+    taker: int,
+    sent: Slice,
+    received: Slice | None,
 ) -> bool:
-    freed = taken.size_bytes if taken and taken.device == given.device else 0
-    if not memory.fits(used[given.device][taker], given, freed):
+    freed = received.size_bytes if received and received.device == sent.device else 0
+    if not memory.fits(used[sent.device][taker], sent, freed):
         return False
-    if taken is None:
+    if received is None:
         return True
-    freed = given.size_bytes if taken.device == given.device else 0
-    return memory.fits(used[taken.device][giver], taken, freed)
+    freed = sent.size_bytes if received.device == sent.device else 0
+    return memory.fits(used[received.device][giver], received, freed)
 
 
 def _starts_with_host(
     objective: Objective, slices: Sequence[Slice], memory: Memory
 ) -> Iterator[Placement]:
-    """A placement with the least read slices in host memory, no more of them than needed."""
+    """Yields a placement with the least read slices in host memory, no more of them than needed."""
     world_size = objective.workload.world_size
     device = _weigh(objective, slices, DEVICE)
     host = _weigh(objective, slices, HOST)
     order = sorted(
         range(len(slices)),
-        key=lambda i: reads_a_byte(objective.workload, slices[i], slices[i].size_bytes),
+        key=lambda i: lookups_per_byte(objective.workload, slices[i], slices[i].size_bytes),
     )
 
     def place_rest(num_on_host: int) -> Placement | None:
@@ -312,6 +323,8 @@ def _starts_with_host(
             low = middle
         else:
             high, best = middle, placement
+    if best is None:
+        return
     placement = place_largest_first([host[i] for i in order[:high]], best, memory)
     if placement is not None:
         yield placement

@@ -1,11 +1,10 @@
-"""A plan as a layer obeys it: shards, variables, look-ups and the way back of their results."""
+"""Sharding plan: shards, variables and lookups of every rank."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from nn.embedding.planner.cost import RankCost, Workload, rank_costs
-from nn.embedding.planner.placement import row_bounds
-from nn.embedding.planner.report import report
+from nn.embedding.planner.estimators import RankCost, Workload, rank_costs
+from nn.embedding.planner.partitioners import row_bounds
 from nn.embedding.planner.types import (
     DATA_PARALLEL,
     ROW_SLICED,
@@ -14,7 +13,6 @@ from nn.embedding.planner.types import (
     Group,
     Limits,
     Lookup,
-    Piece,
     Shard,
     Table,
 )
@@ -22,18 +20,18 @@ from nn.embedding.planner.types import (
 
 @dataclass(frozen=True)
 class Plan:
-    """Where every row and column of every table lives, and who looks up what.
+    """Rank and memory of every row and column of every table, and the lookups of every rank.
 
-    Ranks, tables and features are numbers in the order in which `plan` got them.
+    Tables and features are numbered in the order of the workload.
 
     Attributes:
-      strategy: the placement that was taken.
-      table_shards: for each rank its table-parallel shards, in a stable order; of a table cut into
-        column slices, columns rise with the rank.
-      data_parallel_tables: tables of which every rank has a copy.
-      row_sliced_tables: tables of which every rank has a run of rows, see `row_bounds`.
-      objective: see plan_cost.Objective; less is better.
-      memory_note: description of the memory that the plan is made for, and of what it changed.
+        strategy: The strategy that placed the table-parallel shards.
+        table_shards: For each rank its table-parallel shards, in a stable order; the columns of a
+            table in column slices increase with the rank.
+        data_parallel_tables: Tables that every rank replicates.
+        row_sliced_tables: Tables of which every rank has a run of rows, see `row_bounds`.
+        objective: See `estimators.Objective`; less is better.
+        memory_note: Description of the memory that the plan is made for, and of what it changed.
     """
 
     workload: Workload
@@ -63,7 +61,7 @@ class Plan:
         return tuple(t for t in range(len(self.tables)) if t not in others)
 
     def features_of(self, tables: tuple[int, ...]) -> tuple[int, ...]:
-        """The features that read any of `tables`, in order."""
+        """Features that read any of `tables`, in order."""
         chosen = set(tables)
         return tuple(f for f, feature in enumerate(self.features) if feature.table in chosen)
 
@@ -81,7 +79,7 @@ class Plan:
         return tuple(row_bounds(self.tables[table].rows, self.world_size))
 
     def local_shards(self, rank: int) -> tuple[Shard, ...]:
-        """All shards of a rank: data-parallel, table-parallel, row-sliced; none is empty."""
+        """All non-empty shards of a rank: data-parallel, table-parallel, row-sliced."""
         shards = []
         for t in self.data_parallel_tables:
             table = self.tables[t]
@@ -99,12 +97,12 @@ class Plan:
         Tables that no feature reads have variables of their own. They have no gradient, so that no
         optimizer moves them, while Adam moves all rows of a variable that has one.
         """
-        members: dict[tuple, list[Shard]] = {}
+        members: dict[tuple[str, str, int, int, str, bool], list[Shard]] = {}
         for s in self.local_shards(rank):
             table = self.tables[s.table]
             is_read = bool(self.workload.features_of[s.table])
-            kind = (s.kind, s.device, s.columns, table.itemsize, table.key, is_read)
-            members.setdefault(kind, []).append(s)
+            shared = (s.kind, s.device, s.columns, table.itemsize, table.key, is_read)
+            members.setdefault(shared, []).append(s)
         groups = []
         for (kind, device, dim, itemsize, key, _), shards in members.items():
             offsets, rows = [], 0
@@ -117,34 +115,18 @@ class Plan:
         return tuple(groups)
 
     def lookups(self, rank: int, kind: str = TABLE_PARALLEL) -> tuple[Lookup, ...]:
-        """A rank's look-ups of one kind; of the table-parallel kind, in `input_ids_list` order."""
-        place = {
+        """A rank's lookups of one kind; of the table-parallel kind, in `input_ids_list` order."""
+        location = {
             shard: (g, offset)
             for g, group in enumerate(self.groups(rank))
             for shard, offset in zip(group.shards, group.row_offsets, strict=True)
         }
         return tuple(
-            Lookup(f, *place[shard], shard)
+            Lookup(f, *location[shard], shard)
             for shard in self.local_shards(rank)
             if shard.kind == kind
             for f in self.workload.features_of[shard.table]
         )
-
-    @cached_property
-    def output_pieces(self) -> tuple[tuple[Piece, ...], ...]:
-        """For each feature the look-ups whose results, side by side, are its output.
-
-        One piece for a whole table, several for column slices, in the order of the columns; none
-        for a feature of a data-parallel or row-sliced table.
-        """
-        pieces: list[list[Piece]] = [[] for _ in self.features]
-        for rank, shards in enumerate(self.table_shards):
-            position = 0
-            for s in shards:
-                for f in self.workload.features_of[s.table]:
-                    pieces[f].append(Piece(rank, position, s.column_start, s.column_end))
-                    position += 1
-        return tuple(tuple(sorted(of, key=lambda p: p.column_start)) for of in pieces)
 
     @cached_property
     def column_slices(self) -> tuple[tuple[Shard, ...], ...]:
@@ -153,30 +135,10 @@ class Plan:
         for shards in self.table_shards:
             for s in shards:
                 slices[s.table].append(s)
-        return tuple(tuple(sorted(of, key=lambda s: s.column_start)) for of in slices)
+        return tuple(tuple(sorted(row, key=lambda s: s.column_start)) for row in slices)
 
     @cached_property
     def costs(self) -> tuple[RankCost, ...]:
-        """Memory and estimated time of look-ups of each rank."""
+        """Memory and estimated time of lookups of each rank."""
         local_shards = [self.local_shards(rank) for rank in range(self.world_size)]
         return tuple(rank_costs(self.workload, local_shards))
-
-    def report(
-        self,
-        max_ranks: int = 32,
-        *,
-        ranks_per_machine: int | None = None,
-        dense_bytes: float | None = None,
-    ) -> str:
-        """The plan as text: a line a rank, totals, imbalance, the network, what each rank holds.
-
-        Args:
-          max_ranks: show so many ranks at most; totals and imbalance are of all.
-          ranks_per_machine: consecutive ranks that share a machine, of which the last may have
-            fewer; None: one machine has all.
-          dense_bytes: gradients of all weights that are not in tables; None: not known here.
-
-        Raises:
-          ValueError: ranks_per_machine below 1.
-        """
-        return report(self, max_ranks, ranks_per_machine, dense_bytes)

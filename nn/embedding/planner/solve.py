@@ -1,12 +1,12 @@
 """Search for a plan within limits: by a strategy, and with row slices where memory is short."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from nn.embedding.planner.cost import Objective, Workload
+from nn.embedding.planner.estimators import Objective, Workload
 from nn.embedding.planner.memory import Memory, free_memory, offload
-from nn.embedding.planner.placement import (
-    PLACEMENTS,
+from nn.embedding.planner.partitioners import (
+    PARTITIONERS,
     make_slices,
     merge_slices,
     place_basic,
@@ -17,18 +17,19 @@ from nn.embedding.planner.search import place_by_cost
 from nn.embedding.planner.sharding_plan import Plan
 from nn.embedding.planner.types import DEVICE, HOST, Limits, Shard
 
-# How much a rank's share of memory counts next to its share of time. Without a limit to device
-# memory an even distribution is all the care that can be taken; within one, it is a tie-breaker.
+# Weight of a rank's share of memory relative to its share of time. Without a limit of device memory
+# an even distribution is the only precaution; within one it is a tie-breaker.
 MEMORY_WEIGHT = 1.0
 MEMORY_WEIGHT_WITHIN_LIMIT = 0.1
 
-MAX_ROW_SLICED = 8  # numbers of row-sliced tables that are tried
+MAX_ROW_SLICED = 8  # sizes of tables tried as the row slice threshold
 
 
 def solve_to_fit(workload: Workload, limits: Limits, strategy: str) -> Plan | None:
-    """Returns the plan without limits of memory if it fits in them, else None."""
+    """Returns the plan made without memory limits if it is within them, else None."""
     unlimited = replace(limits, device_memory_bytes=None, host_memory_bytes=None)
     plan = _place(workload, unlimited, strategy)
+    assert plan is not None  # nothing limits it
     for cost in plan.costs:
         for used, limit in (
             (cost.device_bytes, limits.device_memory_bytes),
@@ -40,38 +41,41 @@ def solve_to_fit(workload: Workload, limits: Limits, strategy: str) -> Plan | No
 
 
 def solve(workload: Workload, limits: Limits, strategy: str, quick: bool = False) -> Plan | None:
-    """Returns the plan, None where nothing fits.
+    """Returns the plan, None where none fits.
 
     With `cost` and `auto`, where column slices do not make the tables fit on the devices, the
     largest tables are cut into row slices, as few of them as possible: all ranks hold some rows of
-    them. Where host memory makes them fit, too, the plan with the shorter step is taken. Column
+    them. Where host memory also makes them fit, the plan with the shorter step is taken. Column
     slices come first because their cost does not depend on which ids are frequent.
 
     Args:
-      quick: the first plan that fits, to find out whether there is one.
+        workload: Tables, features and ranks.
+        limits: Thresholds and memory.
+        strategy: See `nn.embedding.planner.plan`.
+        quick: Return the first plan that fits, to find out whether there is one.
     """
     plan = _place(workload, limits, strategy, quick)
-    slices_rows = (
-        strategy not in PLACEMENTS
+    may_slice_rows = (
+        strategy not in PARTITIONERS
         and limits.row_slice_threshold is None
         and limits.device_memory_bytes is not None
         and workload.dp_input
         and workload.world_size > 1
         and _has_room(workload, limits)
     )
-    if not slices_rows or (plan and (quick or not _uses_host(plan))):
+    if not may_slice_rows or (plan and (quick or not _uses_host(plan))):
         return plan
-    with_rows = None
+    with_row_slices = None
     if limits.host_memory_bytes:
         on_device = replace(limits, host_memory_bytes=0)
-        with_rows = _with_row_slices(workload, on_device, strategy, quick)
-    if plan is None and with_rows is None:
-        with_rows = _with_row_slices(workload, limits, strategy, quick)
-    return min(filter(None, (plan, with_rows)), key=_step_s, default=None)
+        with_row_slices = _add_row_slices(workload, on_device, strategy, quick)
+    if plan is None and with_row_slices is None:
+        with_row_slices = _add_row_slices(workload, limits, strategy, quick)
+    return min(filter(None, (plan, with_row_slices)), key=_step_s, default=None)
 
 
 def _has_room(workload: Workload, limits: Limits) -> bool:
-    """False if the ranks together have less memory than the tables need."""
+    """Whether the ranks together have the memory that the tables need."""
     room = (limits.device_memory_bytes or 0) + (limits.host_memory_bytes or 0)
     size = sum(map(workload.table_bytes, range(len(workload.tables))))
     unlimited = (
@@ -84,7 +88,7 @@ def _uses_host(plan: Plan) -> bool:
     return any(cost.host_bytes for cost in plan.costs)
 
 
-def _with_row_slices(workload: Workload, limits: Limits, strategy: str, quick: bool) -> Plan | None:
+def _add_row_slices(workload: Workload, limits: Limits, strategy: str, quick: bool) -> Plan | None:
     """Returns a plan with as few row-sliced tables as make it fit, None where none does."""
     sizes = sorted({table.num_elements for table in workload.tables}, reverse=True)
     for threshold in sizes[:MAX_ROW_SLICED]:
@@ -106,62 +110,80 @@ def _step_s(plan: Plan) -> float:
 
 def _place(workload: Workload, limits: Limits, strategy: str, quick: bool = False) -> Plan | None:
     """Returns the plan for given thresholds, None where it does not fit."""
-    data_parallel, tables, row_sliced = split_kinds(workload, limits)
-    objective = _objective(workload, limits, tables)
-    memory = free_memory(workload, limits, data_parallel, row_sliced)
-    if memory.limit[DEVICE] is not None and memory.limit[DEVICE] < 0:
+    placement = _Placement(workload, limits)
+    device_limit = placement.memory.limit[DEVICE]
+    if device_limit is not None and device_limit < 0:
         return None
-    counts = slice_counts(workload, tables, limits.column_slice_threshold)
+    if strategy in PARTITIONERS:
+        return placement.by_size(strategy)
+    balanced = placement.by_size("memory_balanced")
+    if quick and balanced:
+        return balanced
+    cheapest = placement.by_cost(quick)
+    # The first of two equal ones is taken.
+    plans = (cheapest, balanced) if strategy == "cost" else (balanced, cheapest)
+    result = min(filter(None, plans), key=lambda plan: plan.objective, default=None)
+    return replace(result, strategy="cost") if result and strategy == "cost" else result
 
-    def layout(name: str, shards: list[list[Shard]] | None) -> Plan | None:
+
+@dataclass(frozen=True)
+class _Placement:
+    """Placement of the table-parallel tables for given thresholds."""
+
+    workload: Workload
+    limits: Limits
+
+    @cached_property
+    def kinds(self) -> tuple[list[int], list[int], list[int]]:
+        return split_kinds(self.workload, self.limits)
+
+    @cached_property
+    def objective(self) -> Objective:
+        within_limit = self.limits.device_memory_bytes is not None
+        weight = MEMORY_WEIGHT_WITHIN_LIMIT if within_limit else MEMORY_WEIGHT
+        return Objective.of(self.workload, self.kinds[1], weight)
+
+    @cached_property
+    def memory(self) -> Memory:
+        return free_memory(self.workload, self.limits, self.kinds[0], self.kinds[2])
+
+    @cached_property
+    def counts(self) -> list[int]:
+        return slice_counts(self.workload, self.kinds[1], self.limits.column_slice_threshold)
+
+    def by_size(self, strategy: str) -> Plan | None:
+        """Places slices by order or size alone."""
+        world_size = self.workload.world_size
+        slices = make_slices(self.workload, self.kinds[1], self.counts)
+        partition = PARTITIONERS[strategy] if world_size > 1 else place_basic
+        return self._offloaded(strategy, merge_slices(self.workload, partition(slices, world_size)))
+
+    def by_cost(self, quick: bool) -> Plan | None:
+        """Places slices by estimated time and memory."""
+        memories = [self.memory]
+        # Offloading by `cpu_offloading_threshold_bytes` may free the memory that is missing.
+        offloads = self.limits.cpu_offloading_threshold_bytes is not None
+        if offloads and self.memory.limit[DEVICE] is not None:
+            memories.append(Memory(None, None))
+        for memory in memories:
+            use_host = memory.limit[HOST] is not None
+            shards = place_by_cost(
+                self.objective, self.kinds[1], self.counts, memory, use_host, quick
+            )
+            if shards is not None and (plan := self._offloaded("cost", shards)):
+                return plan
+        return None
+
+    def _offloaded(self, strategy: str, shards_by_rank: list[list[Shard]]) -> Plan | None:
+        shards = offload(self.workload, self.limits, self.memory, shards_by_rank)
         if shards is None:
             return None
         return Plan(
-            workload=workload,
-            limits=limits,
-            strategy=name,
+            workload=self.workload,
+            limits=self.limits,
+            strategy=strategy,
             table_shards=tuple(map(tuple, shards)),
-            data_parallel_tables=tuple(data_parallel),
-            row_sliced_tables=tuple(row_sliced),
-            objective=objective.value(shards) / 2**32,
+            data_parallel_tables=tuple(self.kinds[0]),
+            row_sliced_tables=tuple(self.kinds[2]),
+            objective=self.objective.value(shards) / 2**32,
         )
-
-    def by_size(name: str) -> list[list[Shard]] | None:
-        slices = make_slices(workload, tables, counts)
-        place = PLACEMENTS[name] if workload.world_size > 1 else place_basic
-        shards = merge_slices(workload, place(slices, workload.world_size))
-        return offload(workload, limits, memory, shards)
-
-    def by_cost() -> list[list[Shard]] | None:
-        # What `cpu_offloading_threshold_bytes` sends to host memory may be what did not fit.
-        rooms = [memory]
-        if limits.cpu_offloading_threshold_bytes is not None and memory.limit[DEVICE] is not None:
-            rooms.append(Memory(None, None))
-        for room in rooms:
-            may_use_host = room.limit[HOST] is not None
-            shards = place_by_cost(objective, tables, counts, room, may_use_host, quick)
-            if shards is not None:
-                shards = offload(workload, limits, memory, shards)
-            if shards is not None:
-                return shards
-        return None
-
-    if strategy in PLACEMENTS:
-        return layout(strategy, by_size(strategy))
-    balanced = layout("memory_balanced", by_size("memory_balanced"))
-    if quick and balanced:
-        return balanced
-    cheapest = layout("cost", by_cost())
-    if balanced is None or cheapest is None:
-        found = cheapest or balanced
-    elif strategy == "cost":
-        found = min(cheapest, balanced, key=lambda p: p.objective)
-    else:
-        found = cheapest if cheapest.objective < balanced.objective else balanced
-    return replace(found, strategy="cost") if found and strategy == "cost" else found
-
-
-def _objective(workload: Workload, limits: Limits, tables: Sequence[int]) -> Objective:
-    within_limit = limits.device_memory_bytes is not None
-    weight = MEMORY_WEIGHT_WITHIN_LIMIT if within_limit else MEMORY_WEIGHT
-    return Objective.of(workload, tables, weight)

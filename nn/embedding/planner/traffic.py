@@ -1,24 +1,21 @@
-"""What ranks send each other in a training step, byte for byte as layer and trainer exchange it.
+"""Bytes that ranks send each other in a training step, exactly as layer and trainer exchange them.
 
-A pure function of a plan and of the numbers of ids in a batch: `expected_batch` estimates those,
-and they are all that is estimated. Not counted: headers of the network's protocols, Horovod's own
-messages (some hundred bytes a collective), and the one number by which float16 skips a step. Copied
-tables are counted in their own width, also those of bfloat16, which `World.all_reduce` sums in
-float32: a plan knows bytes and no dtypes. All recipes' tables are float32.
+A pure function of a plan and of the numbers of ids in a batch: only these are estimated, by
+`expected_batch`. Not counted: headers of the network's protocols, Horovod's own messages (some
+hundred bytes per collective), and the one number by which float16 skips a step. Replicated tables
+are counted in their own width, also those of bfloat16, which `World.all_reduce` sums in float32: a
+plan has bytes, not dtypes. All recipes' tables are float32.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from nn.embedding.planner.sharding_plan import Plan
 from nn.embedding.planner.types import DATA_PARALLEL, ROW_SLICED_ID_BYTES, WHOLE_TABLE_ELEMENTS
 
-if TYPE_CHECKING:
-    from nn.embedding.planner.sharding_plan import Plan
-
 _LENGTH_BYTES = 4  # int32
-# Row means, which rows of a copied table were touched, and gradients of row-sliced tables are
-# float32.
+# Row means, the touched rows of a replicated table, and gradients of row-sliced tables are float32.
 _SUM_BYTES = 4
 
 IDS, VECTORS, GRADIENTS, COPIES, DENSE = KINDS = (
@@ -31,16 +28,16 @@ IDS, VECTORS, GRADIENTS, COPIES, DENSE = KINDS = (
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Numbers of ids in one global batch, of which sizes of tables tell nothing.
+class BatchSizes:
+    """Numbers of samples and ids in one global batch.
 
     Attributes:
-      samples: of each rank.
-      ids: for each rank and feature, those of the rank's samples.
-      ragged: for each feature, whether its samples differ in their number of ids.
-      distinct: for each row-sliced table, [rank][owner]: different ids of the rank's samples whose
-        rows are the owner's.
-      touched: for each table in column slices, different ids of all samples.
+        samples: Samples of each rank.
+        ids: For each rank and feature, the ids of the rank's samples.
+        ragged: For each feature, whether its samples differ in their number of ids.
+        distinct: For each row-sliced table, [rank][owner]: distinct ids of the rank's samples whose
+            rows are the owner's.
+        touched: For each table in column slices, distinct ids of all samples.
     """
 
     samples: tuple[float, ...]
@@ -50,14 +47,15 @@ class Batch:
     touched: dict[int, float]
 
 
-def expected_batch(plan: "Plan", ragged: Sequence[int] = ()) -> Batch:
-    """A batch of the plan's size as far as it is known before there is data.
+def expected_batch(plan: Plan, ragged: Sequence[int] = ()) -> BatchSizes:
+    """Estimates a batch of the plan's size without data.
 
-    Samples are spread evenly, and each has its features' hotness of ids. Different ids are counted
+    Samples are spread evenly, and each has its features' hotness of ids. Distinct ids are counted
     as if they were drawn uniformly from the table: no other distribution has more.
 
     Args:
-      ragged: features whose samples differ in their number of ids.
+        plan: The plan.
+        ragged: Features whose samples differ in their number of ids.
     """
     w = plan.workload
     samples = w.global_batch_size / plan.world_size
@@ -73,7 +71,7 @@ def expected_batch(plan: "Plan", ragged: Sequence[int] = ()) -> Batch:
         for t, slices in enumerate(plan.column_slices)
         if len(slices) > 1
     }
-    return Batch(
+    return BatchSizes(
         samples=(samples,) * plan.world_size,
         ids=(ids,) * plan.world_size,
         ragged=tuple(f in ragged for f in range(len(plan.features))),
@@ -84,12 +82,12 @@ def expected_batch(plan: "Plan", ragged: Sequence[int] = ()) -> Batch:
 
 def _distinct(rows: int, drawn: float) -> float:
     """Expected number of different values among `drawn` uniform ones of `rows`."""
-    return rows * (1 - (1 - 1 / rows) ** drawn)
+    return float(rows * (1 - (1 - 1 / rows) ** drawn))
 
 
 @dataclass(frozen=True)
 class RankTraffic:
-    """Bytes of one rank in a step, by kind (KINDS): to and from ranks of its machine, and others.
+    """Bytes of one rank per step, by kind (KINDS): to and from ranks of its machine, and others.
 
     ids: with their lengths where ragged; vectors: forward; gradients: of vectors, backward, and
     the row means of row-wise Adagrad; copied tables: sums of the gradients of data-parallel tables;
@@ -114,7 +112,7 @@ class RankTraffic:
 
     @property
     def busiest_direction_between(self) -> float:
-        """The same, of what leaves or enters the machine."""
+        """Bytes that leave or enter the machine, whichever is more."""
         return max(sum(self.sent_between.values()), sum(self.received_between.values()))
 
 
@@ -126,60 +124,61 @@ class _Message(NamedTuple):
 
 
 def traffic(
-    plan: "Plan",
-    batch: Batch | None = None,
+    plan: Plan,
+    batch: BatchSizes | None = None,
     *,
     ranks_per_machine: int | None = None,
     dense_bytes: float = 0.0,
 ) -> list[RankTraffic]:
-    """Bytes of each rank in one training step of trained tables.
+    """Computes the bytes of each rank in one training step of trained tables.
 
-    All-to-alls go from rank to rank. Sums of gradients take the least that they can: 2 (n - 1) / n
-    of the bytes summed out of each of n ranks, and 2 (m - 1) / m out of each of m machines, shared
-    evenly by its ranks. That is what sums within machines first take; one ring through all ranks
-    takes 2 (n - 1) / n out of a machine, too.
+    All-to-alls go from rank to rank. Sums of gradients take the minimum: 2 (n - 1) / n of the bytes
+    summed out of each of n ranks, and 2 (m - 1) / m out of each of m machines, shared evenly by its
+    ranks. Hierarchical sums, within machines first, reach it; one ring through all ranks takes
+    2 (n - 1) / n out of a machine.
 
     Args:
-      batch: None: `expected_batch(plan)`.
-      ranks_per_machine: consecutive ranks that share a machine; None: all.
-      dense_bytes: gradients of all weights that are not in tables.
+        plan: The plan.
+        batch: Numbers of ids; None: `expected_batch(plan)`.
+        ranks_per_machine: Consecutive ranks that share a machine; None: all.
+        dense_bytes: Gradients of all weights that are not in tables.
 
     Raises:
-      ValueError: ranks_per_machine below 1.
+        ValueError: ranks_per_machine below 1.
     """
     size = plan.world_size
     if ranks_per_machine is not None and ranks_per_machine < 1:
         raise ValueError(f"ranks_per_machine must be at least 1, got {ranks_per_machine}")
     per_machine = min(ranks_per_machine or size, size)
     batch = batch or expected_batch(plan)
-    found = [RankTraffic(*(dict.fromkeys(KINDS, 0.0) for _ in range(4))) for _ in range(size)]
+    ranks = [RankTraffic(*(dict.fromkeys(KINDS, 0.0) for _ in range(4))) for _ in range(size)]
     if size == 1:
-        return found
+        return ranks
     for kind, sender, receiver, size_bytes in _all_to_all(plan, batch):
         if sender // per_machine == receiver // per_machine:
-            found[sender].sent_within[kind] += size_bytes
-            found[receiver].received_within[kind] += size_bytes
+            ranks[sender].sent_within[kind] += size_bytes
+            ranks[receiver].received_within[kind] += size_bytes
         else:
-            found[sender].sent_between[kind] += size_bytes
-            found[receiver].received_between[kind] += size_bytes
+            ranks[sender].sent_between[kind] += size_bytes
+            ranks[receiver].received_between[kind] += size_bytes
     num_machines = -(-size // per_machine)
     sums = {COPIES: _copied_tables(plan, batch), DENSE: (dense_bytes, 0.0)}
-    for rank, of in enumerate(found):
+    for rank, rank_traffic in enumerate(ranks):
         first = rank // per_machine * per_machine
         here = min(per_machine, size - first)
         for kind, (summed, gathered) in sums.items():
             elsewhere = (size - here) / here  # a rank's share of other machines' rows
             within = 2 * (here - 1) / here * summed + (size - 1 - elsewhere) * gathered
             between = 2 * (num_machines - 1) / num_machines / here * summed + elsewhere * gathered
-            of.sent_within[kind] = of.received_within[kind] = within
-            of.sent_between[kind] = of.received_between[kind] = between
-    return found
+            rank_traffic.sent_within[kind] = rank_traffic.received_within[kind] = within
+            rank_traffic.sent_between[kind] = rank_traffic.received_between[kind] = between
+    return ranks
 
 
-def _all_to_all(plan: "Plan", batch: Batch) -> Iterator[_Message]:
+def _all_to_all(plan: Plan, batch: BatchSizes) -> Iterator[_Message]:
     """Messages between different ranks."""
     for owner in range(plan.world_size):
-        columns: dict[int, int] = {}  # of each feature, in all of its look-ups here
+        columns: dict[int, int] = {}  # of each feature, in all of its lookups here
         lookups: dict[int, int] = {}
         for shard in plan.table_shards[owner]:
             for f in plan.workload.features_of[shard.table]:
@@ -194,7 +193,14 @@ def _all_to_all(plan: "Plan", batch: Batch) -> Iterator[_Message]:
             yield from _row_sliced(plan, batch, rank, owner)
 
 
-def _table_parallel(plan, batch, rank, owner, lookups, columns) -> Iterator[_Message]:
+def _table_parallel(
+    plan: Plan,
+    batch: BatchSizes,
+    rank: int,
+    owner: int,
+    lookups: dict[int, int],
+    columns: dict[int, int],
+) -> Iterator[_Message]:
     w = plan.workload
     if w.dp_input:
         ids = sum(count * batch.ids[rank][f] for f, count in lookups.items())
@@ -209,7 +215,7 @@ def _table_parallel(plan, batch, rank, owner, lookups, columns) -> Iterator[_Mes
     yield _Message(GRADIENTS, rank, owner, elements * w.exchange_itemsize)
 
 
-def _row_sliced(plan, batch, rank, owner) -> Iterator[_Message]:
+def _row_sliced(plan: Plan, batch: BatchSizes, rank: int, owner: int) -> Iterator[_Message]:
     for t in plan.row_sliced_tables:
         ids = batch.distinct[t][rank][owner]
         rows = ids * plan.tables[t].dim * plan.workload.exchange_itemsize
@@ -219,20 +225,20 @@ def _row_sliced(plan, batch, rank, owner) -> Iterator[_Message]:
         yield _Message(GRADIENTS, rank, owner, sums)
 
 
-def _row_means(plan, batch, rank, owner) -> Iterator[_Message]:
-    """Holders of a table's column slices tell each other one number a row (row-wise Adagrad)."""
+def _row_means(plan: Plan, batch: BatchSizes, rank: int, owner: int) -> Iterator[_Message]:
+    """Ranks with column slices of a table exchange one number per row (row-wise Adagrad)."""
     if not plan.workload.state_bytes_per_row:
         return
-    held, owned = ({s.table for s in plan.table_shards[r]} for r in (rank, owner))
-    for t in held & owned & set(batch.touched):
+    sent, owned = ({s.table for s in plan.table_shards[r]} for r in (rank, owner))
+    for t in sent & owned & set(batch.touched):
         yield _Message(GRADIENTS, rank, owner, batch.touched[t] * _SUM_BYTES)
 
 
-def _copied_tables(plan: "Plan", batch: Batch) -> tuple[float, float]:
+def _copied_tables(plan: Plan, batch: BatchSizes) -> tuple[float, float]:
     """Bytes of the gradients of data-parallel tables, of the variables that hold them.
 
     Returns:
-      (summed as a whole, with which rows were touched; gathered by rows, of each rank).
+        (summed as a whole, with the touched rows; gathered by rows, of each rank).
     """
     summed = gathered = 0.0
     for group in plan.groups(0):
@@ -246,6 +252,6 @@ def _copied_tables(plan: "Plan", batch: Batch) -> tuple[float, float]:
             summed += elements * group.itemsize + group.rows * _SUM_BYTES
         else:
             index_bytes = 4 if group.rows < 2**31 else 8
-            ids = sum(of[f] for of in batch.ids for f in features) / plan.world_size
+            ids = sum(rank_ids[f] for rank_ids in batch.ids for f in features) / plan.world_size
             gathered += ids * (group.dim * group.itemsize + index_bytes)
     return summed, gathered

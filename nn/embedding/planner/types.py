@@ -1,38 +1,39 @@
-"""What a plan of embedding tables is made of: tables, features, shards, and the limits it obeys."""
+"""Types of the embedding sharding planner: tables, features, shards, limits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-# How a shard takes part in a step.
+# Sharding type of a shard.
 TABLE_PARALLEL = "table_parallel"  # on one rank, all rows, some or all columns
-ROW_SLICED = "row_sliced"  # a run of rows on every rank
-DATA_PARALLEL = "data_parallel"  # a whole copy on every rank
+ROW_SLICED = "row_sliced"  # row-wise: a run of rows on every rank
+DATA_PARALLEL = "data_parallel"  # a replica on every rank
 
-# Where a shard lives.
-DEVICE = "device"  # with the compute: the GPU, or on a CPU run the process's memory
-HOST = "host"  # host memory beside the device
+# Memory that stores a shard.
+DEVICE = "device"  # that of the compute device: the GPU, or in a CPU run the process's memory
+HOST = "host"  # host memory next to the device
 
-ROW_SLICED_ID_BYTES = 8  # of an id that asks for a row of a row-sliced table, always int64
-
+ROW_SLICED_ID_BYTES = 8  # per id sent to the owner of a row-sliced table, always int64
 
 # Share of device memory that is not for tables: dense model, activations, exchange buffers, the
 # runtime's own and fragmentation.
 RESERVED_FRACTION = 0.15
 
-# A copied table of up to so many elements is summed as a whole, a larger one by the rows that the
-# ranks touched. 16 MiB of float32: a ring carries it in about the time of a batch's vectors.
+# The gradient of a replicated table of at most this size is summed as a whole, that of a larger one
+# by the rows that the ranks touched. 16 MiB of float32: a ring carries it in about the time of a
+# batch's vectors.
 WHOLE_TABLE_ELEMENTS = 2**22
 
 
 class PlanError(ValueError):
-    """The tables do not fit the memory that there is; the message says what would help."""
+    """The tables do not fit the available memory; the message lists solutions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One embedding table, `rows` x `dim` elements of `itemsize` bytes.
+    """Embedding table of `rows` x `dim` elements of `itemsize` bytes.
 
-    Tables of one rank share a variable if their width, itemsize, device and `key` are equal: put
-    into `key` what else must be equal (combiner, class of a custom layer).
+    Tables of one rank share a variable if their width, itemsize, device and `key` are equal: `key`
+    distinguishes everything else that must be equal (combiner, class of a custom layer).
     """
 
     name: str
@@ -48,12 +49,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One input: ids that are looked up in `table` (its number).
+    """Input whose ids are looked up in `table` (its number).
 
     Attributes:
-      hotness: ids a sample, the mean where they vary.
-      combined: the rows of a sample are summed or averaged into one vector (a combiner); without,
-        every id's row is an output.
+        hotness: Ids per sample, the mean where they vary.
+        combined: Whether the rows of a sample are pooled into one vector (sum or mean). Otherwise
+            the row of every id is an output.
     """
 
     table: int
@@ -62,13 +63,40 @@ class Feature:
 
     @property
     def num_vectors(self) -> float:
-        """Output vectors a sample."""
+        """Output vectors per sample."""
         return 1.0 if self.combined else self.hotness
+
+
+def make_features(
+    input_table_map: Sequence[int],
+    hotness: Sequence[float] | None = None,
+    combined: Sequence[bool] | None = None,
+) -> tuple[Feature, ...]:
+    """Builds features from parallel sequences.
+
+    Args:
+        input_table_map: For each feature the number of its table.
+        hotness: For each feature the ids per sample; None: 1.
+        combined: For each feature whether its vectors are pooled; None: all.
+
+    Raises:
+        ValueError: The sequences differ in length.
+    """
+    count = len(input_table_map)
+    hotness = [1.0] * count if hotness is None else hotness
+    combined = [True] * count if combined is None else combined
+    for name, values in (("hotness", hotness), ("combined", combined)):
+        if len(values) != count:
+            raise ValueError(f"{name}: expected {count} entries, one per input, got {len(values)}")
+    return tuple(
+        Feature(int(t), float(h), bool(c))
+        for t, h, c in zip(input_table_map, hotness, combined, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Rows [row_start, row_end) and columns [column_start, column_end) of a table, on a rank."""
+    """Rows [row_start, row_end) and columns [column_start, column_end) of a table on a rank."""
 
     table: int
     rank: int
@@ -93,7 +121,7 @@ class Group:
     """Shards of one rank that share one variable, [rows, dim].
 
     Attributes:
-      row_offsets: shard i starts at row `row_offsets[i]` of the variable.
+        row_offsets: Shard i starts at row `row_offsets[i]` of the variable.
     """
 
     kind: str
@@ -108,13 +136,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One look-up of a rank: a feature's ids, plus `row_offset`, in the rank's group `group`.
+    """Lookup of a feature in a shard of a rank.
 
     Attributes:
-      feature: number of the feature.
-      group: number of the group in `Plan.groups(rank)`.
-      row_offset: to be added to ids that count from the shard's first row.
-      shard: what is looked up; its columns say where the result belongs in the feature's output.
+        feature: Number of the feature.
+        group: Number of the group in `Plan.groups(rank)` that holds the shard.
+        row_offset: Row of the group's variable at which the shard starts.
+        shard: The shard; its columns are those of the table in the result.
     """
 
     feature: int
@@ -123,22 +151,12 @@ class Lookup:
     shard: Shard
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A look-up's result on its way back: entry `position` of the rank's look-ups."""
-
-    rank: int
-    position: int
-    column_start: int
-    column_end: int
-
-
 @dataclass(frozen=True)
 class Hardware:
-    """Speeds that weigh a plan's costs against each other; only their ratios change a plan.
+    """Bandwidths that weigh a plan's costs against each other; only their ratios change a plan.
 
     The defaults are about half of the published peaks of an A100-80GB in a DGX (2.0e12 B/s of
-    device memory, 3.0e11 B/s of NVLink a direction) and of a GPU's eighth of its host's memory
+    device memory, 3.0e11 B/s of NVLink per direction) and of a GPU's eighth of its host's memory
     bandwidth (4.1e11 B/s of two sockets): rows are read at random.
     """
 
@@ -149,11 +167,28 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Limits:
-    """Thresholds and memory, as `plan` describes them; None is no limit.
+    """Sharding thresholds in elements, and memory limits of a rank.
 
     Attributes:
-      row_slice_threshold: 0 is no row slices, None those that memory asks for.
-      device_memory_bytes: a rank's device memory for tables and optimizer state, after the reserve.
+        column_slice_threshold: A table with more elements is cut into the smallest power of 2 of
+            column slices that are at most this large, but at most one per rank. None or 0: only if
+            there are fewer tables than ranks, or, with `cost` and `auto`, if `device_memory_bytes`
+            requires it.
+        row_slice_threshold: A table with at least this many elements is row-sliced. None: none,
+            but with `cost` and `auto` the largest tables if they do not fit otherwise. 0: none.
+        data_parallel_threshold: A table with at most this many elements is data-parallel. None or
+            0: none.
+        cpu_offloading_threshold_bytes: Bytes of weights of a rank's table-parallel shards that stay
+            on its device: in order of increasing size, those beyond go to host memory. None: off.
+        device_memory_bytes: Device memory of a rank for tables and optimizer state, without the
+            reserve (see `MemoryBudget`). None: no limit.
+        host_memory_bytes: Host memory of a rank for shards that do not fit its device: those with
+            the fewest lookups per byte are moved first, no more than needed. None: none (but no
+            limit to `cpu_offloading_threshold_bytes`). Row-sliced and data-parallel tables stay on
+            devices.
+
+    Raises:
+        ValueError: A negative value.
     """
 
     column_slice_threshold: int | None = None
@@ -162,3 +197,14 @@ class Limits:
     cpu_offloading_threshold_bytes: int | None = None
     device_memory_bytes: int | None = None
     host_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_minimum(self, 0, *self.__dataclass_fields__)
+
+
+def check_minimum(record: object, minimum: int, *names: str) -> None:
+    """Raises ValueError if an attribute of `record` is less than `minimum`, or not a number."""
+    for name in names:
+        value = getattr(record, name)
+        if value is not None and not value >= minimum:
+            raise ValueError(f"{name} must be at least {minimum}, got {value}")

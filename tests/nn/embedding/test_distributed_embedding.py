@@ -9,7 +9,7 @@ from nn.embedding.embedding import Embedding
 from nn.embedding.exchange.gradients import sum_duplicates
 from nn.embedding.exchange.row_means import RowMeans
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.planner.plan import HOST, Shard, Table, plan
+from nn.embedding.planner import HOST, Shard, Table
 from nn.embedding.weights import TableUniform, TableWeight
 from nn.keras import keras
 from nn.optim import optimizers
@@ -17,6 +17,7 @@ from nn.optim.optimizers import create
 from runtime.checkpoint import Box
 from runtime.cluster.distributed import World
 from tests.nn.embedding.fake_world import run_threads
+from tests.nn.embedding.planner.plans import plan_of
 from tests.tables import whole_table
 
 
@@ -269,7 +270,7 @@ def test_whole_tables_from_files(tmp_path):
             "exchange_dtype is float32, bfloat16, float16 or None, got 'int8'",
         ),
         (
-            lambda: DistributedEmbedding(tables((3, 2)), plan=plan([Table("t", 4, 2)], 1)),
+            lambda: DistributedEmbedding(tables((3, 2)), plan=plan_of([Table("t", 4, 2)], 1)),
             "the plan is of 1 tables on 1 ranks, the layer has 1 tables on 1: plan for the same",
         ),
         (lambda: DistributedEmbedding(tables((3, 2)), strategy="best"), "strategy is one of"),
@@ -371,7 +372,7 @@ def test_a_table_of_more_than_2_to_the_31_elements():
 
 def test_two_shards_of_a_table_on_one_rank():
     """Columns in host memory and on the device, in another order than the variables'."""
-    whole = plan([Table("t0", 6, 4), Table("t1", 5, 2)], 1)
+    whole = plan_of([Table("t0", 6, 4), Table("t1", 5, 2)], 1)
     shards = (
         Shard(0, 0, 0, 6, 2, 4),
         Shard(1, 0, 0, 5, 0, 2, device=HOST),
@@ -402,7 +403,7 @@ def test_two_shards_of_a_table_on_one_rank():
         (
             lambda: built(
                 [Embedding(3, 2), Embedding(3, 2, dtype="float16")],
-                plan=plan([Table("a", 3, 2), Table("b", 3, 2)], 1),
+                plan=plan_of([Table("a", 3, 2), Table("b", 3, 2)], 1),
             ),
             "into one variable, but their layers differ in dtype",
         ),
@@ -417,7 +418,7 @@ def test_two_shards_of_a_table_on_one_rank():
                 tables((3, 2)),
                 world=World(0, 2),
                 dp_input=False,
-                plan=plan([Table("t0", 3, 2)], 2, data_parallel_threshold=10),
+                plan=plan_of([Table("t0", 3, 2)], 2, data_parallel_threshold=10),
             ),
             "of which every rank needs ids: they need dp_input=True",
         ),
@@ -442,7 +443,7 @@ def test_what_a_plan_cannot_do(make, message):
 
 def test_all_holders_of_a_row_get_the_same_bits():
     """A checkpoint keeps the state of one of them and gives it to all."""
-    whole = plan([Table("t", 500, 8)], 4, column_slice_threshold=1000)
+    whole = plan_of([Table("t", 500, 8)], 4, column_slice_threshold=1000)
     assert len(whole.column_slices[0]) == 4
 
     def means(world):

@@ -268,7 +268,7 @@ def test_concat_one_hot_embedding(dtype):
 
 def test_import_needs_no_tensorflow(run_script):
     code = (
-        "import sys, nn.embedding as dmp, nn.embedding.planner.plan; assert 'IntegerLookup' in "
+        "import sys, nn.embedding as dmp, nn.embedding.planner; assert 'IntegerLookup' in "
         "dir(dmp); "
         "assert 'tensorflow' not in sys.modules and 'horovod' not in sys.modules"
     )

@@ -7,7 +7,7 @@ import tensorflow as tf
 from nn.embedding.embedding import Embedding
 from nn.embedding.exchange.gradients import sum_duplicates, sum_over_ranks
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.planner.plan import Table, plan
+from nn.embedding.planner import Table
 from nn.ncf.tower import spread
 from nn.precision import add_to_each
 from nn.sequence import gru
@@ -15,6 +15,7 @@ from nn.sequence.attention import ActivationUnit
 from nn.sequence.gru import GRU
 from runtime.cluster.distributed import World
 from tests.nn.embedding.fake_world import TensorWorld, run_threads
+from tests.nn.embedding.planner.plans import plan_of
 
 DTYPES = ("bfloat16", "float16")
 ROUNDING = {"bfloat16": 2**-8, "float16": 2**-11}  # relative, of one value
@@ -97,7 +98,7 @@ def test_gradient_of_a_repeated_id(placement, size, dtype):
     if size == 1 and placement != "tables":
         pytest.skip("one rank has one placement")
     tables = [Table("t", 9, 8), Table("u", 9, 8)]
-    whole = plan(
+    whole = plan_of(
         tables,
         size,
         input_table_map=[0, 0],

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from nn.embedding.exchange.gradients import sum_over_ranks
-from nn.embedding.planner.plan import Table, plan
+from nn.embedding.planner import Table
 from nn.embedding_model import dense_bytes
 from nn.ncf import tower
 from nn.ncf.config import (
@@ -27,6 +27,7 @@ from nn.ncf.tower import product_over_batch
 from nn.optim.optimizers import OptimizerGroup, create
 from runtime.cluster.distributed import World
 from tests.nn.embedding.fake_world import TensorWorld, run_threads
+from tests.nn.embedding.planner.plans import plan_of
 
 
 def a_config(model_type, **changes):
@@ -416,7 +417,7 @@ def test_ranks_together_are_one(placement):
     """Two ranks, one with a row of padding: the loss, and a step of SGD, of all their rows."""
     config = a_config(NEUMF)
     tables = [Table(*table) for table in embedding_tables(config)]
-    whole = plan(
+    whole = plan_of(
         tables,
         2,
         input_table_map=feature_table_map(config),

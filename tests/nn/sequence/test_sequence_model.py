@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from nn.embedding.exchange.gradients import sum_over_ranks
-from nn.embedding.planner.plan import Table, plan
+from nn.embedding.planner import Table
 from nn.embedding_model import dense_bytes
 from nn.optim.optimizers import OptimizerGroup, create
 from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
@@ -11,6 +11,7 @@ from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
 from runtime.cluster.distributed import World
 from tests.nn.embedding.fake_world import TensorWorld, run_threads
+from tests.nn.embedding.planner.plans import plan_of
 from tests.nn.sequence.sequence_reference import Sample, log_loss
 from tests.nn.sequence.sequence_rows import KINDS, a_config, a_model, reference_of, rows, samples_of
 
@@ -351,7 +352,7 @@ def test_ranks_together_are_one(kind, placement):
     """Two ranks, one with a row of padding: the loss, and a step of SGD, of all their rows."""
     config = a_config(kind)
     tables = [Table(*table) for table in embedding_tables(config)]
-    whole = plan(
+    whole = plan_of(
         tables,
         2,
         input_table_map=feature_table_map(config),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from nn.embedding.planner.plan import Shard
+from nn.embedding.planner import Shard
 from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
 from runtime.cluster.distributed import World

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from config import parse
-from nn.embedding.planner.plan import DATA_PARALLEL, Shard
+from nn.embedding.planner import DATA_PARALLEL, Shard
 from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
 from runtime.checkpoint import Folder, Saver, VariableWeight, files, weight, writer

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 import config as configuration
 from dataloading.generate_feature_spec import VARIANTS
 from dataloading.synthetic.rows import synthetic_spec
-from nn.embedding.planner.memory import step_bytes, table_memory_bytes
-from nn.embedding.planner.plan import HOST, PlanError, Table, plan
+from nn.embedding.planner import HOST, MemoryBudget, PlanError, Table, report
+from nn.embedding.planner.storage_reservation import step_bytes
 from recipes import ctr
 from runtime.hardware.memory import Memory
+from tests.nn.embedding.planner.plans import plan_of
 from tests.nn.embedding.planner.test_plan_properties import (
     MANY,
     check_cover,
@@ -38,7 +39,7 @@ def published(ranks, memory, *, dim=128, recipe="dlrm", variant="criteo_t0_synth
 
 
 def fits(result, device_bytes, host_bytes=0):
-    limit = table_memory_bytes(result.workload, device_bytes, 0.15, 0)
+    limit = MemoryBudget(device_bytes).table_bytes(result.workload)
     for cost in result.costs:
         assert cost.device_bytes <= limit
         assert cost.host_bytes <= host_bytes
@@ -106,7 +107,7 @@ def test_thresholds_win():
 
 def test_plan_only_assumes_80_gb():
     result, _ = published(8, None, plan_only=True)
-    line = result.report().splitlines()[1]
+    line = report(result).splitlines()[1]
     assert line.startswith("device memory per rank: 74.51 GiB (80 GB assumed; --plan_device_memory")
     stated, _ = published(8, None, plan_only=True, plan_device_memory_gb=80.0)
     assert stated.table_shards == result.table_shards
@@ -115,17 +116,19 @@ def test_plan_only_assumes_80_gb():
 def test_narrow_tables_are_cut_into_row_slices():
     """Each of 8 ranks has room for a quarter of the rows, but a table has 2 columns only."""
     tables = [Table("wide", 1000, 2), Table("small", 10, 2)]
-    result = plan(tables, 8, device_memory_bytes=2000, reserved_fraction=0, only_to_fit=True,
+    result = plan_of(tables, 8, device_memory_bytes=2000, reserved_fraction=0, only_to_fit=True,
                 global_batch_size=1)  # fmt: skip
     assert result.row_sliced_tables == (0,)
     with pytest.raises(PlanError):
-        plan(tables, 8, device_memory_bytes=2000, reserved_fraction=0, row_slice_threshold=0)
+        plan_of(tables, 8, device_memory_bytes=2000, reserved_fraction=0, row_slice_threshold=0)
     # Host memory would do, too, but is slower.
-    both = plan(tables, 8, device_memory_bytes=2000, reserved_fraction=0, host_memory_bytes=10**6)
+    both = plan_of(
+        tables, 8, device_memory_bytes=2000, reserved_fraction=0, host_memory_bytes=10**6
+    )
     assert both.row_sliced_tables == (0,)
     assert not any(s.device == HOST for shards in both.table_shards for s in shards)
     # With model-parallel input no rank has the ids of all tables.
-    by_host = plan(tables, 8, device_memory_bytes=2000, reserved_fraction=0,
+    by_host = plan_of(tables, 8, device_memory_bytes=2000, reserved_fraction=0,
                    host_memory_bytes=10**6, dp_input=False)  # fmt: skip
     assert not by_host.row_sliced_tables
 
@@ -134,20 +137,20 @@ def test_memory_of_a_step_is_not_for_tables():
     """64 samples of 2 features of 100 columns: 5 copies of vectors, 1.5 of rows, in float32."""
     tables = [Table("a", 500, 100), Table("b", 500, 100)]
     options = {"global_batch_size": 64, "reserved_fraction": 0, "only_to_fit": True}
-    result = plan(tables, 1, **options)
+    result = plan_of(tables, 1, **options)
     assert step_bytes(result.workload) == 4 * 64 * 200 * 6.5
     needed = 2 * 500 * 100 * 4 + step_bytes(result.workload)
-    assert plan(tables, 1, device_memory_bytes=needed + 8, dense_bytes=8, **options) == result
+    assert plan_of(tables, 1, device_memory_bytes=needed + 8, dense_bytes=8, **options) == result
     with pytest.raises(PlanError):
-        plan(tables, 1, device_memory_bytes=needed + 8, dense_bytes=9, **options)
+        plan_of(tables, 1, device_memory_bytes=needed + 8, dense_bytes=9, **options)
     with_state = replace(result.workload, state_bytes_per_element=8.0, world_size=2)
     assert step_bytes(with_state) == 4 * 32 * 200 * (7 + 3.5)
     # A step that needs more than there is leaves half.
-    assert table_memory_bytes(result.workload, 10, 0.15, 0) == 5
+    assert MemoryBudget(10).table_bytes(result.workload) == 5
 
 
 def test_adam_of_all_rows_needs_scratch_memory():
-    [cost] = plan(
+    [cost] = plan_of(
         [Table("a", 10, 4)], 1, state_bytes_per_element=8, scratch_bytes_per_element=8
     ).costs
     assert (cost.weight_bytes, cost.state_bytes, cost.device_bytes) == (160, 320, 800)
@@ -172,7 +175,7 @@ def test_many_plans_fit_the_memory_or_report_what_would(arguments, dense_bytes):
 def check_fit_or_report(arguments, dense_bytes):
     arguments |= {"only_to_fit": True, "dense_bytes": dense_bytes}
     arguments |= {"global_batch_size": 8, "row_slice_threshold": None}
-    today = plan(
+    today = plan_of(
         **{
             name: value
             for name, value in arguments.items()
@@ -180,7 +183,10 @@ def check_fit_or_report(arguments, dense_bytes):
         }
     )
     device, host = arguments["device_memory_bytes"], arguments["host_memory_bytes"]
-    limit = table_memory_bytes(today.workload, device, arguments["reserved_fraction"], dense_bytes)
+    budget = MemoryBudget(
+        device, dense_bytes=dense_bytes, reserved_fraction=arguments["reserved_fraction"]
+    )
+    limit = budget.table_bytes(today.workload)
 
     def fits_in(result):
         return all(
@@ -189,13 +195,13 @@ def check_fit_or_report(arguments, dense_bytes):
         )
 
     try:
-        result = plan(**arguments)
+        result = plan_of(**arguments)
     except PlanError as error:
-        assert "Ways out:" in str(error)
+        assert "Possible solutions:" in str(error)
         assert not fits_in(today)
         return
     assert fits_in(result)
-    assert plan(**arguments) == result
+    assert plan_of(**arguments) == result
     if fits_in(today):
         assert result == today
     check_cover(result)

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from nn.embedding.planner.plan import PlanError, Table, plan
+from nn.embedding.planner import PlanError, Table, report
+from tests.nn.embedding.planner.plans import plan_of
 
 # Cardinalities of the Criteo 1TB logs without a frequency threshold ("extra large", 421 GiB at 128
 # float32 columns), one more than the number of values each: `criteo_t0_synthetic` in
@@ -42,7 +43,7 @@ def test_list_is_the_published_model():
 @pytest.mark.parametrize("exchange_itemsize", [2, 4])
 def test_criteo_on_80_gb_devices(dim, world_size, exchange_itemsize):
     def make():
-        return plan(
+        return plan_of(
             criteo(dim), world_size, device_memory_bytes=A100, exchange_itemsize=exchange_itemsize
         )
 
@@ -59,17 +60,17 @@ def test_criteo_on_80_gb_devices(dim, world_size, exchange_itemsize):
 
 
 def test_criteo_with_adagrad_does_not_fit_8_devices_and_says_what_does():
-    with pytest.raises(PlanError, match="more ranks: 14 would do") as error:
-        plan(criteo(128), 8, device_memory_bytes=A100, state_bytes_per_element=4)
-    assert "without any (SGD) it fits" in str(error.value)
-    fits = plan(criteo(128), 14, device_memory_bytes=A100, state_bytes_per_element=4)
+    with pytest.raises(PlanError, match="more ranks: 14 are sufficient") as error:
+        plan_of(criteo(128), 8, device_memory_bytes=A100, state_bytes_per_element=4)
+    assert "none (SGD) is sufficient" in str(error.value)
+    fits = plan_of(criteo(128), 14, device_memory_bytes=A100, state_bytes_per_element=4)
     assert max(c.device_bytes for c in fits.costs) <= 0.85 * A100
     # Row-wise Adagrad keeps 4 bytes for each row of a slice and fits.
-    plan(criteo(128), 8, device_memory_bytes=A100, state_bytes_per_row=4)
+    plan_of(criteo(128), 8, device_memory_bytes=A100, state_bytes_per_row=4)
 
 
 def test_criteo_on_one_device_uses_host_memory():
-    result = plan(criteo(128), 1, device_memory_bytes=A100, host_memory_bytes=500 * GIB)
+    result = plan_of(criteo(128), 1, device_memory_bytes=A100, host_memory_bytes=500 * GIB)
     [cost] = result.costs
     assert cost.device_bytes <= 0.85 * A100
     on_host = {result.tables[s.table].name for s in result.table_shards[0] if s.device == "host"}
@@ -78,7 +79,7 @@ def test_criteo_on_one_device_uses_host_memory():
 
 def test_thresholds_of_the_recipe():
     """column_slice_threshold 5e9, row_slice_threshold 1e10, as the recipes' defaults are."""
-    result = plan(
+    result = plan_of(
         criteo(128), 8, strategy="memory_balanced", column_slice_threshold=5 * 10**9,
         row_slice_threshold=10**10, data_parallel_threshold=10**6,
     )  # fmt: skip
@@ -106,7 +107,7 @@ def test_a_thousand_tables_on_a_thousand_ranks(options):
     tables = many_tables(1000)
 
     def make():
-        return plan(tables, 1024, state_bytes_per_element=4, **options)
+        return plan_of(tables, 1024, state_bytes_per_element=4, **options)
 
     result = make()
     assert sum(s.rows * s.columns for of in result.column_slices for s in of) == sum(
@@ -118,13 +119,13 @@ def test_a_thousand_tables_on_a_thousand_ranks(options):
 
 
 def test_report_of_the_extra_large_model():
-    text = plan(criteo(128), 8, device_memory_bytes=A100).report()
+    text = report(plan_of(criteo(128), 8, device_memory_bytes=A100))
     lines = text.splitlines()
     assert lines[0].startswith(
         "26 tables, 26 features, 112,995,145,600 parameters: 420.9 GiB of weights, "
         "0 B of optimizer state on 8 ranks, strategy cost"
     )
-    assert lines[1] == "device memory for tables: 63.33 GiB a rank"
+    assert lines[1] == "device memory for tables: 63.33 GiB per rank"
     assert lines[2].split()[:4] == ["rank", "shards", "rows", "columns"]
     assert [line.split()[0] for line in lines[3:12]] == [*"01234567", "all"]
     assert lines[11].split()[3] == "3,328"
@@ -134,11 +135,11 @@ def test_report_of_the_extra_large_model():
 
 
 def test_report_shows_some_of_many_ranks_and_all_totals():
-    result = plan(
+    result = plan_of(
         many_tables(40), 16, data_parallel_threshold=10**4, row_slice_threshold=10**9,
         cpu_offloading_threshold_bytes=10**6,
     )  # fmt: skip
-    text = result.report(max_ranks=2)
+    text = report(result, max_ranks=2)
     assert "(fullest)" in text
     assert "rank 1: " in text
     assert "rank 2: " not in text

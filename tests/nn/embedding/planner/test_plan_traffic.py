@@ -6,7 +6,7 @@ import pytest
 
 import config as configuration
 from dataloading.synthetic.rows import synthetic_spec
-from nn.embedding.planner.plan import HOST, Hardware, Table, plan
+from nn.embedding.planner import HOST, Hardware, Table, report
 from nn.embedding.planner.traffic import (
     COPIES,
     DENSE,
@@ -18,6 +18,7 @@ from nn.embedding.planner.traffic import (
 )
 from nn.embedding.planner.types import WHOLE_TABLE_ELEMENTS
 from recipes import ctr
+from tests.nn.embedding.planner.plans import plan_of
 
 
 def tables(*shapes):
@@ -25,7 +26,7 @@ def tables(*shapes):
 
 
 # Batch 8 on 4 ranks, 2 samples each. Rank 0: 4 columns, hotness 3; ranks 1 to 3: 2 columns.
-FOUR = plan(
+FOUR = plan_of(
     tables((10, 4), (10, 2), (10, 2), (10, 2)),
     4,
     strategy="basic",
@@ -66,7 +67,7 @@ def test_the_last_machine_may_have_fewer_ranks():
 
 
 def test_a_rank_alone_sends_nothing():
-    (alone,) = traffic(plan(tables((10, 4)), 1), dense_bytes=100)
+    (alone,) = traffic(plan_of(tables((10, 4)), 1), dense_bytes=100)
     assert alone.busiest_direction == 0
 
 
@@ -74,25 +75,25 @@ def test_ranks_per_machine_out_of_range():
     with pytest.raises(ValueError, match="ranks_per_machine must be at least 1, got 0"):
         traffic(FOUR, ranks_per_machine=0)
     with pytest.raises(ValueError, match="ranks_per_machine must be at least 1, got 0"):
-        FOUR.report(ranks_per_machine=0)
+        report(FOUR, ranks_per_machine=0)
 
 
 def test_without_a_combiner_every_row_is_sent():
     combined, single = (
-        plan(tables((10, 4), (10, 4)), 2, strategy="basic", hotness=[3, 3], combined=[flag] * 2)
+        plan_of(tables((10, 4), (10, 4)), 2, strategy="basic", hotness=[3, 3], combined=[flag] * 2)
         for flag in (True, False)
     )
     assert traffic(single)[0].sent(VECTORS) == 3 * traffic(combined)[0].sent(VECTORS) > 0
 
 
 def test_model_parallel_input_exchanges_no_ids():
-    of = traffic(plan(tables((10, 4), (10, 2)), 2, strategy="basic", dp_input=False))
+    of = traffic(plan_of(tables((10, 4), (10, 2)), 2, strategy="basic", dp_input=False))
     assert [r.sent(IDS) for r in of] == [0, 0]
     assert of[0].sent(VECTORS) > 0
 
 
 def test_a_rank_without_rows_sends_all_its_ids():
-    made = plan(tables((1, 4)), 2, row_slice_threshold=1, global_batch_size=2)
+    made = plan_of(tables((1, 4)), 2, row_slice_threshold=1, global_batch_size=2)
     of = traffic(made)
     assert [r.sent(IDS) for r in of] == [0, 8]
     assert [r.sent(VECTORS) for r in of] == [4 * 4, 0]
@@ -107,7 +108,7 @@ def test_lengths_of_ragged_ids_travel_with_them():
 
 
 def test_different_ids_of_row_slices_are_as_of_uniform_ids():
-    made = plan(tables((2, 4)), 2, row_slice_threshold=1, hotness=[3], global_batch_size=2)
+    made = plan_of(tables((2, 4)), 2, row_slice_threshold=1, hotness=[3], global_batch_size=2)
     # 3 ids of 2 rows: each row is missing with probability 1/8.
     assert expected_batch(made).distinct == {0: ((7 / 8, 7 / 8), (7 / 8, 7 / 8))}
     [first, _] = traffic(made)
@@ -117,7 +118,7 @@ def test_different_ids_of_row_slices_are_as_of_uniform_ids():
 
 def test_row_means_of_column_slices():
     def gradients(**options):
-        made = plan(tables((1, 4)), 2, strategy="basic", global_batch_size=2, **options)
+        made = plan_of(tables((1, 4)), 2, strategy="basic", global_batch_size=2, **options)
         assert len(made.column_slices[0]) == 2
         return traffic(made)[0].sent(GRADIENTS)
 
@@ -125,10 +126,10 @@ def test_row_means_of_column_slices():
 
 
 def test_copied_tables_go_whole_or_by_rows():
-    made = plan(tables((3, 4)), 2, data_parallel_threshold=12, global_batch_size=8)
+    made = plan_of(tables((3, 4)), 2, data_parallel_threshold=12, global_batch_size=8)
     assert traffic(made)[0].sent(COPIES) == 3 * 4 * 4 + 3 * 4  # and which rows were touched
     rows = WHOLE_TABLE_ELEMENTS + 1
-    made = plan(tables((rows, 1)), 3, data_parallel_threshold=rows, global_batch_size=9)
+    made = plan_of(tables((rows, 1)), 3, data_parallel_threshold=rows, global_batch_size=9)
     assert traffic(made)[0].sent(COPIES) == 2 * 3 * (4 + 4)  # 3 rows and ids to 2 ranks
     first, _, last = traffic(made, ranks_per_machine=2)
     # A machine of two gets 3 rows; of each of them the other half comes from the neighbour.
@@ -138,9 +139,9 @@ def test_copied_tables_go_whole_or_by_rows():
 
 
 def test_tables_without_features_send_nothing():
-    made = plan(tables((3, 4), (3, 4)), 2, input_table_map=[0], data_parallel_threshold=12)
+    made = plan_of(tables((3, 4), (3, 4)), 2, input_table_map=[0], data_parallel_threshold=12)
     assert traffic(made)[0].sent(COPIES) == 3 * 4 * 4 + 3 * 4  # of the first table
-    idle = plan(tables((3, 4)), 2, input_table_map=[], data_parallel_threshold=12)
+    idle = plan_of(tables((3, 4)), 2, input_table_map=[], data_parallel_threshold=12)
     assert traffic(idle)[0].busiest_direction == 0
 
 
@@ -174,12 +175,12 @@ def test_dense_weights_are_those_of_the_model(flags):
     assert ctr.num_dense_weights(config, spec) == weights
 
 
-SIXTEEN = plan(tables(*[(10, 128)] * 16), 16, global_batch_size=16_000)
+SIXTEEN = plan_of(tables(*[(10, 128)] * 16), 16, global_batch_size=16_000)
 
 
 def test_the_report_says_what_passes_a_link():
-    lines = SIXTEEN.report(ranks_per_machine=8).splitlines()
-    (first,) = (i for i, line in enumerate(lines) if line.strip().startswith("network, a step"))
+    lines = report(SIXTEEN, ranks_per_machine=8).splitlines()
+    (first,) = (i for i, line in enumerate(lines) if line.strip().startswith("network, per step"))
     # 1,000 samples of a rank: to and from 15 others 15 vectors of 512 bytes, twice, and 15 ids.
     sent = 15 * 1000 * (2 * 512 + 8)
     assert lines[first + 1].split()[:6] == ["between", "ranks", "14.76", "MiB", "14.76", "MiB"]
@@ -203,7 +204,7 @@ def test_the_report_says_what_passes_a_link():
 def test_the_report_says_how_many_ranks_it_takes_a_machine_to_have(
     ranks_per_machine, machines, to_others
 ):
-    lines = SIXTEEN.report(ranks_per_machine=ranks_per_machine).splitlines()
+    lines = report(SIXTEEN, ranks_per_machine=ranks_per_machine).splitlines()
     found = [line.strip() for line in lines if "machine" in line]
     assert len(found) == (machines is not None)
     if to_others:
@@ -219,25 +220,25 @@ NO_DENSE = "without gradients of the dense layers"
 
 
 def test_the_report_knows_dense_gradients_where_it_is_told():
-    made = plan(tables((10, 4)), 2, row_slice_threshold=1)
-    text, told = made.report(), made.report(dense_bytes=2**20)
+    made = plan_of(tables((10, 4)), 2, row_slice_threshold=1)
+    text, told = report(made), report(made, dense_bytes=2**20)
     assert "all-reduce (gradients of copied tables);" in text
     assert "all-reduce (gradients of copied tables and of the dense layers);" in told
     assert "1 MiB" not in text and "1 MiB" in told
     assert f"; {NO_DENSE}\n" in text
     assert "without gradients" not in told
     assert "row slices as if ids were uniform" in text
-    assert "network" not in plan(tables((10, 4)), 1).report()
+    assert "network" not in report(plan_of(tables((10, 4)), 1))
 
 
 def printed_work_ms(made):
     """The last column of the report's lines of two ranks."""
-    lines = made.report().splitlines()
+    lines = report(made).splitlines()
     return [float(line.split()[-1]) for line in lines if line.strip().startswith(("0 ", "1 "))]
 
 
 def test_the_report_s_work_of_whole_tables_is_what_the_planner_evens_out():
-    made = plan(tables((10, 64), (10, 16), (10, 32)), 2, hotness=[30, 9, 20], strategy="basic")
+    made = plan_of(tables((10, 64), (10, 16), (10, 32)), 2, hotness=[30, 9, 20], strategy="basic")
     expected = [
         1e3 * sum(made.workload.work_s(s.table, s.columns, s.device) for s in shards)
         for shards in made.table_shards
@@ -248,7 +249,7 @@ def test_the_report_s_work_of_whole_tables_is_what_the_planner_evens_out():
 
 def test_the_report_s_work_of_copies_and_row_slices():
     """Batch 2,000 on 2 ranks, so that each reads 1,000 copied rows and exchanges 100 of slices."""
-    made = plan(
+    made = plan_of(
         tables((50, 16), (200, 32)), 2, data_parallel_threshold=800, row_slice_threshold=801,
         global_batch_size=2000, hotness=[1, 40], hardware=Hardware(1e9, 1e9, 1e8),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Slices of tables, and the placements that go by order or by size alone.
+"""Slices of tables, and partitioners by order or by size alone.
 
 The rules and the names are those of NVIDIA Merlin distributed-embeddings, so that a program written
 for it finds its tables on the same ranks.
@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nn.embedding.planner.cost import Workload
+from nn.embedding.planner.estimators import Workload
 from nn.embedding.planner.types import DEVICE, Limits, Shard
 
 
@@ -17,8 +17,8 @@ class Slice:
     """All rows and `width` columns of a table, before it has a rank.
 
     Attributes:
-      size_bytes: weights and optimizer state.
-      load: see plan_cost.Objective; 0 where the placement does not ask.
+        size_bytes: Weights and optimizer state.
+        load: See `estimators.Objective`; 0 where the partitioner does not use it.
     """
 
     table: int
@@ -29,7 +29,7 @@ class Slice:
 
 
 def split_kinds(workload: Workload, limits: Limits) -> tuple[list[int], list[int], list[int]]:
-    """Numbers of the tables that run data-parallel, table-parallel and row-sliced.
+    """Returns the numbers of the data-parallel, table-parallel and row-sliced tables.
 
     A table of at most `data_parallel_threshold` elements is data-parallel, else one of at least
     `row_slice_threshold` is row-sliced. On one rank all are table-parallel.
@@ -47,28 +47,29 @@ def split_kinds(workload: Workload, limits: Limits) -> tuple[list[int], list[int
 
 
 def row_bounds(rows: int, world_size: int) -> list[int]:
-    """First row of each rank's run, and the end; the first `rows % world_size` runs are longer."""
+    """Returns the first row of each rank's run, and the end; the first `rows % world_size` runs are
+    one row longer."""
     share, extra = divmod(rows, world_size)
     return [rank * share + min(rank, extra) for rank in range(world_size + 1)]
 
 
 def column_widths(dim: int, num_slices: int) -> list[int]:
-    """Widths of nearly even column slices, the wider ones first."""
+    """Returns the widths of nearly even column slices, the wider ones first."""
     share, extra = divmod(dim, num_slices)
     return [share + (i < extra) for i in range(num_slices)]
 
 
 def num_column_slices(num_elements: int, dim: int, threshold: float, world_size: int) -> int:
-    """Smallest power of 2 of slices with at most `threshold` elements each; at most one a rank."""
-    most = min(world_size, dim)
+    """Returns the least power of 2 of slices within `threshold` elements; at most one per rank."""
+    limit = min(world_size, dim)
     num_slices = 1
-    while num_elements > threshold * num_slices and num_slices < most:
+    while num_elements > threshold * num_slices and num_slices < limit:
         num_slices *= 2
-    return min(num_slices, most)
+    return min(num_slices, limit)
 
 
 def threshold_for_all_ranks(num_elements: Sequence[int], world_size: int) -> int | None:
-    """The column slice threshold that gives every rank something if tables are fewer than ranks.
+    """Returns a column slice threshold with which every rank has a slice if tables are few.
 
     The largest is halved until there are as many as ranks; None where there are enough.
     """
@@ -84,7 +85,7 @@ def threshold_for_all_ranks(num_elements: Sequence[int], world_size: int) -> int
 
 
 def slice_counts(workload: Workload, tables: Sequence[int], threshold: int | None) -> list[int]:
-    """Number of column slices of each of `tables`, by threshold."""
+    """Returns the number of column slices of each of `tables`, by threshold."""
     sizes = [workload.tables[t].num_elements for t in tables]
     if not threshold:
         threshold = threshold_for_all_ranks(sizes, workload.world_size)
@@ -97,7 +98,7 @@ def slice_counts(workload: Workload, tables: Sequence[int], threshold: int | Non
 
 
 def make_slices(workload: Workload, tables: Sequence[int], counts: Sequence[int]) -> list[Slice]:
-    """The slices in the order of tables and columns."""
+    """Returns the slices in the order of tables and columns."""
     slices = []
     for t, count in zip(tables, counts, strict=True):
         table = workload.tables[t]
@@ -110,12 +111,12 @@ def make_slices(workload: Workload, tables: Sequence[int], counts: Sequence[int]
 
 
 def place_basic(slices: Sequence[Slice], world_size: int) -> list[list[Slice]]:
-    """Round robin, in the order of the tables."""
+    """Deals slices round robin, in the order of the tables."""
     return [list(slices[rank::world_size]) for rank in range(world_size)]
 
 
 def place_memory_balanced(slices: Sequence[Slice], world_size: int) -> list[list[Slice]]:
-    """By falling size to and fro over the ranks: even counts, nearly even bytes.
+    """Deals slices by decreasing size, in zigzag order over ranks: even counts, nearly even bytes.
 
     No two ranks differ by more than the largest slice.
     """
@@ -125,22 +126,22 @@ def place_memory_balanced(slices: Sequence[Slice], world_size: int) -> list[list
 
 
 def place_memory_optimized(slices: Sequence[Slice], world_size: int) -> list[list[Slice]]:
-    """By falling size, each to the rank with the fewest bytes so far; ranks by rising bytes.
+    """Gives slices by decreasing size to the rank with the fewest bytes; ranks by increasing bytes.
 
     No two ranks differ by more than the largest slice.
     """
     order = sorted(slices, key=lambda s: (s.size_bytes, s.table), reverse=True)
     # Equal bytes: the lists of tables decide, then the number of the bin.
     heap: list[tuple[int, list[int], int]] = [(0, [], i) for i in range(world_size)]
-    held: list[list[Slice]] = [[] for _ in range(world_size)]
+    slices_of_bin: list[list[Slice]] = [[] for _ in range(world_size)]
     for s in order:
         size_bytes, ids, i = heap[0]
-        held[i].append(s)
+        slices_of_bin[i].append(s)
         heapq.heapreplace(heap, (size_bytes + s.size_bytes, [*ids, s.table], i))
-    return [held[i] for _, _, i in sorted(heap)]
+    return [slices_of_bin[i] for _, _, i in sorted(heap)]
 
 
-PLACEMENTS = {
+PARTITIONERS = {
     "basic": place_basic,
     "memory_balanced": place_memory_balanced,
     "memory_optimized": place_memory_optimized,
@@ -150,7 +151,7 @@ PLACEMENTS = {
 def merge_slices(
     workload: Workload, slices_by_rank: Sequence[Sequence[Slice]]
 ) -> list[list[Shard]]:
-    """Gives slices their columns: rising with the rank, slices of one table on a rank as one."""
+    """Assigns columns to slices, increasing with the rank; merges slices of one table on a rank."""
     next_column = [0] * len(workload.tables)
     shards_by_rank = []
     for rank, slices in enumerate(slices_by_rank):

@@ -1,7 +1,7 @@
-"""What a placement costs: bytes of memory, and time at the slowest rank."""
+"""Cost estimates of a plan: bytes of memory, and time of the slowest rank."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from nn.embedding.planner.types import (
@@ -13,6 +13,7 @@ from nn.embedding.planner.types import (
     Hardware,
     Shard,
     Table,
+    check_minimum,
 )
 
 # Memory moves in pieces of 64 bytes (a cache line of x86; two sectors of an NVIDIA GPU): a narrower
@@ -22,36 +23,77 @@ LINE_BYTES = 64
 
 @dataclass(frozen=True)
 class Workload:
-    """The tables, the features that read them, and what one step does with them."""
+    """The tables, the features that read them, and what a training step does with them.
+
+    Attributes:
+        tables: The tables; may be empty.
+        features: The inputs, see `make_features`.
+        world_size: Number of ranks.
+        global_batch_size: Samples per step of all ranks together.
+        state_bytes_per_element: Optimizer state per element of a table: SGD 0, momentum or Adagrad
+            4, Adam 8.
+        state_bytes_per_row: Optimizer state per row: row-wise Adagrad 4.
+        scratch_bytes_per_element: Temporary memory of an update per element of a table: 8 for an
+            Adam that moves all rows; others need it for the rows of a batch only.
+        exchange_itemsize: Bytes per element of an exchanged vector.
+        id_itemsize: Bytes per exchanged id.
+        dp_input: Each rank gets the ids of its samples for all features, and ids are exchanged.
+            False: it gets the ids of all samples for the features that it looks up.
+        hardware: Bandwidths that weigh lookups against exchange.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
 
     tables: tuple[Table, ...]
     features: tuple[Feature, ...]
     world_size: int
-    global_batch_size: int
-    state_bytes_per_element: float
-    state_bytes_per_row: float
-    scratch_bytes_per_element: float
-    exchange_itemsize: int
-    id_itemsize: int
-    dp_input: bool
-    hardware: Hardware
+    global_batch_size: int = 65536
+    state_bytes_per_element: float = 0.0
+    state_bytes_per_row: float = 0.0
+    scratch_bytes_per_element: float = 0.0
+    exchange_itemsize: int = 4
+    id_itemsize: int = 8
+    dp_input: bool = True
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def __post_init__(self) -> None:
+        check_minimum(
+            self, 1, "world_size", "global_batch_size", "exchange_itemsize", "id_itemsize"
+        )
+        check_minimum(
+            self, 0, "state_bytes_per_element", "state_bytes_per_row", "scratch_bytes_per_element"
+        )
+        for table in self.tables:
+            if min(table.rows, table.dim, table.itemsize) < 1:
+                raise ValueError(
+                    f"rows, dim and itemsize of a table must be at least 1, got {table}"
+                )
+        for f, feature in enumerate(self.features):
+            if not 0 <= feature.table < len(self.tables):
+                raise ValueError(
+                    f"input_table_map[{f}]: expected the number of a table, 0 to "
+                    f"{len(self.tables) - 1}, got {feature.table}"
+                )
+            if not feature.hotness >= 0:
+                raise ValueError(f"hotness[{f}] must not be negative, got {feature.hotness}")
 
     @cached_property
     def features_of(self) -> tuple[tuple[int, ...], ...]:
         """For each table the features that read it."""
-        found: list[list[int]] = [[] for _ in self.tables]
+        features: list[list[int]] = [[] for _ in self.tables]
         for f, feature in enumerate(self.features):
-            found[feature.table].append(f)
-        return tuple(map(tuple, found))
+            features[feature.table].append(f)
+        return tuple(map(tuple, features))
 
     @cached_property
     def ids(self) -> tuple[float, ...]:
-        """For each table the ids a sample."""
+        """For each table the ids per sample."""
         return tuple(sum(self.features[f].hotness for f in fs) for fs in self.features_of)
 
     @cached_property
     def vectors(self) -> tuple[float, ...]:
-        """For each table the output vectors a sample."""
+        """For each table the output vectors per sample."""
         return tuple(sum(self.features[f].num_vectors for f in fs) for fs in self.features_of)
 
     def weight_bytes(self, t: int, rows: int, columns: int) -> int:
@@ -62,7 +104,7 @@ class Workload:
         return int(rows * (columns * self.state_bytes_per_element + self.state_bytes_per_row))
 
     def size_bytes(self, t: int, rows: int, columns: int) -> int:
-        """Weights, optimizer state, and what an update of all rows needs for a while."""
+        """Weights, optimizer state, and temporary memory of an update of all rows."""
         scratch = int(rows * columns * self.scratch_bytes_per_element)
         return self.weight_bytes(t, rows, columns) + self.state_bytes(rows, columns) + scratch
 
@@ -82,7 +124,7 @@ class Workload:
         return num_ids * self.row_traffic_bytes(t, columns) / speed
 
     def work_s(self, t: int, columns: int, device: str) -> float:
-        """Time a step costs the one rank that holds these columns: look-ups and exchange.
+        """Time per step of the rank that holds these columns, for lookups and exchange.
 
         Exchange: ids come in, vectors go out, their gradients come in, from and to all other ranks.
         """
@@ -94,7 +136,7 @@ class Workload:
         return seconds + batch * others * exchanged / self.hardware.exchange_bytes_per_s
 
     def row_sliced_work_s(self, t: int) -> float:
-        """Time a step costs each rank for a row-sliced table, as if all ids were different.
+        """Time per step of each rank for a row-sliced table, as if all ids were different.
 
         Ids come in, rows go out, their gradients come in, at least in float32, from and to all
         other ranks.
@@ -114,11 +156,11 @@ def _lines(size_bytes: float) -> int:
 
 @dataclass(frozen=True)
 class Objective:
-    """What the `cost` planner makes small: the greatest load of a rank.
+    """Objective of the `cost` strategy: the greatest load of a rank.
 
     load = work_s / mean work_s + memory_weight x bytes / mean bytes, summed over the rank's
     table-parallel shards; both means are of a perfectly even distribution of unsliced tables. Work
-    is the estimated time of look-ups and exchange; bytes are weights and optimizer state. Loads are
+    is the estimated time of lookups and exchange; bytes are weights and optimizer state. Loads are
     whole numbers (2^32 is a load of 1), so that every rank of a job computes the same plan.
     """
 
@@ -152,14 +194,14 @@ class Objective:
 
 @dataclass(frozen=True)
 class RankCost:
-    """What a plan asks of one rank; `plan_traffic` has what it sends and receives.
+    """Memory and lookup time of one rank; traffic.py has what it sends and receives.
 
     Attributes:
-      num_shards, rows, columns: sums over the rank's shards, copies of data-parallel tables too.
-      weight_bytes, state_bytes: on device and host together.
-      device_bytes, host_bytes: `Workload.size_bytes`, by place.
-      lookup_s: estimated time of look-ups: a measure to compare ranks by, in which all ids are
-        different.
+        num_shards, rows, columns: Sums over the rank's shards, including replicated tables.
+        weight_bytes, state_bytes: On device and host together.
+        device_bytes, host_bytes: `Workload.size_bytes` on the device and in host memory.
+        lookup_s: Estimated time of lookups: a measure to compare ranks by, in which all ids are
+            different.
     """
 
     rank: int
@@ -178,12 +220,11 @@ class RankCost:
 
 
 def rank_costs(workload: Workload, local_shards: Sequence[Sequence[Shard]]) -> list[RankCost]:
-    """Costs of each rank.
-
-    Ids of a row-sliced table are taken to fall evenly on its rows.
+    """Returns the costs of each rank, as if ids of a row-sliced table were uniform over its rows.
 
     Args:
-      local_shards: for each rank all its shards.
+        workload: The workload.
+        local_shards: For each rank all its shards.
     """
     w = workload
     costs = []
@@ -212,7 +253,7 @@ def rank_costs(workload: Workload, local_shards: Sequence[Sequence[Shard]]) -> l
 
 
 def _looked_up_ids(workload: Workload, s: Shard) -> float:
-    """Ids of a batch that are read in a shard."""
+    """Ids of a batch that are looked up in a shard."""
     ids = workload.global_batch_size * workload.ids[s.table]
     if s.kind == DATA_PARALLEL:
         return ids / workload.world_size
@@ -220,6 +261,6 @@ def _looked_up_ids(workload: Workload, s: Shard) -> float:
 
 
 def imbalance(values: Sequence[float]) -> float:
-    """Greatest over mean; 1 is even, also where all are zero."""
+    """Maximum over mean; 1 is even, also where all are zero."""
     total = sum(values)
     return max(values) * len(values) / total if total else 1.0
