@@ -319,12 +319,12 @@ def execute_from(start: Start, config, build, defaults, world, place, members) -
 
 def note_flags(config: Config, place: device.Device, log) -> None:
     """Says which of the given flags are not used."""
-    if ignored := configuration.unused(config):
+    if ignored := config.unused():
         log.message(
             f"note: not used in this run (--mode {config.run.mode}): "
             + ", ".join(f"--{name}" for name in ignored)
         )
-    if "loss_scale" in config.given and place.compute_dtype != "float16":
+    if "loss_scale" in config.explicit and place.compute_dtype != "float16":
         log.message("note: --loss_scale is not used, bfloat16 has the range of float32")
 
 
@@ -400,7 +400,7 @@ def with_preset(
     """
     if resumes or (saved is not None and config.run.mode != "train"):
         return replace(config, preset_note="").replace()
-    pinned = set(config.given)
+    pinned = set(config.explicit)
     if saved is not None:
         pinned |= set(saved.description.get("model_flags", ("embedding_dim",)))
     if config.data.dataset_type == "synthetic":

@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from config.sections import AUTO, COLLABORATIVE, RANKING, SEQUENTIAL, SMALL, TERABYTE
+from config.config import Config
+from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL
+from config.sections.run import AUTO, SMALL, TERABYTE
 
 # The training samples from which on `auto` is `terabyte`.
 _MOST_SMALL = {
@@ -172,11 +174,11 @@ def describe_small(recipe: str) -> dict[str, str]:
     }
 
 
-def apply(config: Any, count: Callable[[], int | None], pinned: Collection[str]) -> Any:
+def apply(config: Config, count: Callable[[], int | None], pinned: Collection[str]) -> Config:
     """Returns the flags with the values that `--preset` chooses, and a sentence on it.
 
     Args:
-        config: `config.Config`.
+        config: the flags.
         count: returns the samples of the training split; called only if they decide.
         pinned: see `choose`.
     """

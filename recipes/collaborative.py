@@ -228,4 +228,4 @@ def negatives_of_series(config: Config, spec: fs.FeatureSpec, mapping: str) -> i
     asked = config.collaborative.valid_negative
     stored = spec.metadata.get(series_key(mapping))
     fewer = isinstance(stored, int) and stored - 1 < asked
-    return None if fewer and "valid_negative" not in config.given else asked
+    return None if fewer and "valid_negative" not in config.explicit else asked

@@ -2,7 +2,7 @@
 
 import itertools
 
-from config import Config, meaning, parse_embedding_dims
+from config import Config, canonical_value, parse_embedding_dims
 from dataloading.spec import feature_spec as fs
 from recipes.from_flags import (
     evaluation_mapping,
@@ -69,7 +69,9 @@ def build(config: Config, spec: fs.FeatureSpec | None, world, device) -> Recipe:
         loss=loss,
         groups=model.optimizer_groups(config.optimizer),
         evaluator=evaluator,
-        model_flags={name: meaning(name, getattr(config.model, name)) for name in SHAPE_FLAGS},
+        model_flags={
+            name: canonical_value(name, getattr(config.model, name)) for name in SHAPE_FLAGS
+        },
         facts={
             **row_facts(train, valid),
             "tables": len(shape.feature_names),
@@ -122,7 +124,7 @@ def merlin_options(config: Config) -> dict:
     """Arguments of Merlin's layer. Raises ValueError for flags that it has nothing for."""
     wanted = config.distribution
     for name in ("exchange_dtype", "plan_device_memory_gb", "plan_host_memory_gb"):
-        if name in config.given:
+        if name in config.explicit:
             raise ValueError(
                 f"--{name} is not known to Merlin's distributed-embeddings: leave it out, or use "
                 "--embedding_backend native"

@@ -3,7 +3,7 @@
 import sys
 
 from config import Config
-from config.sections import RANKING
+from config.flag import RANKING
 from dataloading.spec.feature_spec import TRAIN
 from recipes.from_flags import load_feature_spec
 from runtime import checkpoint

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from config import TERABYTE, Config, kinds_of, meaning
+from config import TERABYTE, Config, canonical_value, flag_types
 
 # Of the generated rows' flags, those that say how many there are, not what they are.
 _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
@@ -48,7 +48,7 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
     adopted = {}
     if config.data.dataset_type == "synthetic" == flags.get("dataset_type"):
         teacher = [name for name in flags if name.startswith("synthetic_dataset_")]
-        for name in ({"seed", *teacher} & set(flags)) - config.given - _SIZES:
+        for name in ({"seed", *teacher} & set(flags)) - config.explicit - _SIZES:
             adopted[name] = flags[name]
         if adopted.get("synthetic_dataset_use_feature_spec"):
             raise ValueError(
@@ -59,7 +59,7 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
     adopted = _checked(config, adopted, where)
     for name, value in adopted.items():
         _must_agree(config, name, value, where)
-    return config.replace(**{k: value for k, value in adopted.items() if k not in config.given})
+    return config.replace(**{k: value for k, value in adopted.items() if k not in config.explicit})
 
 
 def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -> Config:
@@ -140,7 +140,7 @@ def resume_flags(
     for name, value in list(adopted.items()):
         if name in fixed:
             _must_agree(config, name, value, where)
-        if name in config.given:
+        if name in config.explicit:
             if ours[name] != value:
                 changed.append(name)
             del adopted[name]
@@ -152,7 +152,7 @@ def _flags_of(description: Mapping[str, Any], where: str) -> tuple[Mapping, Mapp
     remembered, flags = description.get("model_flags"), description.get("flags")
     if not isinstance(remembered, dict) or not isinstance(flags, dict):
         raise ValueError(f"{where} does not say which model it is of (model_flags)")
-    return {name: meaning(name, value) for name, value in remembered.items()}, flags
+    return {name: canonical_value(name, value) for name, value in remembered.items()}, flags
 
 
 def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str
         if name == "loss_scale" and isinstance(value, float):  # of versions without "dynamic"
             value = f"{value:g}"
         checked[name] = value = tuple(value) if isinstance(value, list) else value
-        kinds = kinds_of(config.recipe, name)
+        kinds = flag_types(config.recipe, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise ValueError(f"{where} is damaged: --{name} is {value!r}")
     return checked
@@ -173,7 +173,7 @@ def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str
 
 def _must_agree(config: Config, name: str, value: Any, where: str) -> None:
     given = config.flat()[name]
-    if name in config.given and meaning(name, given) != meaning(name, value):
+    if name in config.explicit and canonical_value(name, given) != canonical_value(name, value):
         raise ValueError(
             f"--{name} {given} differs from the checkpoint's {value} ({where}): leave the flag out "
             "to take the checkpoint's value"

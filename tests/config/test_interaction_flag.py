@@ -124,7 +124,8 @@ def test_an_old_checkpoint_that_names_an_implementation_takes_the_one_that_is_th
     tiny, tmp_path, capsys, monkeypatch
 ):
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
-    monkeypatch.setattr(ctr, "meaning", lambda name, value: value)  # as it was before the op
+    # As it was before the op.
+    monkeypatch.setattr(ctr, "canonical_value", lambda name, value: value)
     train = (data, *TINY, f"--save_checkpoint_path={model}", "--interaction=dot_tensorflow")
     assert in_process(tmp_path / "train", *train)[0] == 0
     flags = checkpoint.describe(checkpoint.resolve(model)).description["model_flags"]

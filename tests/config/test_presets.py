@@ -32,12 +32,12 @@ def parsed(recipe, *flags):
 def choose(recipe, num_samples, *flags, pinned=()):
     config = parsed(recipe, *flags)
     preset = config.run.preset
-    return presets.choose(recipe, preset, num_samples, config.flat(), config.given | set(pinned))
+    return presets.choose(recipe, preset, num_samples, config.flat(), config.explicit | set(pinned))
 
 
 def applied(recipe, num_samples, *flags):
     config = parsed(recipe, *flags)
-    return presets.apply(config, lambda: num_samples, config.given)
+    return presets.apply(config, lambda: num_samples, config.explicit)
 
 
 # The published settings, which --preset terabyte must leave alone.

@@ -163,7 +163,7 @@ def test_other_rows_are_refused(tiny, undisturbed, tmp_path, capsys):
     [
         (["--resume=auto"], "--resume auto looks for checkpoints in --save_checkpoint_path"),
         (["--resume=nowhere"], "--resume nowhere: there is no such folder"),
-        (["--resume=a", "--restore_checkpoint_path=b"], "give one of them"),
+        (["--resume=a", "--restore_checkpoint_path=b"], "pass only one of them"),
         (["--checkpoint_every=5"], "--checkpoint_every is only read with --save_checkpoint_path"),
         (["--checkpoint_every_minutes=0", "--resume=a"], "must be above 0"),
         (["--mode=predict", "--restore_checkpoint_path=a"], "needs a file for the scores"),

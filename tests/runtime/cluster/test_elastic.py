@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import main
-from config import parse, unused
+from config import parse
 from runtime.cluster import distributed, elastic, launcher
 from runtime.cluster.distributed import CollectiveError
 from training.loop import Stopped
@@ -340,7 +340,7 @@ def test_flags():
         parse(command, "dlrm")
     assert parse([*command, "--resume", "auto", "--save_checkpoint_path", "y"], "dlrm")
     evaluation = parse([*command, "--mode", "eval", "--restore_checkpoint_path", "y"], "dlrm")
-    assert unused(evaluation) == ["elastic"]
+    assert evaluation.unused() == ["elastic"]
 
 
 @pytest.mark.parametrize(("timeout_s", "gloo_s"), [(10, "60"), (600, "600")])

@@ -1,0 +1,153 @@
+"""Definition of one command-line flag: default, help text, limits, and when it is read."""
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+# Recipes by the kind of their model.
+RANKING = ("dlrm", "dcnv2")
+SEQUENTIAL = ("sim",)
+COLLABORATIVE = ("ncf",)
+
+# Values of --mode.
+TRAIN = ("train",)
+TRAIN_OR_INFERENCE = ("train", "inference")
+
+
+class Values(Protocol):
+    """Values of all flags: the part of `config.config.Config` that rules see."""
+
+    @property
+    def recipe(self) -> str:
+        """Name of the recipe."""
+
+    @property
+    def explicit(self) -> frozenset[str]:
+        """Names of the flags that the command line sets."""
+
+    def value(self, name: str) -> Any:
+        """Returns the value of a flag; the default if the recipe does not have it."""
+
+    def awaits_preset(self, name: str) -> bool:
+        """Returns whether `--preset` may still choose the value of a flag."""
+
+
+Predicate = Callable[[Values], bool]
+
+_LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "at_least": ("at least", operator.ge),
+    "above": ("above", operator.gt),
+    "at_most": ("at most", operator.le),
+    "below": ("below", operator.lt),
+    "multiple_of": ("a multiple of", lambda value, factor: value % factor == 0),
+}
+
+
+@dataclass(frozen=True)
+class Need:
+    """Condition on other flags, without which a flag would be ignored.
+
+    Attributes:
+        text: completes "--flag is only read ...".
+        holds: returns whether the flags meet the condition.
+    """
+
+    text: str
+    holds: Predicate
+
+
+def requires(name: str, *values: str) -> Need:
+    """Returns the need for a flag to be set, or to have one of these values."""
+    if values:
+        text = f"with --{name} {' or '.join(values)}"
+        return Need(text, lambda flags: flags.value(name) in values)
+    return Need(f"with --{name}", lambda flags: _is_set(flags.value(name)))
+
+
+def excludes(name: str) -> Need:
+    """Returns the need for a flag not to be set."""
+    return Need(f"without --{name}", lambda flags: not _is_set(flags.value(name)))
+
+
+def _is_set(value: Any) -> bool:
+    return value is not None and value is not False and value != ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Rules of a flag: who has it, its values, and when it is read.
+
+    Attributes:
+        choices: the permitted values; empty: any.
+        at_least, above, at_most, below, multiple_of: limits of a number, or of each in a list.
+        special: value outside these limits with a meaning of its own.
+        check: raises ValueError for another invalid value.
+        recipes: names of the recipes that have the flag; empty: all.
+        modes: values of --mode that read it; empty: all.
+        read_when: further condition for it to be read. A flag of the training command that another
+            mode does not read is no error: `--restore_checkpoint_path CHECKPOINT --mode eval` can
+            be appended to the command that trained.
+        needs: conditions without which it is an error to pass the flag.
+        spaced: whether the items of a list may also be separate arguments: `--layers 64 32`.
+    """
+
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    multiple_of: int | None = None
+    special: float | None = None
+    check: Callable[[Any], object] | None = None
+    recipes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    read_when: Predicate | None = None
+    needs: tuple[Need, ...] = ()
+    spaced: bool = False
+
+    def flag(self, default: Any, help_text: str) -> Any:
+        """Returns the dataclass field of a flag with these rules.
+
+        Args:
+            default: the value where neither a recipe nor the command line has another.
+            help_text: one phrase, with the unit.
+        """
+        return dataclasses.field(default=default, metadata={"help": help_text, "rules": self})
+
+    def check_value(self, name: str, value: Any) -> None:
+        """Raises ValueError for a value, or one in a list, that is not valid."""
+        limits = [(*rule, getattr(self, key)) for key, rule in _LIMITS.items()]
+        limits = [limit for limit in limits if limit[-1] is not None]
+        if value is None or value == self.special:
+            return
+        for item in value if isinstance(value, tuple) else (value,):
+            if not all(holds(item, bound) for _, holds, bound in limits):
+                text = " and ".join(f"{words} {bound}" for words, _, bound in limits)
+                special = "" if self.special is None else f" (or {self.special})"
+                raise ValueError(f"--{name} must be {text}{special}, got {item}")
+        if self.check is not None:
+            self.check(value)
+
+    def check_needs(self, name: str, flags: Values) -> None:
+        """Raises ValueError if the other flags have values with which this one is ignored."""
+        for need in self.needs:
+            if not need.holds(flags):
+                raise ValueError(f"--{name} is only read {need.text}; or leave --{name} out")
+
+    def is_read(self, flags: Values) -> bool:
+        """Returns whether the flag is read in the flags' --mode."""
+        is_mode = not self.modes or flags.value("mode") in self.modes
+        return is_mode and (self.read_when is None or self.read_when(flags))
+
+
+def flag(default: Any, help_text: str) -> Any:
+    """Returns the dataclass field of a flag without rules."""
+    return Rules().flag(default, help_text)
+
+
+def rules_of(field: "dataclasses.Field[Any]") -> Rules:
+    """Returns the rules that a flag's dataclass field carries."""
+    rules: Rules = field.metadata["rules"]
+    return rules

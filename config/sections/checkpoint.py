@@ -1,0 +1,82 @@
+"""Flags of checkpoints."""
+
+import functools
+from dataclasses import dataclass
+
+from config.flag import SEQUENTIAL, TRAIN, Need, Rules, Values, excludes
+
+_MODEL = excludes("plan_only")
+_SAVES = Need(
+    "with --save_checkpoint_path or --resume",
+    lambda flags: bool(flags.value("save_checkpoint_path") or flags.value("resume")),
+)
+_saving = functools.partial(Rules, modes=TRAIN, needs=(_SAVES,))
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Checkpoints: saving, restoring and resuming."""
+
+    save_checkpoint_path: str | None = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
+        None, "folder of this training's checkpoints; one is always saved at the end"
+    )
+    restore_checkpoint_path: str | None = Rules(needs=(_MODEL,)).flag(
+        None, "checkpoint to load the model from, or a folder of checkpoints (the newest is loaded)"
+    )
+    resume: str | None = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
+        None,
+        "training to resume: auto (the newest checkpoint in --save_checkpoint_path; starts a new "
+        "training if there is none), or the path of a checkpoint or of a folder of checkpoints",
+    )
+    checkpoint_every: int | None = _saving(at_least=1).flag(None, "steps between checkpoints")
+    checkpoint_every_minutes: float | None = _saving(above=0).flag(
+        None, "minutes between checkpoints"
+    )
+    keep_checkpoints: int = _saving(at_least=1).flag(2, "number of the newest checkpoints to keep")
+    keep_best: bool | None = _saving().flag(
+        None,
+        "save a checkpoint after each evaluation that is the best so far, and keep it: the link "
+        "`best` in --save_checkpoint_path; None: only with --early_stopping or NCF's "
+        "--checkpoint_dir",
+    )
+    on_checkpoint_error: str = _saving(choices=("continue", "stop")).flag(
+        "continue",
+        "reaction to a checkpoint that cannot be written (disk full): continue or stop training",
+    )
+    checkpoint_memory_mb: int = _saving(at_least=8).flag(
+        32,
+        "memory per rank (MiB) for weights that are copied and not yet written; with more, "
+        "training waits less",
+    )
+
+
+def _check_trained_model(flags: Values) -> None:
+    mode = flags.value("mode")
+    if mode == "train" or flags.value("plan_only"):
+        return
+    # The speed of a sequential model can be measured without one.
+    measures_speed = mode == "inference" and flags.recipe in SEQUENTIAL
+    if not flags.value("restore_checkpoint_path") and not measures_speed:
+        raise ValueError(
+            f"--mode {mode} needs a trained model: pass its folder with "
+            "--restore_checkpoint_path (train one with --save_checkpoint_path)"
+        )
+
+
+def _check_resume(flags: Values) -> None:
+    resume = flags.value("resume")
+    if not resume or flags.value("mode") != "train":
+        return
+    if flags.value("restore_checkpoint_path"):
+        raise ValueError(
+            "--resume resumes a training, --restore_checkpoint_path starts another one from its "
+            "weights: pass only one of them"
+        )
+    if resume == "auto" and not flags.value("save_checkpoint_path"):
+        raise ValueError(
+            "--resume auto looks for checkpoints in --save_checkpoint_path, which is missing; "
+            "pass it, or the path of a checkpoint"
+        )
+
+
+RULES = (_check_trained_model, _check_resume)

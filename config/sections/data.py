@@ -1,0 +1,123 @@
+"""Flags of the data set."""
+
+import functools
+from dataclasses import dataclass
+
+from config.flag import RANKING, SEQUENTIAL, TRAIN, Need, Rules, Values, excludes, requires
+from config.sections.run import evaluates
+
+_STORED = requires("dataset_type", "tf_raw", "split_tfrecords")
+_SYNTHETIC = requires("dataset_type", "synthetic")
+_DRAWN = (_SYNTHETIC, excludes("synthetic_dataset_use_feature_spec"))
+
+
+def _is_drawn_from_flags(flags: Values) -> bool:
+    """Returns whether the samples are synthetic and their features are those of the flags."""
+    is_synthetic = flags.value("dataset_type") == "synthetic"
+    return is_synthetic and not flags.value("synthetic_dataset_use_feature_spec")
+
+
+_HAS_FEATURE_SPEC = Need(
+    "with --dataset_type tf_raw, split_tfrecords or --synthetic_dataset_use_feature_spec",
+    lambda flags: not _is_drawn_from_flags(flags),
+)
+_drawn = functools.partial(Rules, recipes=RANKING, needs=_DRAWN)
+_sequential = functools.partial(Rules, recipes=SEQUENTIAL)
+
+
+def _evaluates_training_split(flags: Values) -> bool:
+    return flags.value("mode") != "train" and flags.value("eval_mapping") == "train"
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Data set and input pipeline."""
+
+    dataset_path: str | None = Rules(needs=(_HAS_FEATURE_SPEC,)).flag(
+        None, "folder of the data set, which holds the feature spec"
+    )
+    feature_spec: str = Rules(needs=(_HAS_FEATURE_SPEC,)).flag(
+        "feature_spec.yaml", "file name of the feature spec in --dataset_path"
+    )
+    dataset_type: str = Rules(
+        choices=("tf_raw", "split_tfrecords", "synthetic"), recipes=RANKING
+    ).flag(
+        "tf_raw",
+        "format of the data set: tf_raw (split binary files), split_tfrecords (prebatched "
+        "TFRecords, also with variable hotness) or synthetic (samples generated on the fly, "
+        "labelled by a known teacher)",
+    )
+    eval_mapping: str = Rules(
+        choices=("auto", "train", "validation", "test"), read_when=evaluates, needs=(_STORED,)
+    ).flag(
+        "auto",
+        "split to evaluate on; auto is validation (else test) during training and test (else "
+        "validation) in the other modes",
+    )
+    shuffle: bool = Rules(recipes=RANKING + SEQUENTIAL, modes=TRAIN, needs=(_STORED,)).flag(
+        True,
+        "shuffle the training samples, in another order each epoch (a function of --seed); "
+        "--noshuffle reads them in file order",
+    )
+    shuffle_window_rows: int = Rules(
+        at_least=1, multiple_of=8192, recipes=RANKING, modes=TRAIN, needs=(requires("shuffle"),)
+    ).flag(524_288, "size in samples of the window that --shuffle permutes, a multiple of 8192")
+    prefetch_batches: int = Rules(at_least=0, recipes=RANKING + SEQUENTIAL).flag(
+        2, "batches read ahead of the training step"
+    )
+    prefetch_test_size: int = _sequential(at_least=0, read_when=evaluates).flag(
+        2, "batches read ahead of the evaluation step"
+    )
+    num_parallel_calls: int | None = _sequential(at_least=1).flag(
+        None, "batches decoded in parallel; by default half the cores of the process, at least 2"
+    )
+    prebatch_train_size: int = _sequential(
+        at_least=0,
+        read_when=lambda flags: flags.value("mode") == "train" or _evaluates_training_split(flags),
+    ).flag(0, "samples per record of the training files; 0 takes the number from the feature spec")
+    prebatch_test_size: int = _sequential(
+        at_least=0,
+        read_when=lambda flags: evaluates(flags) and not _evaluates_training_split(flags),
+    ).flag(0, "samples per record of the other files; 0 takes the number from the feature spec")
+    drop_remainder: bool = _sequential(modes=TRAIN).flag(
+        False, "drop the last training batch of an epoch if it is incomplete"
+    )
+    repeat_count: int = _sequential(at_least=0, modes=TRAIN).flag(
+        0, "passes over the training samples per epoch; 0 means 1"
+    )
+    disable_cache: bool = _sequential().flag(
+        False, "decode the samples again in each epoch instead of caching them"
+    )
+    synthetic_dataset_train_batches: int = Rules(
+        at_least=1, recipes=RANKING, modes=TRAIN, needs=(_SYNTHETIC,)
+    ).flag(64008, "training batches of the synthetic data set")
+    synthetic_dataset_valid_batches: int = Rules(
+        at_least=1, recipes=RANKING, needs=(_SYNTHETIC,)
+    ).flag(1350, "validation batches of the synthetic data set")
+    synthetic_dataset_cardinalities: tuple[int, ...] = _drawn(at_least=1).flag(
+        (1000,) * 26, "rows of each table of the synthetic data set"
+    )
+    synthetic_dataset_hotness: tuple[int, ...] = _drawn(at_least=1).flag(
+        (1,), "ids per sample of each synthetic feature; a single value applies to all features"
+    )
+    synthetic_dataset_alpha: float = _drawn(at_least=0).flag(
+        1.1, "exponent of the power law of synthetic ids, P(id=k) ~ (k+1)^-alpha; 0 is uniform"
+    )
+    synthetic_dataset_num_numerical_features: int = _drawn(at_least=0).flag(
+        13, "numerical features of the synthetic data set"
+    )
+    synthetic_dataset_use_feature_spec: bool = Rules(recipes=RANKING, needs=(_SYNTHETIC,)).flag(
+        False, "take the features of the synthetic data set from --dataset_path and --feature_spec"
+    )
+
+
+def check_dataset_path(flags: Values) -> None:
+    """Raises ValueError if samples must be read and no folder is named."""
+    if _is_drawn_from_flags(flags) or flags.value("dataset_path"):
+        return
+    alternative = ""
+    if flags.recipe in RANKING:
+        alternative = ", or train on generated samples with --dataset_type synthetic"
+    raise ValueError(
+        f"--dataset_path is missing: pass the folder that holds the feature spec{alternative}"
+    )

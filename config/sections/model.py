@@ -1,0 +1,125 @@
+"""Flags of the models. A checkpoint stores and restores them."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from config.flag import RANKING, SEQUENTIAL, TRAIN, Rules, requires
+
+_CROSS = requires("interaction", "cross")
+_SIM = requires("model_type", "sim")
+
+
+def _check_top_mlp_dims(dims: tuple[int, ...]) -> None:
+    if not dims or dims[-1] != 1:
+        text = ",".join(map(str, dims)) or "nothing"
+        raise ValueError(f"--top_mlp_dims must end with 1, the click logit, got {text}")
+
+
+_ranking = functools.partial(Rules, recipes=RANKING)
+_sequential = functools.partial(Rules, recipes=SEQUENTIAL)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Model."""
+
+    interaction: str = _ranking(
+        choices=("dot", "dot_custom", "dot_custom_cuda", "dot_tensorflow", "cross")
+    ).flag(
+        "dot",
+        "feature interaction: dot (DLRM's dot products, by the fastest implementation available), "
+        "dot_custom (by the fused op), dot_custom_cuda (by the fused op's GPU kernels only), "
+        "dot_tensorflow (by TensorFlow operations) or cross (DCNv2's low-rank cross layers)",
+    )
+    embedding_dim: str = Rules(recipes=RANKING + SEQUENTIAL).flag(
+        "128",
+        "columns of the embedding tables: one integer, a list 16,32,... with one per table (with "
+        "cross layers), or a JSON file with such a list",
+    )
+    bottom_mlp_dims: tuple[int, ...] = _ranking(at_least=1).flag(
+        (512, 256, 128), "layer sizes of the MLP over the numerical features"
+    )
+    top_mlp_dims: tuple[int, ...] = _ranking(at_least=1, check=_check_top_mlp_dims).flag(
+        (1024, 1024, 512, 256, 1), "layer sizes of the MLP over the interactions"
+    )
+    num_cross_layers: int = _ranking(at_least=1, needs=(_CROSS,)).flag(3, "number of cross layers")
+    cross_layer_projection_dim: int = _ranking(at_least=1, needs=(_CROSS,)).flag(
+        512, "rank of the weight matrices of the cross layers"
+    )
+    embedding_trainable: bool = Rules(modes=TRAIN).flag(
+        True, "update the embedding tables during training"
+    )
+    embedding_zeros_initializer: bool = _ranking(modes=TRAIN).flag(
+        False, "initialize the embedding tables with zeros: faster, for benchmarks and debugging"
+    )
+
+
+@dataclass(frozen=True)
+class SequenceConfig:
+    """Model of user histories."""
+
+    model_type: str = _sequential(choices=("sim", "dien", "din", "no_history")).flag(
+        "sim",
+        "model: sim (search in the long history, DIEN over the short one), dien, din, or "
+        "no_history (the user and the target item alone, a baseline)",
+    )
+    stage_one_mlp_dims: tuple[int, ...] = _sequential(
+        at_least=1, needs=(_SIM, requires("gsu", "soft"))
+    ).flag((200,), "hidden layers of the MLP over the search result (sim)")
+    stage_two_mlp_dims: tuple[int, ...] = _sequential(at_least=1).flag(
+        (200, 80), "hidden layers of the MLP that computes the score"
+    )
+    aux_mlp_dims: tuple[int, ...] = _sequential(
+        at_least=1, modes=TRAIN, needs=(requires("model_type", "sim", "dien"),)
+    ).flag((100, 50), "hidden layers of the MLP of DIEN's auxiliary loss (sim, dien)")
+    long_seq_length: int = _sequential(at_least=1, needs=(_SIM,)).flag(
+        90, "number of history items that are searched; the later ones form the short history (sim)"
+    )
+    gsu: str = _sequential(choices=("soft", "hard"), needs=(_SIM,)).flag(
+        "soft",
+        "search of the long history: soft (by inner product) or hard (by the last feature of the "
+        "target item, its category) (sim)",
+    )
+    gsu_top_k: int = _sequential(at_least=1, needs=(_SIM,)).flag(
+        50, "number of items that the search selects (sim)"
+    )
+    din_attention: str = _sequential(
+        choices=("dot", "unit"), needs=(requires("model_type", "din"),)
+    ).flag(
+        "dot",
+        "attention over the history: dot (inner product) or unit (DIN's activation unit) (din)",
+    )
+    dropout_rate: float = _sequential(at_least=0, below=1, special=-1, modes=TRAIN).flag(
+        -1.0, "dropout rate of the hidden units of the MLPs; -1: no dropout"
+    )
+
+
+def canonical_value(name: str, value: Any) -> Any:
+    """Returns a model flag's value without the choice of an implementation: `dot` for `dot_*`."""
+    return "dot" if name == "interaction" and str(value).startswith("dot_") else value
+
+
+def parse_embedding_dims(text: str, num_tables: int) -> tuple[int, ...]:
+    """Returns the columns of each table from `--embedding_dim`: one integer, or a list.
+
+    Raises:
+        ValueError: the text is not a list of positive integers, one per table or one in all.
+    """
+    try:
+        dims = [int(item) for item in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"--embedding_dim must be an integer, a list like 16,32 or a JSON file with a list of "
+            f"integers, got {text!r}"
+        ) from None
+    if len(dims) == 1:
+        dims = dims * num_tables
+    if len(dims) != num_tables:
+        raise ValueError(
+            f"--embedding_dim lists {len(dims)} sizes, the data set has {num_tables} categorical "
+            "features: pass one integer for all, or one per feature"
+        )
+    if any(dim < 1 for dim in dims):
+        raise ValueError(f"--embedding_dim must be at least 1, got {min(dims)}")
+    return tuple(dims)

@@ -1,0 +1,94 @@
+"""Flags of the optimizers and their learning rate schedule."""
+
+import functools
+from dataclasses import dataclass
+
+from config.flag import TRAIN, Need, Rules, Values, requires
+
+
+def _with(kind: str, flags: Values) -> bool:
+    """Returns whether the dense weights or the tables have an optimizer of this kind."""
+    return kind in flags.value("optimizer") or kind in flags.value("embedding_optimizer")
+
+
+def _with_adam(flags: Values) -> bool:
+    return flags.awaits_preset("optimizer") or _with("adam", flags)
+
+
+def _with_adagrad(flags: Values) -> bool:
+    return _with("adagrad", flags)
+
+
+_ADAM = Need("with --optimizer or --embedding_optimizer adam", _with_adam)
+_ADAGRAD = Need("with --optimizer or --embedding_optimizer adagrad", _with_adagrad)
+_ADAM_OR_ADAGRAD = Need(
+    "with --optimizer or --embedding_optimizer adam or adagrad",
+    lambda flags: _with_adam(flags) or _with_adagrad(flags),
+)
+_training = functools.partial(Rules, modes=TRAIN)
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizers and learning rate schedule."""
+
+    optimizer: str = _training(choices=("sgd", "adagrad", "adam")).flag(
+        "sgd", "optimizer of the dense weights"
+    )
+    embedding_optimizer: str = _training(
+        choices=("auto", "sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam"),
+        needs=(requires("embedding_trainable"),),
+    ).flag(
+        "auto",
+        "optimizer of the embedding tables; auto matches --optimizer: sgd, adagrad or lazy_adam",
+    )
+    learning_rate: float = _training(at_least=0).flag(24.0, "learning rate after the warm-up")
+    embedding_learning_rate: float | None = _training(
+        at_least=0, needs=(requires("embedding_trainable"),)
+    ).flag(None, "learning rate of the embedding tables; by default --learning_rate")
+    warmup_steps: int = _training(at_least=0).flag(8000, "steps of linear learning rate warm-up")
+    decay_start_step: int = _training(at_least=0).flag(
+        48000, "step at which polynomial decay of the learning rate to zero starts"
+    )
+    decay_steps: int = _training(at_least=0).flag(
+        24000, "length of the decay in steps; 0: no decay"
+    )
+    decay_power: float = _training(above=0).flag(2.0, "exponent of the polynomial decay")
+    beta1: float = _training(at_least=0, below=1, needs=(_ADAM,)).flag(
+        0.9, "decay rate of Adam's first moment"
+    )
+    beta2: float = _training(at_least=0, below=1, needs=(_ADAM,)).flag(
+        0.999, "decay rate of Adam's second moment"
+    )
+    epsilon: float = _training(at_least=0, needs=(_ADAM_OR_ADAGRAD,)).flag(
+        1e-7, "constant added to the denominator of Adam and Adagrad"
+    )
+    weight_decay: float = _training(at_least=0).flag(
+        0.0,
+        "decoupled weight decay coefficient (AdamW); of tables only the rows of the batch decay, "
+        "all rows with --embedding_optimizer adam",
+    )
+    adagrad_initial_accumulator: float = _training(at_least=0, needs=(_ADAGRAD,)).flag(
+        0.1, "initial value of Adagrad's sum of squared gradients"
+    )
+
+    @property
+    def sparse_optimizer(self) -> str:
+        """The tables' optimizer, with `auto` resolved."""
+        if self.embedding_optimizer != "auto":
+            return self.embedding_optimizer
+        return {"sgd": "sgd", "adagrad": "adagrad", "adam": "lazy_adam"}[self.optimizer]
+
+
+def _check_weight_decay(flags: Values) -> None:
+    decay = flags.value("weight_decay")
+    rate = max(flags.value("learning_rate"), flags.value("embedding_learning_rate") or 0)
+    if rate * decay >= 1 and not flags.awaits_preset("learning_rate"):
+        raise ValueError(
+            f"--weight_decay {decay:g} times --learning_rate (or --embedding_learning_rate) "
+            f"{rate:g} is 1 or more, so that a step would reverse the sign of weights: pass a "
+            "smaller --weight_decay"
+        )
+
+
+RULES = (_check_weight_decay,)
