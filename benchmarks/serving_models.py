@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import dlrm
-from deployment.deploy.__main__ import deploy
-from deployment.deploy.options import Options
-from deployment.model.served_model import parts_of
+from deployment.deploy.deploy_options import DeployOptions
+from deployment.deploy.deployer import deploy
+from deployment.model.served_model import serving_spec_of
 from deployment.model.trained_model import open_checkpoint, restored_recipe
-from deployment.serving.interface import Interface, Tensor
+from deployment.serving.interface import Interface, ServedTensor
 from deployment.triton.config import (
     CONFIG_FILE,
     CPU,
@@ -65,22 +65,22 @@ def deploy_all(size: str, checkpoint: Path, repository: Path) -> Interface:
     """Deploys all sides; returns what requests look like."""
     for side, options in DEPLOYED.items():
         settings = {"model_name": model_name(size, side), "max_batch_size": MAX_BATCH_SIZE}
-        print(deploy(Options(str(checkpoint), repository, **settings, **options)).report())
+        print(deploy(DeployOptions(str(checkpoint), repository, **settings, **options)).report())
     trained = open_checkpoint(str(checkpoint))
-    parts = parts_of(trained)
-    _deploy_plainly(trained, parts.inputs, repository / model_name(size, PLAIN))
+    serving_spec = serving_spec_of(trained)
+    _deploy_plainly(trained, serving_spec.inputs, repository / model_name(size, PLAIN))
     return Interface(
         recipe=trained.recipe,
-        inputs=parts.inputs,
-        features=parts.features,
-        lookups=parts.lookups,
+        inputs=serving_spec.inputs,
+        features=serving_spec.features,
+        lookups=serving_spec.lookups,
         tables=(),
-        dense_inputs=parts.dense_inputs,
-        width=parts.width,
+        dense_inputs=serving_spec.dense_inputs,
+        width=serving_spec.width,
     )
 
 
-def _deploy_plainly(trained, inputs: tuple[Tensor, ...], folder: Path) -> None:
+def _deploy_plainly(trained, inputs: tuple[ServedTensor, ...], folder: Path) -> None:
     """The peer: the trained Keras model with a signature, saved, and a few lines around it."""
     import tensorflow as tf
 
@@ -105,7 +105,7 @@ def _deploy_plainly(trained, inputs: tuple[Tensor, ...], folder: Path) -> None:
         folder.name,
         {"backend": "python"},
         inputs,
-        [Tensor("scores", "float32", (1,))],
+        [ServedTensor("scores", "float32", (1,))],
         Batching(MAX_BATCH_SIZE, dynamic=True, max_queue_delay_us=0),
         Instances(CPU, 1),
         parameters={"EXECUTION_ENV_PATH": os.path.abspath(".venv")},

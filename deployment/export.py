@@ -35,31 +35,32 @@ def export(flags: argparse.Namespace) -> str:
     output = Path(flags.output)
     check_replaceable(output)  # before gigabytes are read
     from deployment.artifacts import saved_models
-    from deployment.model.served_model import make_dense, parts_of
+    from deployment.model.served_model import make_dense, serving_spec_of
     from deployment.model.trained_model import open_checkpoint
 
     trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
-    parts, dense = parts_of(trained), make_dense(trained)
+    serving_spec, dense = serving_spec_of(trained), make_dense(trained)
     said = [f"{trained.recipe} of {trained.path}"]
     with appears_whole(output) as folder:
         if flags.format == SAVED_MODEL:
             saved_models.write_monolithic(
-                dense, parts, trained, folder, quantize=flags.quantize_tables
+                dense, serving_spec, trained, folder, quantize=flags.quantize_tables
             )
         else:
-            said.append(_write_onnx(dense, parts, trained, folder, flags.quantize_tables))
+            said.append(_write_onnx(dense, serving_spec, trained, folder, flags.quantize_tables))
         size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         raise_if_interrupted()
     named = ", ".join(
-        f"{t.name} {t.dtype} [{', '.join(['batch', *map(str, t.dims)])}]" for t in parts.inputs
+        f"{t.name} {t.dtype} [{', '.join(['batch', *map(str, t.dims)])}]"
+        for t in serving_spec.inputs
     )
     said.append(f"inputs: {named}; output: scores float32 [batch, 1]")
-    stored = f" with tables in {STORED_AS[flags.quantize_tables]}" if parts.tables else ""
+    stored = f" with tables in {STORED_AS[flags.quantize_tables]}" if serving_spec.tables else ""
     said.append(f"written: {output}, {size_bytes:,} bytes{stored}")
     return "\n".join(said)
 
 
-def _write_onnx(dense, parts, trained, folder: Path, quantize: str) -> str:
+def _write_onnx(dense, serving_spec, trained, folder: Path, quantize: str) -> str:
     """Writes the ONNX model; returns what was checked."""
     from deployment.artifacts.onnx_model import (
         check_against_tensorflow,
@@ -72,8 +73,8 @@ def _write_onnx(dense, parts, trained, folder: Path, quantize: str) -> str:
         saved_model, file = Path(scratch) / "dense", Path(scratch) / "dense.onnx"
         write_dense(dense, saved_model)
         dense_to_onnx(saved_model, file)
-        agreement = check_against_tensorflow(dense, parts, trained, file)
-        monolithic_onnx(file, parts, trained, folder / ONNX_FILE, quantize)
+        agreement = check_against_tensorflow(dense, serving_spec, trained, file)
+        monolithic_onnx(file, serving_spec, trained, folder / ONNX_FILE, quantize)
     return f"behind the tables, in ONNX: {agreement}"
 
 

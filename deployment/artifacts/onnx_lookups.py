@@ -1,4 +1,4 @@
-"""Look-ups as a graph of ONNX: from the tensors of a request to the vectors of its ids."""
+"""Lookups as a graph of ONNX: from the tensors of a request to the vectors of its ids."""
 
 import math
 
@@ -7,11 +7,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from deployment.artifacts.table_files import INT8, STORED_AS
-from deployment.model.served_parts import Parts
-from deployment.serving.interface import EMBEDDINGS, SCORES, LookUp, id_limits
+from deployment.model.serving_spec import ServingSpec
+from deployment.serving.interface import EMBEDDINGS, SCORES, ServedLookup, id_limits
 
 
-class LookUpGraph:
+class LookupGraph:
     """Nodes and tables that stand in front of a dense model.
 
     Rows are gathered, widened to float32, multiplied with their scales, and added up or put side by
@@ -31,29 +31,29 @@ class LookUpGraph:
       size_bytes: of that file.
     """
 
-    def __init__(self, parts: Parts, quantize: str, location: str, alignment: int):
-        self._parts, self._quantize = parts, quantize
+    def __init__(self, serving_spec: ServingSpec, quantize: str, location: str, alignment: int):
+        self._serving_spec, self._quantize = serving_spec, quantize
         self._location, self._alignment = location, alignment
         self._nodes, self._initializers = [], []
         self.places: dict[str, tuple[int, int | None]] = {}
         self.size_bytes = 0
-        for name, rows, dim in parts.tables:
+        for name, rows, dim in serving_spec.tables:
             values = self._external(_table(name), STORED_AS[quantize], [rows, dim])
             scales = None
             if quantize == INT8:
                 scales = self._external(_scales(name), "float32", [rows])
             self.places[name] = values, scales
-        inputs = dict.fromkeys(lookup.input for lookup in parts.lookups)
+        inputs = dict.fromkeys(lookup.input for lookup in serving_spec.lookups)
         indices = {name: self._indices(name) for name in inputs}
         vectors = [
             self._vectors(number, lookup, *indices[lookup.input])
-            for number, lookup in enumerate(parts.lookups)
+            for number, lookup in enumerate(serving_spec.lookups)
         ]
         if vectors:
             self._add("Concat", vectors, EMBEDDINGS, axis=1)
 
     def in_front_of(self, dense: onnx.ModelProto) -> onnx.ModelProto:
-        """The whole model: what comes from the look-ups and the request is the dense one's input.
+        """The whole model: what comes from the lookups and the request is the dense one's input.
 
         Args:
           dense: from `embeddings` and tensors of a request to `scores`; is not changed.
@@ -65,7 +65,7 @@ class LookUpGraph:
         del graph.node[:], graph.input[:]
         graph.input.extend(
             helper.make_tensor_value_info(t.name, _onnx_type(t.dtype), ["batch", *t.dims])
-            for t in self._parts.inputs
+            for t in self._serving_spec.inputs
         )
         allowed = self._allowed_rows()
         renamed = f"{SCORES}/unchecked" if allowed else SCORES
@@ -82,11 +82,11 @@ class LookUpGraph:
         return whole
 
     def _allowed_rows(self) -> str | None:
-        """Name of bool [batch, 1], whether a row keeps the rules that no look-up checks; None where
+        """Name of bool [batch, 1], whether a row keeps the rules that no lookup checks; None where
         there are none."""
-        numericals = {f.input for f in self._parts.features if f.cardinality is None}
+        numericals = {f.input for f in self._serving_spec.features if f.cardinality is None}
         rules = [self._finite(name) for name in sorted(numericals)]
-        rules += [self._right_aligned(name) for name in self._parts.histories]
+        rules += [self._right_aligned(name) for name in self._serving_spec.histories]
         allowed = rules[0] if rules else None
         for number, rule in enumerate(rules[1:]):
             allowed = self._add("And", [allowed, rule], f"rows/keep_rules_{number}")
@@ -106,8 +106,8 @@ class LookUpGraph:
     def _right_aligned(self, name: str) -> str:
         """Name of bool [batch, 1], whether the zeros of a row's histories are padding: in front, at
         the same steps of all."""
-        steps = self._parts.tensor(name).dims[1]
-        zero = self._constant(np.zeros([], self._parts.tensor(name).dtype))
+        steps = self._serving_spec.tensor(name).dims[1]
+        zero = self._constant(np.zeros([], self._serving_spec.tensor(name).dtype))
         padding = self._add("Equal", [name, zero], f"{name}/padding")
         first = self._slice(padding, 0, 1, 1, f"{name}/first_history")
         # Of the first step itself: in front of it there is nothing.
@@ -134,8 +134,8 @@ class LookUpGraph:
     def _indices(self, name: str) -> tuple[str, str]:
         """Names of int64 [batch, columns], which rows to gather, and bool likewise, which ids are
         there."""
-        tensor = self._parts.tensor(name)
-        least, beyond = id_limits(self._parts.features, tensor)
+        tensor = self._serving_spec.tensor(name)
+        least, beyond = id_limits(self._serving_spec.features, tensor)
         shape = self._constant(np.array([0, math.prod(tensor.dims)]))  # 0: the batch, as it is
         flat = self._add("Reshape", [name, shape], f"{name}/columns")
         ids = self._add("Cast", [flat], f"{name}/ids", to=TensorProto.INT64)
@@ -146,12 +146,12 @@ class LookUpGraph:
         rows = self._add("Where", [allowed, rows, self._constant(beyond)], f"{name}/rows")
         return rows, there
 
-    def _vectors(self, number: int, lookup: LookUp, rows: str, there: str) -> str:
-        """Name of the vectors of a look-up, [batch, dim] or [batch, count * dim]."""
+    def _vectors(self, number: int, lookup: ServedLookup, rows: str, there: str) -> str:
+        """Name of the vectors of a lookup, [batch, dim] or [batch, count * dim]."""
         name = f"lookup_{number}"
         columns = lookup.start, lookup.start + lookup.count, 1
         ids = self._slice(rows, *columns, f"{name}/rows")
-        said = _said(self._parts, lookup)
+        said = _said(self._serving_spec, lookup)
         found = self._add("Gather", [_table(lookup.table), ids], f"{name}/stored", node=said)
         if STORED_AS[self._quantize] != "float32":
             found = self._add("Cast", [found], f"{name}/wide", to=TensorProto.FLOAT)
@@ -162,7 +162,7 @@ class LookUpGraph:
             last = self._constant(np.array([2]))
             scale = self._add("Unsqueeze", [scale, last], f"{name}/scale_of_row")
             found = self._add("Mul", [found, scale], f"{name}/scaled")
-        if self._parts.feature_of(lookup).padded:
+        if self._serving_spec.feature_of(lookup).padded:
             mask = self._slice(there, *columns, f"{name}/are_there")
             mask = self._add("Unsqueeze", [mask, self._constant(np.array([2]))], f"{name}/mask")
             zero = self._constant(np.float32(0))
@@ -170,7 +170,7 @@ class LookUpGraph:
         if lookup.combiner == "sum" and lookup.count > 1:
             axis = self._constant(np.array([1]))
             return self._add("ReduceSum", [found, axis], f"{name}/sum", keepdims=0)
-        dim = next(dim for table, _, dim in self._parts.tables if table == lookup.table)
+        dim = next(dim for table, _, dim in self._serving_spec.tables if table == lookup.table)
         shape = self._constant(np.array([0, lookup.count * dim]))
         return self._add("Reshape", [found, shape], f"{name}/vectors")
 
@@ -206,9 +206,9 @@ def _scales(name: str) -> str:
     return f"scales/{name}"
 
 
-def _said(parts: Parts, lookup: LookUp) -> str:
-    """The name of a look-up's node, which the runtime's errors have."""
-    feature = parts.feature_of(lookup)
+def _said(serving_spec: ServingSpec, lookup: ServedLookup) -> str:
+    """The name of a lookup's node, which the runtime's errors have."""
+    feature = serving_spec.feature_of(lookup)
     return f"ids of {feature.name} in [0, {feature.cardinality}), table {lookup.table}"
 
 

@@ -1,4 +1,4 @@
-"""ONNX models of a trained model: the part behind the look-ups, and all of it with its tables.
+"""ONNX models of a trained model: the part behind the lookups, and all of it with its tables.
 
 dense_to_onnx(saved_model, dense)         # of `deployment.artifacts.saved_models.write_dense`
 check_against_tensorflow(...)             # on rows of the checkpoint, before it is used
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deployment.artifacts.onnx_lookups import LookUpGraph
+from deployment.artifacts.onnx_lookups import LookupGraph
 from deployment.artifacts.quantization_check import embeddings
 from deployment.artifacts.table_files import NONE, served_blocks
 from deployment.client.drawn_requests import drawn_request
 from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.model.served_model import DenseModel
-from deployment.model.served_parts import Parts
-from deployment.model.trained_model import Trained
+from deployment.model.serving_spec import ServingSpec
+from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import EMBEDDINGS, SCORES
 from deployment.serving.onnx_session import open_session
 from runtime.files.atomic import write_errors_name
@@ -55,7 +55,7 @@ _ALIGNMENT = 4096
 
 
 def dense_to_onnx(saved_model: Path, file: Path) -> None:
-    """Converts the part of a model behind its look-ups, in this process.
+    """Converts the part of a model behind its lookups, in this process.
 
     Args:
       saved_model: folder of a float32 SavedModel.
@@ -105,8 +105,8 @@ def _quiet() -> Iterator[None]:
 
 def check_against_tensorflow(
     dense: DenseModel,
-    parts: Parts,
-    trained: Trained,
+    serving_spec: ServingSpec,
+    trained: TrainedModel,
     file: Path,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     tolerance: float = TOLERANCE,
@@ -118,7 +118,7 @@ def check_against_tensorflow(
     differ by `tolerance` s (1 - s), which is what a logit that differs by `tolerance` makes of it.
 
     Args:
-      dense: the part of the model behind its look-ups, in float32.
+      dense: the part of the model behind its lookups, in float32.
       parts: of the model.
       trained: whose tables are read.
       file: the same as ONNX.
@@ -130,13 +130,13 @@ def check_against_tensorflow(
       ValueError: a score differs by more.
     """
     session, rng = open_session(file), np.random.default_rng(0)
-    tables = {name: CheckpointRows(trained, name) for name, _, _ in parts.tables}
+    tables = {name: CheckpointRows(trained, name) for name, _, _ in serving_spec.tables}
     most, is_weak = 0.0, True
     for rows in batch_sizes:
-        arrays = drawn_request(parts, rows, rng)
-        inputs = {name: arrays[name] for name in parts.dense_inputs}
-        if parts.width:
-            inputs = {EMBEDDINGS: embeddings(tables, parts, arrays), **inputs}
+        arrays = drawn_request(serving_spec, rows, rng)
+        inputs = {name: arrays[name] for name in serving_spec.dense_inputs}
+        if serving_spec.width:
+            inputs = {EMBEDDINGS: embeddings(tables, serving_spec, arrays), **inputs}
         (found,) = session.run([SCORES], inputs)
         expected = dense.score(*inputs.values()).numpy().astype(np.float64)
         difference, slope = np.abs(found - expected), expected * (1 - expected)
@@ -156,17 +156,17 @@ def check_against_tensorflow(
 
 
 def monolithic_onnx(
-    dense: Path, parts: Parts, trained: Trained, file: Path, quantize: str = NONE
+    dense: Path, serving_spec: ServingSpec, trained: TrainedModel, file: Path, quantize: str = NONE
 ) -> None:
     """Writes a model from a request to `scores`, tables included.
 
     The tables are in `<file>.data` beside it, which onnxruntime maps into memory: they are
     streamed there, block by block, and may be of any size. An id outside of its table ends the run
-    with an error that names the feature's look-up; a row with a numerical that is not finite, or
+    with an error that names the feature's lookup; a row with a numerical that is not finite, or
     with a 0 in a history that is no padding in front, scores NaN.
 
     Args:
-      dense: the ONNX model behind the look-ups.
+      dense: the ONNX model behind the lookups.
       parts: of the model.
       trained: whose tables are read, every block checked.
       file: the model.
@@ -180,15 +180,15 @@ def monolithic_onnx(
     import onnx
 
     data = file.with_name(f"{file.name}.data")
-    graph = LookUpGraph(parts, quantize, data.name, _ALIGNMENT)
+    graph = LookupGraph(serving_spec, quantize, data.name, _ALIGNMENT)
     model = graph.in_front_of(onnx.load(dense))
     with write_errors_name(file):
         file.write_bytes(model.SerializeToString())
-    if parts.tables:
+    if serving_spec.tables:
         _write_tables(data, graph, trained, quantize)
 
 
-def _write_tables(data: Path, graph: LookUpGraph, trained: Trained, quantize: str) -> None:
+def _write_tables(data: Path, graph: LookupGraph, trained: TrainedModel, quantize: str) -> None:
     """Writes rows and scales of all tables to their places."""
     with write_errors_name(data), open(data, "xb", buffering=0) as stream:
         stream.truncate(graph.size_bytes)

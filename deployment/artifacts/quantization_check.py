@@ -9,9 +9,9 @@ from deployment.artifacts.table_files import INT8, NONE, check_finite, to_float1
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
 from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.model.served_model import DenseModel
-from deployment.model.served_parts import Parts
-from deployment.model.trained_model import Trained, evaluation_rows
-from deployment.serving.interface import LookUp
+from deployment.model.serving_spec import ServingSpec
+from deployment.model.trained_model import TrainedModel, evaluation_rows
+from deployment.serving.interface import ServedLookup
 from nn.metrics.classification import ExactMetrics
 
 # A dense part: from embeddings float32 [batch, width] and a request's tensors to scores [batch, 1].
@@ -49,8 +49,8 @@ class AucChange(NamedTuple):
 
 
 def auc_change(
-    trained: Trained,
-    parts: Parts,
+    trained: TrainedModel,
+    serving_spec: ServingSpec,
     dense: DenseModel,
     quantize: str,
     num_rows: int | None = None,
@@ -76,20 +76,20 @@ def auc_change(
       ValueError: there are no rows to evaluate on, or a bad one; a value of a table is not finite,
         or too large for float16.
     """
-    tables = {name: CheckpointRows(trained, name) for name, _, _ in parts.tables}
-    as_trained = score_by(dense, parts)
+    tables = {name: CheckpointRows(trained, name) for name, _, _ in serving_spec.tables}
+    as_trained = score_by(dense, serving_spec)
     exact, changed = ExactMetrics(), ExactMetrics()
     sides = ((exact, NONE, as_trained), (changed, quantize, served or as_trained))
     for arrays, labels, _ in _rows_to_compare(trained, num_rows):
         for metrics, how, score in sides:
             # Only their order counts. Large logits have equal scores, as they have when served.
-            scores = score(embeddings(tables, parts, arrays, how), arrays)
+            scores = score(embeddings(tables, serving_spec, arrays, how), arrays)
             metrics.update(labels, np.asarray(scores)[:, 0])
     found, changed = exact.result(), changed.result()
     return AucChange(found.auc, changed.auc, found.num_rows, found.note, served_as)
 
 
-def _rows_to_compare(trained: Trained, num_rows: int | None) -> Iterator[LabelledRequest]:
+def _rows_to_compare(trained: TrainedModel, num_rows: int | None) -> Iterator[LabelledRequest]:
     """The rows to evaluate on.
 
     Raises:
@@ -106,19 +106,19 @@ def _rows_to_compare(trained: Trained, num_rows: int | None) -> Iterator[Labelle
         ) from None
 
 
-def score_by(dense: DenseModel, parts: Parts) -> Score:
+def score_by(dense: DenseModel, serving_spec: ServingSpec) -> Score:
     """The dense part in TensorFlow."""
 
     def score(vectors: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        of_request = [arrays[name] for name in parts.dense_inputs]
-        return dense.score(*([vectors] if parts.width else []), *of_request).numpy()
+        of_request = [arrays[name] for name in serving_spec.dense_inputs]
+        return dense.score(*([vectors] if serving_spec.width else []), *of_request).numpy()
 
     return score
 
 
 def embeddings(
     tables: Mapping[str, CheckpointRows],
-    parts: Parts,
+    serving_spec: ServingSpec,
     arrays: Mapping[str, np.ndarray],
     quantize: str = NONE,
 ) -> np.ndarray:
@@ -127,22 +127,22 @@ def embeddings(
     Args:
       tables: by name.
       parts: of the model.
-      arrays, quantize: see `look_up`.
+      arrays, quantize: see `lookup`.
     """
-    vectors = [look_up(tables[of.table], of, arrays, quantize) for of in parts.lookups]
-    batch = len(arrays[parts.inputs[0].name])
+    vectors = [lookup(tables[of.table], of, arrays, quantize) for of in serving_spec.lookups]
+    batch = len(arrays[serving_spec.inputs[0].name])
     vectors.append(np.empty((batch, 0), np.float32))  # of a model without tables
     return np.concatenate(vectors, axis=1)
 
 
-def look_up(
-    table: CheckpointRows, what: LookUp, arrays: Mapping[str, np.ndarray], quantize: str
+def lookup(
+    table: CheckpointRows, what: ServedLookup, arrays: Mapping[str, np.ndarray], quantize: str
 ) -> np.ndarray:
-    """The vectors float32 [batch, columns] of a look-up; -1 is zeros.
+    """The vectors float32 [batch, columns] of a lookup; -1 is zeros.
 
     Args:
       table: its table.
-      what: the look-up.
+      what: the lookup.
       arrays: the tensors of a request.
       quantize: how rows are stored; "none": as they are.
 

@@ -13,13 +13,13 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from deployment.artifacts.table_files import INT8, NONE, STORED_AS, served_blocks
 from deployment.model.served_model import DenseModel
-from deployment.model.served_parts import Parts
-from deployment.model.trained_model import Trained
+from deployment.model.serving_spec import ServingSpec
+from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import (
     EMBEDDINGS,
     SCORES,
-    LookUp,
-    Tensor,
+    ServedLookup,
+    ServedTensor,
     feature_at,
     id_limits,
 )
@@ -30,7 +30,7 @@ _HOST, _DEVICE = "/device:CPU:0", "/device:GPU:0"
 
 
 def write_dense(dense: DenseModel, folder: Path) -> None:
-    """Writes the part behind the look-ups: `embeddings` and tensors of a request -> `scores`.
+    """Writes the part behind the lookups: `embeddings` and tensors of a request -> `scores`.
 
     Args:
       dense: of `make_dense`.
@@ -48,13 +48,13 @@ def write_dense(dense: DenseModel, folder: Path) -> None:
 
 
 def write_sparse(
-    parts: Parts,
-    trained: Trained,
+    serving_spec: ServingSpec,
+    trained: TrainedModel,
     folder: Path,
     on_device: Collection[str] = (),
     quantize: str = NONE,
 ) -> None:
-    """Writes the look-ups: the tensors of a request that hold ids -> `embeddings`.
+    """Writes the lookups: the tensors of a request that hold ids -> `embeddings`.
 
     An id outside of its table, and a 0 in a history that is no padding in front, are errors that
     name the feature. Memory is that of the tables.
@@ -71,21 +71,21 @@ def write_sparse(
       ValueError: a value is too large for float16.
       OSError: the SavedModel cannot be written.
     """
-    tables = _Tables(parts, trained, on_device, quantize)
-    read = {lookup.input for lookup in parts.lookups}
-    inputs = [tensor for tensor in parts.inputs if tensor.name in read]
+    tables = _VariableTables(serving_spec, trained, on_device, quantize)
+    read = {lookup.input for lookup in serving_spec.lookups}
+    inputs = [tensor for tensor in serving_spec.inputs if tensor.name in read]
 
     def serve(*tensors):
-        named = _checked(parts, _by_name(inputs, tensors))
-        return {EMBEDDINGS: tables.look_up(named)}
+        named = _checked(serving_spec, _by_name(inputs, tensors))
+        return {EMBEDDINGS: tables.lookup(named)}
 
     _save(tables, serve, _signature(inputs), folder, tables.placed)
 
 
 def write_monolithic(
     dense: DenseModel,
-    parts: Parts,
-    trained: Trained,
+    serving_spec: ServingSpec,
+    trained: TrainedModel,
     folder: Path,
     on_device: Collection[str] = (),
     quantize: str = NONE,
@@ -95,19 +95,19 @@ def write_monolithic(
     As `write_sparse`; a numerical that is not finite is an error, too.
     """
     whole = tf.Module(name="whole")
-    whole.tables, whole.dense = _Tables(parts, trained, on_device, quantize), dense
+    whole.tables, whole.dense = _VariableTables(serving_spec, trained, on_device, quantize), dense
 
     def serve(*tensors):
-        named = _checked(parts, _by_name(parts.inputs, tensors))
-        of_dense = [named[name] for name in parts.dense_inputs]
-        if parts.width:
-            of_dense.insert(0, whole.tables.look_up(named))
+        named = _checked(serving_spec, _by_name(serving_spec.inputs, tensors))
+        of_dense = [named[name] for name in serving_spec.dense_inputs]
+        if serving_spec.width:
+            of_dense.insert(0, whole.tables.lookup(named))
         return {SCORES: dense.score(*of_dense)}
 
-    _save(whole, serve, _signature(parts.inputs), folder, whole.tables.placed)
+    _save(whole, serve, _signature(serving_spec.inputs), folder, whole.tables.placed)
 
 
-class _Tables(tf.Module):
+class _VariableTables(tf.Module):
     """Tables as variables, one each, filled block by block; int8 ones have one of scales, too.
 
     Attributes:
@@ -115,14 +115,20 @@ class _Tables(tf.Module):
       placed: of each variable, by its own name, the device that is to hold it.
     """
 
-    def __init__(self, parts: Parts, trained: Trained, on_device: Collection[str], quantize: str):
+    def __init__(
+        self,
+        serving_spec: ServingSpec,
+        trained: TrainedModel,
+        on_device: Collection[str],
+        quantize: str,
+    ):
         super().__init__(name="tables")
-        self._lookups = parts.lookups
+        self._lookups = serving_spec.lookups
         self._device = {
-            name: _DEVICE if name in on_device else _HOST for name, _, _ in parts.tables
+            name: _DEVICE if name in on_device else _HOST for name, _, _ in serving_spec.tables
         }
         self.values, self.scales, self.placed = {}, {}, {}
-        for number, (name, rows, dim) in enumerate(parts.tables):
+        for number, (name, rows, dim) in enumerate(serving_spec.tables):
             # Numbered, because names of tables are free text.
             kept = [(self.values, f"table_{number}", [rows, dim], STORED_AS[quantize])]
             if quantize == INT8:
@@ -139,7 +145,7 @@ class _Tables(tf.Module):
                 if scales is not None:
                     self.scales[name].scatter_update(tf.IndexedSlices(scales, places))
 
-    def look_up(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def lookup(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """float32 [batch, width] from the tensors of a request, checked before."""
         found = []
         for lookup in self._lookups:
@@ -147,7 +153,7 @@ class _Tables(tf.Module):
                 found.append(self._vectors(lookup, _columns(tensors[lookup.input])))
         return tf.concat(found, axis=1)
 
-    def _vectors(self, lookup: LookUp, columns: tf.Tensor) -> tf.Tensor:
+    def _vectors(self, lookup: ServedLookup, columns: tf.Tensor) -> tf.Tensor:
         """[batch, dim], or [batch, count * dim] without a combiner; -1 is zeros."""
         ids = columns[:, lookup.start : lookup.start + lookup.count]
         there = ids >= 0
@@ -161,7 +167,7 @@ class _Tables(tf.Module):
         return tf.reshape(vectors, [-1, lookup.count * vectors.shape[2]])
 
 
-def _checked(parts: Parts, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def _checked(serving_spec: ServingSpec, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """The tensors, behind an assertion that each value is allowed.
 
     In the graph, because a GPU gathers zeros for an id outside of its table, and says nothing.
@@ -172,15 +178,15 @@ def _checked(parts: Parts, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Ten
         if tensor.dtype.is_floating:
             rules = [("must be finite, got", ~tf.math.is_finite(columns))]
         else:
-            least, end = id_limits(parts.features, parts.tensor(name))
+            least, end = id_limits(serving_spec.features, serving_spec.tensor(name))
             ids = tf.cast(columns, tf.int64)
             out_of_range = (ids < least) | (ids >= end)
             rules = [("has ids from 0 to its cardinality - 1, got", out_of_range)]
-        if name in parts.histories:
+        if name in serving_spec.histories:
             rule = "has zeros only in front, where all histories of the row have them, got"
             rules.append((rule, _columns(_misplaced(tensor))))
         with tf.device(_HOST):
-            right = [_assertion(parts, name, columns, *rule) for rule in rules]
+            right = [_assertion(serving_spec, name, columns, *rule) for rule in rules]
         with tf.control_dependencies(right):
             checked[name] = tf.identity(tensor)
     return checked
@@ -195,7 +201,7 @@ def _misplaced(histories: tf.Tensor) -> tf.Tensor:
 
 
 def _assertion(
-    parts: Parts, tensor_name: str, columns: tf.Tensor, rule: str, bad: tf.Tensor
+    serving_spec: ServingSpec, tensor_name: str, columns: tf.Tensor, rule: str, bad: tf.Tensor
 ) -> tf.Operation:
     """Fails where a value is bad, and names features, values, rows and columns.
 
@@ -204,7 +210,9 @@ def _assertion(
       rule: what is asked of them.
       bad: bool likewise.
     """
-    names = [feature_at(parts.features, tensor_name, n).name for n in range(columns.shape[1])]
+    names = [
+        feature_at(serving_spec.features, tensor_name, n).name for n in range(columns.shape[1])
+    ]
     where = tf.where(bad)
     said = [tf.gather(names, where[:, 1]), rule, tf.boolean_mask(columns, bad)]
     said += ["in rows", where[:, 0], "columns", where[:, 1]]
@@ -216,11 +224,11 @@ def _columns(tensor: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tensor, [-1, int(np.prod(tensor.shape[1:]))])
 
 
-def _by_name(inputs: Collection[Tensor], tensors) -> dict[str, tf.Tensor]:
+def _by_name(inputs: Collection[ServedTensor], tensors) -> dict[str, tf.Tensor]:
     return dict(zip([tensor.name for tensor in inputs], tensors, strict=True))
 
 
-def _signature(inputs: Collection[Tensor]) -> list[tf.TensorSpec]:
+def _signature(inputs: Collection[ServedTensor]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec([None, *tensor.dims], tensor.dtype, tensor.name) for tensor in inputs]
 
 

@@ -7,8 +7,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from deployment.model.trained_model import Trained, table_name
-from deployment.serving.interface import Table
+from deployment.model.trained_model import TrainedModel, table_name
+from deployment.serving.interface import ServedTable
 from runtime.checkpoint.reader import rows_of
 from runtime.files.atomic import write_errors_name
 
@@ -32,7 +32,7 @@ def table_bytes(rows: int, dim: int, quantize: str) -> int:
     return rows * dim * np.dtype(STORED_AS[quantize]).itemsize + scales
 
 
-def described(tables: Sequence[tuple[str, int, int]], quantize: str) -> tuple[Table, ...]:
+def described(tables: Sequence[tuple[str, int, int]], quantize: str) -> tuple[ServedTable, ...]:
     """What `write_tables` returns: tables of one width lie in one file, one behind the other.
 
     Args:
@@ -43,15 +43,20 @@ def described(tables: Sequence[tuple[str, int, int]], quantize: str) -> tuple[Ta
     for name, rows, dim in tables:
         scales = f"dim_{dim}_scales.npy" if quantize == INT8 else None
         written.append(
-            Table(name, rows, dim, STORED_AS[quantize], f"dim_{dim}.npy", scales, rows_before[dim])
+            ServedTable(
+                name, rows, dim, STORED_AS[quantize], f"dim_{dim}.npy", scales, rows_before[dim]
+            )
         )
         rows_before[dim] += rows
     return tuple(written)
 
 
 def write_tables(
-    trained: Trained, tables: Sequence[tuple[str, int, int]], folder: Path, quantize: str = NONE
-) -> tuple[Table, ...]:
+    trained: TrainedModel,
+    tables: Sequence[tuple[str, int, int]],
+    folder: Path,
+    quantize: str = NONE,
+) -> tuple[ServedTable, ...]:
     """Writes tables as .npy files, block by block; memory is that of two blocks of the checkpoint.
 
     Every block is checked before it is used. "fp16" rounds each value to the nearest float16.
@@ -87,7 +92,7 @@ def write_tables(
 
 
 def served_blocks(
-    trained: Trained, table: str, quantize: str
+    trained: TrainedModel, table: str, quantize: str
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
     """(number of the first row, rows [any, columns], their scales) of a table, in order.
 
@@ -110,7 +115,7 @@ def served_blocks(
             yield first_row, rows, None
 
 
-def blocks_of(trained: Trained, table: str) -> Iterator[tuple[int, np.ndarray]]:
+def blocks_of(trained: TrainedModel, table: str) -> Iterator[tuple[int, np.ndarray]]:
     """(number of the first row, rows float32 [any, columns]) of a table, in order, each checked.
 
     Raises:

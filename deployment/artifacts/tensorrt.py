@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from deployment.serving.interface import Tensor
+from deployment.serving.interface import ServedTensor
 from deployment.triton.config import CONFIG_FILE, VERSION, accelerate_by_tensorrt, write_config
 from runtime.files.atomic import write_errors_name
 
@@ -56,7 +56,7 @@ def check_precision(precision: str) -> None:
     )
 
 
-def shapes(inputs: Sequence[Tensor], flat: Mapping[str, int], rows: int) -> str:
+def shapes(inputs: Sequence[ServedTensor], flat: Mapping[str, int], rows: int) -> str:
     """The shapes of a batch as trtexec reads them, `name:2048x13,...`.
 
     Args:
@@ -73,7 +73,7 @@ def shapes(inputs: Sequence[Tensor], flat: Mapping[str, int], rows: int) -> str:
 def write_dense_model(
     folder: Path,
     onnx: Path,
-    inputs: Sequence[Tensor],
+    inputs: Sequence[ServedTensor],
     flat: Mapping[str, int],
     max_batch_size: int,
     precision: str,

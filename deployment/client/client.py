@@ -63,7 +63,7 @@ class WrongAnswer(RuntimeError):
     """An answer is of another request, or not what a model of scores answers: a defect."""
 
 
-class Statistics(NamedTuple):
+class ModelStatistics(NamedTuple):
     """What a model has done since it was loaded.
 
     rows: it scored; executions: in how many runs, fewer where requests were put together.
@@ -201,13 +201,13 @@ class Client:
           RequestRefused, ServerLost, WrongAnswer: see there; the text has the request's number and
             its rows, counted from 0.
         """
-        pending: collections.deque[_Sent] = collections.deque()
+        pending: collections.deque[_PendingRequest] = collections.deque()
         first_row = 0
         try:
             for number, arrays in enumerate(requests):
                 message = self.prepare(arrays, str(number))
                 rows = message.inputs[0].shape[0] if message.inputs else 0
-                pending.append(_Sent(message, first_row, rows, self.send(message)))
+                pending.append(_PendingRequest(message, first_row, rows, self.send(message)))
                 first_row += rows
                 if len(pending) == self._in_flight:
                     yield self._finish(pending.popleft())
@@ -217,7 +217,7 @@ class Client:
             for sent in pending:
                 sent.answer.cancel()
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> ModelStatistics:
         """What the model has done so far.
 
         Raises:
@@ -225,7 +225,7 @@ class Client:
         """
         request = service_pb2.ModelStatisticsRequest(name=self._model)
         found = self._call(self._server.ModelStatistics, request).model_stats[0]
-        return Statistics(found.inference_count, found.execution_count)
+        return ModelStatistics(found.inference_count, found.execution_count)
 
     def config(self) -> model_config_pb2.ModelConfig:
         """The model's configuration, as the server completed it.
@@ -258,7 +258,7 @@ class Client:
                 )
             time.sleep(_ASK_AGAIN_S)
 
-    def _finish(self, sent: "_Sent") -> np.ndarray:
+    def _finish(self, sent: "_PendingRequest") -> np.ndarray:
         try:
             return self.receive(sent.message, sent.answer)
         except (RequestRefused, ServerLost, WrongAnswer) as error:
@@ -288,7 +288,7 @@ class Client:
         return f"; served are {', '.join(names) or 'none'}: name one with --model_name"
 
 
-class _Sent(NamedTuple):
+class _PendingRequest(NamedTuple):
     """A request in flight."""
 
     message: service_pb2.ModelInferRequest

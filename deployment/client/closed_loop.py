@@ -10,7 +10,7 @@ import threading
 import time
 
 from deployment.client.client import Client, RequestRefused, ServerLost
-from deployment.client.latency_requests import Rows
+from deployment.client.latency_requests import RequestRows
 from deployment.client.latency_statistics import Timing, timing
 
 _MAX_PREPARED = 64  # requests that are sent in turn
@@ -26,7 +26,9 @@ class ClosedLoop:
       concurrency: threads, each with a connection of its own.
     """
 
-    def __init__(self, url: str, model_name: str, rows: Rows, batch_size: int, concurrency: int):
+    def __init__(
+        self, url: str, model_name: str, rows: RequestRows, batch_size: int, concurrency: int
+    ):
         self._clients = [Client(url, model_name) for _ in range(concurrency)]
         num_rows = len(next(iter(rows.values())))
         self._messages = []

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from deployment.model.served_parts import Parts
+from deployment.model.serving_spec import ServingSpec
 from deployment.serving.interface import Interface
 
 
 def drawn_request(
-    model: Parts | Interface, rows: int, rng: np.random.Generator
+    model: ServingSpec | Interface, rows: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """A request whose numericals are normal, and whose ids are uniform in their features' ranges.
 

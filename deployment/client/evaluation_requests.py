@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dataloading.pipeline.batch import InteractionInputs
-from deployment.model.served_model import parts_of, request_arrays
-from deployment.model.trained_model import Trained
+from deployment.model.served_model import request_arrays, serving_spec_of
+from deployment.model.trained_model import TrainedModel
 
 
 class LabelledRequest(NamedTuple):
@@ -24,7 +24,7 @@ class LabelledRequest(NamedTuple):
 
 
 def labelled_requests(
-    trained: Trained, rows, max_rows: int | None = None
+    trained: TrainedModel, rows, max_rows: int | None = None
 ) -> Iterator[LabelledRequest]:
     """Yields a request for each batch, without the padding of the last one.
 
@@ -37,7 +37,7 @@ def labelled_requests(
     Raises:
       ValueError: a row breaks a rule of its data set.
     """
-    parts = parts_of(trained)
+    serving_spec = serving_spec_of(trained)
     left = rows.num_rows
     if max_rows is not None:
         length = getattr(rows, "series_length", 1)
@@ -45,7 +45,7 @@ def labelled_requests(
     try:
         for batch in rows.dataset():
             real = np.flatnonzero(np.asarray(batch.weights).reshape(-1) > 0)[:left]
-            arrays = request_arrays(parts, batch.inputs)
+            arrays = request_arrays(serving_spec, batch.inputs)
             items = None
             if isinstance(batch.inputs, InteractionInputs):
                 items = np.asarray(batch.inputs.item)[real]

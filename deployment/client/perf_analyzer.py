@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from deployment.client.latency_requests import Rows
+from deployment.client.latency_requests import RequestRows
 from deployment.client.latency_statistics import Timing, timing
 from deployment.serve.environment import ENVIRONMENT, variables
 
@@ -34,7 +34,7 @@ def is_quick(batch_size: int, concurrency: int) -> bool:
 
 
 def measure(
-    url: str, model_name: str, rows: Rows, batch_size: int, concurrency: int, requests: int
+    url: str, model_name: str, rows: RequestRows, batch_size: int, concurrency: int, requests: int
 ) -> Timing:
     """Measures so many requests.
 
@@ -73,7 +73,7 @@ def measure(
     return timing([(end - start) / 1e9 for start, end in times], 0, elapsed_ns / 1e9)
 
 
-def _steps(rows: Rows, batch_size: int, concurrency: int) -> list[dict]:
+def _steps(rows: RequestRows, batch_size: int, concurrency: int) -> list[dict]:
     """Its form of rows: one at a time, base64 of their bytes."""
     num_rows = max(batch_size, _COPIES // (batch_size * concurrency))
     num_rows = min(num_rows, len(next(iter(rows.values()))))

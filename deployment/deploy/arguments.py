@@ -4,18 +4,18 @@ import argparse
 from pathlib import Path
 
 from deployment.artifacts.table_files import QUANTIZATIONS
-from deployment.deploy.options import HPS, LOCAL, PRECISIONS, TENSORFLOW, Options
+from deployment.deploy.deploy_options import HPS, LOCAL, PRECISIONS, TENSORFLOW, DeployOptions
 from deployment.serving.interface import UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
 
 
-def parse(argv: list[str] | None = None) -> Options:
+def parse(argv: list[str] | None = None) -> DeployOptions:
     """Reads the command line.
 
     Raises:
-        ValueError: see `Options`. (argparse itself exits on an unknown flag.)
+        ValueError: see `DeployOptions`. (argparse itself exits on an unknown flag.)
     """
     given = {name: of for name, of in vars(_parser().parse_args(argv)).items() if of is not None}
-    return Options(**given)
+    return DeployOptions(**given)
 
 
 def _gpus(text: str) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m deployment.deploy",
         description="Writes a trained model of any recipe as models of Triton Inference Server: "
-        "look-ups, the dense part behind them, and an ensemble of both, or one model. They appear "
+        "lookups, the dense part behind them, and an ensemble of both, or one model. They appear "
         "in the repository when all of them are complete.",
         allow_abbrev=False,
     )

@@ -1,43 +1,48 @@
-"""What differs between the servers that a repository can be for: which models, and how batched."""
+"""Registry of backends: the models of a repository for each kind of server."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from deployment.deploy.job import Job, Model, of_role
-from deployment.serving import hps_keys
+from deployment.deploy.deploy_options import HPS, LOCAL, TENSORFLOW
+from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
 from deployment.serving.interface import CHECKS, DENSE, SCORER, SPARSE, answered
 from deployment.triton import gpu_models, python_models
-from deployment.triton.config import CONFIG_FILE, Step, ensemble_config, write_config
-from deployment.triton.hps import models as hps_models
+from deployment.triton.config import CONFIG_FILE, EnsembleStep, ensemble_config, write_config
+from deployment.triton.hps import backend as hps
+from deployment.triton.hps import files as hps_files
 
 
 class Backend(NamedTuple):
     """A kind of server.
 
     Attributes:
-      ensemble: models in the order in which they are called.
-      monolithic: the same with look-ups and dense part as one model; empty where there is no such
-        thing.
-      monolithic_in_tensorflow: whether TensorFlow computes the dense part of that one, not ONNX.
-      batches: whether requests may be put together; else each is computed by itself.
+        ensemble: models in the order of their calls.
+        monolithic: models if lookups and dense part are one model; empty if not supported.
+        monolithic_in_tensorflow: whether TensorFlow computes the dense part of that model, instead
+            of ONNX.
+        batches: whether the server may batch requests.
+        check_repository: raises ValueError for a repository that cannot be updated.
+        update_repository: updates files of the repository after models changed.
     """
 
-    ensemble: tuple[Model, ...]
-    monolithic: tuple[Model, ...]
+    ensemble: tuple[ModelBuilder, ...]
+    monolithic: tuple[ModelBuilder, ...]
     monolithic_in_tensorflow: bool = False
     batches: bool = True
+    check_repository: Callable[[Path], object] = lambda repository: None
+    update_repository: Callable[[Path], None] = lambda repository: None
 
 
-def _local(role: str) -> Model:
-    return of_role(role, python_models.serving(role))
+def _local(role: str) -> ModelBuilder:
+    return of_role(role, python_models.write_role(role))
 
 
 BACKENDS = {
-    # Triton's Python backend, on the CPU. It checks what it gets, request by request.
-    "local": Backend(ensemble=(_local(SPARSE), _local(DENSE)), monolithic=(_local(SCORER),)),
-    # SavedModels and TensorRT know a bad request by a failed batch, or not at all.
-    "tensorflow": Backend(
+    # Triton's Python backend, on the CPU. It checks each request.
+    LOCAL: Backend(ensemble=(_local(SPARSE), _local(DENSE)), monolithic=(_local(SCORER),)),
+    # In SavedModels and TensorRT a bad request fails the whole batch or is not noticed.
+    TENSORFLOW: Backend(
         ensemble=(
             of_role(CHECKS, gpu_models.write_checks),
             of_role(SPARSE, gpu_models.write_sparse),
@@ -49,53 +54,49 @@ BACKENDS = {
         ),
         monolithic_in_tensorflow=True,
     ),
-    # HPS computes request by request, and its flat answer has no batch.
-    "hps": Backend(
-        ensemble=(
-            of_role(hps_keys.ROLE, hps_models.write_keys)._replace(answers=hps_keys.answered),
-            Model(SPARSE, hps_keys.asked, hps_models.vectors, hps_models.write_tables),
-            of_role(DENSE, hps_models.write_dense)._replace(
-                receives=hps_models.vectors_and_dense_inputs
-            ),
-        ),
+    # HPS computes requests one by one, and its flat answer has no batch dimension.
+    HPS: Backend(
+        ensemble=hps.model_builders(),
         monolithic=(),
         batches=False,
+        check_repository=hps_files.read_ps_json,
+        update_repository=hps_files.update_ps_json,
     ),
 }
 
 
-def names_of(name: str, models: Sequence[Model]) -> dict[str, Model]:
-    """The models of a deployment by their names: that of the deployment, where there is one."""
+def names_of(name: str, models: Sequence[ModelBuilder]) -> dict[str, ModelBuilder]:
+    """Returns the builders by model name; a single model has the name of the deployment."""
     if len(models) == 1:
         return {name: models[0]}
     return {f"{name}_{model.name}": model for model in models}
 
 
-def write_ensemble(job: Job, models: Sequence[Model], folder: Path) -> str:
+def write_ensemble(context: DeploymentContext, models: Sequence[ModelBuilder], folder: Path) -> str:
     """Writes the ensemble of models, in the order of their calls.
 
-    What a model answers, those behind it receive by the same name: also where the request has a
-    tensor of that name, as what checks answer.
+    Tensors of later models come from the latest model that answers a tensor of that name, also if
+    the request has a tensor of the same name, such as the answers of checks.
 
     Returns:
-      A sentence for the report.
+        A line for the report.
     """
-    names = {tensor.name: tensor.name for tensor in job.interface.inputs}
+    names = {tensor.name: tensor.name for tensor in context.interface.inputs}
     steps = []
-    for name, model in names_of(job.name, models).items():
-        inputs = {tensor.name: names[tensor.name] for tensor in model.receives(job.interface)}
+    for name, model in names_of(context.name, models).items():
+        inputs = {tensor.name: names[tensor.name] for tensor in model.receives(context.interface)}
         outputs = {}
-        for tensor in model.answers(job.interface):
+        for tensor in model.answers(context.interface):
             twice = tensor.name in names
             outputs[tensor.name] = f"{model.name}_{tensor.name}" if twice else tensor.name
         names |= outputs
-        steps.append(Step(name, inputs, outputs))
+        steps.append(EnsembleStep(name, inputs, outputs))
     config = ensemble_config(
-        job.name,
-        job.interface.inputs,
-        answered(job.interface),
+        context.name,
+        context.interface.inputs,
+        answered(context.interface),
         steps,
-        job.batching.max_batch_size,
+        context.batching.max_batch_size,
     )
     write_config(config, folder / CONFIG_FILE)
     return f"ensemble of {', '.join(step.model for step in steps)}"

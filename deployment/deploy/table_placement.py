@@ -6,7 +6,7 @@ from typing import NamedTuple
 from deployment.artifacts.table_files import table_bytes
 
 
-class Placement(NamedTuple):
+class TablePlacement(NamedTuple):
     """Where the tables of a served model lie.
 
     Attributes:
@@ -30,11 +30,11 @@ class Placement(NamedTuple):
 
 def place(
     tables: Sequence[tuple[str, int, int]], device_memory_bytes: int, quantize: str
-) -> Placement:
+) -> TablePlacement:
     """The smallest tables on the device, as many as fit; the rest on the host.
 
     Small tables are looked up as often as large ones, once for each id of a row, so that this order
-    saves the most look-ups over the bus for the memory it takes. Tables are not cut: the first that
+    saves the most lookups over the bus for the memory it takes. Tables are not cut: the first that
     does not fit, and all that are larger, stay on the host.
 
     Args:
@@ -58,4 +58,4 @@ def place(
         on_device.append(name)
         used += sizes[name]
     host = tuple(name for name in sizes if name not in on_device)
-    return Placement(tuple(on_device), host, used, sum(sizes[name] for name in host))
+    return TablePlacement(tuple(on_device), host, used, sum(sizes[name] for name in host))

@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> int:
         _check(flags)
         # TensorFlow takes seconds to import, which a wrong flag need not wait for.
-        from deployment.evaluate_accuracy.accuracy import evaluate
+        from deployment.evaluate_accuracy.evaluation import evaluate
 
         return evaluate(flags)
 

@@ -23,9 +23,10 @@ from pathlib import Path
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
-from deployment.client.latency_requests import Rows, drawn_rows, interface_in, rows_of_data_set
+from deployment.client.latency_requests import RequestRows, drawn_rows, rows_of_data_set
 from deployment.client.latency_statistics import Measurement, Timing, medians, table, write_csv
 from deployment.evaluate_latency.plot import draw
+from deployment.triton.model_folders import entry_interface
 from runtime.cli import exit_status
 
 AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
@@ -50,7 +51,7 @@ def evaluate(options: argparse.Namespace) -> list[Measurement]:
     rows = _rows(options, models[0], max(sizes))
     if options.wait_s:
         _wait(options.url, models, options.wait_s)
-    served = [_Served(options.url, model, max(sizes)) for model in models]
+    served = [_MeasuredModel(options.url, model, max(sizes)) for model in models]
     print(f"measuring {', '.join(models)} at {options.url} with {_NAMES[client]}", flush=True)
     found = []
     for repeat in range(1, options.repeats + 1):
@@ -67,7 +68,7 @@ def evaluate(options: argparse.Namespace) -> list[Measurement]:
     return found
 
 
-class _Served:
+class _MeasuredModel:
     """A model and what the server's configuration says of it."""
 
     def __init__(self, url: str, model: str, largest: int):
@@ -88,7 +89,7 @@ class _Served:
 
     def measure(
         self,
-        rows: Rows,
+        rows: RequestRows,
         client: str,
         options: argparse.Namespace,
         batch_size: int,
@@ -156,7 +157,7 @@ def _client(asked: str) -> str:
     return OWN
 
 
-def _rows(options: argparse.Namespace, model: str, largest: int) -> Rows:
+def _rows(options: argparse.Namespace, model: str, largest: int) -> RequestRows:
     num_rows = max(largest, min(_MAX_ROWS, 16 * largest))
     if options.checkpoint_dir:
         return rows_of_data_set(options.checkpoint_dir, options.dataset_path, num_rows)
@@ -167,7 +168,7 @@ def _rows(options: argparse.Namespace, model: str, largest: int) -> Rows:
             "a server does not say which ids are allowed: give --model_repository, or "
             "--checkpoint_dir for rows of the data set"
         )
-    return drawn_rows(interface_in(options.model_repository, model), num_rows)
+    return drawn_rows(entry_interface(options.model_repository, model), num_rows)
 
 
 def _wait(url: str, models: list[str], patience_s: float) -> None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from deployment.model.trained_model import Trained, table_name
-from runtime.checkpoint import DamagedCheckpoint
+from deployment.model.trained_model import TrainedModel, table_name
+from runtime.checkpoint import Damaged
 
 
 class CheckpointRows:
@@ -21,7 +21,7 @@ class CheckpointRows:
       DamagedCheckpoint: a file is missing or has another size than the index says.
     """
 
-    def __init__(self, trained: Trained, table: str):
+    def __init__(self, trained: TrainedModel, table: str):
         entry = trained.index.weights[table_name(table)]
         self.rows, self.dim = entry.shape
         self._dtype = entry.dtype

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import Inputs, RaggedIds
 from dataloading.spec import feature_spec as fs
-from deployment.model.served_parts import ID_DTYPE, Parts
-from deployment.model.trained_model import Trained, tables_of
-from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.model.serving_spec import ID_DTYPE, ServingSpec
+from deployment.model.trained_model import TrainedModel, tables_of
+from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from nn.ctr.model import RankingConfig, RankingModel
 from nn.layers.interaction import SPLIT
 
@@ -21,7 +21,7 @@ NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
 PADDING = -1
 
 
-def parts(trained: Trained) -> Parts:
+def serving_spec(trained: TrainedModel) -> ServingSpec:
     """The parts of DLRM and DCNv2.
 
     A request has all numericals of a row side by side, and all its ids, features in the order of
@@ -32,7 +32,7 @@ def parts(trained: Trained) -> Parts:
     names, hotness = spec.channel(fs.CATEGORICAL_CHANNEL), spec.hotnesses(fs.CATEGORICAL_CHANNEL)
     padded = trained.config.data.dataset_type == "split_tfrecords"
     features = [
-        Feature(name, NUMERICAL, start, count, None, False)
+        ServedFeature(name, NUMERICAL, start, count, None, False)
         for name, (start, count) in zip(
             spec.channel(fs.NUMERICAL_CHANNEL),
             _spans(spec.hotnesses(fs.NUMERICAL_CHANNEL)),
@@ -42,14 +42,14 @@ def parts(trained: Trained) -> Parts:
     lookups = []
     for name, (start, count) in zip(names, _spans(hotness), strict=True):
         rows = spec.cardinality(name)
-        features.append(Feature(name, CATEGORICAL, start, count, rows, padded))
-        lookups.append(LookUp(name, CATEGORICAL, start, count, "sum"))
+        features.append(ServedFeature(name, CATEGORICAL, start, count, rows, padded))
+        lookups.append(ServedLookup(name, CATEGORICAL, start, count, "sum"))
     inputs = []
     if trained.shape.num_numerical:
-        inputs.append(Tensor(NUMERICAL, "float32", (trained.shape.num_numerical,)))
+        inputs.append(ServedTensor(NUMERICAL, "float32", (trained.shape.num_numerical,)))
     if names:
-        inputs.append(Tensor(CATEGORICAL, ID_DTYPE, (sum(hotness),)))
-    return Parts(
+        inputs.append(ServedTensor(CATEGORICAL, ID_DTYPE, (sum(hotness),)))
+    return ServingSpec(
         inputs=tuple(inputs),
         features=tuple(features),
         lookups=tuple(lookups),
@@ -84,18 +84,18 @@ def logits(
     return model.logits(tensors.get(NUMERICAL), embeddings)
 
 
-def arrays(parts: Parts, inputs: Inputs) -> dict[str, np.ndarray]:
+def arrays(serving_spec: ServingSpec, inputs: Inputs) -> dict[str, np.ndarray]:
     """The tensors of a request from what a loader yields."""
     found = {NUMERICAL: np.asarray(inputs.numerical, np.float32)}
     if inputs.categorical:
-        counts = [f.count for f in parts.features if f.input == CATEGORICAL]
+        counts = [f.count for f in serving_spec.features if f.input == CATEGORICAL]
         columns = [
             _padded(ids, count) if isinstance(ids, RaggedIds) else np.asarray(ids)
             for ids, count in zip(inputs.categorical, counts, strict=True)
         ]
-        dtype = parts.tensor(CATEGORICAL).dtype
+        dtype = serving_spec.tensor(CATEGORICAL).dtype
         found[CATEGORICAL] = np.concatenate(columns, axis=1).astype(dtype)
-    return {tensor.name: found[tensor.name] for tensor in parts.inputs}
+    return {tensor.name: found[tensor.name] for tensor in serving_spec.inputs}
 
 
 def _padded(ids: RaggedIds, count: int) -> np.ndarray:

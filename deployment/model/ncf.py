@@ -8,29 +8,29 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import InteractionInputs
 from dataloading.spec import feature_spec as fs
-from deployment.model.served_parts import ID_DTYPE, Parts
-from deployment.model.trained_model import Trained, tables_of
-from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.model.serving_spec import ID_DTYPE, ServingSpec
+from deployment.model.trained_model import TrainedModel, tables_of
+from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from nn.ncf.config import NCFConfig, embedding_tables
 from nn.ncf.model import NCFModel
 
 USER, ITEM = "user", "item"
 
 
-def parts(trained: Trained) -> Parts:
+def serving_spec(trained: TrainedModel) -> ServingSpec:
     """The parts of NeuMF, GMF and MLP."""
     shape, spec = trained.shape, trained.spec
     (user,), (item,) = spec.channel(fs.USER_CHANNEL), spec.channel(fs.ITEM_CHANNEL)
     tables = tables_of(trained)
     inputs_of_tables = [USER, ITEM] * (len(tables) // 2)
-    return Parts(
-        inputs=tuple(Tensor(name, ID_DTYPE, (1,)) for name in (USER, ITEM)),
+    return ServingSpec(
+        inputs=tuple(ServedTensor(name, ID_DTYPE, (1,)) for name in (USER, ITEM)),
         features=(
-            Feature(user, USER, 0, 1, shape.num_users, False),
-            Feature(item, ITEM, 0, 1, shape.num_items, False),
+            ServedFeature(user, USER, 0, 1, shape.num_users, False),
+            ServedFeature(item, ITEM, 0, 1, shape.num_items, False),
         ),
         lookups=tuple(
-            LookUp(table, source, 0, 1, None)
+            ServedLookup(table, source, 0, 1, None)
             for (table, _, _), source in zip(tables, inputs_of_tables, strict=True)
         ),
         tables=tuple(tables),
@@ -53,7 +53,9 @@ def logits(model: NCFModel, embeddings: tf.Tensor, tensors: Mapping[str, tf.Tens
     return model.logits(tf.split(tf.cast(embeddings, model.compute_dtype), dims, axis=1))
 
 
-def arrays(parts: Parts, inputs: InteractionInputs) -> dict[str, np.ndarray]:
+def arrays(serving_spec: ServingSpec, inputs: InteractionInputs) -> dict[str, np.ndarray]:
     """The tensors of a request from what a loader yields."""
     ids = {USER: inputs.user, ITEM: inputs.item}
-    return {t.name: np.asarray(ids[t.name]).reshape(-1, 1).astype(t.dtype) for t in parts.inputs}
+    return {
+        t.name: np.asarray(ids[t.name]).reshape(-1, 1).astype(t.dtype) for t in serving_spec.inputs
+    }

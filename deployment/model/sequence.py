@@ -8,16 +8,16 @@ import tensorflow as tf
 
 from dataloading.formats.sequence_tfrecord.channels import sequence_channels
 from dataloading.pipeline.batch import SequenceInputs
-from deployment.model.served_parts import ID_DTYPE, Parts
-from deployment.model.trained_model import Trained, tables_of
-from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.model.serving_spec import ID_DTYPE, ServingSpec
+from deployment.model.trained_model import TrainedModel, tables_of
+from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from nn.sequence.config import HARD, SIM, SequenceConfig
 from nn.sequence.model import SequenceModel
 
 USER, TARGET, HISTORY = "user_features", "target_features", "positive_history"
 
 
-def parts(trained: Trained) -> Parts:
+def serving_spec(trained: TrainedModel) -> ServingSpec:
     """The parts of SIM, DIEN and DIN; a model without history is not sent one.
 
     Names of tables are those of the target's features, which the history shares.
@@ -27,28 +27,28 @@ def parts(trained: Trained) -> Parts:
     length, num_items = shape.num_positions, len(shape.item_features)
     inputs, features, lookups = [], [], []
     if shape.user_features:
-        inputs.append(Tensor(USER, ID_DTYPE, (len(shape.user_features),)))
-    inputs.append(Tensor(TARGET, ID_DTYPE, (num_items,)))
+        inputs.append(ServedTensor(USER, ID_DTYPE, (len(shape.user_features),)))
+    inputs.append(ServedTensor(TARGET, ID_DTYPE, (num_items,)))
     if length:
-        inputs.append(Tensor(HISTORY, ID_DTYPE, (num_items, length)))
+        inputs.append(ServedTensor(HISTORY, ID_DTYPE, (num_items, length)))
     for i, (name, rows) in enumerate(
         zip(shape.user_features, shape.user_cardinalities, strict=True)
     ):
-        features.append(Feature(name, USER, i, 1, rows, False))
-        lookups.append(LookUp(name, USER, i, 1, None))
+        features.append(ServedFeature(name, USER, i, 1, rows, False))
+        lookups.append(ServedLookup(name, USER, i, 1, None))
     for i, (table, rows) in enumerate(
         zip(shape.item_features, shape.item_cardinalities, strict=True)
     ):
-        features.append(Feature(table, TARGET, i, 1, rows, False))
-        lookups.append(LookUp(table, TARGET, i, 1, None))
+        features.append(ServedFeature(table, TARGET, i, 1, rows, False))
+        lookups.append(ServedLookup(table, TARGET, i, 1, None))
         if length:
             name = channels.positive[i]
-            features.append(Feature(name, HISTORY, i * length, length, rows, False))
-            lookups.append(LookUp(table, HISTORY, i * length, length, None))
+            features.append(ServedFeature(name, HISTORY, i * length, length, rows, False))
+            lookups.append(ServedLookup(table, HISTORY, i * length, length, None))
     dense_inputs = (HISTORY,) if length else ()
     if shape.model_type == SIM and shape.gsu == HARD:
         dense_inputs = (TARGET, HISTORY)
-    return Parts(
+    return ServingSpec(
         inputs=tuple(inputs),
         features=tuple(features),
         lookups=tuple(lookups),
@@ -85,11 +85,11 @@ def logits(
     return model.logits(tf.cast(embeddings, model.compute_dtype), inputs)
 
 
-def arrays(parts: Parts, inputs: SequenceInputs) -> dict[str, np.ndarray]:
+def arrays(serving_spec: ServingSpec, inputs: SequenceInputs) -> dict[str, np.ndarray]:
     """The tensors of a request from what a loader yields."""
     made = {
         USER: lambda: np.concatenate(inputs.user, axis=1),
         TARGET: lambda: np.concatenate(inputs.target, axis=1),
         HISTORY: lambda: np.stack(inputs.positive, axis=1),
     }
-    return {tensor.name: made[tensor.name]().astype(tensor.dtype) for tensor in parts.inputs}
+    return {tensor.name: made[tensor.name]().astype(tensor.dtype) for tensor in serving_spec.inputs}

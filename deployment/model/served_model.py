@@ -1,4 +1,4 @@
-"""Splits a trained model of any recipe into the parts that are served (`served_parts.Parts`)."""
+"""Splits a trained model of any recipe into checks, lookups and the dense part."""
 
 from types import ModuleType
 
@@ -7,15 +7,15 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
 from deployment.model import ctr, ncf, sequence
-from deployment.model.served_parts import Parts
-from deployment.model.trained_model import DCNV2, DLRM, NCF, SIM, Trained
+from deployment.model.serving_spec import ServingSpec
+from deployment.model.trained_model import DCNV2, DLRM, NCF, SIM, TrainedModel
 from deployment.serving.interface import EMBEDDINGS
 from runtime import checkpoint
 
 # What `--precision` computes the dense part in, as a Keras dtype policy; weights stay float32.
 POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 
-# Each has `parts`, `one_row_model`, `logits` and `arrays`.
+# Each has `serving_spec`, `one_row_model`, `logits` and `arrays`.
 _FAMILIES: dict[str, ModuleType] = {
     DLRM: ctr,
     DCNV2: ctr,
@@ -29,12 +29,12 @@ _FAMILY_OF_INPUTS = {
 }
 
 
-def parts_of(trained: Trained) -> Parts:
+def serving_spec_of(trained: TrainedModel) -> ServingSpec:
     """What a request of this model holds, and what is looked up for it."""
-    return _FAMILIES[trained.recipe].parts(trained)
+    return _FAMILIES[trained.recipe].serving_spec(trained)
 
 
-def request_arrays(parts: Parts, inputs) -> dict[str, np.ndarray]:
+def request_arrays(serving_spec: ServingSpec, inputs) -> dict[str, np.ndarray]:
     """The tensors of a request, by name, from the inputs of a batch as a loader yields them.
 
     Args:
@@ -44,19 +44,19 @@ def request_arrays(parts: Parts, inputs) -> dict[str, np.ndarray]:
         tensors or of NumPy's arrays.
 
     Returns:
-      Arrays [batch, *dims] of the dtypes of `parts.inputs`. Where a row has fewer ids than its
-      feature's hotness, -1 fills the rest.
+      Arrays [batch, *dims] of the dtypes of `serving_spec.inputs`. Where a row has fewer ids than
+      its feature's hotness, -1 fills the rest.
     """
-    return _FAMILY_OF_INPUTS[type(inputs)].arrays(parts, inputs)
+    return _FAMILY_OF_INPUTS[type(inputs)].arrays(serving_spec, inputs)
 
 
 class DenseModel(tf.Module):
-    """A model behind its look-ups: scores from vectors.
+    """A model behind its lookups: scores from vectors.
 
     Attributes:
       score: a `tf.function` of float32 `embeddings` [batch, width] (which a model without tables
-        does not take) and the tensors `parts.dense_inputs` [batch, *dims], for any batch; returns
-        sigmoid(logit), computed in float32, [batch, 1].
+        does not take) and the tensors `serving_spec.dense_inputs` [batch, *dims], for any batch;
+        returns sigmoid(logit), computed in float32, [batch, 1].
       weights: the variables that it reads.
 
     Args:
@@ -68,9 +68,9 @@ class DenseModel(tf.Module):
       ValueError: the checkpoint is of another model.
     """
 
-    def __init__(self, trained: Trained, policy: str = "float32"):
+    def __init__(self, trained: TrainedModel, policy: str = "float32"):
         super().__init__(name="dense")
-        family, parts = _FAMILIES[trained.recipe], parts_of(trained)
+        family, serving_spec = _FAMILIES[trained.recipe], serving_spec_of(trained)
         # Only its variables become attributes: of a Keras model TensorFlow would store more than
         # is served, and warn of what it cannot store.
         model = family.one_row_model(trained.shape, policy)
@@ -80,16 +80,16 @@ class DenseModel(tf.Module):
 
         def score(*tensors: tf.Tensor) -> tf.Tensor:
             vectors, of_request = None, tensors
-            if parts.width:
+            if serving_spec.width:
                 vectors, *of_request = tensors
-            named = dict(zip(parts.dense_inputs, of_request, strict=True))
+            named = dict(zip(serving_spec.dense_inputs, of_request, strict=True))
             found = tf.cast(family.logits(model, vectors, named), tf.float32)
             # The sigmoid of infinity is a score like any other, and so is onnxruntime's of NaN.
             return tf.where(tf.math.is_finite(found), tf.sigmoid(found), np.nan)
 
-        signature = [tf.TensorSpec([None, parts.width], tf.float32, EMBEDDINGS)]
-        signature = signature[: bool(parts.width)]
-        for tensor in map(parts.tensor, parts.dense_inputs):
+        signature = [tf.TensorSpec([None, serving_spec.width], tf.float32, EMBEDDINGS)]
+        signature = signature[: bool(serving_spec.width)]
+        for tensor in map(serving_spec.tensor, serving_spec.dense_inputs):
             signature.append(tf.TensorSpec([None, *tensor.dims], tensor.dtype, tensor.name))
         self.score = tf.function(score, input_signature=signature, autograph=False)
         # In an order of their own: TensorFlow has them in a set.
@@ -97,6 +97,6 @@ class DenseModel(tf.Module):
         self.weights = sorted(read, key=lambda variable: variable.name)
 
 
-def make_dense(trained: Trained, policy: str = "float32") -> DenseModel:
-    """The part of a trained model behind its look-ups, see `DenseModel`."""
+def make_dense(trained: TrainedModel, policy: str = "float32") -> DenseModel:
+    """The part of a trained model behind its lookups, see `DenseModel`."""
     return DenseModel(trained, policy)

@@ -18,7 +18,7 @@ DLRM, DCNV2, SIM, NCF = "dlrm", "dcnv2", "sim", "ncf"
 _COMPOSED_BY = {DLRM: ctr, DCNV2: ctr, SIM: sequential, NCF: collaborative}
 
 
-class Trained(NamedTuple):
+class TrainedModel(NamedTuple):
     """A trained model that nothing has been read of but its description.
 
     Attributes:
@@ -42,7 +42,7 @@ class Trained(NamedTuple):
         return self.config.recipe
 
 
-def open_checkpoint(path: str, dataset_path: str | None = None) -> Trained:
+def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     """Reads what a checkpoint says of its model, and the feature spec of its data set.
 
     Args:
@@ -70,14 +70,14 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> Trained:
     config = recorded_flags(index.description, where, **changes)
     raw = _raw_spec(config, where, given=bool(dataset_path))
     spec = ctr.spec_of_rows(config, raw) if config.recipe in (DLRM, DCNV2) else raw
-    trained = Trained(found, index, config, spec, _shape_of(config, spec))
+    trained = TrainedModel(found, index, config, spec, _shape_of(config, spec))
     _check_tables(trained)
     _check_spec(trained, raw)
     return trained
 
 
-def tables_of(trained: Trained) -> list[tuple[str, int, int]]:
-    """(name, rows, columns) of each table of the model, in the order of its look-ups."""
+def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:
+    """(name, rows, columns) of each table of the model, in the order of its lookups."""
     shape = trained.shape
     if trained.recipe == SIM:
         from nn.sequence.config import embedding_tables
@@ -90,7 +90,7 @@ def tables_of(trained: Trained) -> list[tuple[str, int, int]]:
     return list(zip(shape.feature_names, shape.cardinalities, shape.embedding_dims, strict=True))
 
 
-def evaluation_rows(trained: Trained, batch_size: int, mapping: str = "auto"):
+def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto"):
     """The rows that `--mode eval` evaluates on, in order, as batches with labels.
 
     Args:
@@ -114,7 +114,7 @@ def evaluation_rows(trained: Trained, batch_size: int, mapping: str = "auto"):
     return composed_by.open_rows(config, trained.spec, World())[1]
 
 
-def restored_recipe(trained: Trained, batch_size: int):
+def restored_recipe(trained: TrainedModel, batch_size: int):
     """Model, rows and evaluator of `--mode eval` in this process, all weights read.
 
     Args:
@@ -162,7 +162,7 @@ def _shape_of(config: Config, spec: FeatureSpec):
     return collaborative.model_config(config, spec)
 
 
-def _check_tables(trained: Trained) -> None:
+def _check_tables(trained: TrainedModel) -> None:
     """Raises ValueError where the data set's features are not the checkpoint's tables."""
     wanted = {table_name(name): (rows, dim) for name, rows, dim in tables_of(trained)}
     there = {
@@ -183,7 +183,7 @@ def _check_tables(trained: Trained) -> None:
             )
 
 
-def _check_spec(trained: Trained, raw: FeatureSpec | None) -> None:
+def _check_spec(trained: TrainedModel, raw: FeatureSpec | None) -> None:
     """Raises ValueError where the feature spec is not that of the training: features in another
     order, or with another vocabulary, would be looked up in wrong rows without a word."""
     wanted = trained.index.description.get("feature_spec")

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from dataloading.table_input import values as transcode_values
 from dataloading.table_input.values import SEPARATOR, BadValue
 from deployment.serving.checks import unknown_ids_way_out
-from deployment.serving.interface import UNKNOWN_IS_ZERO, Feature, Interface
+from deployment.serving.interface import UNKNOWN_IS_ZERO, Interface, ServedFeature
 
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _LARGEST_ID = np.iinfo(np.int64).max - 1  # that the reader takes
@@ -23,7 +23,7 @@ _TEXTS = f"; of texts {ENCODED}"
 class Column:
     """How the values of one feature are written, and become columns of a request."""
 
-    def __init__(self, feature: Feature, interface: Interface):
+    def __init__(self, feature: ServedFeature, interface: Interface):
         self.feature = feature
         self._unknown_is_zero = interface.unknown_ids == UNKNOWN_IS_ZERO
         self._unknown_way_out = unknown_ids_way_out(interface)

@@ -12,7 +12,7 @@ from dataloading.spec.rules import listing
 from deployment.predict.columns import ENCODED
 from deployment.predict.rows import Rows, request
 from deployment.serving.checks import unknown_ids_way_out
-from deployment.serving.interface import UNKNOWN_IS_ZERO, Feature, Interface
+from deployment.serving.interface import UNKNOWN_IS_ZERO, Interface, ServedFeature
 
 _STORED = "split_binary"
 
@@ -127,7 +127,7 @@ class RowFolder:
             )
         return mapping
 
-    def _check_kind(self, feature: Feature) -> None:
+    def _check_kind(self, feature: ServedFeature) -> None:
         """Raises ValueError where a feature is of another kind, or its ids are others."""
         name = feature.name
         count = self._spec.hotness(name)
@@ -166,7 +166,7 @@ class RowFolder:
             start = stop
         return stored
 
-    def _values(self, feature: Feature, start: int, stop: int) -> np.ndarray:
+    def _values(self, feature: ServedFeature, start: int, stop: int) -> np.ndarray:
         """Float32 numericals or int64 ids of the rows start to stop - 1, [rows, count]."""
         stored, first_row, pieces = self._stored[feature.name], 0, []
         for part in stored.parts:

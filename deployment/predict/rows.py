@@ -17,7 +17,7 @@ from dataloading.table_input.lines import line_blocks, open_quote
 from dataloading.table_input.values import BadValue
 from dataloading.transcode.raw_spec.raw_spec import CSV, PARQUET, RawChunk, RawSpec
 from deployment.predict.columns import Column
-from deployment.serving.histories import misplaced
+from deployment.serving.histories import find_misplaced_padding
 from deployment.serving.interface import Interface, feature_at
 
 _KINDS = {".csv": CSV, ".csv.gz": CSV, ".parquet": PARQUET}  # by the end of a name
@@ -278,7 +278,7 @@ def _check_padding(
 ) -> None:
     """Raises ValueError where a history has a 0 behind an id, or a row's have different numbers of
     ids."""
-    bad = misplaced(ids)
+    bad = find_misplaced_padding(ids)
     if bad is None:
         return
     column, first = (

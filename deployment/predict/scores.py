@@ -13,10 +13,10 @@ import numpy as np
 from dataloading.spec.rules import listing
 from deployment.predict.folder import RowFolder
 from deployment.predict.rows import RowFile
-from deployment.predict.served_folder import find_served
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import Interface
-from deployment.serving.scorer import Scorer
+from deployment.serving.scorer import RequestScorer
+from deployment.triton.model_folders import find_model
 from runtime.cluster.signals import raise_if_interrupted
 from runtime.files.predictions import check_writable, open_predictions
 
@@ -32,8 +32,8 @@ def score(flags: argparse.Namespace) -> None:
         raise ValueError(f"--threads is {flags.threads}; allowed: 0 (one for each core) or more")
     if flags.output:
         check_writable(flags.output, "--output")  # before the work
-    served = find_served(flags.model)
-    scorer = Scorer(served.folder, flags.threads, served.dense_folder)
+    served = find_model(flags.model)
+    scorer = RequestScorer(served.folder, flags.threads, served.dense_folder)
     most = scorer.interface.max_batch_size
     batch_size = most if flags.batch_size is None else flags.batch_size
     if not 1 <= batch_size <= most:
@@ -83,7 +83,9 @@ def _check_apart(output: str, paths: Iterable[Path]) -> None:
             )
 
 
-def _scores(scorer: Scorer, rows: RowFile | RowFolder, batch_size: int) -> Iterator[np.ndarray]:
+def _scores(
+    scorer: RequestScorer, rows: RowFile | RowFolder, batch_size: int
+) -> Iterator[np.ndarray]:
     """The scores float32 [rows] of some rows at a time."""
     for first_row, arrays in rows.requests(batch_size):
         try:

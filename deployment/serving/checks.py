@@ -1,18 +1,18 @@
 """What a request must keep: its tensors' names, dtypes and shapes; ids in range, finite numericals,
 histories with zeros in front only.
 
-Look-ups behind it clamp and numbers behind it propagate without a word, so nothing passes unseen.
+Lookups behind it clamp and numbers behind it propagate without a word, so nothing passes unseen.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from deployment.serving.histories import misplaced
+from deployment.serving.histories import find_misplaced_padding
 from deployment.serving.interface import (
     UNKNOWN_IS_ZERO,
     Interface,
-    Tensor,
+    ServedTensor,
     feature_at,
     id_limits,
     received,
@@ -41,7 +41,7 @@ class BadRequest(ValueError):
         self.feature, self.row, self.found, self.rule = feature, row, found, rule
 
 
-class Checks:
+class RequestChecker:
     """The checks of one model, prepared so that a request of one row takes microseconds.
 
     Args:
@@ -50,7 +50,7 @@ class Checks:
 
     def __init__(self, interface: Interface):
         self._max_batch_size = interface.max_batch_size
-        self._tensors = [_TensorCheck(tensor, interface) for tensor in received(interface)]
+        self._tensors = [_TensorChecker(tensor, interface) for tensor in received(interface)]
         self._names = {check.tensor.name for check in self._tensors}
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -101,10 +101,10 @@ def check_scores(scores: np.ndarray) -> None:
         )
 
 
-class _TensorCheck:
+class _TensorChecker:
     """One tensor: its form, then all of its values at once."""
 
-    def __init__(self, tensor: Tensor, interface: Interface):
+    def __init__(self, tensor: ServedTensor, interface: Interface):
         self.tensor = tensor
         self._dtype, self._dims = np.dtype(tensor.dtype), tensor.dims
         self._unknown_is_zero = interface.unknown_ids == UNKNOWN_IS_ZERO
@@ -184,7 +184,7 @@ class _TensorCheck:
 
     def _check_padding(self, ids: np.ndarray) -> None:
         """Raises BadRequest for a 0 that is no padding in front."""
-        bad = misplaced(ids)
+        bad = find_misplaced_padding(ids)
         if bad is None:
             return
         row, feature, step, is_behind_id = bad

@@ -14,7 +14,7 @@ from deployment.serving.onnx_session import open_session
 _HINTS = {"fp16": "f16", "bf16": "bf16"}
 
 
-class Dense:
+class DenseRunner:
     """The file `dense.onnx`, ready to run; float32 by onnxruntime, bf16 and fp16 by OpenVINO.
 
     On a CPU onnxruntime computes in float32 only; OpenVINO uses instructions for the others (AMX,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Misplaced(NamedTuple):
+class MisplacedPadding(NamedTuple):
     """A value of a row's histories that is padding where it must not be, or is not where it must.
 
     row, step: counted from 0.
@@ -20,7 +20,7 @@ class Misplaced(NamedTuple):
     is_behind_id: bool
 
 
-def misplaced(ids: np.ndarray) -> Misplaced | None:
+def find_misplaced_padding(ids: np.ndarray) -> MisplacedPadding | None:
     """The first row's first misplaced value; None where zeros are padding in front, in all
     histories of a row equally many.
 
@@ -40,4 +40,4 @@ def misplaced(ids: np.ndarray) -> Misplaced | None:
     is_behind_id = bool(behind_id[row].any())
     bad = behind_id[row] if is_behind_id else differs[row]
     feature, step = divmod(int(np.argmax(bad)), ids.shape[2])
-    return Misplaced(row, feature, step, is_behind_id)
+    return MisplacedPadding(row, feature, step, is_behind_id)

@@ -23,12 +23,14 @@ EMBEDDINGS, SCORES = "embeddings", "scores"  # the tensors between the parts, an
 # What unknown ids, those from the cardinality on, are: a bad request, or id 0.
 UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO = "error", "zero"
 
-SCORER, SPARSE, DENSE, CHECKS = "scorer", "sparse", "dense", "checks"  # roles
+# Roles: all of the work, a part of an ensemble's, or checks alone, which answer the request or, for
+# HPS, keys.
+SCORER, SPARSE, DENSE, CHECKS, KEYS = "scorer", "sparse", "dense", "checks", "keys"
 
 _FORMAT = 1  # of the file; another one is not read
 
 
-class Tensor(NamedTuple):
+class ServedTensor(NamedTuple):
     """A tensor of a request.
 
     dtype: float32 or, of ids, int64; int32 in what earlier versions deployed.
@@ -40,7 +42,7 @@ class Tensor(NamedTuple):
     dims: tuple[int, ...]
 
 
-class Feature(NamedTuple):
+class ServedFeature(NamedTuple):
     """What some columns of a request tensor mean, whose values are seen as [batch, columns].
 
     input: the tensor; the columns are start to start + count - 1.
@@ -56,7 +58,7 @@ class Feature(NamedTuple):
     padded: bool = False
 
 
-class LookUp(NamedTuple):
+class ServedLookup(NamedTuple):
     """Rows of a table, by ids in the columns start to start + count - 1 of a request tensor.
 
     combiner: "sum": their sum, one vector; None: `count` vectors side by side. A -1 is zeros.
@@ -69,7 +71,7 @@ class LookUp(NamedTuple):
     combiner: str | None
 
 
-class Table(NamedTuple):
+class ServedTable(NamedTuple):
     """Rows `first_row` to first_row + rows - 1 of a file below DIR/tables.
 
     Tables of one dim and dtype may lie in one file, one behind the other, and should: their rows
@@ -104,10 +106,10 @@ class Interface(NamedTuple):
     """
 
     recipe: str
-    inputs: tuple[Tensor, ...]
-    features: tuple[Feature, ...]
-    lookups: tuple[LookUp, ...]
-    tables: tuple[Table, ...]
+    inputs: tuple[ServedTensor, ...]
+    features: tuple[ServedFeature, ...]
+    lookups: tuple[ServedLookup, ...]
+    tables: tuple[ServedTable, ...]
     dense_inputs: tuple[str, ...]
     width: int
     unknown_ids: str = UNKNOWN_IS_ERROR
@@ -117,7 +119,9 @@ class Interface(NamedTuple):
     histories: tuple[str, ...] = ()
 
 
-def id_limits(features: Iterable[Feature], tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def id_limits(
+    features: Iterable[ServedFeature], tensor: ServedTensor
+) -> tuple[np.ndarray, np.ndarray]:
     """The least id of each column of a request tensor, and one past the largest.
 
     Args:
@@ -136,7 +140,7 @@ def id_limits(features: Iterable[Feature], tensor: Tensor) -> tuple[np.ndarray, 
     return least, end
 
 
-def feature_at(features: Iterable[Feature], tensor_name: str, column: int) -> Feature:
+def feature_at(features: Iterable[ServedFeature], tensor_name: str, column: int) -> ServedFeature:
     """The feature that a column of a request tensor belongs to."""
     return next(
         feature
@@ -145,29 +149,29 @@ def feature_at(features: Iterable[Feature], tensor_name: str, column: int) -> Fe
     )
 
 
-def received(interface: Interface) -> tuple[Tensor, ...]:
+def received(interface: Interface) -> tuple[ServedTensor, ...]:
     """The tensors that a model of this role gets, and checks.
 
     The dense part of an ensemble gets the embeddings and what it reads beside them, the sparse part
     what it looks up: together they see every tensor of the request.
     """
     if interface.role == SPARSE:
-        read = {look_up.input for look_up in interface.lookups}
+        read = {lookup.input for lookup in interface.lookups}
         return tuple(tensor for tensor in interface.inputs if tensor.name in read)
     if interface.role == DENSE:
         beside = (tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs)
-        return (Tensor(EMBEDDINGS, "float32", (interface.width,)), *beside)
+        return (ServedTensor(EMBEDDINGS, "float32", (interface.width,)), *beside)
     return interface.inputs
 
 
-def answered(interface: Interface) -> tuple[Tensor, ...]:
+def answered(interface: Interface) -> tuple[ServedTensor, ...]:
     """The tensors that a model of this role answers; those of `CHECKS` are what it received, by the
     same names."""
     if interface.role == SPARSE:
-        return (Tensor(EMBEDDINGS, "float32", (interface.width,)),)
+        return (ServedTensor(EMBEDDINGS, "float32", (interface.width,)),)
     if interface.role == CHECKS:
         return interface.inputs
-    return (Tensor(SCORES, "float32", (1,)),)
+    return (ServedTensor(SCORES, "float32", (1,)),)
 
 
 def write(interface: Interface, folder: str | Path) -> None:
@@ -205,4 +209,9 @@ def read(folder: str | Path) -> Interface:
 
 
 # Fields of an interface that are made of parts, and of which.
-_PARTS = {"inputs": Tensor, "features": Feature, "lookups": LookUp, "tables": Table}
+_PARTS = {
+    "inputs": ServedTensor,
+    "features": ServedFeature,
+    "lookups": ServedLookup,
+    "tables": ServedTable,
+}

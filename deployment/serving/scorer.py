@@ -1,4 +1,4 @@
-"""A served model without a server: requests to scores."""
+"""A served model without a server: from requests to scores."""
 
 import os
 import sys
@@ -8,43 +8,40 @@ from pathlib import Path
 
 import numpy as np
 
-from deployment.serving import hps_keys
 from deployment.serving import interface as interfaces
-from deployment.serving.checks import Checks, check_scores
-from deployment.serving.dense import Dense
+from deployment.serving.checks import RequestChecker, check_scores
+from deployment.serving.dense import DenseRunner
 from deployment.serving.interface import DENSE, EMBEDDINGS, SCORER, SCORES, SPARSE, Interface
-from deployment.serving.tables import Tables
+from deployment.serving.tables import MappedTables
 
 
-def to_stderr(sentence: str) -> None:
-    """A log for those who have no other."""
-    print(sentence, file=sys.stderr)
+def to_stderr(message: str) -> None:
+    """Logs to stderr."""
+    print(message, file=sys.stderr)
 
 
 def all_cores() -> int:
-    """Cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-class Model:
-    """The work of a version folder, by the role that its interface has.
+class ServedModel:
+    """Model of a version folder, which does the work of the role in its interface.
 
     Args:
-      folder: a version folder.
-      interface: its interface.
-      threads: that work on a batch, at most one for each core; 0: one for each.
-      log: gets sentences that whoever runs the model should know.
-      dense_folder: where the dense part is, if elsewhere.
-      preload: whether tables are read into memory now, see `Tables`.
+        folder: version folder.
+        interface: its interface.
+        threads: threads per batch, limited to the number of cores; 0: one per core.
+        log: called with warnings.
+        dense_folder: folder of the dense part, if it is another one.
+        preload: whether tables are read into memory now, see `MappedTables`.
 
     Attributes:
-      interface: its interface.
-      threads: how many work on a batch.
-      by_rows: whether each row of an answer is of one row of the request, so that requests can be
-        put together.
+        interface: its interface.
+        threads: threads per batch.
 
     Raises:
-      ValueError: a file is missing, damaged, or of another version.
+        ValueError: a file is missing, damaged, or of another version.
     """
 
     def __init__(
@@ -64,72 +61,67 @@ class Model:
             )
         self.threads = threads = min(threads or cores, cores)
         self.interface = interface
-        self.by_rows = interface.role != hps_keys.ROLE
-        self._checks = Checks(interface)
+        self._checker = RequestChecker(interface)
         self._tables = self._dense = None
         if interface.role in (SCORER, SPARSE):
-            self._tables = tables = Tables(folder, interface, threads, preload)
+            self._tables = tables = MappedTables(folder, interface, threads, preload)
             if not tables.fits:
                 log(
                     f"tables of {tables.size_bytes / 1e9:,.1f} GB are more than half of the memory "
-                    "that is available: each row is read from the disk when it is asked for"
+                    "that is available: rows are read from the disk as requests need them"
                 )
         if interface.role in (SCORER, DENSE):
-            self._dense = Dense(dense_folder or folder, interface, threads, log)
-        # Memory for embeddings is kept: that of a large batch costs milliseconds to get.
-        self._kept = threading.local()
+            self._dense = DenseRunner(dense_folder or folder, interface, threads, log)
+        # Reused per thread: allocating the embeddings of a large batch takes milliseconds.
+        self._buffers = threading.local()
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The tensors of a request, see `Checks.check`.
+        """Checks the tensors of a request, see `RequestChecker.check`.
 
         Raises:
-          BadRequest: a rule is broken.
+            BadRequest: a rule is broken.
         """
-        return self._checks.check(arrays)
+        return self._checker.check(arrays)
 
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What `interface.answered`, or `hps_keys.answered`, says, of tensors that are checked.
+        """Computes the tensors `interface.answered` from checked tensors.
 
-        Embeddings are in memory that this thread's next call writes to.
+        The thread's next call overwrites embeddings.
         """
-        if not self.by_rows:
-            return hps_keys.answer(self.interface, arrays)
         if self._tables is None and self._dense is None:
             return dict(arrays)
         embeddings = arrays.get(EMBEDDINGS)
         if self._tables is not None:
-            embeddings = self._tables.look_up(arrays, self._memory(arrays))
+            embeddings = self._tables.lookup(arrays, self._buffer(arrays))
         if self._dense is None:
             return {EMBEDDINGS: embeddings}
         return {SCORES: self._dense.run(embeddings, arrays)}
 
-    def _memory(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """This thread's embeddings [batch, width], uninitialised."""
+    def _buffer(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns this thread's embeddings [batch, width], uninitialized."""
         rows = len(next(iter(arrays.values())))
-        if rows > len(getattr(self._kept, "embeddings", ())):
-            self._kept.embeddings = np.empty((rows, self.interface.width), np.float32)
-        return self._kept.embeddings[:rows]
+        if rows > len(getattr(self._buffers, "embeddings", ())):
+            self._buffers.embeddings = np.empty((rows, self.interface.width), np.float32)
+        return self._buffers.embeddings[:rows]
 
     def close(self) -> None:
-        """Gives memory, maps and threads back."""
+        """Releases memory, maps and threads."""
         if self._tables is not None:
             self._tables.close()
         self._tables = self._dense = None
 
 
-class Scorer:
-    """A whole model: checks, look-ups and dense part of a request, one after the other.
-
-    Threads may share it.
+class RequestScorer:
+    """A whole model: checks, lookups and dense part. Thread-safe.
 
     Args:
-      folder: a version folder: of a model in one piece, or of the sparse part of an ensemble.
-      threads: that work on a batch, at most one for each core; 0: one for each.
-      dense_folder: the version folder of an ensemble's dense part.
-      log: gets sentences that whoever runs the model should know.
+        folder: version folder of a monolithic model, or of the sparse part of an ensemble.
+        threads: threads per batch, limited to the number of cores; 0: one per core.
+        dense_folder: version folder of an ensemble's dense part.
+        log: called with warnings.
 
     Raises:
-      ValueError: a file is missing, damaged, or of another version.
+        ValueError: a file is missing, damaged, or of another version.
     """
 
     def __init__(
@@ -140,11 +132,10 @@ class Scorer:
         log: Callable[[str], None] = to_stderr,
     ):
         interface = interfaces.read(folder)
-        needed = SCORER if dense_folder is None else SPARSE
-        if interface.role != needed:
+        if interface.role != (SCORER if dense_folder is None else SPARSE):
             raise ValueError(
-                f"{folder}: is a model of the role {interface.role}; allowed: {SCORER}, or "
-                f"{SPARSE} and {DENSE} of an ensemble together"
+                f"{folder}: expected a model of the role {SCORER}, or {SPARSE} and {DENSE} of an "
+                f"ensemble together, got the role {interface.role}"
             )
         if dense_folder is not None:
             dense = interfaces.read(dense_folder)
@@ -154,17 +145,18 @@ class Scorer:
                     "both together"
                 )
         self.interface = interface._replace(role=SCORER)
-        self._model = Model(folder, self.interface, threads, log, dense_folder)
+        self._model = ServedModel(folder, self.interface, threads, log, dense_folder)
 
     def score(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Click probabilities float32 [batch, 1] of a request.
+        """Computes the click probabilities float32 [batch, 1] of a request.
 
         Args:
-          arrays: tensor -> [batch, *dims], those of `interface.inputs`.
+            arrays: tensor name -> [batch, *dims], for all of `interface.inputs`.
 
         Raises:
-          BadRequest: a tensor is missing, has another dtype or shape, an id is out of range, a
-            numerical not finite, a zero in a history no padding, or a score NaN.
+            BadRequest: a tensor is missing or has another dtype or shape, an id is out of range, a
+                numerical value is not finite, a zero of a history is not padding, or a score is
+                NaN.
         """
         scores = self._model.answer(self._model.check(arrays))[SCORES]
         check_scores(scores)

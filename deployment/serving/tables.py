@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deployment.serving.interface import TABLES_FOLDER, Interface, LookUp, Table
+from deployment.serving.interface import TABLES_FOLDER, Interface, ServedLookup, ServedTable
 from deployment.serving.memory import available_bytes
 from deployment.serving.widening import widen
 
@@ -32,7 +32,7 @@ _BYTES_PER_THREAD = 2 << 20
 _COMFORTABLE_SHARE = 0.5
 
 
-class Tables:
+class MappedTables:
     """The tables of a served model.
 
     Args:
@@ -65,9 +65,7 @@ class Tables:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, "look_up") if threads > 1 else None
 
-    def look_up(
-        self, arrays: Mapping[str, np.ndarray], out: np.ndarray | None = None
-    ) -> np.ndarray:
+    def lookup(self, arrays: Mapping[str, np.ndarray], out: np.ndarray | None = None) -> np.ndarray:
         """The embeddings float32 [batch, width] of a request.
 
         Args:
@@ -104,7 +102,7 @@ class Tables:
         self._files = []
 
 
-class _Source(NamedTuple):
+class _IdColumns(NamedTuple):
     """Columns start to stop - 1 of a request tensor."""
 
     input: str
@@ -115,7 +113,7 @@ class _Source(NamedTuple):
         return (self.input, self.stop) == (name, column)
 
 
-class _Move(NamedTuple):
+class _VectorMove(NamedTuple):
     """Where vectors go: those of the columns `ids` into the columns `embeddings`.
 
     is_sum: whether they are added up to one.
@@ -130,39 +128,39 @@ class _Move(NamedTuple):
         return not self.is_sum and self.embeddings.stop == column
 
 
-class _File:
-    """A file of tables, and all look-ups in it: one call of NumPy finds all of their rows."""
+class _TableFile:
+    """A file of tables, and all lookups in it: one call of NumPy finds all of their rows."""
 
-    def __init__(self, folder: Path, tables: list[Table], width: int):
+    def __init__(self, folder: Path, tables: list[ServedTable], width: int):
         self._stored = _mapped(folder / tables[0].file)
         self._scales = _mapped(folder / tables[0].scales) if tables[0].scales else None
         for table in tables:
             _check_fits(folder, table, self._stored, self._scales)
         self._dim = tables[0].dim
         self._width = width
-        self._sources: list[_Source] = []
-        self._moves: list[_Move] = []
+        self._sources: list[_IdColumns] = []
+        self._moves: list[_VectorMove] = []
         self._first_rows: list[int] = []
         self._may_lack: list[bool] = []
 
-    def add(self, look_up: LookUp, first_row: int, may_lack: bool, column: int) -> int:
-        """Adds a look-up whose vectors begin at `column` of the embeddings; returns where the next
+    def add(self, lookup: ServedLookup, first_row: int, may_lack: bool, column: int) -> int:
+        """Adds a lookup whose vectors begin at `column` of the embeddings; returns where the next
         one's begin."""
-        start, count = look_up.start, look_up.count
+        start, count = lookup.start, lookup.count
         first_id, first_column = len(self._first_rows), column
-        is_sum = look_up.combiner is not None and count > 1
+        is_sum = lookup.combiner is not None and count > 1
         self._first_rows += [first_row] * count
         self._may_lack += [may_lack] * count
         next_column = column + self._dim * (1 if is_sum else count)
         # What lies side by side on both sides is taken, and moved, together.
-        if self._sources and self._sources[-1].ends_at(look_up.input, start):
+        if self._sources and self._sources[-1].ends_at(lookup.input, start):
             start = self._sources.pop().start
-        self._sources.append(_Source(look_up.input, start, look_up.start + count))
+        self._sources.append(_IdColumns(lookup.input, start, lookup.start + count))
         if self._moves and not is_sum and self._moves[-1].ends_at(column):
             last = self._moves.pop()
             first_id, first_column = last.ids.start, last.embeddings.start
         ids = slice(first_id, len(self._first_rows))
-        self._moves.append(_Move(ids, slice(first_column, next_column), is_sum))
+        self._moves.append(_VectorMove(ids, slice(first_column, next_column), is_sum))
         return next_column
 
     @property
@@ -171,12 +169,12 @@ class _File:
         return [self._stored] if self._scales is None else [self._stored, self._scales]
 
     def prepare(self) -> None:
-        """To be called when all look-ups are there."""
+        """To be called when all lookups are there."""
         self._offsets = np.array(self._first_rows)
         self._lacking = np.array(self._may_lack) if any(self._may_lack) else None
         # The rows found are the embeddings: nothing is moved.
         self._is_all = self._moves == [
-            _Move(slice(0, len(self._offsets)), slice(0, self._width), False)
+            _VectorMove(slice(0, len(self._offsets)), slice(0, self._width), False)
         ]
 
     @property
@@ -230,25 +228,25 @@ class _File:
             out[rows < 0] = 0
 
 
-def _files(folder: Path, interface: Interface) -> list[_File]:
-    """The files of an interface's tables, with its look-ups."""
+def _files(folder: Path, interface: Interface) -> list[_TableFile]:
+    """The files of an interface's tables, with its lookups."""
     table_of = {table.name: table for table in interface.tables}
-    names = dict.fromkeys(table_of[look_up.table].file for look_up in interface.lookups)
+    names = dict.fromkeys(table_of[lookup.table].file for lookup in interface.lookups)
     files = {
-        name: _File(folder, [t for t in interface.tables if t.file == name], interface.width)
+        name: _TableFile(folder, [t for t in interface.tables if t.file == name], interface.width)
         for name in names
     }
     column = 0
-    for look_up in interface.lookups:
-        table = table_of[look_up.table]
+    for lookup in interface.lookups:
+        table = table_of[lookup.table]
         may_lack = any(
             feature.padded
-            and feature.input == look_up.input
-            and feature.start < look_up.start + look_up.count
-            and look_up.start < feature.start + feature.count
+            and feature.input == lookup.input
+            and feature.start < lookup.start + lookup.count
+            and lookup.start < feature.start + feature.count
             for feature in interface.features
         )
-        column = files[table.file].add(look_up, table.first_row, may_lack, column)
+        column = files[table.file].add(lookup, table.first_row, may_lack, column)
     for file in files.values():
         file.prepare()
     return list(files.values())
@@ -275,7 +273,9 @@ def _map_of(array: np.ndarray) -> mmap.mmap:
     return base
 
 
-def _check_fits(folder: Path, table: Table, stored: np.ndarray, scales: np.ndarray | None) -> None:
+def _check_fits(
+    folder: Path, table: ServedTable, stored: np.ndarray, scales: np.ndarray | None
+) -> None:
     rows = table.first_row + table.rows
     fits = stored.ndim == 2 and len(stored) >= rows and stored.shape[1] == table.dim
     if not fits or stored.dtype != table.dtype or (table.dtype == "int8") != (scales is not None):

@@ -1,8 +1,8 @@
 """A model of Triton's Python backend; a repository has a copy of this file as `model.py`.
 
-Triton starts a process for each instance, and beside the copy lies one of this package. The
-parameter `threads` in config.pbtxt says how many threads work on a batch, at most one for each
-core; 0 or none: the cores that there are, divided by the instances.
+Triton starts a process per instance, with a copy of this package next to that file. The parameter
+`threads` in config.pbtxt is the number of threads per batch, limited to the number of cores; 0, the
+default, divides the cores among the instances.
 """
 
 import json
@@ -11,68 +11,69 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import triton_python_backend_utils as pb_utils  # is there in such a process only
+import triton_python_backend_utils as pb_utils  # exists in a process of the server only
 
 if __name__ != "deployment.serving.triton_model":
-    # As model.py: the package beside this file, not one that lies where the server was started,
+    # As model.py: import the package next to this file, not one in the server's working directory,
     # which comes first in Triton's order.
     sys.path.insert(0, str(Path(__file__).absolute().parent))
 
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest, check_scores
 from deployment.serving.interface import SCORES
-from deployment.serving.scorer import Model, all_cores
+from deployment.serving.scorer import ServedModel, all_cores
 
 
 class TritonPythonModel:
-    """What the backend calls: once `initialize`, `execute` for each batch, once `finalize`."""
+    """Implements Triton's model protocol: `initialize`, `execute` per batch, `finalize`."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the model.
 
         Args:
-          args: `model_repository` (the model's folder), `model_version`, `model_name` and
-            `model_config` (JSON).
+            args: `model_repository` (the model's folder), `model_version`, `model_name` and
+                `model_config` (JSON).
 
         Raises:
-          ValueError: it cannot be loaded; the server says why and has no such model.
+            ValueError: it cannot be loaded; the server logs the message and lacks the model.
         """
-        _refuse_numpy_2()
+        refuse_numpy_2()
         folder = Path(args["model_repository"]) / args["model_version"]
         interface = interfaces.read(folder)
-        threads = threads_of(json.loads(args["model_config"]), all_cores())
-        name = args["model_name"]
-        log = pb_utils.Logger
-        self._model = Model(
-            folder, interface, threads, lambda said: log.log_warn(f"{name}: {said}"), preload=True
-        )
         self._names = [tensor.name for tensor in interfaces.received(interface)]
+        threads = threads_of(json.loads(args["model_config"]), all_cores())
+        name, log = args["model_name"], pb_utils.Logger
+        self._model = ServedModel(
+            folder,
+            interface,
+            threads,
+            lambda message: log.log_warn(f"{name}: {message}"),
+            preload=True,
+        )
         log.log_info(
-            f"{name}: {interface.recipe}, role {interface.role}, {interface.precision}, "
-            f"{self._model.threads} threads"
+            f"{name}: {interface.recipe}, role {interface.role}, "
+            f"{interface.precision}, {self._model.threads} threads"
         )
 
     def execute(self, requests: Sequence) -> list:
-        """A response for each request, in their order.
+        """Returns a response per request, in order.
 
-        All of them are one batch, where an answer has rows that belong to one request each. A
-        request that breaks a rule gets its own error, and the others of the batch get their scores.
+        All requests are computed as one batch. A request that breaks a rule gets its own error, and
+        the others of the batch get their scores.
         """
-        tensors = [self._tensors(request) for request in requests]
-        if not self._model.by_rows:
-            return [self._alone(arrays) for arrays in tensors]
+        tensors = [read_tensors(request, self._names) for request in requests]
         responses: list = [None] * len(requests)
         good = list(range(len(requests)))
         try:
             checked = self._model.check(_joined(tensors))
-        except ValueError:  # rare: who is it?
+        except ValueError:  # rare: find the bad requests
             good = []
             for number, arrays in enumerate(tensors):
                 try:
                     tensors[number] = self._model.check(arrays)
                     good.append(number)
                 except BadRequest as error:
-                    responses[number] = _refusal(error)
+                    responses[number] = error_response(error)
             if not good:
                 return responses
             checked = _joined([tensors[number] for number in good])
@@ -85,41 +86,55 @@ class TritonPythonModel:
             first_row = next_row
         return responses
 
-    def _alone(self, arrays: Mapping[str, np.ndarray]):
-        """The response to a request that is computed by itself."""
-        try:
-            return _response(self._model.answer(self._model.check(arrays)))
-        except BadRequest as error:
-            return _refusal(error)
-
-    def _tensors(self, request) -> dict[str, np.ndarray]:
-        """A request's tensors; those that it lacks are missed by the checks."""
-        found = {name: pb_utils.get_input_tensor_by_name(request, name) for name in self._names}
-        return {name: tensor.as_numpy() for name, tensor in found.items() if tensor is not None}
-
     def finalize(self) -> None:
-        """Gives back what the model holds, when it is unloaded."""
+        """Releases the model's resources when it is unloaded."""
         self._model.close()
 
 
+def read_tensors(request, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Returns a request's tensors by name; the checks report missing ones."""
+    tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
+    return {name: tensor.as_numpy() for name, tensor in tensors.items() if tensor is not None}
+
+
+def error_response(error: BadRequest):
+    """Returns the response to a request that breaks a rule."""
+    return pb_utils.InferenceResponse(
+        error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
+    )
+
+
+def refuse_numpy_2() -> None:
+    """Raises ValueError for a NumPy that Triton's Python backend does not support."""
+    if int(np.__version__.split(".")[0]) >= 2:
+        raise ValueError(
+            f"NumPy {np.__version__} is installed in the model's environment; Triton's Python "
+            "backend supports arrays of NumPy below 2 only: install 'numpy<2' there"
+        )
+
+
 def threads_of(config: Mapping, num_cores: int) -> int:
-    """Threads of one instance by a model's configuration, as JSON has it.
+    """Returns the number of threads of an instance.
+
+    Args:
+        config: the model's configuration as JSON.
+        num_cores: cores of the machine.
 
     Raises:
-      ValueError: the parameter is no whole number of 0 or more.
+        ValueError: the parameter is not an integer of 0 or more.
     """
     text = config.get("parameters", {}).get("threads", {}).get("string_value", "0")
     if not text.isdecimal():
         raise ValueError(
-            f"config.pbtxt: the parameter threads is {text!r}; allowed: a whole number, 0 for all "
-            "cores divided by the instances"
+            f"config.pbtxt: expected an integer of 0 or more as the parameter threads (0: all "
+            f"cores divided by the instances), got {text!r}"
         )
     instances = sum(group.get("count", 1) for group in config.get("instance_group", ()))
     return int(text) or max(1, num_cores // max(1, instances))
 
 
 def _joined(requests: Sequence[Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
-    """The rows of requests as one; a ValueError where they do not go together."""
+    """Concatenates the rows of requests; raises ValueError if their tensors do not match."""
     if len(requests) == 1:
         return requests[0]
     names = requests[0].keys()
@@ -129,24 +144,10 @@ def _joined(requests: Sequence[Mapping[str, np.ndarray]]) -> Mapping[str, np.nda
 
 
 def _response(rows: Mapping[str, np.ndarray]):
-    """The answer to a request; an error where a score is NaN."""
+    """Returns the answer to a request, or an error if a score is NaN."""
     if SCORES in rows:
         try:
             check_scores(rows[SCORES])
         except BadRequest as error:
-            return _refusal(error)
+            return error_response(error)
     return pb_utils.InferenceResponse([pb_utils.Tensor(name, rows[name]) for name in rows])
-
-
-def _refusal(error: BadRequest):
-    return pb_utils.InferenceResponse(
-        error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
-    )
-
-
-def _refuse_numpy_2() -> None:
-    if int(np.__version__.split(".")[0]) >= 2:
-        raise ValueError(
-            f"NumPy {np.__version__} is installed where the model runs; Triton's Python backend "
-            "takes arrays of NumPy below 2 only: install 'numpy<2' there"
-        )

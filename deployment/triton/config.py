@@ -19,8 +19,8 @@ from tritonclient.grpc.model_config_pb2 import (
     ModelOptimizationPolicy,
 )
 
-from deployment.serving.interface import Tensor
-from runtime.files.atomic import write_errors_name
+from deployment.serving.interface import ServedTensor
+from runtime.files.write_errors import names_file
 
 CONFIG_FILE = "config.pbtxt"
 VERSION = 1
@@ -60,7 +60,7 @@ class Instances(NamedTuple):
     gpus: tuple[int, ...] = ()
 
 
-class Step(NamedTuple):
+class EnsembleStep(NamedTuple):
     """A model in an ensemble, with the names that the ensemble has for its tensors.
 
     Attributes:
@@ -76,8 +76,8 @@ class Step(NamedTuple):
 def model_config(
     name: str,
     runs_on: Mapping[str, str],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
+    inputs: Sequence[ServedTensor],
+    outputs: Sequence[ServedTensor],
     batching: Batching,
     instances: Instances,
     *,
@@ -129,9 +129,9 @@ def model_config(
 
 def ensemble_config(
     name: str,
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    steps: Sequence[Step],
+    inputs: Sequence[ServedTensor],
+    outputs: Sequence[ServedTensor],
+    steps: Sequence[EnsembleStep],
     max_batch_size: int,
 ) -> ModelConfig:
     """Configuration of an ensemble; it neither batches nor warms up, its models do.
@@ -196,7 +196,10 @@ def write_config(config: ModelConfig, path: Path) -> None:
 
 
 def _add_tensors(
-    config: ModelConfig, inputs: Sequence[Tensor], outputs: Sequence[Tensor], max_batch_size: int
+    config: ModelConfig,
+    inputs: Sequence[ServedTensor],
+    outputs: Sequence[ServedTensor],
+    max_batch_size: int,
 ) -> None:
     for stated, tensors in ((config.input, inputs), (config.output, outputs)):
         for tensor in tensors:
@@ -205,7 +208,7 @@ def _add_tensors(
 
 
 def _add_warm_up(
-    config: ModelConfig, inputs: Sequence[Tensor], rows: int, flat: Mapping[str, int]
+    config: ModelConfig, inputs: Sequence[ServedTensor], rows: int, flat: Mapping[str, int]
 ) -> None:
     batched = bool(config.max_batch_size)
     # Triton leaves a sample of batch size 0 out, also of a model without batches.

@@ -1,4 +1,4 @@
-"""Models for GPU servers: SavedModels of tables, or of all; the dense part by TensorRT."""
+"""Models for GPU servers: tables or whole models as SavedModels, the dense part by TensorRT."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -8,15 +8,15 @@ import onnx
 import tensorflow as tf
 
 from deployment.artifacts import saved_models, tensorrt
-from deployment.deploy.job import Job
+from deployment.deploy.model_builder import DeploymentContext
 from deployment.model.served_model import DenseModel
-from deployment.model.served_parts import Parts
+from deployment.model.serving_spec import ServingSpec
 from deployment.serving.interface import (
     CHECKS,
     DENSE,
     SCORER,
     SPARSE,
-    Tensor,
+    ServedTensor,
     answered,
     received,
 )
@@ -33,57 +33,62 @@ from deployment.triton.python_models import write_python_model
 
 _SAVED_MODEL = "model.savedmodel"
 
-# How many copies of a model share a session of TensorFlow, and so its variables, in Triton's
-# TensorFlow backend. It has sessions for each device of its own, and by default for each copy.
+# Number of copies of a model that share a TensorFlow session, and thereby its variables, in
+# Triton's TensorFlow backend. It has sessions per device, and by default per copy.
 _SHARE = "MAX_SESSION_SHARE_COUNT"
 
 
-def write_checks(job: Job, name: str, folder: Path) -> str:
-    """Writes the checks of requests, which answer what they get with each row in one dimension.
+def write_checks(context: DeploymentContext, name: str, folder: Path) -> str:
+    """Writes the checks of requests, which answer the request with one dimension per row.
 
-    Triton's TensorFlow backend refuses a configuration whose tensors differ in rank, as those of
-    histories do.
+    Triton's TensorFlow backend refuses a configuration whose tensors differ in rank, as histories
+    and other tensors do.
     """
-    interface = job.interface._replace(role=CHECKS)
-    answers, shapes = _in_one_dimension(answered(interface))
-    write_python_model(job, name, folder, interface, answers, shapes)
+    interface = context.interface._replace(role=CHECKS)
+    answers, shapes = _flattened(answered(interface))
+    write_python_model(context, name, folder, interface, answers, shapes)
     return "checks of requests, on the CPU"
 
 
-def write_sparse(job: Job, name: str, folder: Path) -> str:
-    """Writes the tables as a SavedModel, which bad requests do not reach."""
-    on_device = job.placement.device
-    parts = _behind_checks(job.parts)
-    saved_models.write_sparse(parts, job.trained, _target(folder), on_device, job.quantize)
-    instances = job.on_gpus if on_device else Instances(CPU, job.instances)
-    _write_config(job, name, folder, SPARSE, instances, vectors_stay=bool(on_device))
-    return f"a SavedModel with {job.placement.report()}"
-
-
-def write_whole(job: Job, name: str, folder: Path) -> str:
-    """Writes look-ups and dense part as one SavedModel, which bad requests do not reach."""
-    saved_models.write_monolithic(
-        _DenseBehindChecks(job.dense, job.parts),
-        _behind_checks(job.parts),
-        job.trained,
+def write_sparse(context: DeploymentContext, name: str, folder: Path) -> str:
+    """Writes the tables as a SavedModel that receives checked requests."""
+    device_tables = context.placement.device
+    saved_models.write_sparse(
+        _flat_spec(context.serving_spec),
+        context.trained,
         _target(folder),
-        job.placement.device,
-        job.quantize,
+        device_tables,
+        context.options.quantize_tables,
     )
-    _write_config(job, name, folder, SCORER, job.on_gpus)
-    return f"a SavedModel in {job.interface.precision} with {job.placement.report()}"
+    instances = context.on_gpus if device_tables else Instances(CPU, context.options.instances)
+    _write_config(context, name, folder, SPARSE, instances, vectors_stay=bool(device_tables))
+    return f"a SavedModel with {context.placement.report()}"
 
 
-class _DenseBehindChecks(tf.Module):
-    """The dense part, of tensors with each row in one dimension."""
+def write_whole(context: DeploymentContext, name: str, folder: Path) -> str:
+    """Writes lookups and dense part as one SavedModel that receives checked requests."""
+    saved_models.write_monolithic(
+        _FlatDenseModel(context.dense, context.serving_spec),
+        _flat_spec(context.serving_spec),
+        context.trained,
+        _target(folder),
+        context.placement.device,
+        context.options.quantize_tables,
+    )
+    _write_config(context, name, folder, SCORER, context.on_gpus)
+    return f"a SavedModel in {context.interface.precision} with {context.placement.report()}"
 
-    def __init__(self, dense: DenseModel, parts: Parts):
+
+class _FlatDenseModel(tf.Module):
+    """Dense part for tensors with one dimension per row."""
+
+    def __init__(self, dense: DenseModel, serving_spec: ServingSpec):
         super().__init__(name="dense")
         self._dense = dense
-        self._dims = [parts.tensor(name).dims for name in parts.dense_inputs]
+        self._dims = [serving_spec.tensor(name).dims for name in serving_spec.dense_inputs]
 
     def score(self, *tensors: tf.Tensor) -> tf.Tensor:
-        """As `DenseModel.score`."""
+        """Reshapes the tensors for `DenseModel.score`."""
         split = len(tensors) - len(self._dims)
         shaped = [
             tf.reshape(tensor, [-1, *dims])
@@ -92,16 +97,16 @@ class _DenseBehindChecks(tf.Module):
         return self._dense.score(*tensors[:split], *shaped)
 
 
-def _behind_checks(parts: Parts) -> Parts:
-    """The parts of a model that gets what checks answer: the checks know what is a history."""
-    inputs, _ = _in_one_dimension(parts.inputs)
-    return parts._replace(inputs=inputs, histories=())
+def _flat_spec(serving_spec: ServingSpec) -> ServingSpec:
+    """Returns the specification of a model that receives the answers of checks."""
+    inputs, _ = _flattened(serving_spec.inputs)
+    return serving_spec._replace(inputs=inputs, histories=())
 
 
-def _in_one_dimension(
-    tensors: Sequence[Tensor],
-) -> tuple[tuple[Tensor, ...], dict[str, tuple[int, ...]]]:
-    """Tensors with each row in one dimension, and of those that had more what they had, by name."""
+def _flattened(
+    tensors: Sequence[ServedTensor],
+) -> tuple[tuple[ServedTensor, ...], dict[str, tuple[int, ...]]]:
+    """Returns tensors with one dimension per row, and the dims of those that had more, by name."""
     flat = tuple(tensor._replace(dims=(prod(tensor.dims),)) for tensor in tensors)
     return flat, {tensor.name: tensor.dims for tensor in tensors if len(tensor.dims) > 1}
 
@@ -111,7 +116,7 @@ def _target(folder: Path) -> Path:
 
 
 def _write_config(
-    job: Job,
+    context: DeploymentContext,
     name: str,
     folder: Path,
     role: str,
@@ -121,18 +126,18 @@ def _write_config(
     """Writes the configuration of a SavedModel, whose tables all copies on a device share.
 
     Args:
-      vectors_stay: whether what it answers stays on the GPU, for the model behind it.
+        vectors_stay: whether its answers stay on the GPU for the next model.
     """
-    interface = job.interface._replace(role=role)
-    inputs, _ = _in_one_dimension(received(interface))
+    interface = context.interface._replace(role=role)
+    inputs, _ = _flattened(received(interface))
     config = model_config(
         name,
         {"platform": "tensorflow_savedmodel", "default_model_filename": _SAVED_MODEL},
         inputs,
         answered(interface),
-        job.batching,
+        context.batching,
         instances,
-        warm_up=job.warm_up,
+        warm_up=context.warm_up,
         parameters={_SHARE: str(instances.count)},
     )
     if vectors_stay:
@@ -140,48 +145,50 @@ def _write_config(
     write_config(config, folder / CONFIG_FILE)
 
 
-def write_dense(job: Job, name: str, folder: Path) -> str:
-    """Writes the dense part behind SavedModels."""
-    tensors = received(job.interface._replace(role=DENSE))
-    return write_onnx(job, name, folder, job.onnx, tensors, {}, *_in_one_dimension(tensors))
+def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:
+    """Writes the dense part after SavedModels."""
+    tensors = received(context.interface._replace(role=DENSE))
+    return write_onnx(context, name, folder, context.onnx, tensors, {}, *_flattened(tensors))
 
 
 def write_onnx(
-    job: Job,
+    context: DeploymentContext,
     name: str,
     folder: Path,
     file: Path,
-    tensors: Sequence[Tensor],
+    tensors: Sequence[ServedTensor],
     flat: Mapping[str, int],
-    stated: Sequence[Tensor] | None = None,
+    stated: Sequence[ServedTensor] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> str:
-    """Writes a dense part as TensorRT runs it, or ONNX until it can.
+    """Writes a dense part for TensorRT, or as ONNX until a TensorRT plan is built.
 
     Args:
-      file: ONNX model.
-      tensors: its inputs, and perhaps some that it does not read.
-      flat: inputs of one dimension, with the values that each row has in them.
-      stated: the tensors as its configuration states them, where that differs from `tensors`.
-      shapes: see `model_config`.
+        context: inputs of the deployment.
+        name: name of the model.
+        folder: folder of the model.
+        file: ONNX model.
+        tensors: its inputs; tensors that the graph does not read are left out.
+        flat: inputs of one dimension, with their number of values per row.
+        stated: tensors as the configuration states them, if they differ from `tensors`.
+        shapes: see `model_config`.
     """
-    # A tensor that the graph does not read is none of its inputs.
-    read = {node.name for node in onnx.load(str(file)).graph.input}
+    graph_inputs = {node.name for node in onnx.load(str(file)).graph.input}
     return tensorrt.write_dense_model(
         folder,
         file,
-        [tensor for tensor in tensors if tensor.name in read and tensor.name not in flat],
+        [tensor for tensor in tensors if tensor.name in graph_inputs and tensor.name not in flat],
         flat,
-        job.interface.max_batch_size,
-        job.interface.precision,
+        context.interface.max_batch_size,
+        context.interface.precision,
         lambda runs_on: model_config(
             name,
             runs_on,
-            [tensor for tensor in stated or tensors if tensor.name in read],
-            answered(job.interface),
-            job.batching,
-            job.on_gpus,
-            warm_up=job.warm_up,
+            [tensor for tensor in stated or tensors if tensor.name in graph_inputs],
+            answered(context.interface),
+            context.batching,
+            context.on_gpus,
+            warm_up=context.warm_up,
             flat=flat,
             shapes=shapes,
         ),

@@ -1,7 +1,7 @@
-"""Models of Triton's Python backend, on the CPU: look-ups, dense part, all of it, or checks alone.
+"""Models of Triton's Python backend, on the CPU: lookups, dense part, both, or checks alone.
 
-Their version folder has a copy of the code that they run, which stays what it is when this toolkit
-changes, as the tables and weights beside it do.
+A version folder has a copy of the code that it runs, which stays as it is when this toolkit
+changes, like the tables and weights next to it.
 """
 
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import deployment
 from deployment.artifacts.table_files import write_tables
-from deployment.deploy.job import Job, Write
+from deployment.deploy.model_builder import DeploymentContext, WriteModel
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import (
     DENSE,
@@ -19,7 +19,7 @@ from deployment.serving.interface import (
     SPARSE,
     TABLES_FOLDER,
     Interface,
-    Tensor,
+    ServedTensor,
     answered,
     received,
 )
@@ -37,83 +37,81 @@ _PACKAGE = Path(deployment.__file__).parent
 
 # The backend loads it, with the version folder on the module path.
 _MODEL_FILE = "model.py"
-_SERVING_MODEL = "serving/triton_model.py"
 
 
-def serving(role: str) -> Write:
-    """Writes a part of a model, or all of it, by `deployment.serving`."""
+def write_role(role: str) -> WriteModel:
+    """Returns a function that writes a model of this role, which runs `deployment.serving`."""
 
-    def write(job: Job, name: str, folder: Path) -> str:
-        interface, version = job.interface._replace(role=role), folder / str(VERSION)
-        said = []
+    def write(context: DeploymentContext, name: str, folder: Path) -> str:
+        interface, version = context.interface._replace(role=role), folder / str(VERSION)
+        descriptions = []
         if role in (SCORER, SPARSE):
             with write_errors_name(version / TABLES_FOLDER):
                 (version / TABLES_FOLDER).mkdir()
-            tables = job.parts.tables
-            write_tables(job.trained, tables, version / TABLES_FOLDER, job.quantize)
-            said.append(f"{len(tables)} tables that all instances share")
+            tables, quantize = context.serving_spec.tables, context.options.quantize_tables
+            write_tables(context.trained, tables, version / TABLES_FOLDER, quantize)
+            descriptions.append(f"{len(tables)} tables that all instances share")
         if role in (SCORER, DENSE):
-            with write_errors_name(version / DENSE_FILE):
-                shutil.copyfile(job.onnx, version / DENSE_FILE)
-            by = "onnxruntime" if interface.precision == "fp32" else "OpenVINO"
-            said.append(f"the dense part by {by} in {interface.precision}")
-        write_python_model(job, name, folder, interface, answered(interface))
-        return f"{' and '.join(said) or 'checks of requests'}, on the CPU"
+            _copy(context.onnx, version / DENSE_FILE)
+            library = "onnxruntime" if interface.precision == "fp32" else "OpenVINO"
+            descriptions.append(f"the dense part by {library} in {interface.precision}")
+        write_python_model(context, name, folder, interface, answered(interface))
+        return f"{' and '.join(descriptions)}, on the CPU"
 
     return write
 
 
 def write_python_model(
-    job: Job,
+    context: DeploymentContext,
     name: str,
     folder: Path,
     interface: Interface,
-    answers: Sequence[Tensor],
+    answers: Sequence[ServedTensor],
     shapes: Mapping[str, Sequence[int]] | None = None,
+    model_file: str = "serving/triton_model.py",
+    modules: Sequence[str] = (),
 ) -> None:
     """Writes a model's interface, code and configuration.
 
     Args:
-      job: the deployment.
-      name, folder: of the model.
-      interface: of the model, with its role.
-      answers: the tensors that it answers.
-      shapes: see `model_config`.
+        context: inputs of the deployment.
+        name: name of the model.
+        folder: folder of the model.
+        interface: interface of the model, with its role.
+        answers: output tensors.
+        shapes: see `model_config`.
+        model_file: source of the model, relative to this package.
+        modules: modules that it needs in addition to `deployment.serving`.
 
     Raises:
-      OSError: a file cannot be written; it names the file.
+        OSError: a file cannot be written; names the file.
     """
     version = folder / str(VERSION)
     with write_errors_name(version / interfaces.FILE):
         interfaces.write(interface, version)
-    _copy_code(version)
-    parameters = {"threads": str(job.threads)}
-    if job.execution_env:
-        parameters["EXECUTION_ENV_PATH"] = job.execution_env
+    served = (str(file.relative_to(_PACKAGE)) for file in (_PACKAGE / "serving").glob("*.py"))
+    for module in sorted({"__init__.py", *served, *modules}):
+        _copy(_PACKAGE / module, version / _PACKAGE.name / module)
+    _copy(_PACKAGE / model_file, version / _MODEL_FILE)
+    options = context.options
+    parameters = {"threads": str(options.threads_per_instance or 0)}
+    if options.execution_env:
+        parameters["EXECUTION_ENV_PATH"] = options.execution_env
     config = model_config(
         name,
         {"backend": "python"},
         received(interface),
         answers,
-        job.batching,
-        Instances(CPU, job.instances),
-        warm_up=job.warm_up,
+        context.batching,
+        Instances(CPU, options.instances),
+        warm_up=context.warm_up,
         parameters=parameters,
         shapes=shapes,
     )
     write_config(config, folder / CONFIG_FILE)
 
 
-def _copy_code(version: Path) -> None:
-    target = version / _PACKAGE.name
-    files = sorted(file.relative_to(_PACKAGE) for file in (_PACKAGE / "serving").glob("*.py"))
-    with write_errors_name(target):
-        (target / "serving").mkdir(parents=True)
-    for file in (Path("__init__.py"), *files):
-        _copy(_PACKAGE / file, target / file)
-    _copy(_PACKAGE / _SERVING_MODEL, version / _MODEL_FILE)
-
-
 def _copy(source: Path, target: Path) -> None:
-    with write_errors_name(target):
+    with names_file(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)

@@ -14,30 +14,30 @@ sys.modules.setdefault("openvino_telemetry", None)
 
 
 @pytest.fixture(scope="session")
-def trained_dlrm(tmp_path_factory) -> trained.TrainedModel:
+def trained_dlrm(tmp_path_factory) -> trained.TrainedFixture:
     """DLRM with numericals, four tables and a feature of three ids a row."""
     return trained.train_dlrm(tmp_path_factory.mktemp("dlrm"))
 
 
 @pytest.fixture(scope="session")
-def trained_dcnv2(tmp_path_factory) -> trained.TrainedModel:
+def trained_dcnv2(tmp_path_factory) -> trained.TrainedFixture:
     """DCNv2 on the same rows, with tables of other widths."""
     return trained.train_dcnv2(tmp_path_factory.mktemp("dcnv2"), "--embedding_dim=4,8,4,16")
 
 
 @pytest.fixture(scope="session")
-def trained_sim(tmp_path_factory) -> trained.TrainedModel:
+def trained_sim(tmp_path_factory) -> trained.TrainedFixture:
     """SIM with soft search."""
     return trained.train_sim(tmp_path_factory.mktemp("sim"))
 
 
 @pytest.fixture(scope="session")
-def trained_ncf(tmp_path_factory) -> trained.TrainedModel:
+def trained_ncf(tmp_path_factory) -> trained.TrainedFixture:
     """NeuMF."""
     return trained.train_ncf(tmp_path_factory.mktemp("ncf"))
 
 
 @pytest.fixture(scope="session")
-def trained_of_texts(tmp_path_factory) -> trained.TrainedModel:
+def trained_of_texts(tmp_path_factory) -> trained.TrainedFixture:
     """DLRM whose ids come of a vocabulary and a hash."""
     return trained.train_dlrm_of_texts(tmp_path_factory.mktemp("texts"))

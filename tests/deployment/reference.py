@@ -1,15 +1,15 @@
-"""Look-ups one id at a time: what every faster way has to give."""
+"""Lookups one id at a time: what every faster way has to give."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from deployment.model.served_parts import Parts
-from deployment.model.trained_model import Trained, table_name
+from deployment.model.serving_spec import ServingSpec
+from deployment.model.trained_model import TrainedModel, table_name
 from runtime.checkpoint.reader import rows_of
 
 
-def whole_tables(trained: Trained) -> dict[str, np.ndarray]:
+def whole_tables(trained: TrainedModel) -> dict[str, np.ndarray]:
     """Every table of a checkpoint, [rows, columns]."""
     return {
         name: np.concatenate([*rows_of(trained.path, trained.index.weights[table_name(name)])])
@@ -19,13 +19,13 @@ def whole_tables(trained: Trained) -> dict[str, np.ndarray]:
 
 
 def looked_up(
-    parts: Parts, tables: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]
+    serving_spec: ServingSpec, tables: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """float32 [rows, width]: the vectors of a request."""
     found = []
     for row in range(len(next(iter(arrays.values())))):
         vectors = []
-        for lookup in parts.lookups:
+        for lookup in serving_spec.lookups:
             ids = arrays[lookup.input][row].reshape(-1)[lookup.start :][: lookup.count]
             zeros = np.zeros(tables[lookup.table].shape[1], np.float32)
             of_ids = [zeros if i == -1 else tables[lookup.table][i] for i in ids]

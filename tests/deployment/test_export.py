@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from deployment import export
-from deployment.model.served_model import parts_of, request_arrays
+from deployment.model.served_model import request_arrays, serving_spec_of
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving.onnx_session import open_session
 
@@ -27,7 +27,7 @@ def requests(model):
     """The rows to evaluate on as one request."""
     trained = open_checkpoint(str(model.checkpoint))
     arrays = [
-        request_arrays(parts_of(trained), batch.inputs)
+        request_arrays(serving_spec_of(trained), batch.inputs)
         for batch in evaluation_rows(trained, 1000).dataset()
     ]
     return {name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]}

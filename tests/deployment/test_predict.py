@@ -17,8 +17,14 @@ from dataloading.transcode import __main__ as transcode
 from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
 from deployment.predict.rows import RowFile
-from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
-from deployment.serving.scorer import Scorer
+from deployment.serving.interface import (
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTable,
+    ServedTensor,
+)
+from deployment.serving.scorer import RequestScorer
 from tests.deployment import trained
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
@@ -84,7 +90,7 @@ def test_scores_are_those_of_the_scorer(tmp_path, clicks, capsys, kind, ending):
     assert main([*flags, "--output", str(output), "--batch_size", "2"]) == 0
     rows, scores = written(output)
     assert rows in (None, [0, 1, 2])
-    assert np.array_equal(scores, Scorer(clicks).score(ARRAYS)[:, 0])
+    assert np.array_equal(scores, RequestScorer(clicks).score(ARRAYS)[:, 0])
     np.testing.assert_allclose(scores, expected_scores(ARRAYS)[:, 0], rtol=0, atol=1e-7)
     said = capsys.readouterr().out
     assert said.startswith("3 rows scored in ") and f"by {clicks};" in said
@@ -99,7 +105,7 @@ def test_to_stdout(tmp_path, clicks, capsys):
     assert header == "row,score"
     assert [int(line.split(",")[0]) for line in lines] == list(range(21))
     scores = np.array([line.split(",")[1] for line in lines], np.float32)
-    assert np.array_equal(scores, np.tile(Scorer(clicks).score(ARRAYS)[:, 0], 7))
+    assert np.array_equal(scores, np.tile(RequestScorer(clicks).score(ARRAYS)[:, 0], 7))
     assert done.err.startswith("21 rows scored in ")
 
 
@@ -236,8 +242,8 @@ def test_files_that_are_none(tmp_path, clicks, capsys, name, content, said):
 
 
 def test_a_name_that_another_feature_has_is_no_suggestion(tmp_path):
-    features = tuple(Feature(f"cat_{i}", "ids", i, 1, 9) for i in (0, 1))
-    interface = Interface("dlrm", (Tensor("ids", "int32", (2,)),), features, (), (), (), 0)
+    features = tuple(ServedFeature(f"cat_{i}", "ids", i, 1, 9) for i in (0, 1))
+    interface = Interface("dlrm", (ServedTensor("ids", "int32", (2,)),), features, (), (), (), 0)
     with pytest.raises(ValueError, match="lacks the columns cat_1; .* It has cat_0$"):
         RowFile(csv_file(tmp_path, "1", header="cat_0"), interface)
 
@@ -294,7 +300,7 @@ def test_sigterm_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
         signal.raise_signal(signal.SIGTERM)
         os.unlink(path)
 
-    monkeypatch.setattr(Scorer, "score", score)
+    monkeypatch.setattr(RequestScorer, "score", score)
     before = signal.getsignal(signal.SIGTERM)
     flags = ["--model", str(clicks), "--input", str(csv_file(tmp_path, *LINES))]
     assert main([*flags, "--output", str(tmp_path / "scores.csv")]) == 130
@@ -305,20 +311,20 @@ def test_sigterm_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
     def interrupt(*_):  # as Ctrl-C does, which a process in the background does not hear
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Scorer, "score", interrupt)
+    monkeypatch.setattr(RequestScorer, "score", interrupt)
     assert main(flags) == 130
     assert capsys.readouterr().err == "interrupted; the table on stdout is not whole\n"
 
 
 def test_sigterm_that_a_library_swallows_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
-    of_the_model = Scorer.score
+    of_the_model = RequestScorer.score
 
     def score(self, arrays):
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         return of_the_model(self, arrays)
 
-    monkeypatch.setattr(Scorer, "score", score)
+    monkeypatch.setattr(RequestScorer, "score", score)
     flags = ["--model", str(clicks), "--input", str(csv_file(tmp_path, *LINES))]
     assert main([*flags, "--output", str(tmp_path / "scores.csv")]) == 130
     assert capsys.readouterr().err == "interrupted; nothing was written to --output\n"
@@ -423,7 +429,7 @@ def test_a_data_set(tmp_path, clicks, capsys, flags):
     folder, output = data_set(tmp_path / "data"), tmp_path / "scores.npy"
     command_line = ["--model", str(clicks), "--input", str(folder), "--output", str(output)]
     assert main([*command_line, "--batch_size", "4", *flags]) == 0
-    assert np.array_equal(np.load(output), Scorer(clicks).score(STORED)[:, 0])
+    assert np.array_equal(np.load(output), RequestScorer(clicks).score(STORED)[:, 0])
     assert capsys.readouterr().out.endswith("no feature is named after were ignored: label\n")
 
 
@@ -459,7 +465,7 @@ def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, caps
     assert main(flags) == 0
     arrays = {name: array.copy() for name, array in STORED.items()}
     arrays[CATEGORICAL][2, 1] = 0
-    assert np.array_equal(np.load(output), Scorer(model).score(arrays)[:, 0])
+    assert np.array_equal(np.load(output), RequestScorer(model).score(arrays)[:, 0])
     tags[2] = [-1, 3]
     tags.tofile(folder / "tags.bin")
     assert main(flags) == 2
@@ -654,10 +660,10 @@ def test_the_highest_version_is_taken(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("roles", "path", "said"),
     [
-        ({}, "none", "there is no such folder; allowed: a version folder"),
-        ({}, ".", "has no models; allowed: a version folder"),
+        ({}, "none", "there is no such folder; expected a version folder"),
+        ({}, ".", "has no models; expected a version folder"),
         ({"a": "scorer"} | ENSEMBLE, ".", "has a, e; name one of them: .*/a$"),
-        ({"a_checks": "checks", "b": "ensemble"}, ".", "has a_checks, b; allowed: a version"),
+        ({"a_checks": "checks", "b": "ensemble"}, ".", "has a_checks, b; expected a version"),
         ({"b": "ensemble", "b_sparse": "sparse"}, "b", "no interface.json in its version 1, and "),
         (ENSEMBLE, "e_dense", "is the part dense of an ensemble; name the ensemble's folder"),
         (ENSEMBLE, "e_sparse/1", "is the part sparse of an ensemble; name"),
@@ -677,17 +683,17 @@ def test_histories_are_right_aligned(tmp_path):
     interface = Interface(
         "sim",
         (
-            Tensor(NUMERICAL, "float32", (2,)),
-            Tensor("target", "int64", (1,)),
-            Tensor("history", "int64", (1, 2)),
+            ServedTensor(NUMERICAL, "float32", (2,)),
+            ServedTensor("target", "int64", (1,)),
+            ServedTensor("history", "int64", (1, 2)),
         ),
         (
-            Feature("a", NUMERICAL, 0, 2, None),
-            Feature("target", "target", 0, 1, 9),
-            Feature("items", "history", 0, 2, 9),
+            ServedFeature("a", NUMERICAL, 0, 2, None),
+            ServedFeature("target", "target", 0, 1, 9),
+            ServedFeature("items", "history", 0, 2, 9),
         ),
-        (LookUp("item", "target", 0, 1, None), LookUp("item", "history", 0, 2, None)),
-        (Table("item", 9, 2, "float32", "item.npy"),),
+        (ServedLookup("item", "target", 0, 1, None), ServedLookup("item", "history", 0, 2, None)),
+        (ServedTable("item", 9, 2, "float32", "item.npy"),),
         (NUMERICAL,),
         6,
         histories=("history",),
@@ -721,8 +727,8 @@ def test_histories_of_a_row_are_of_the_same_events(tmp_path, items, shops, said)
     """The bad row is the second of the second request."""
     interface = Interface(
         "sim",
-        (Tensor("history", "int32", (2, 3)),),
-        (Feature("item", "history", 0, 3, 9), Feature("shop", "history", 3, 3, 5)),
+        (ServedTensor("history", "int32", (2, 3)),),
+        (ServedFeature("item", "history", 0, 3, 9), ServedFeature("shop", "history", 3, 3, 5)),
         (),
         (),
         (),

@@ -44,7 +44,7 @@ NCF = (
 )
 
 
-class TrainedModel(NamedTuple):
+class TrainedFixture(NamedTuple):
     """What a function of this file leaves.
 
     recipe: the module of the recipe, whose `main` takes a command line.
@@ -72,13 +72,13 @@ class TrainedModel(NamedTuple):
         return np.load(path)
 
 
-def train(recipe, folder: Path, flags, data: Path) -> TrainedModel:
+def train(recipe, folder: Path, flags, data: Path) -> TrainedFixture:
     """Trains a recipe on a data set into `folder`."""
     checkpoint = folder / "checkpoint"
     keep = "checkpoint_dir" if recipe is ncf else "save_checkpoint_path"
     command_line = [f"--dataset_path={data}", f"--{keep}={checkpoint}", *flags]
     assert recipe.main(["prog", f"--run_dir={folder / 'run'}", *command_line]) == 0
-    return TrainedModel(recipe, data, checkpoint)
+    return TrainedFixture(recipe, data, checkpoint)
 
 
 def write_clicks(
@@ -94,28 +94,28 @@ def write_clicks(
     return data
 
 
-def train_dlrm(folder: Path, *flags, **features) -> TrainedModel:
+def train_dlrm(folder: Path, *flags, **features) -> TrainedFixture:
     """DLRM on generated clicks; `features` as `write_clicks` has them."""
     data = write_clicks(folder, **features)
     bottom = [] if features.get("num_numerical") == 0 else [BOTTOM]
     return train(dlrm, folder, [*DLRM, *bottom, *flags], data)
 
 
-def train_dcnv2(folder: Path, *flags, **features) -> TrainedModel:
+def train_dcnv2(folder: Path, *flags, **features) -> TrainedFixture:
     """DCNv2, likewise."""
     data = write_clicks(folder, **features)
     bottom = [] if features.get("num_numerical") == 0 else [BOTTOM]
     return train(dcnv2, folder, [*DCNV2, *bottom, *flags], data)
 
 
-def train_sim(folder: Path, *flags) -> TrainedModel:
+def train_sim(folder: Path, *flags) -> TrainedFixture:
     """SIM on 200 rows of histories of 12 steps, and as many to test; every fourth user's history is
     empty. Other models by flags: `--model_type=dien`."""
     sequence_data.write(folder / "data", 200)
     return train(sim, folder, [*SIM, *flags], folder / "data")
 
 
-def train_ncf(folder: Path, *flags) -> TrainedModel:
+def train_ncf(folder: Path, *flags) -> TrainedFixture:
     """NeuMF on 480 interactions, with a series of 13 rows of each of 60 users to test."""
     tastes.write(folder / "data")
     return train(ncf, folder, [*NCF, *flags], folder / "data")
@@ -134,7 +134,7 @@ def write_shop(folder: Path, rows: int, seed: int, label: bool = True) -> None:
     folder.write_text("\n".join(lines) + "\n")
 
 
-def train_dlrm_of_texts(folder: Path) -> TrainedModel:
+def train_dlrm_of_texts(folder: Path) -> TrainedFixture:
     """DLRM on a CSV file of which a vocabulary (city, two tags a row) and a hash (user, 64 buckets)
     made ids; `folder / "raw"` has the files, `data / "vocabulary"` the vocabularies."""
     raw = folder / "raw"

@@ -13,8 +13,8 @@ from dataloading.formats.sequence_tfrecord.writer import sequence_spec
 from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec
-from deployment.model.served_parts import Parts
-from deployment.model.trained_model import Trained
+from deployment.model.serving_spec import ServingSpec
+from deployment.model.trained_model import TrainedModel
 from nn.ctr.model import RankingConfig, RankingModel
 from nn.ncf.config import NCFConfig
 from nn.ncf.model import NCFModel
@@ -49,7 +49,7 @@ INTERACTION = {name: {"model_type": name} for name in ("neumf", "gmf", "mlp")}
 
 
 def make(name: str, folder: Path):
-    """(model, `Trained`) of one of the names above; its checkpoint is below `folder`."""
+    """(model, `TrainedModel`) of one of the names above; its checkpoint is below `folder`."""
     if name in RANKING:
         return ranking(folder, **RANKING[name])
     if name in SEQUENCE:
@@ -130,16 +130,16 @@ def _saved(folder: Path, model, config, spec, shape):
     for variable in [*model.dense_variables, *model.embedding.variables]:
         variable.assign(rng.normal(scale=0.4, size=variable.shape))
     path = save_on_ranks(folder / "checkpoint", 1, lambda rank: model.weights_to_save())
-    return model, Trained(path, checkpoint.describe(path), config, spec, shape)
+    return model, TrainedModel(path, checkpoint.describe(path), config, spec, shape)
 
 
-def scores(model, parts: Parts, arrays) -> np.ndarray:
-    """float32 [rows, 1] of the whole model, with its own look-ups, for a request."""
+def scores(model, serving_spec: ServingSpec, arrays) -> np.ndarray:
+    """float32 [rows, 1] of the whole model, with its own lookups, for a request."""
     columns = {name: tf.constant(values) for name, values in arrays.items()}
     if isinstance(model, RankingModel):
         ids = tuple(
             columns[f.input][:, f.start : f.start + f.count]
-            for f in parts.features
+            for f in serving_spec.features
             if f.cardinality is not None
         )
         inputs = Inputs(columns.get("numerical_features"), ids)

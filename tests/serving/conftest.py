@@ -21,7 +21,7 @@ from tests.deployment.conftest import (  # noqa: F401
     trained_ncf,
     trained_sim,
 )
-from tests.deployment.trained import TrainedModel
+from tests.deployment.trained import TrainedFixture
 
 # The table of `shared_table`: its sizes, and how many instances have it.
 BIG_ROWS, BIG_DIM, BIG_INSTANCES = 6_500_000, 8, 2
@@ -37,7 +37,7 @@ class Served(NamedTuple):
     expected: what `--mode predict` says of them, float32 [rows, 1].
     """
 
-    trained: TrainedModel
+    trained: TrainedFixture
     arrays: dict[str, np.ndarray]
     expected: np.ndarray
 
@@ -47,7 +47,7 @@ class Served(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def trained(request) -> dict[str, TrainedModel]:
+def trained(request) -> dict[str, TrainedFixture]:
     """The models by recipe."""
     if not (ENVIRONMENT / "installed").exists():
         pytest.skip("there is no serving environment: run `make serve-setup`")

@@ -1,7 +1,7 @@
 """In the place of a model that needs a GPU: the same tensors, computed by Triton's Python backend.
 
 The copy in a version folder finds out what it stands for: `model.onnx`, run as it is; HPS, whose
-`ps.json` is in the repository; or a SavedModel, in whose place a test puts the look-ups of a
+`ps.json` is in the repository; or a SavedModel, in whose place a test puts the lookups of a
 local deployment, and the dense part into its folder `dense` where it is in the SavedModel, too.
 Each request is computed by itself. `asked` gets the rows of each execution.
 """
@@ -57,17 +57,17 @@ def hps(ps_file, name):
     from hps_stand_in import HpsStandIn
 
     backend = HpsStandIn(ps_file, name)
-    return lambda arrays: {"OUTPUT0": backend.look_up(arrays["KEYS"], arrays["NUMKEYS"])}
+    return lambda arrays: {"OUTPUT0": backend.lookup(arrays["KEYS"], arrays["NUMKEYS"])}
 
 
 def part_of_a_local_model(folder):
     from deployment.serving.interface import read, received
-    from deployment.serving.scorer import Model
+    from deployment.serving.scorer import ServedModel
 
     interface, dense = read(folder), folder / "dense"
     if dense.exists():
         interface = interface._replace(role="scorer")
-    model = Model(folder, interface, 1, dense_folder=dense)
+    model = ServedModel(folder, interface, 1, dense_folder=dense)
     shapes = {tensor.name: tensor.dims for tensor in received(interface)}
 
     def compute(arrays):

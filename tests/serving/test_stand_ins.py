@@ -14,7 +14,7 @@ from google.protobuf import text_format
 from deployment.client.client import Client, RequestRefused
 from deployment.deploy import __main__ as deploy
 from deployment.serve.server import running
-from deployment.serving.scorer import Scorer
+from deployment.serving.scorer import RequestScorer
 from deployment.triton.config import CPU
 from tests.deployment.triton.written_config import read_config
 
@@ -92,7 +92,7 @@ def test_scores_are_those_of_the_local_model(stand_ins, served, local, name):
     recipe = DEPLOYED[name][0]
     of, scorer = (
         served[recipe],
-        Scorer(local / f"{recipe}_sparse/1", 1, local / f"{recipe}_dense/1"),
+        RequestScorer(local / f"{recipe}_sparse/1", 1, local / f"{recipe}_dense/1"),
     )
     rows = min(300, len(of.expected))
     with Client(server.url, name) as client:

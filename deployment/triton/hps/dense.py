@@ -1,36 +1,36 @@
-"""The dense part behind HPS: in front of it, in ONNX, flat vectors are put in order and pooled."""
+"""ONNX graph of the dense part after HPS: orders and pools flat vectors first."""
 
 from pathlib import Path
 
 import onnx
 from onnx import TensorProto, helper
 
-from deployment.serving.hps_keys import VECTORS, in_order, values_of_a_row
 from deployment.serving.interface import EMBEDDINGS, Interface
-from runtime.files.atomic import write_errors_name
+from deployment.triton.hps.keys import VECTORS, lookups_by_table, values_per_row
+from runtime.files.write_errors import names_file
 
-# In front of the names of what is added, so that none is one of the dense part's.
+# Prefix of the added names, so that none equals one of the dense part's.
 _PREFIX = "hps_vectors/"
 
 
-def behind_hps(dense: Path, interface: Interface, output: Path) -> None:
+def after_hps(dense: Path, interface: Interface, output: Path) -> None:
     """Writes the dense part with HPS's output in place of `embeddings`.
 
-    HPS returns the vectors of a look-up of n ids for the whole batch, [batch, n, dim] flat, one
-    look-up behind the other. With v values a row in all, of which b come before this look-up's, and
-    the batch from the length of the output:
+    HPS returns the vectors of a lookup of n ids for the whole batch, [batch, n, dim] flat, one
+    lookup after the other. With v values per row in total, of which b precede this lookup's, and
+    the batch size from the length of the output:
 
-        part = reshape(output[batch * b : batch * (b + n * dim)], [batch, n, dim])
+        vectors = reshape(output[batch * b : batch * (b + n * dim)], [batch, n, dim])
 
-    which is summed over n, or its n vectors are put side by side.
+    These are summed over n, or concatenated.
 
     Args:
-      dense: ONNX file with an input `embeddings` [batch, width].
-      interface: of the deployment.
-      output: ONNX file that is written.
+        dense: ONNX file with an input `embeddings` [batch, width].
+        interface: interface of the deployment.
+        output: ONNX file to write.
 
     Raises:
-      OSError: it cannot be written; it names the file.
+        OSError: the file cannot be written; names the file.
     """
     model = onnx.load(str(dense))
     graph = model.graph
@@ -38,56 +38,54 @@ def behind_hps(dense: Path, interface: Interface, output: Path) -> None:
     del graph.input[:]
     flat = helper.make_tensor_value_info(VECTORS, TensorProto.FLOAT, ["values"])
     graph.input.extend([flat, *others])
-    nodes = _Nodes(graph)
-    parts = _pooled(nodes, interface)
-    nodes.add("Concat", parts, EMBEDDINGS, axis=1)
-    # Nodes are in the order in which they run.
-    behind = list(graph.node)
+    nodes = _GraphNodes(graph)
+    nodes.add("Concat", _pooled(nodes, interface), EMBEDDINGS, axis=1)
+    # Nodes must be in topological order.
+    dense_nodes = list(graph.node)
     del graph.node[:]
-    graph.node.extend([*nodes.made, *behind])
+    graph.node.extend([*nodes.added, *dense_nodes])
     onnx.checker.check_model(model)
     with write_errors_name(output):
         onnx.save(model, str(output))
 
 
-def _pooled(nodes: "_Nodes", interface: Interface) -> list[str]:
-    """Names of the vectors [batch, columns] of each look-up, in the order of the interface."""
+def _pooled(nodes: "_GraphNodes", interface: Interface) -> list[str]:
+    """Returns names of the vectors [batch, columns] per lookup, in the order of the interface."""
     dims = {table.name: table.dim for table in interface.tables}
     length = nodes.add("Shape", [VECTORS])
-    batch = nodes.add("Div", [length, nodes.constant([values_of_a_row(interface)])])
-    found, before, start = {}, 0, nodes.constant([0])
-    for look_up in in_order(interface):
-        count, dim = look_up.count, dims[look_up.table]
-        before += count * dim
-        end = nodes.add("Mul", [batch, nodes.constant([before])])
+    batch = nodes.add("Div", [length, nodes.constant([values_per_row(interface)])])
+    vectors, end_value, start = {}, 0, nodes.constant([0])
+    for lookup in lookups_by_table(interface):
+        count, dim = lookup.count, dims[lookup.table]
+        end_value += count * dim
+        end = nodes.add("Mul", [batch, nodes.constant([end_value])])
         flat = nodes.add("Slice", [VECTORS, start, end])
         start = end
-        if look_up.combiner == "sum" and count > 1:
-            part = nodes.add("Reshape", [flat, nodes.constant([-1, count, dim])])
-            found[look_up] = nodes.add("ReduceSum", [part, nodes.constant([1])], keepdims=0)
+        if lookup.combiner == "sum" and count > 1:
+            bags = nodes.add("Reshape", [flat, nodes.constant([-1, count, dim])])
+            vectors[lookup] = nodes.add("ReduceSum", [bags, nodes.constant([1])], keepdims=0)
         else:
-            found[look_up] = nodes.add("Reshape", [flat, nodes.constant([-1, count * dim])])
-    return [found[look_up] for look_up in interface.lookups]
+            vectors[lookup] = nodes.add("Reshape", [flat, nodes.constant([-1, count * dim])])
+    return [vectors[lookup] for lookup in interface.lookups]
 
 
-class _Nodes:
-    """Nodes and constants that are added to a graph, with names of their own."""
+class _GraphNodes:
+    """Nodes and constants added to a graph, with unique names."""
 
     def __init__(self, graph):
-        self.made = []
+        self.added = []
         self._graph = graph
 
     def constant(self, values: list[int]) -> str:
-        """Name of int64 constants."""
+        """Adds int64 constants; returns their name."""
         name = f"{_PREFIX}constant_{len(self._graph.initializer)}"
-        shape = [len(values)]
-        constant = helper.make_tensor(name, TensorProto.INT64, shape, values)
+        constant = helper.make_tensor(name, TensorProto.INT64, [len(values)], values)
         self._graph.initializer.append(constant)
         return name
 
     def add(self, kind: str, inputs: list[str], output: str | None = None, **attributes) -> str:
         """Adds a node; returns the name of its output."""
-        name = f"{_PREFIX}{kind}_{len(self.made)}"
+        name = f"{_PREFIX}{kind}_{len(self.added)}"
         output = output or f"{name}/output"
-        self.made.append(helper.make_node(kind, inputs, [output], name=name, **attributes))
+        self.added.append(helper.make_node(kind, inputs, [output], name=name, **attributes))
         return output

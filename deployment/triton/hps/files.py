@@ -1,20 +1,20 @@
 """Tables and configuration for Triton's HPS backend, NVIDIA Merlin's hierarchical parameter server.
 
-What it reads is described in github.com/triton-inference-server/hugectr_backend, folder
-hps_backend: docs/architecture.md ("Embedding Table Input Format", "Lookup Request Format") and
-docs/hierarchical_parameter_server.md; what is written there in pictures only follows from
+Its formats are described in github.com/triton-inference-server/hugectr_backend, folder hps_backend:
+docs/architecture.md ("Embedding Table Input Format", "Lookup Request Format") and
+docs/hierarchical_parameter_server.md; details that are only in pictures there follow from
 src/hps.cc and src/model_instance_state.cpp:
 
 - A table is a folder with two files without headers: `key`, int64, and `emb_vector`, float32
   [keys, columns], in the same order.
-- A request has KEYS, int64: first all keys of the first table, then all of the second, and so on;
-  and NUMKEYS, int32 [1, tables]: how many each table has.
-- OUTPUT0 is flat: the vectors of all keys of the first table, then those of the second. So where a
-  table's vectors begin depends on the batch, and rows come together in front of the dense part
-  only (`deployment.triton.hps.dense`).
-- Each request is computed by itself: the backend puts none together.
-- A server reads one configuration, `--backend-config=hps,ps=ps.json`, with an entry for each model.
-  So each model's folder has its entry, and the repository all of them in one file.
+- A request has KEYS, int64: all keys of the first table, then all of the second, and so on; and
+  NUMKEYS, int32 [1, tables]: the number of keys per table.
+- OUTPUT0 is flat: the vectors of all keys of the first table, then those of the second. The offset
+  of a table's vectors depends on the batch, so rows are assembled directly before the dense part
+  (`deployment.triton.hps.dense`).
+- Requests are computed one by one: the backend does not batch.
+- A server reads one configuration, `--backend-config=hps,ps=ps.json`, with an entry per model. Each
+  model's folder has its entry, and the repository has all of them in one file.
 """
 
 import contextlib
@@ -28,81 +28,82 @@ from typing import Any
 import numpy as np
 
 from deployment.artifacts.table_files import append, blocks_of
-from deployment.model.trained_model import Trained
-from deployment.serving.hps_keys import keys_of_a_row
+from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import Interface
 from deployment.triton.config import VERSION, Instances
-from runtime.files.atomic import write_errors_name
+from deployment.triton.hps.keys import keys_per_row
+from runtime.files.write_errors import names_file
 
 PS_FILE = "ps.json"  # of a repository
-ENTRY_FILE = "ps_entry.json"  # of a model: its entry there
+ENTRY_FILE = "ps_entry.json"  # of a model: its entry in `ps.json`
 
 # NVIDIA's own deployment of DLRM (DeepLearningExamples, deployment/hps/deploy_sparse.py) fills
-# tables up to 100 keys; nobody asks for those behind the last row.
-_LEAST_KEYS = 100
+# tables up to 100 keys; no request has the keys after the last row.
+_MIN_KEYS = 100
 
-# Buffers for look-ups, of which each copy of the model needs one.
+# Lookup buffers; each copy of the model needs one.
 _BUFFERS_PER_INSTANCE = 2
 
 
-def write_tables(trained: Trained, tables: Sequence[tuple[str, int, int]], folder: Path) -> None:
-    """Writes each table's keys and vectors, block by block, each block checked.
+def write_tables(
+    trained: TrainedModel, tables: Sequence[tuple[str, int, int]], folder: Path
+) -> None:
+    """Writes keys and vectors of each table, block by block, each block verified.
 
-    The key of a row is its number. The key behind the last row is that of "no id here" and has
-    zeros, as have those that fill a small table up.
+    The key of a row is its number. The key after the last row means "no id" and has a vector of
+    zeros, as have keys that fill a small table up.
 
     Args:
-      trained: whose checkpoint it is.
-      tables: (name, rows, columns) of each; table number i goes into `folder / table_folder(i)`.
-      folder: where to; is there.
+        trained: model whose checkpoint is read.
+        tables: (name, rows, columns) per table; table i is written to `folder / table_folder(i)`.
+        folder: existing folder.
 
     Raises:
-      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-      OSError: a file cannot be written; it names the file.
+        Damaged: a file of the checkpoint is missing, truncated or changed.
+        OSError: a file cannot be written; names the file.
     """
     for number, (name, rows, dim) in enumerate(tables):
         target = folder / table_folder(number)
         with write_errors_name(target):
             target.mkdir()
-        more = max(1, _LEAST_KEYS - rows)
+        num_added = max(1, _MIN_KEYS - rows)
         key_file, vector_file = target / "key", target / "emb_vector"
         with open(key_file, "xb", buffering=0) as keys, open(vector_file, "xb", buffering=0) as out:
             for first_row, block in blocks_of(trained, name):
                 numbers = np.arange(first_row, first_row + len(block), dtype=np.int64)
                 append(keys, key_file, numbers)
                 append(out, vector_file, block)
-            append(keys, key_file, np.arange(rows, rows + more, dtype=np.int64))
-            append(out, vector_file, np.zeros((more, dim), np.float32))
+            append(keys, key_file, np.arange(rows, rows + num_added, dtype=np.int64))
+            append(out, vector_file, np.zeros((num_added, dim), np.float32))
 
 
 def table_folder(number: int) -> str:
-    """Folder of a table; names of tables are free text."""
+    """Returns the folder of a table; table names are free text."""
     return f"table_{number}"
 
 
 def ps_entry(
     model: str, interface: Interface, tables_folder: str, instances: Instances, cache_share: float
 ) -> dict[str, Any]:
-    """What HPS is told of a model.
+    """Returns the entry of a model in `ps.json`.
 
     Args:
-      model: name of the HPS model.
-      interface: of the deployment.
-      tables_folder: where `write_tables` wrote to, as the server sees it.
-      instances: copies of the model, and their GPUs.
-      cache_share: of each table's rows, that a GPU keeps, in (0, 1].
+        model: name of the HPS model.
+        interface: interface of the deployment.
+        tables_folder: folder that `write_tables` wrote to, as the server sees it.
+        instances: copies of the model, and their GPUs.
+        cache_share: share of each table's rows that a GPU caches, in (0, 1].
     """
     tables = interface.tables
-    keys = keys_of_a_row(interface)
+    keys = keys_per_row(interface)
+    folders = [table_folder(number) for number in range(len(tables))]
     return {
         "model": model,
-        "sparse_files": [
-            f"{tables_folder}/{table_folder(number)}" for number in range(len(tables))
-        ],
-        "embedding_table_names": [table_folder(number) for number in range(len(tables))],
+        "sparse_files": [f"{tables_folder}/{folder}" for folder in folders],
+        "embedding_table_names": folders,
         "embedding_vecsize_per_table": [table.dim for table in tables],
         "maxnum_catfeature_query_per_table_per_sample": [keys[t.name] for t in tables],
-        # Of keys that no table has, which our checks let nobody ask for.
+        # For keys outside of a table, which our checks refuse.
         "default_value_for_each_table": [0.0] * len(tables),
         "deployed_device_list": list(instances.gpus),
         "max_batch_size": interface.max_batch_size,
@@ -110,8 +111,8 @@ def ps_entry(
         "num_of_refresher_buffer_in_pool": 1,
         # Tables do not change while they are served.
         "cache_refresh_percentage_per_iteration": 0.0,
-        # Where fewer keys than this share are in the cache, the others are waited for; else they
-        # get the default value, a wrong answer without a word. 1: always waited.
+        # Below this share of cached keys HPS waits for the others; above it silently answers the
+        # default value for them. 1: it always waits.
         "hit_rate_threshold": 1.0,
         "gpucache": True,
         "gpucacheper": cache_share,
@@ -122,44 +123,43 @@ def write_ps_entry(entry: dict[str, Any], model: Path) -> None:
     """Writes a model's entry into its folder.
 
     Raises:
-      OSError: it cannot be written; it names the file.
+        OSError: it cannot be written; names the file.
     """
     _write_json(entry, model / ENTRY_FILE)
 
 
 def read_ps_json(repository: Path) -> dict[str, Any] | None:
-    """A repository's `ps.json`; None where there is none.
+    """Returns a repository's `ps.json`; None if it does not exist.
 
     Raises:
-      ValueError: it is none.
-      OSError: it cannot be read.
+        ValueError: the file is invalid.
+        OSError: it cannot be read.
     """
     file = repository / PS_FILE
     try:
         content = json.loads(file.read_text())
-        models = content["models"]
-        if any(not isinstance(entry["model"], str) for entry in models):
+        if any(not isinstance(entry["model"], str) for entry in content["models"]):
             raise TypeError
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, KeyError):
         raise ValueError(
-            f'{file} is not what HPS is started with, JSON with {{"models": [{{"model": NAME, '
-            "...}, ...]}: models deployed here are added to it; mend it, or move it away"
+            f'{file} is not a configuration of HPS, JSON with {{"models": [{{"model": NAME, '
+            "...}, ...]}: models deployed here are added to it; fix it, or move it away"
         ) from None
     return content
 
 
 def update_ps_json(repository: Path) -> None:
-    """Brings the entries of the models that are in a repository into its `ps.json`.
+    """Writes the entries of the models of a repository into its `ps.json`.
 
-    Entries that `ps_entry` made of models that are there no longer go. All else stays: what
-    somebody wrote beside the models (`volatile_db`), or of models of another repository. The file
-    appears in one rename, and deployments that end at the same time wait for each other.
+    Entries by `ps_entry` of models that no longer exist are removed. All else stays: settings of
+    other kinds (`volatile_db`), and models of other repositories. Concurrent deployments wait for
+    each other.
 
     Raises:
-      ValueError: the file that is there is none, see `read_ps_json`.
-      OSError: it cannot be written; it names the file.
+        ValueError: the existing file is invalid, see `read_ps_json`.
+        OSError: it cannot be written; names the file.
     """
     with _locked(repository):
         before = read_ps_json(repository)
@@ -183,7 +183,7 @@ def update_ps_json(repository: Path) -> None:
 
 
 def _is_ours(entry: dict[str, Any]) -> bool:
-    """Whether an entry's tables are where `write_tables` writes them."""
+    """Returns whether the entry names tables as `write_tables` writes them."""
     files, model = entry.get("sparse_files"), entry["model"]
     if not isinstance(files, list) or not files:
         return False
@@ -195,7 +195,7 @@ def _is_ours(entry: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _locked(repository: Path) -> Iterator[None]:
-    """A block that one process at a time is in."""
+    """Runs the block in one process at a time."""
     descriptor = os.open(repository, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -210,8 +210,8 @@ def _write_json(content: dict[str, Any], path: Path) -> None:
 
 
 def backend_parameters(interface: Interface) -> dict[str, str]:
-    """The parameters of the HPS model's configuration: sizes of the buffers of its copies."""
-    keys = keys_of_a_row(interface)
+    """Returns the parameters of the HPS model's configuration: buffer sizes of its copies."""
+    keys = keys_per_row(interface)
     return {
         "slots": str(len(interface.lookups)),
         "cat_feature_num": str(sum(keys.values())),

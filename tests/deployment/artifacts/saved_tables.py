@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deployment.model.trained_model import Trained, table_name
+from deployment.model.trained_model import TrainedModel, table_name
 from runtime import checkpoint
 from runtime.checkpoint import Box
 from tests.runtime.checkpoint.array_weights import ArrayWeight, save_on_ranks
@@ -15,7 +15,7 @@ def save_tables(
     folder: Path,
     tables: Mapping[str, np.ndarray],
     cuts: Mapping[str, Sequence[Sequence[Box]]] | None = None,
-) -> Trained:
+) -> TrainedModel:
     """Saves tables; of what was trained there is the checkpoint alone.
 
     Args:
@@ -33,7 +33,7 @@ def save_tables(
         ]
 
     path = save_on_ranks(folder, ranks, weights)
-    return Trained(path, checkpoint.describe(path), None, None, None)
+    return TrainedModel(path, checkpoint.describe(path), None, None, None)
 
 
 def sizes(tables: Mapping[str, np.ndarray]) -> list[tuple[str, int, int]]:

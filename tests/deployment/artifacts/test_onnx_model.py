@@ -11,11 +11,11 @@ from deployment.artifacts import onnx_model
 from deployment.artifacts.onnx_model import check_against_tensorflow, dense_to_onnx, monolithic_onnx
 from deployment.artifacts.saved_models import write_dense
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import make_dense, parts_of, request_arrays
-from deployment.model.served_parts import Parts
+from deployment.model.served_model import make_dense, request_arrays, serving_spec_of
+from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
-from deployment.serving.histories import misplaced
-from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.serving.histories import find_misplaced_padding
+from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from deployment.serving.onnx_session import open_session
 from nn.sequence import gru
 from tests.deployment import untrained
@@ -27,7 +27,7 @@ def converted(trained, folder):
     dense = make_dense(trained)
     write_dense(dense, folder / "dense")
     dense_to_onnx(folder / "dense", folder / "dense.onnx")
-    return parts_of(trained), dense, folder / "dense.onnx"
+    return serving_spec_of(trained), dense, folder / "dense.onnx"
 
 
 def unread_initializers(graph):
@@ -45,7 +45,7 @@ def unread_initializers(graph):
 
 @pytest.fixture(scope="module")
 def dlrm(tmp_path_factory):
-    """(`Trained`, parts, dense model, its ONNX file) of DLRM with drawn weights."""
+    """(`TrainedModel`, parts, dense model, its ONNX file) of DLRM with drawn weights."""
     folder = tmp_path_factory.mktemp("onnx")
     _, trained = untrained.make("dlrm", folder)
     return trained, *converted(trained, folder)
@@ -55,37 +55,37 @@ def dlrm(tmp_path_factory):
     "name", [*untrained.RANKING, *untrained.SEQUENCE, *untrained.INTERACTION, "dien_in_a_loop"]
 )
 def test_agrees_with_tensorflow(name, tmp_path, monkeypatch):
-    """Behind the tables, and in one against the model's own look-ups; the first row of a batch has
+    """Behind the tables, and in one against the model's own lookups; the first row of a batch has
     an empty history."""
     if name == "dien_in_a_loop":
         monkeypatch.setattr(gru, "MOST_UNROLLED", 3)
         name = "dien"
     model, trained = untrained.make(name, tmp_path)
-    parts, dense, file = converted(trained, tmp_path)
-    agreement = check_against_tensorflow(dense, parts, trained, file)
+    serving_spec, dense, file = converted(trained, tmp_path)
+    agreement = check_against_tensorflow(dense, serving_spec, trained, file)
     assert agreement.difference < 1e-5
     assert not agreement.is_weak
     whole = tmp_path / "model.onnx"
-    monolithic_onnx(file, parts, trained, whole)
+    monolithic_onnx(file, serving_spec, trained, whole)
     assert unread_initializers(onnx.load(whole, load_external_data=False).graph) == set()
     session, rng = open_session(whole), np.random.default_rng(1)
     for rows in (1, 3, 64):
-        arrays = drawn_request(parts, rows, rng)
+        arrays = drawn_request(serving_spec, rows, rng)
         (found,) = session.run(["scores"], arrays)
-        expected = untrained.scores(model, parts, arrays)
+        expected = untrained.scores(model, serving_spec, arrays)
         assert expected.std() > 1e-3 or rows == 1
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_scores_as_the_recipe_predicts(trained_sim, tmp_path, capfd, caplog):
     trained = open_checkpoint(str(trained_sim.checkpoint))
-    parts, _, file = converted(trained, tmp_path)
-    monolithic_onnx(file, parts, trained, tmp_path / "model.onnx")
+    serving_spec, _, file = converted(trained, tmp_path)
+    monolithic_onnx(file, serving_spec, trained, tmp_path / "model.onnx")
     assert capfd.readouterr() == ("", "")
     assert caplog.text == ""
     session = open_session(tmp_path / "model.onnx")
     found = [
-        session.run(["scores"], request_arrays(parts, batch.inputs))[0]
+        session.run(["scores"], request_arrays(serving_spec, batch.inputs))[0]
         for batch in evaluation_rows(trained, 64).dataset()
     ]
     (tmp_path / "run").mkdir()
@@ -95,8 +95,8 @@ def test_scores_as_the_recipe_predicts(trained_sim, tmp_path, capfd, caplog):
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
 def test_stored_rows(quantize, dlrm, tmp_path):
-    trained, parts, dense, file = dlrm
-    monolithic_onnx(file, parts, trained, tmp_path / "model.onnx", quantize)
+    trained, serving_spec, dense, file = dlrm
+    monolithic_onnx(file, serving_spec, trained, tmp_path / "model.onnx", quantize)
     size_bytes = (tmp_path / "model.onnx.data").stat().st_size
     # Tables of 5, 40 and 9 rows of 8 values; tensors begin at multiples of 4,096.
     assert (
@@ -115,18 +115,18 @@ def test_stored_rows(quantize, dlrm, tmp_path):
         elif quantize == "int8":
             scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(127)
             stored[name] = np.round(rows / scale) * scale
-    arrays = drawn_request(parts, 20, np.random.default_rng(0))
-    vectors = looked_up(parts, stored, arrays)
+    arrays = drawn_request(serving_spec, 20, np.random.default_rng(0))
+    vectors = looked_up(serving_spec, stored, arrays)
     expected = dense.score(vectors, arrays["numerical_features"]).numpy()
     (found,) = open_session(tmp_path / "model.onnx").run(["scores"], arrays)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_bad_values(dlrm, tmp_path):
-    trained, parts, _, file = dlrm
-    monolithic_onnx(file, parts, trained, tmp_path / "model.onnx")
+    trained, serving_spec, _, file = dlrm
+    monolithic_onnx(file, serving_spec, trained, tmp_path / "model.onnx")
     session = open_session(tmp_path / "model.onnx")
-    good = drawn_request(parts, 4, np.random.default_rng(0))
+    good = drawn_request(serving_spec, 4, np.random.default_rng(0))
     # In ONNX the index -1 is the last row.
     for column, value, rule in ((0, 5, r"cat_0 in \[0, 5\)"), (3, -1, r"cat_1 in \[0, 40\)")):
         ids = good["categorical_features"].copy()
@@ -137,14 +137,14 @@ def test_bad_values(dlrm, tmp_path):
 
 def test_numericals_that_are_not_finite(dlrm, tmp_path):
     """Of a model to which infinity is a number like any other: a ReLU makes a 0 of it."""
-    trained, parts, _, file = dlrm
+    trained, serving_spec, _, file = dlrm
     model = onnx.load(file)
     kernel = next(i for i in model.graph.initializer if list(i.dims) == [2, 6])
     kernel.CopyFrom(numpy_helper.from_array(np.full([2, 6], -1, np.float32), kernel.name))
     onnx.save(model, tmp_path / "dense.onnx")
-    monolithic_onnx(tmp_path / "dense.onnx", parts, trained, tmp_path / "model.onnx")
+    monolithic_onnx(tmp_path / "dense.onnx", serving_spec, trained, tmp_path / "model.onnx")
     session = open_session(tmp_path / "model.onnx")
-    arrays = drawn_request(parts, 4, np.random.default_rng(0))
+    arrays = drawn_request(serving_spec, 4, np.random.default_rng(0))
     (scores,) = session.run(["scores"], arrays)
     for value in (np.nan, np.inf):
         numbers = arrays["numerical_features"].copy()
@@ -157,8 +157,10 @@ def test_numericals_that_are_not_finite(dlrm, tmp_path):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_numericals_that_the_score_ignores(value, tmp_path):
     """The rule holds for every column, also where no operation of the model propagates a NaN."""
-    numericals = [Feature(f"n{column}", "n", column, 1, None) for column in range(3)]
-    parts = Parts((Tensor("n", "float32", (3,)),), numericals, (), (), ("n",), ())
+    numericals = [ServedFeature(f"n{column}", "n", column, 1, None) for column in range(3)]
+    serving_spec = ServingSpec(
+        (ServedTensor("n", "float32", (3,)),), numericals, (), (), ("n",), ()
+    )
     dense = onnx.helper.make_graph(
         [onnx.helper.make_node("Gather", ["n", "column"], ["scores"], axis=1)],
         "dense",
@@ -169,7 +171,7 @@ def test_numericals_that_the_score_ignores(value, tmp_path):
     model = onnx.helper.make_model(dense, opset_imports=[onnx.helper.make_opsetid("", 17)])
     model.ir_version = 8
     onnx.save(model, tmp_path / "dense.onnx")
-    monolithic_onnx(tmp_path / "dense.onnx", parts, None, tmp_path / "model.onnx")
+    monolithic_onnx(tmp_path / "dense.onnx", serving_spec, None, tmp_path / "model.onnx")
     numbers = np.arange(12, dtype=np.float32).reshape(4, 3)
     for column in range(3):
         numbers[column, column] = value
@@ -181,11 +183,11 @@ def test_numericals_that_the_score_ignores(value, tmp_path):
 @pytest.mark.parametrize("dims", [(1, 4), (3, 4), (2, 1)])
 def test_zeros_that_are_no_padding(dims, dtype, tmp_path):
     """Their rows score NaN, and rows whose numerical is not finite; others score the numerical."""
-    parts = Parts(
-        inputs=(Tensor("n", "float32", (1,)), Tensor("h", dtype, dims)),
+    serving_spec = ServingSpec(
+        inputs=(ServedTensor("n", "float32", (1,)), ServedTensor("h", dtype, dims)),
         features=(
-            Feature("f", "n", 0, 1, None),
-            *(Feature(f"h{i}", "h", i * dims[1], dims[1], 9) for i in range(dims[0])),
+            ServedFeature("f", "n", 0, 1, None),
+            *(ServedFeature(f"h{i}", "h", i * dims[1], dims[1], 9) for i in range(dims[0])),
         ),
         lookups=(),
         tables=(),
@@ -201,7 +203,7 @@ def test_zeros_that_are_no_padding(dims, dtype, tmp_path):
     model = onnx.helper.make_model(dense, opset_imports=[onnx.helper.make_opsetid("", 17)])
     model.ir_version = 8
     onnx.save(model, tmp_path / "dense.onnx")
-    monolithic_onnx(tmp_path / "dense.onnx", parts, None, tmp_path / "model.onnx")
+    monolithic_onnx(tmp_path / "dense.onnx", serving_spec, None, tmp_path / "model.onnx")
     rng = np.random.default_rng(0)
     numbers = rng.choice([1, 2, np.nan, np.inf], (500, 1)).astype(np.float32)
     ids = rng.integers(0, 2, (500, *dims)).astype(dtype) * 8
@@ -209,7 +211,7 @@ def test_zeros_that_are_no_padding(dims, dtype, tmp_path):
     (found,) = open_session(tmp_path / "model.onnx").run(["scores"], {"n": numbers, "h": ids})
     good = np.isfinite(numbers)
     assert np.isnan(found[~good]).all()
-    good[:, 0] &= [misplaced(row) is None for row in ids[:, np.newaxis]]
+    good[:, 0] &= [find_misplaced_padding(row) is None for row in ids[:, np.newaxis]]
     assert good.any()
     np.testing.assert_array_equal(found, np.where(good, numbers, np.nan))
 
@@ -217,12 +219,12 @@ def test_zeros_that_are_no_padding(dims, dtype, tmp_path):
 def test_rows_with_fewer_ids(dlrm, tmp_path):
     trained, _, dense, file = dlrm
     trained = trained._replace(config=trained.config.replace(dataset_type="split_tfrecords"))
-    parts = parts_of(trained)
-    monolithic_onnx(file, parts, trained, tmp_path / "model.onnx")
+    serving_spec = serving_spec_of(trained)
+    monolithic_onnx(file, serving_spec, trained, tmp_path / "model.onnx")
     session = open_session(tmp_path / "model.onnx")
     ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1], [4, 0, 0, 0, -1]], np.int64)
     arrays = {"categorical_features": ids, "numerical_features": np.ones([3, 2], np.float32)}
-    vectors = looked_up(parts, whole_tables(trained), arrays)
+    vectors = looked_up(serving_spec, whole_tables(trained), arrays)
     assert not vectors[1].any()
     expected = dense.score(vectors, arrays["numerical_features"]).numpy()
     np.testing.assert_allclose(session.run(["scores"], arrays)[0], expected, atol=1e-6)
@@ -250,13 +252,13 @@ def changed(file, folder, change):
     ],
 )
 def test_the_check_finds_another_model(change, difference, dlrm, tmp_path):
-    trained, parts, dense, file = dlrm
+    trained, serving_spec, dense, file = dlrm
     with pytest.raises(ValueError, match=f"a batch of 1 rows a score is ({difference}) from what"):
-        check_against_tensorflow(dense, parts, trained, changed(file, tmp_path, change))
+        check_against_tensorflow(dense, serving_spec, trained, changed(file, tmp_path, change))
 
 
 def test_the_check_looks_up_rows_of_the_checkpoint(dlrm):
-    trained, parts, dense, file = dlrm
+    trained, serving_spec, dense, file = dlrm
     asked = []
 
     class Recorded:
@@ -264,18 +266,18 @@ def test_the_check_looks_up_rows_of_the_checkpoint(dlrm):
             asked.append(inputs)
             return dense.score(*inputs)
 
-    check_against_tensorflow(Recorded(), parts, trained, file, batch_sizes=(5, 2))
+    check_against_tensorflow(Recorded(), serving_spec, trained, file, batch_sizes=(5, 2))
     rng = np.random.default_rng(0)
     for rows, (vectors, numerical) in zip((5, 2), asked, strict=True):
-        arrays = drawn_request(parts, rows, rng)
+        arrays = drawn_request(serving_spec, rows, rng)
         np.testing.assert_array_equal(numerical, arrays["numerical_features"])
-        wanted = looked_up(parts, whole_tables(trained), arrays)
+        wanted = looked_up(serving_spec, whole_tables(trained), arrays)
         np.testing.assert_allclose(vectors, wanted, rtol=1e-6)
 
 
 def test_a_check_that_says_little_says_so(dlrm, tmp_path):
     """Logits are so large that scores are 0 or 1, whoever computes them."""
-    trained, parts, _, file = dlrm
+    trained, serving_spec, _, file = dlrm
     certain = changed(file, tmp_path, lambda kernel: kernel * 0 + 1000)
 
     class Certain:
@@ -284,7 +286,9 @@ def test_a_check_that_says_little_says_so(dlrm, tmp_path):
             arrays = dict(zip(names, map(np.asarray, inputs), strict=True))
             return tf.constant(open_session(certain).run(["scores"], arrays)[0])
 
-    said = str(check_against_tensorflow(Certain(), parts, trained, certain, batch_sizes=(5, 3)))
+    said = str(
+        check_against_tensorflow(Certain(), serving_spec, trained, certain, batch_sizes=(5, 3))
+    )
     assert said == "scores within 0.0e+00 of TensorFlow's, but all of them within 1e-05 of 0 or 1"
 
 
@@ -300,14 +304,14 @@ def test_an_operation_that_onnx_lacks(tmp_path):
 
 
 def test_files_that_cannot_be_written(dlrm, tmp_path):
-    trained, parts, _, file = dlrm
+    trained, serving_spec, _, file = dlrm
     with pytest.raises(OSError, match=r"none/dense\.onnx"):
         dense_to_onnx(file.parent / "dense", tmp_path / "none" / "dense.onnx")
     with pytest.raises(OSError, match=r"none/model\.onnx"):
-        monolithic_onnx(file, parts, trained, tmp_path / "none" / "model.onnx")
+        monolithic_onnx(file, serving_spec, trained, tmp_path / "none" / "model.onnx")
     (tmp_path / "model.onnx.data").write_text("of somebody else")
     with pytest.raises(OSError, match=r"model\.onnx\.data"):
-        monolithic_onnx(file, parts, trained, tmp_path / "model.onnx")
+        monolithic_onnx(file, serving_spec, trained, tmp_path / "model.onnx")
 
 
 @pytest.mark.long
@@ -316,10 +320,10 @@ def test_a_table_of_more_than_two_gigabytes(tmp_path, monkeypatch):
     rows, dim = 600_000, 1024
     last = np.arange(2 * dim, dtype=np.float32).reshape(2, dim)
     monkeypatch.setattr(onnx_model, "served_blocks", lambda *table: iter([(rows - 2, last, None)]))
-    parts = Parts(
-        inputs=(Tensor("ids", "int32", (1,)),),
-        features=(Feature("f", "ids", 0, 1, rows, False),),
-        lookups=(LookUp("f", "ids", 0, 1, "sum"),),
+    serving_spec = ServingSpec(
+        inputs=(ServedTensor("ids", "int32", (1,)),),
+        features=(ServedFeature("f", "ids", 0, 1, rows, False),),
+        lookups=(ServedLookup("f", "ids", 0, 1, "sum"),),
         tables=(("f", rows, dim),),
         dense_inputs=(),
     )
@@ -332,7 +336,7 @@ def test_a_table_of_more_than_two_gigabytes(tmp_path, monkeypatch):
     model = onnx.helper.make_model(whole, opset_imports=[onnx.helper.make_opsetid("", 17)])
     model.ir_version = 8
     onnx.save(model, tmp_path / "dense.onnx")
-    monolithic_onnx(tmp_path / "dense.onnx", parts, None, tmp_path / "model.onnx")
+    monolithic_onnx(tmp_path / "dense.onnx", serving_spec, None, tmp_path / "model.onnx")
     data = (tmp_path / "model.onnx.data").stat()
     assert data.st_size == rows * dim * 4 > 2**31
     assert data.st_blocks * 512 < 2**20, "a sparse file"

@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from deployment.artifacts import saved_models
 from deployment.artifacts.saved_models import write_dense, write_monolithic, write_sparse
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import POLICIES, make_dense, parts_of
+from deployment.model.served_model import POLICIES, make_dense, serving_spec_of
 from deployment.model.trained_model import open_checkpoint
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
@@ -42,9 +42,9 @@ assert not ours, ours
 
 @pytest.fixture(scope="module")
 def dlrm(tmp_path_factory):
-    """(model, `Trained`, parts, dense) of DLRM with drawn weights."""
+    """(model, `TrainedModel`, parts, dense) of DLRM with drawn weights."""
     model, trained = untrained.make("dlrm", tmp_path_factory.mktemp("saved_models"))
-    return model, trained, parts_of(trained), make_dense(trained)
+    return model, trained, serving_spec_of(trained), make_dense(trained)
 
 
 def run(folder, **arrays):
@@ -58,12 +58,12 @@ def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
     """Trained with the custom op, served by TensorFlow alone, tables where they were placed."""
     monkeypatch.setattr(saved_models, "_DEVICE", "/device:CPU:1")
     trained = open_checkpoint(str(trained_dlrm.checkpoint))
-    parts, dense = parts_of(trained), make_dense(trained)
-    write_sparse(parts, trained, tmp_path / "sparse", on_device=["cat_0", "cat_2"])
+    serving_spec, dense = serving_spec_of(trained), make_dense(trained)
+    write_sparse(serving_spec, trained, tmp_path / "sparse", on_device=["cat_0", "cat_2"])
     write_dense(dense, tmp_path / "dense")
-    write_monolithic(dense, parts, trained, tmp_path / "monolithic", on_device=["cat_3"])
+    write_monolithic(dense, serving_spec, trained, tmp_path / "monolithic", on_device=["cat_3"])
     assert capfd.readouterr() == ("", "")
-    arrays = drawn_request(parts, 5, np.random.default_rng(0))
+    arrays = drawn_request(serving_spec, 5, np.random.default_rng(0))
     np.savez(tmp_path / "request.npz", **arrays)
     done = subprocess.run(
         [sys.executable, "-I", "-c", IN_A_SESSION],
@@ -78,7 +78,7 @@ def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
         "dense",
         "monolithic table_0@0 table_1@0 table_2@0 table_3@1",
     ]
-    vectors = looked_up(parts, whole_tables(trained), arrays)
+    vectors = looked_up(serving_spec, whole_tables(trained), arrays)
     np.testing.assert_allclose(np.load(tmp_path / "sparse.npy"), vectors, rtol=1e-6)
     scores = dense.score(vectors, arrays["numerical_features"]).numpy()
     for name in ("dense", "monolithic"):
@@ -88,21 +88,21 @@ def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize("name", ["sim_of_hard_search", "neumf", "dlrm_without_tables"])
 def test_other_models_in_one(name, tmp_path, caplog):
     model, trained = untrained.make(name, tmp_path)
-    parts = parts_of(trained)
-    write_monolithic(make_dense(trained), parts, trained, tmp_path / "whole")
-    arrays = drawn_request(parts, 6, np.random.default_rng(0))
-    expected = untrained.scores(model, parts, arrays)
+    serving_spec = serving_spec_of(trained)
+    write_monolithic(make_dense(trained), serving_spec, trained, tmp_path / "whole")
+    arrays = drawn_request(serving_spec, 6, np.random.default_rng(0))
+    expected = untrained.scores(model, serving_spec, arrays)
     np.testing.assert_allclose(run(tmp_path / "whole", **arrays), expected, atol=1e-6)
     assert caplog.text == ""  # as of gradients that loading does not find
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_lower_precision(precision, dlrm, tmp_path):
-    _, trained, parts, _ = dlrm
+    _, trained, serving_spec, _ = dlrm
     dense = make_dense(trained, POLICIES[precision])
-    write_monolithic(dense, parts, trained, tmp_path / "whole")
-    arrays = drawn_request(parts, 6, np.random.default_rng(0))
-    vectors = looked_up(parts, whole_tables(trained), arrays)
+    write_monolithic(dense, serving_spec, trained, tmp_path / "whole")
+    arrays = drawn_request(serving_spec, 6, np.random.default_rng(0))
+    vectors = looked_up(serving_spec, whole_tables(trained), arrays)
     expected = dense.score(vectors, arrays["numerical_features"]).numpy()
     found = run(tmp_path / "whole", **arrays)
     assert found.dtype == np.float32
@@ -110,8 +110,10 @@ def test_lower_precision(precision, dlrm, tmp_path):
 
 
 def test_placement_is_said_to_servers_and_to_tensorflow(dlrm, tmp_path):
-    _, trained, parts, dense = dlrm
-    write_monolithic(dense, parts, trained, tmp_path / "m", on_device=["cat_1"], quantize="int8")
+    _, trained, serving_spec, dense = dlrm
+    write_monolithic(
+        dense, serving_spec, trained, tmp_path / "m", on_device=["cat_1"], quantize="int8"
+    )
     (graph,) = saved_model_pb2.SavedModel.FromString(
         (tmp_path / "m/saved_model.pb").read_bytes()
     ).meta_graphs
@@ -136,8 +138,8 @@ def test_placement_is_said_to_servers_and_to_tensorflow(dlrm, tmp_path):
 
 @pytest.mark.parametrize("quantize", ["fp16", "int8"])
 def test_quantized_tables(quantize, dlrm, tmp_path):
-    _, trained, parts, _ = dlrm
-    write_sparse(parts, trained, tmp_path / "sparse", quantize=quantize)
+    _, trained, serving_spec, _ = dlrm
+    write_sparse(serving_spec, trained, tmp_path / "sparse", quantize=quantize)
     stored = {}
     for name, rows in whole_tables(trained).items():
         if quantize == "fp16":
@@ -145,17 +147,17 @@ def test_quantized_tables(quantize, dlrm, tmp_path):
         else:
             scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(127)
             stored[name] = np.round(rows / scale) * scale
-    ids = drawn_request(parts, 20, np.random.default_rng(0))["categorical_features"]
-    expected = looked_up(parts, stored, {"categorical_features": ids})
+    ids = drawn_request(serving_spec, 20, np.random.default_rng(0))["categorical_features"]
+    expected = looked_up(serving_spec, stored, {"categorical_features": ids})
     found = run(tmp_path / "sparse", categorical_features=ids)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_bad_ids_are_refused(dlrm, tmp_path):
-    _, trained, parts, dense = dlrm
-    write_sparse(parts, trained, tmp_path / "sparse")
-    write_monolithic(dense, parts, trained, tmp_path / "whole")
-    good = drawn_request(parts, 4, np.random.default_rng(0))
+    _, trained, serving_spec, dense = dlrm
+    write_sparse(serving_spec, trained, tmp_path / "sparse")
+    write_monolithic(dense, serving_spec, trained, tmp_path / "whole")
+    good = drawn_request(serving_spec, 4, np.random.default_rng(0))
     for column, value, feature in ((0, 5, "cat_0"), (3, 40, "cat_1"), (4, -1, "cat_2")):
         ids = good["categorical_features"].copy()
         ids[2, column] = value
@@ -173,9 +175,9 @@ def test_bad_ids_are_refused(dlrm, tmp_path):
 
 def test_zeros_that_are_no_padding_are_refused(tmp_path):
     _, trained = untrained.make("din", tmp_path)
-    parts = parts_of(trained)
-    write_sparse(parts, trained, tmp_path / "sparse")
-    good = drawn_request(parts, 4, np.random.default_rng(0))
+    serving_spec = serving_spec_of(trained)
+    write_sparse(serving_spec, trained, tmp_path / "sparse")
+    good = drawn_request(serving_spec, 4, np.random.default_rng(0))
     good["positive_history"][2] = [[0, 0, 0, 4, 5, 6, 7], [0, 0, 0, 1, 1, 2, 2]]
     run(tmp_path / "sparse", **good)
     for feature, step, value, name in (
@@ -195,8 +197,8 @@ def test_rows_with_fewer_ids(tmp_path):
     """-1 is no id, its vector zeros; it is not the last row, and other negative ids are errors."""
     _, trained = untrained.make("dlrm", tmp_path)
     trained = trained._replace(config=trained.config.replace(dataset_type="split_tfrecords"))
-    parts = parts_of(trained)
-    write_sparse(parts, trained, tmp_path / "sparse")
+    serving_spec = serving_spec_of(trained)
+    write_sparse(serving_spec, trained, tmp_path / "sparse")
     ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1]])
     found = run(tmp_path / "sparse", categorical_features=ids)
     tables = whole_tables(trained)

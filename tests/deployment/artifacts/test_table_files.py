@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deployment.artifacts.quantization_check import look_up
+from deployment.artifacts.quantization_check import lookup
 from deployment.artifacts.table_files import (
     blocks_of,
     table_bytes,
@@ -17,9 +17,16 @@ from deployment.artifacts.table_files import (
     write_tables,
 )
 from deployment.model.checkpoint_rows import CheckpointRows
-from deployment.serving.interface import TABLES_FOLDER, Feature, Interface, LookUp, Table, Tensor
-from deployment.serving.tables import Tables
-from runtime.checkpoint import Box, DamagedCheckpoint, writer
+from deployment.serving.interface import (
+    TABLES_FOLDER,
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTable,
+    ServedTensor,
+)
+from deployment.serving.tables import MappedTables
+from runtime.checkpoint import Box, Damaged, writer
 from runtime.checkpoint import files as checkpoint_files
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 
@@ -52,9 +59,9 @@ def trained(tmp_path, small_blocks):
 def test_float32_is_what_was_saved_tables_of_a_width_in_one_file(trained, tmp_path):
     written = write_tables(trained, sizes(TABLES), tmp_path)
     assert written == (
-        Table("user/id", 700, 6, "float32", "dim_6.npy", None, 0),
-        Table("wide", 40, 10, "float32", "dim_10.npy", None, 0),
-        Table("item", 300, 6, "float32", "dim_6.npy", None, 700),
+        ServedTable("user/id", 700, 6, "float32", "dim_6.npy", None, 0),
+        ServedTable("wide", 40, 10, "float32", "dim_10.npy", None, 0),
+        ServedTable("item", 300, 6, "float32", "dim_6.npy", None, 700),
     )
     both = np.load(tmp_path / "dim_6.npy", mmap_mode="r")
     np.testing.assert_array_equal(both, np.concatenate([TABLES["user/id"], TABLES["item"]]))
@@ -72,7 +79,7 @@ def test_float16_is_rounded_to_nearest(trained, tmp_path):
 
 def test_int8_is_off_by_half_a_scale_at_most(trained, tmp_path):
     written = write_tables(trained, sizes(TABLES), tmp_path, "int8")
-    assert written[2] == Table("item", 300, 6, "int8", "dim_6.npy", "dim_6_scales.npy", 700)
+    assert written[2] == ServedTable("item", 300, 6, "int8", "dim_6.npy", "dim_6_scales.npy", 700)
     values, scales = np.load(tmp_path / "dim_6.npy"), np.load(tmp_path / "dim_6_scales.npy")
     assert (values.dtype, scales.dtype, scales.shape) == (np.int8, np.float32, (1000,))
     exact = np.concatenate([TABLES["user/id"], TABLES["item"]])
@@ -111,7 +118,7 @@ def test_float16_overflow_names_table_and_row(tmp_path, small_blocks):
     assert to_float16(np.array([[65504.0]], np.float32), "t", [0])[0, 0] == 65504
     of_ids = {"ids": np.array([[0, 3210]])}
     with pytest.raises(ValueError, match=said):
-        look_up(CheckpointRows(trained, "t"), LookUp("t", "ids", 0, 2, "sum"), of_ids, "fp16")
+        lookup(CheckpointRows(trained, "t"), ServedLookup("t", "ids", 0, 2, "sum"), of_ids, "fp16")
 
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
@@ -128,7 +135,7 @@ def test_values_that_are_not_finite(tmp_path, monkeypatch, small_blocks, value, 
         write_tables(trained, [("t", 5000, 4)], tmp_path, quantize)
     of_ids, how = {"ids": np.array([[3210]])}, None if quantize == "none" else quantize
     with pytest.raises(ValueError, match=said):
-        look_up(CheckpointRows(trained, "t"), LookUp("t", "ids", 0, 1, "sum"), of_ids, how)
+        lookup(CheckpointRows(trained, "t"), ServedLookup("t", "ids", 0, 1, "sum"), of_ids, how)
 
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
@@ -178,24 +185,24 @@ def test_the_auc_is_of_the_rows_that_are_served(trained, tmp_path, quantize):
     """What `served_auc` looks up is what the served model does, bit for bit."""
     (tmp_path / TABLES_FOLDER).mkdir()
     lookups = (
-        LookUp("item", "ids", 0, 2, None),
-        LookUp("wide", "ids", 2, 3, "sum"),
-        LookUp("user/id", "ids", 5, 1, "sum"),
+        ServedLookup("item", "ids", 0, 2, None),
+        ServedLookup("wide", "ids", 2, 3, "sum"),
+        ServedLookup("user/id", "ids", 5, 1, "sum"),
     )
     features = tuple(
-        Feature(of.table, "ids", of.start, of.count, 40, of.table == "wide") for of in lookups
+        ServedFeature(of.table, "ids", of.start, of.count, 40, of.table == "wide") for of in lookups
     )
     interface = Interface(
-        *("test", (Tensor("ids", "int32", (6,)),), features, lookups),
+        *("test", (ServedTensor("ids", "int32", (6,)),), features, lookups),
         write_tables(trained, sizes(TABLES), tmp_path / TABLES_FOLDER, quantize),
         *((), 28),
     )
     ids = np.random.default_rng(5).integers(0, 40, (50, 6)).astype(np.int32)
     ids[3, 2:5], ids[4, 4] = -1, -1
     found = [
-        look_up(CheckpointRows(trained, of.table), of, {"ids": ids}, quantize) for of in lookups
+        lookup(CheckpointRows(trained, of.table), of, {"ids": ids}, quantize) for of in lookups
     ]
-    served = Tables(tmp_path, interface).look_up({"ids": ids})
+    served = MappedTables(tmp_path, interface).lookup({"ids": ids})
     np.testing.assert_array_equal(np.concatenate(found, axis=1), served)
     assert not served[3, 12:22].any(), "a row without ids"
 

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from deployment.artifacts.tensorrt import can_build, check_precision, shapes, write_dense_model
-from deployment.serving.interface import Tensor
+from deployment.serving.interface import ServedTensor
 from deployment.triton.config import GPU, Batching, Instances, model_config
 from tests.deployment.triton.written_config import read_config
 
 INPUTS = (
-    Tensor("embeddings", "float32", (48,)),
-    Tensor("positive_history", "int32", (2, 100)),
+    ServedTensor("embeddings", "float32", (48,)),
+    ServedTensor("positive_history", "int32", (2, 100)),
 )
 
 
 def config_of(runs_on):
     """As a backend has it."""
-    outputs = [Tensor("scores", "float32", (1,))]
+    outputs = [ServedTensor("scores", "float32", (1,))]
     return model_config(
         "m_dense", runs_on, INPUTS, outputs, Batching(64, True, 0), Instances(GPU, 1)
     )

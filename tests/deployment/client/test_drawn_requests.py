@@ -3,25 +3,25 @@
 import numpy as np
 
 from deployment.client.drawn_requests import drawn_request
-from deployment.serving.checks import Checks
-from deployment.serving.interface import Feature, Interface, Tensor
+from deployment.serving.checks import RequestChecker
+from deployment.serving.interface import Interface, ServedFeature, ServedTensor
 
 MODEL = Interface(
     recipe="sim",
     inputs=(
-        Tensor("n", "float32", (2,)),
-        Tensor("c", "int64", (2, 2)),
-        Tensor("h", "int32", (2, 5)),
-        Tensor("g", "int32", (2, 3)),
+        ServedTensor("n", "float32", (2,)),
+        ServedTensor("c", "int64", (2, 2)),
+        ServedTensor("h", "int32", (2, 5)),
+        ServedTensor("g", "int32", (2, 3)),
     ),
     features=(
-        Feature("n", "n", 0, 2, None),
-        Feature("few", "c", 0, 1, 2),
-        Feature("many", "c", 1, 3, 1000),
-        Feature("item", "h", 0, 5, 300),
-        Feature("category", "h", 5, 5, 2),
-        Feature("some", "g", 0, 3, 9),
-        Feature("none", "g", 3, 3, 1),
+        ServedFeature("n", "n", 0, 2, None),
+        ServedFeature("few", "c", 0, 1, 2),
+        ServedFeature("many", "c", 1, 3, 1000),
+        ServedFeature("item", "h", 0, 5, 300),
+        ServedFeature("category", "h", 5, 5, 2),
+        ServedFeature("some", "g", 0, 3, 9),
+        ServedFeature("none", "g", 3, 3, 1),
     ),
     lookups=(),
     tables=(),
@@ -39,7 +39,7 @@ def test_every_value_that_is_allowed():
         "h": ("int32", (500, 2, 5)),
         "g": ("int32", (500, 2, 3)),
     }
-    Checks(MODEL).check(drawn)
+    RequestChecker(MODEL).check(drawn)
     ids = drawn["c"].reshape(500, 4)
     assert set(ids[:, 0]) == {0, 1}
     assert ids.min() == 0 and (ids[:, 1:].max(axis=0) > 900).all()

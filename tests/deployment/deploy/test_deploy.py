@@ -16,21 +16,22 @@ from sklearn.metrics import roc_auc_score
 
 from deployment.artifacts import quantization_check
 from deployment.deploy import __main__ as tool
-from deployment.deploy.options import Options
-from deployment.model.served_model import parts_of, request_arrays
-from deployment.model.served_parts import Parts
+from deployment.deploy import deployer
+from deployment.deploy.deploy_options import DeployOptions
+from deployment.model.served_model import request_arrays, serving_spec_of
+from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
-from deployment.serving.hps_keys import keys_of
 from deployment.serving.onnx_session import open_session
-from deployment.serving.scorer import Scorer
-from tests.deployment.trained import TrainedModel
+from deployment.serving.scorer import RequestScorer
+from deployment.triton.hps.keys import keys_of
+from tests.deployment.trained import TrainedFixture
 from tests.deployment.triton.hps_stand_in import HpsStandIn
 from tests.deployment.triton.written_config import read_config
 
 
-def deploy(capsys, model: TrainedModel, repository: Path, *flags: str) -> str:
+def deploy(capsys, model: TrainedFixture, repository: Path, *flags: str) -> str:
     """Deploys in this process; returns what was printed."""
     where = (f"--checkpoint_dir={model.checkpoint}", f"--model_repository={repository}")
     assert tool.main([*where, *flags]) == 0, capsys.readouterr().err
@@ -46,12 +47,12 @@ def refused(capsys, *flags: str) -> str:
     return said.err
 
 
-def requests(model: TrainedModel) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def requests(model: TrainedFixture) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """All rows to evaluate on as one request, and their labels."""
     trained = open_checkpoint(str(model.checkpoint))
-    parts, found, labels = parts_of(trained), [], []
+    serving_spec, found, labels = serving_spec_of(trained), [], []
     for batch in evaluation_rows(trained, 10_000).dataset():
-        found.append(request_arrays(parts, batch.inputs))
+        found.append(request_arrays(serving_spec, batch.inputs))
         labels.append(batch.labels.numpy().ravel())
     arrays = {name: np.concatenate([of[name] for of in found]) for name in found[0]}
     return arrays, np.concatenate(labels)
@@ -88,12 +89,12 @@ def accelerators(config) -> list[str]:
 
 
 def test_local(trained_dlrm, expected, tmp_path, capsys):
-    """An ensemble of look-ups and dense part, with all that travels."""
+    """An ensemble of lookups and dense part, with all that travels."""
     said = deploy(capsys, trained_dlrm, tmp_path, "--threads_per_instance=1", "--instances=2")
     assert sorted(os.listdir(tmp_path)) == ["dlrm", "dlrm_dense", "dlrm_sparse"]
     assert re.search(r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", said)
     sparse, dense = tmp_path / "dlrm_sparse/1", tmp_path / "dlrm_dense/1"
-    scorer = Scorer(sparse, 1, dense)
+    scorer = RequestScorer(sparse, 1, dense)
     arrays, _ = requests(trained_dlrm)
     np.testing.assert_allclose(scorer.score(arrays)[:, 0], expected, rtol=0, atol=1e-6)
     for version in (sparse, dense):
@@ -140,7 +141,7 @@ def test_one_local_model_with_smaller_tables(
     )
     trained, quantized, change = map(float, found.groups())
     arrays, labels = requests(trained_dlrm)
-    served = Scorer(tmp_path / "small/1", 1).score(arrays)[:, 0]
+    served = RequestScorer(tmp_path / "small/1", 1).score(arrays)[:, 0]
     assert abs(trained - roc_auc_score(labels[:rows], expected[:rows])) < 1e-6
     # Of 300 rows, 1e-4 is three pairs: onnxruntime and TensorFlow round nearly equal scores apart.
     assert abs(quantized - roc_auc_score(labels[:rows], served[:rows])) < 1e-4 * (300 / rows) ** 2
@@ -280,7 +281,7 @@ def test_smaller_tables_without_rows_to_evaluate_on(trained_dlrm, tmp_path, caps
     [("trained_dlrm", "zero"), pytest.param("trained_sim", "error", marks=pytest.mark.long)],
 )
 def test_hps(model, unknown_ids, request, tmp_path, capsys):
-    """Keys, the documented look-up, ONNX behind it; from paths as the server sees them."""
+    """Keys, the documented lookup, ONNX behind it; from paths as the server sees them."""
     model = request.getfixturevalue(model)
     served = tmp_path / "as served"
     flags = ("--backend=hps", f"--served_path={served}", "--model_name=m", "--gpus=0,1")
@@ -293,7 +294,7 @@ def test_hps(model, unknown_ids, request, tmp_path, capsys):
     arrays, _ = requests(model)
     interface = interfaces.read(served / "m_keys/1")
     assert interface.unknown_ids == unknown_ids
-    vectors = server.look_up(*keys_of(interface, arrays))
+    vectors = server.lookup(*keys_of(interface, arrays))
     session = open_session(served / "m_dense/1/model.onnx")
     inputs = {name: arrays[name] for name in interface.dense_inputs} | {"OUTPUT0": vectors}
     (found,) = session.run(["scores"], inputs)
@@ -317,7 +318,7 @@ def test_hps(model, unknown_ids, request, tmp_path, capsys):
     assert steps[2].input_map["OUTPUT0"] == "OUTPUT0"
     beside = {name: f"keys_{name}" for name in interface.dense_inputs}
     assert {k: v for k, v in steps[2].input_map.items() if k != "OUTPUT0"} == beside
-    assert (served / "m_keys/1/deployment/serving/hps_keys.py").is_file()
+    assert (served / "m_keys/1/deployment/triton/hps/keys.py").is_file()
 
 
 @pytest.mark.parametrize("model", ["trained_sim", "trained_ncf"])
@@ -325,7 +326,7 @@ def test_other_recipes_on_the_local_backend(model, request, tmp_path, capsys):
     model = request.getfixturevalue(model)
     deploy(capsys, model, tmp_path, "--model_name=m", "--monolithic")
     arrays, _ = requests(model)
-    found = Scorer(tmp_path / "m/1", 1).score(arrays)
+    found = RequestScorer(tmp_path / "m/1", 1).score(arrays)
     wanted = model.scores(tmp_path / "predicted")
     np.testing.assert_allclose(found[:, 0], wanted, rtol=0, atol=1e-6)
 
@@ -340,7 +341,7 @@ def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
     )
     arrays, labels = requests(trained_dlrm)
     folders = (tmp_path / "dlrm_sparse/1", tmp_path / "dlrm_dense/1")
-    scores = Scorer(folders[0], 1, dense_folder=folders[1]).score(arrays)[:, 0]
+    scores = RequestScorer(folders[0], 1, dense_folder=folders[1]).score(arrays)[:, 0]
     assert abs(served - roc_auc_score(labels, scores)) < 1e-4, "what is said is of what is served"
     assert trained != served
     assert interfaces.read(tmp_path / "dlrm_dense/1").precision == "bf16"
@@ -349,7 +350,7 @@ def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
     flags = ("--overwrite", "--monolithic", "--unknown_ids=zero", "--max_batch_size=4")
     deploy(capsys, trained_dlrm, tmp_path, *flags)
     assert os.listdir(tmp_path) == ["dlrm"]
-    scorer = Scorer(tmp_path / "dlrm/1", 1)
+    scorer = RequestScorer(tmp_path / "dlrm/1", 1)
     arrays = {
         "numerical_features": np.zeros((2, 3), np.float32),
         "categorical_features": np.array([[0] * 6, [10, 300, 7, 8, 9, 10**6]], np.int64),
@@ -397,13 +398,13 @@ def test_a_full_disk_leaves_nothing(trained_dlrm, tmp_path, capsys):
 
 def test_a_model_without_tables():
     """Numericals alone: there is a dense part and nothing in front of it."""
-    parts = Parts((), (), (), (), ())
+    serving_spec = ServingSpec((), (), (), (), ())
     with pytest.raises(ValueError, match="the model has no tables, .*: use --monolithic"):
-        tool.check_tables(parts, Options("c", Path("r")))
-    quantized = Options("c", Path("r"), monolithic=True, quantize_tables="int8")
+        deployer.check_tables(serving_spec, DeployOptions("c", Path("r")))
+    quantized = DeployOptions("c", Path("r"), monolithic=True, quantize_tables="int8")
     with pytest.raises(ValueError, match="--quantize_tables int8: the model has no tables; leave"):
-        tool.check_tables(parts, quantized)
-    tool.check_tables(parts, Options("c", Path("r"), monolithic=True))
+        deployer.check_tables(serving_spec, quantized)
+    deployer.check_tables(serving_spec, DeployOptions("c", Path("r"), monolithic=True))
 
 
 def test_unknown_ids_where_zero_is_padding(trained_sim, tmp_path, capsys):
@@ -524,7 +525,7 @@ def test_sigterm_leaves_nothing(terminated, trained_dlrm, tmp_path, capsys, monk
         assert folder.is_dir(), "a model of it is written"
         terminated()
 
-    monkeypatch.setattr(tool, "write_marker", stopped)
+    monkeypatch.setattr(deployer, "write_marker", stopped)
     where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path / 'r'}")
     assert tool.main([*where, "--monolithic"]) == 130
     assert capsys.readouterr().err.startswith("interrupted; the repository has all new models")

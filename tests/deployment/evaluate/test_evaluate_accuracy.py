@@ -9,12 +9,12 @@ import pytest
 from dataloading.pipeline.batch import Batch, Inputs
 from deployment.client import evaluation_requests
 from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
-from deployment.evaluate_accuracy import accuracy
-from deployment.evaluate_accuracy.served_metrics import ServedMetrics
+from deployment.evaluate_accuracy import evaluation
+from deployment.evaluate_accuracy.score_metrics import ScoreMetrics
 
 
 def test_auc_and_log_loss_by_hand():
-    metrics = ServedMetrics()
+    metrics = ScoreMetrics()
     metrics.update(np.array([1, 0], np.float32), np.array([0.75, 0.5], np.float32), None)
     metrics.update(np.array([1, 0], np.float32), np.array([0.25, 0.25], np.float32), None)
     found = metrics.result()
@@ -25,20 +25,20 @@ def test_auc_and_log_loss_by_hand():
 
 
 def test_a_score_that_was_rounded_to_one():
-    metrics = ServedMetrics()
+    metrics = ScoreMetrics()
     metrics.update(np.array([0, 1], np.float32), np.array([1, 1], np.float32), None)
     assert metrics.result()["log_loss"] == pytest.approx(25 * math.log(2) / 2)
 
 
 def test_labels_of_one_class():
-    metrics = ServedMetrics()
+    metrics = ScoreMetrics()
     metrics.update(np.ones(2, np.float32), np.array([0.5, 0.5], np.float32), None)
     assert math.isnan(metrics.result()["auc"])
 
 
 def test_series_by_hand():
     """Three series of four; the positive is the first of each."""
-    metrics = ServedMetrics(series_length=4, k=2)
+    metrics = ScoreMetrics(series_length=4, k=2)
     items = np.array([[9, 1, 2, 3], [9, 1, 2, 3], [9, 1, 2, 3]])
     scores = np.array([[0.9, 0.1, 0.2, 0.3], [0.5, 0.6, 0.1, 0.2], [0.1, 0.2, 0.3, 0.4]])
     labels = np.tile([1, 0, 0, 0], 3).astype(np.float32)
@@ -65,8 +65,8 @@ class Rows:
 
 @pytest.fixture
 def plain_requests(monkeypatch):
-    monkeypatch.setattr(evaluation_requests, "parts_of", lambda trained: None)
-    ids = lambda parts, inputs: {"ids": inputs.categorical[0]}  # noqa: E731
+    monkeypatch.setattr(evaluation_requests, "serving_spec_of", lambda trained: None)
+    ids = lambda _, inputs: {"ids": inputs.categorical[0]}  # noqa: E731
     monkeypatch.setattr(evaluation_requests, "request_arrays", ids)
 
 
@@ -93,10 +93,10 @@ def test_a_bad_row_is_told_in_the_words_of_the_loader(plain_requests):
 
 
 def test_rows_of_one_class_have_no_auc():
-    assert accuracy.readable({"auc": math.nan, "log_loss": 0.25}, ".2f") == (
+    assert evaluation.readable({"auc": math.nan, "log_loss": 0.25}, ".2f") == (
         "auc none, there is one class only  log_loss 0.25"
     )
-    assert accuracy.readable({"hr@2": 0.5}, ".2f") == "hr@2 0.50"
+    assert evaluation.readable({"hr@2": 0.5}, ".2f") == "hr@2 0.50"
 
 
 def test_which_rows_are_read():
@@ -106,11 +106,11 @@ def test_which_rows_are_read():
         return SimpleNamespace(config=config, spec=spec, path="p")
 
     found = trained("tf_raw", "train", "validation", "test")
-    assert [accuracy.mapping_of(found, w) for w in ("auto", "train")] == ["test", "train"]
-    assert accuracy.mapping_of(trained("tf_raw", "validation"), "auto") == "validation"
-    assert accuracy.mapping_of(trained("synthetic"), "auto") is None
+    assert [evaluation.mapping_of(found, w) for w in ("auto", "train")] == ["test", "train"]
+    assert evaluation.mapping_of(trained("tf_raw", "validation"), "auto") == "validation"
+    assert evaluation.mapping_of(trained("synthetic"), "auto") is None
     with pytest.raises(ValueError, match="--eval_mapping test: p was trained on synthetic rows"):
-        accuracy.mapping_of(trained("synthetic"), "test")
+        evaluation.mapping_of(trained("synthetic"), "test")
 
 
 @pytest.mark.parametrize(

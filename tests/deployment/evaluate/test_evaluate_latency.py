@@ -17,7 +17,8 @@ from deployment.evaluate_latency import __main__ as evaluate_latency
 from deployment.evaluate_latency import plot
 from deployment.evaluate_latency.plot import draw
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import Feature, Interface, Tensor
+from deployment.serving.interface import Interface, ServedFeature, ServedTensor
+from deployment.triton import model_folders
 from tests.deployment.client.stand_in_server import StandIn, answer_to, serving
 from tests.deployment.evaluate.latency_csv import read_csv
 
@@ -108,11 +109,11 @@ def test_plot(tmp_path):
 def interface():
     return Interface(
         recipe="dlrm",
-        inputs=(Tensor("n", "float32", (2,)), Tensor("c", "int64", (2, 2))),
+        inputs=(ServedTensor("n", "float32", (2,)), ServedTensor("c", "int64", (2, 2))),
         features=(
-            Feature("n", "n", 0, 2, None),
-            Feature("few", "c", 0, 1, 2),
-            Feature("many", "c", 1, 3, 1000),
+            ServedFeature("n", "n", 0, 2, None),
+            ServedFeature("few", "c", 0, 1, 2),
+            ServedFeature("many", "c", 1, 3, 1000),
         ),
         lookups=(),
         tables=(),
@@ -131,20 +132,20 @@ def test_the_interface_of_a_model_of_a_repository(interface, tmp_path):
     for model, role in (("one", "scorer"), ("two_sparse", "sparse"), ("two_dense", "dense")):
         (tmp_path / model / "1").mkdir(parents=True)
         interfaces.write(interface._replace(role=role), tmp_path / model / "1")
-    assert latency_requests.interface_in(tmp_path, "one").role == "scorer"
-    assert latency_requests.interface_in(tmp_path, "two").role == "sparse"
+    assert model_folders.entry_interface(tmp_path, "one").role == "scorer"
+    assert model_folders.entry_interface(tmp_path, "two").role == "sparse"
     # Other backends have it in other parts; of versions the highest is served.
     for model, role in (("three_checks", "checks"), ("four_keys", "keys")):
         for version, largest in (("9", 9), ("10", 10), ("old", 11)):
             (tmp_path / model / version).mkdir(parents=True)
             written = interface._replace(role=role, max_batch_size=largest)
             interfaces.write(written, tmp_path / model / version)
-        found = latency_requests.interface_in(tmp_path, model.partition("_")[0])
+        found = model_folders.entry_interface(tmp_path, model.partition("_")[0])
         assert (found.role, found.max_batch_size) == (role, 10)
-    with pytest.raises(ValueError, match="has no interface.json of five, which says what ids"):
-        latency_requests.interface_in(tmp_path, "five")
+    with pytest.raises(ValueError, match="has no interface.json of five, which describes"):
+        model_folders.entry_interface(tmp_path, "five")
     with pytest.raises(ValueError, match="has no interface.json of two_dense"):
-        latency_requests.interface_in(tmp_path, "two_dense")
+        model_folders.entry_interface(tmp_path, "two_dense")
 
 
 def test_a_closed_loop_counts_what_it_sends():
@@ -192,7 +193,7 @@ def test_a_closed_loop_does_not_hide_a_wrong_answer():
 
 
 def test_the_tool(interface, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(evaluate_latency, "interface_in", lambda *_: interface)
+    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: interface)
     monkeypatch.setattr(evaluate_latency, "drawn_rows", lambda interface, rows: ROWS)
     for dynamic, word in ((False, "static"), (True, "dynamic")):
         with serving(StandIn(dynamic=dynamic)) as url:
@@ -259,7 +260,7 @@ def test_models_that_are_never_ready(interface, tmp_path, monkeypatch, capsys):
             time.sleep(0.2 if request.name == "sums" else 0)
             return super().ModelReady(request, context)
 
-    monkeypatch.setattr(evaluate_latency, "interface_in", lambda *_: interface)
+    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: interface)
     monkeypatch.setattr(evaluate_latency, "drawn_rows", lambda interface, rows: ROWS)
     with serving(SlowToSay()) as url:
         flags = [f"--url={url}", "--model_name=sums,other", f"--model_repository={tmp_path}"]
@@ -328,7 +329,7 @@ def test_perf_analyzer_that_fails(stand_in_program, model, said):
 
 def test_who_measures(stand_in_program, interface, tmp_path, monkeypatch):
     """auto: perf_analyzer, of which the stand-in asks nobody; our own client for large requests."""
-    monkeypatch.setattr(evaluate_latency, "interface_in", lambda *_: interface)
+    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: interface)
     monkeypatch.setattr(evaluate_latency, "drawn_rows", lambda interface, rows: ROWS)
     monkeypatch.setattr(perf_analyzer, "is_quick", lambda batch_size, concurrency: batch_size < 8)
     with serving(StandIn()) as url:

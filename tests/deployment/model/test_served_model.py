@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import Inputs, RaggedIds
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import POLICIES, make_dense, parts_of, request_arrays
-from deployment.model.served_parts import Parts
+from deployment.model.served_model import POLICIES, make_dense, request_arrays, serving_spec_of
+from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
-from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
 
@@ -19,45 +19,45 @@ from tests.deployment.reference import looked_up, whole_tables
 def test_parts_of_clicks(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     numbers, ids = "numerical_features", "categorical_features"
-    parts = parts_of(trained)
-    assert parts == Parts(
-        inputs=(Tensor(numbers, "float32", (2,)), Tensor(ids, "int64", (5,))),
+    serving_spec = serving_spec_of(trained)
+    assert serving_spec == ServingSpec(
+        inputs=(ServedTensor(numbers, "float32", (2,)), ServedTensor(ids, "int64", (5,))),
         features=(
-            Feature("num_0", numbers, 0, 1, None, False),
-            Feature("num_1", numbers, 1, 1, None, False),
-            Feature("cat_0", ids, 0, 1, 5, False),
-            Feature("cat_1", ids, 1, 3, 40, False),
-            Feature("cat_2", ids, 4, 1, 9, False),
+            ServedFeature("num_0", numbers, 0, 1, None, False),
+            ServedFeature("num_1", numbers, 1, 1, None, False),
+            ServedFeature("cat_0", ids, 0, 1, 5, False),
+            ServedFeature("cat_1", ids, 1, 3, 40, False),
+            ServedFeature("cat_2", ids, 4, 1, 9, False),
         ),
         lookups=(
-            LookUp("cat_0", ids, 0, 1, "sum"),
-            LookUp("cat_1", ids, 1, 3, "sum"),
-            LookUp("cat_2", ids, 4, 1, "sum"),
+            ServedLookup("cat_0", ids, 0, 1, "sum"),
+            ServedLookup("cat_1", ids, 1, 3, "sum"),
+            ServedLookup("cat_2", ids, 4, 1, "sum"),
         ),
         tables=(("cat_0", 5, 8), ("cat_1", 40, 8), ("cat_2", 9, 8)),
         dense_inputs=(numbers,),
     )
-    assert parts.width == 24
+    assert serving_spec.width == 24
     records = trained._replace(config=trained.config.replace(dataset_type="split_tfrecords"))
-    padded = {f.name: f.padded for f in parts_of(records).features}
+    padded = {f.name: f.padded for f in serving_spec_of(records).features}
     assert padded == {"num_0": False, "num_1": False, "cat_0": True, "cat_1": True, "cat_2": True}
 
 
 def test_parts_of_models_that_lack_something(tmp_path):
     _, trained = untrained.make("dlrm_without_numericals", tmp_path / "a")
-    parts = parts_of(trained)
-    assert [tensor.name for tensor in parts.inputs] == ["categorical_features"]
-    assert parts.dense_inputs == ()
+    serving_spec = serving_spec_of(trained)
+    assert [tensor.name for tensor in serving_spec.inputs] == ["categorical_features"]
+    assert serving_spec.dense_inputs == ()
     _, trained = untrained.make("dlrm_without_tables", tmp_path / "b")
-    parts = parts_of(trained)
-    assert [tensor.name for tensor in parts.inputs] == ["numerical_features"]
-    assert (parts.width, parts.lookups) == (0, ())
+    serving_spec = serving_spec_of(trained)
+    assert [tensor.name for tensor in serving_spec.inputs] == ["numerical_features"]
+    assert (serving_spec.width, serving_spec.lookups) == (0, ())
 
 
 def test_narrow_ids_of_a_loader(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     ids = tuple(np.int8(column) for column in ([[4]], [[1, 2, 3]], [[8]]))
-    arrays = request_arrays(parts_of(trained), Inputs(np.zeros((1, 2)), ids))
+    arrays = request_arrays(serving_spec_of(trained), Inputs(np.zeros((1, 2)), ids))
     assert arrays["categorical_features"].dtype == np.int64
     assert arrays["categorical_features"].tolist() == [[4, 1, 2, 3, 8]]
     assert arrays["numerical_features"].dtype == np.float32
@@ -66,52 +66,55 @@ def test_narrow_ids_of_a_loader(tmp_path):
 def test_parts_of_histories(tmp_path):
     _, trained = untrained.make("sim", tmp_path / "a")
     user, target, history = "user_features", "target_features", "positive_history"
-    parts = parts_of(trained)
-    assert parts == Parts(
+    serving_spec = serving_spec_of(trained)
+    assert serving_spec == ServingSpec(
         inputs=(
-            Tensor(user, "int64", (1,)),
-            Tensor(target, "int64", (2,)),
-            Tensor(history, "int64", (2, 7)),
+            ServedTensor(user, "int64", (1,)),
+            ServedTensor(target, "int64", (2,)),
+            ServedTensor(history, "int64", (2, 7)),
         ),
         features=(
-            Feature("user", user, 0, 1, 6, False),
-            Feature("item", target, 0, 1, 30, False),
-            Feature("past_item", history, 0, 7, 30, False),
-            Feature("category", target, 1, 1, 4, False),
-            Feature("past_category", history, 7, 7, 4, False),
+            ServedFeature("user", user, 0, 1, 6, False),
+            ServedFeature("item", target, 0, 1, 30, False),
+            ServedFeature("past_item", history, 0, 7, 30, False),
+            ServedFeature("category", target, 1, 1, 4, False),
+            ServedFeature("past_category", history, 7, 7, 4, False),
         ),
         lookups=(
-            LookUp("user", user, 0, 1, None),
-            LookUp("item", target, 0, 1, None),
-            LookUp("item", history, 0, 7, None),
-            LookUp("category", target, 1, 1, None),
-            LookUp("category", history, 7, 7, None),
+            ServedLookup("user", user, 0, 1, None),
+            ServedLookup("item", target, 0, 1, None),
+            ServedLookup("item", history, 0, 7, None),
+            ServedLookup("category", target, 1, 1, None),
+            ServedLookup("category", history, 7, 7, None),
         ),
         tables=(("user", 6, 4), ("item", 30, 4), ("category", 4, 4)),
         dense_inputs=(history,),
         histories=(history,),
     )
-    assert parts.width == (1 + 2 * 8) * 4
+    assert serving_spec.width == (1 + 2 * 8) * 4
     _, trained = untrained.make("sim_of_hard_search", tmp_path / "b")
-    assert parts_of(trained).dense_inputs == (target, history)
+    assert serving_spec_of(trained).dense_inputs == (target, history)
     _, trained = untrained.make("no_history", tmp_path / "c")
-    parts = parts_of(trained)
-    assert [tensor.name for tensor in parts.inputs] == [user, target]
-    assert (parts.dense_inputs, parts.histories) == ((), ())
-    assert "past_item" not in {feature.name for feature in parts.features}
+    serving_spec = serving_spec_of(trained)
+    assert [tensor.name for tensor in serving_spec.inputs] == [user, target]
+    assert (serving_spec.dense_inputs, serving_spec.histories) == ((), ())
+    assert "past_item" not in {feature.name for feature in serving_spec.features}
 
 
 def test_parts_of_interactions(tmp_path):
     _, trained = untrained.make("neumf", tmp_path)
-    parts = parts_of(trained)
-    assert parts.inputs == (Tensor("user", "int64", (1,)), Tensor("item", "int64", (1,)))
-    assert parts.lookups == (
-        LookUp("mf_user", "user", 0, 1, None),
-        LookUp("mf_item", "item", 0, 1, None),
-        LookUp("mlp_user", "user", 0, 1, None),
-        LookUp("mlp_item", "item", 0, 1, None),
+    serving_spec = serving_spec_of(trained)
+    assert serving_spec.inputs == (
+        ServedTensor("user", "int64", (1,)),
+        ServedTensor("item", "int64", (1,)),
     )
-    assert (parts.width, parts.dense_inputs) == (4 + 4 + 4 + 4, ())
+    assert serving_spec.lookups == (
+        ServedLookup("mf_user", "user", 0, 1, None),
+        ServedLookup("mf_item", "item", 0, 1, None),
+        ServedLookup("mlp_user", "user", 0, 1, None),
+        ServedLookup("mlp_item", "item", 0, 1, None),
+    )
+    assert (serving_spec.width, serving_spec.dense_inputs) == (4 + 4 + 4 + 4, ())
 
 
 def test_ids_of_rows_of_different_lengths(tmp_path):
@@ -119,7 +122,7 @@ def test_ids_of_rows_of_different_lengths(tmp_path):
     ragged = RaggedIds(np.array([7, 8, 9, 6], np.int32), np.array([0, 3, 3, 4], np.int32))
     one_each = np.array([[1], [2], [3]], np.int32)
     inputs = Inputs(np.zeros((3, 2), np.float32), (one_each, ragged, one_each))
-    assert request_arrays(parts_of(trained), inputs)["categorical_features"].tolist() == [
+    assert request_arrays(serving_spec_of(trained), inputs)["categorical_features"].tolist() == [
         [1, 7, 8, 9, 1],
         [2, -1, -1, -1, 2],
         [3, 6, -1, -1, 3],
@@ -130,15 +133,19 @@ def test_ids_of_rows_of_different_lengths(tmp_path):
 def test_looked_up_vectors_score_as_the_recipe_predicts(recipe, request, tmp_path):
     model = request.getfixturevalue(f"trained_{recipe}")
     trained = open_checkpoint(str(model.checkpoint))
-    parts, dense, tables = parts_of(trained), make_dense(trained), whole_tables(trained)
+    serving_spec, dense, tables = (
+        serving_spec_of(trained),
+        make_dense(trained),
+        whole_tables(trained),
+    )
     found = []
     for batch in evaluation_rows(trained, 64).dataset():
-        arrays = request_arrays(parts, batch.inputs)
+        arrays = request_arrays(serving_spec, batch.inputs)
         assert {n: (str(a.dtype), a.shape[1:]) for n, a in arrays.items()} == {
-            tensor.name: (tensor.dtype, tensor.dims) for tensor in parts.inputs
+            tensor.name: (tensor.dtype, tensor.dims) for tensor in serving_spec.inputs
         }
-        of_dense = [arrays[name] for name in parts.dense_inputs]
-        found.append(dense.score(looked_up(parts, tables, arrays), *of_dense).numpy())
+        of_dense = [arrays[name] for name in serving_spec.dense_inputs]
+        found.append(dense.score(looked_up(serving_spec, tables, arrays), *of_dense).numpy())
     np.testing.assert_allclose(np.concatenate(found)[:, 0], model.scores(tmp_path), atol=1e-6)
 
 
@@ -146,11 +153,11 @@ def test_looked_up_vectors_score_as_the_recipe_predicts(recipe, request, tmp_pat
 def test_lower_precision(precision, tmp_path):
     """Activations alone are short: weights stay as they were trained, scores are close."""
     _, trained = untrained.make("dlrm", tmp_path)
-    parts = parts_of(trained)
+    serving_spec = serving_spec_of(trained)
     dense = make_dense(trained, POLICIES[precision])
     assert {weight.dtype for weight in dense.weights} == {tf.float32}
-    arrays = drawn_request(parts, 32, np.random.default_rng(0))
-    inputs = looked_up(parts, whole_tables(trained), arrays), arrays["numerical_features"]
+    arrays = drawn_request(serving_spec, 32, np.random.default_rng(0))
+    inputs = looked_up(serving_spec, whole_tables(trained), arrays), arrays["numerical_features"]
     exact, found = make_dense(trained).score(*inputs).numpy(), dense.score(*inputs)
     assert found.dtype == tf.float32
     difference = np.abs(found.numpy() - exact).max()

@@ -10,11 +10,11 @@ from deployment.serving import interface as interfaces
 from deployment.serving.interface import (
     DENSE_FILE,
     TABLES_FOLDER,
-    Feature,
     Interface,
-    LookUp,
-    Table,
-    Tensor,
+    ServedFeature,
+    ServedLookup,
+    ServedTable,
+    ServedTensor,
 )
 
 NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
@@ -22,23 +22,23 @@ NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
 # Two numericals; a city, tags of which each row has two, and words of which it has up to three.
 CLICKS = Interface(
     recipe="dlrm",
-    inputs=(Tensor(NUMERICAL, "float32", (2,)), Tensor(CATEGORICAL, "int32", (6,))),
+    inputs=(ServedTensor(NUMERICAL, "float32", (2,)), ServedTensor(CATEGORICAL, "int32", (6,))),
     features=(
-        Feature("price", NUMERICAL, 0, 1, None),
-        Feature("age", NUMERICAL, 1, 1, None),
-        Feature("city", CATEGORICAL, 0, 1, 4),
-        Feature("tags", CATEGORICAL, 1, 2, 5),
-        Feature("words", CATEGORICAL, 3, 3, 6, padded=True),
+        ServedFeature("price", NUMERICAL, 0, 1, None),
+        ServedFeature("age", NUMERICAL, 1, 1, None),
+        ServedFeature("city", CATEGORICAL, 0, 1, 4),
+        ServedFeature("tags", CATEGORICAL, 1, 2, 5),
+        ServedFeature("words", CATEGORICAL, 3, 3, 6, padded=True),
     ),
     lookups=(
-        LookUp("city", CATEGORICAL, 0, 1, "sum"),
-        LookUp("tags", CATEGORICAL, 1, 2, "sum"),
-        LookUp("words", CATEGORICAL, 3, 3, "sum"),
+        ServedLookup("city", CATEGORICAL, 0, 1, "sum"),
+        ServedLookup("tags", CATEGORICAL, 1, 2, "sum"),
+        ServedLookup("words", CATEGORICAL, 3, 3, "sum"),
     ),
     tables=(
-        Table("city", 4, 2, "float32", "two.npy"),
-        Table("tags", 5, 2, "float32", "two.npy", first_row=4),
-        Table("words", 6, 3, "float32", "words.npy"),
+        ServedTable("city", 4, 2, "float32", "two.npy"),
+        ServedTable("tags", 5, 2, "float32", "two.npy", first_row=4),
+        ServedTable("words", 6, 3, "float32", "words.npy"),
     ),
     dense_inputs=(NUMERICAL,),
     width=7,

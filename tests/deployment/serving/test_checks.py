@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from deployment.serving.checks import BadRequest, Checks, check_scores
-from deployment.serving.interface import Feature, Interface, LookUp, Tensor
+from deployment.serving.checks import BadRequest, RequestChecker, check_scores
+from deployment.serving.interface import Interface, ServedFeature, ServedLookup, ServedTensor
 from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, NUMERICAL, request
 
 
 def check(interface, arrays):
-    return Checks(interface).check(arrays)
+    return RequestChecker(interface).check(arrays)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
@@ -23,7 +23,7 @@ def test_the_largest_ids_and_every_layout_pass():
     arrays = request(3)
     arrays[CATEGORICAL][1] = [3, 4, 4, 5, 5, 5]
     arrays[CATEGORICAL] = np.asfortranarray(arrays[CATEGORICAL])
-    assert Checks(CLICKS).check(arrays)[CATEGORICAL] is arrays[CATEGORICAL]
+    assert RequestChecker(CLICKS).check(arrays)[CATEGORICAL] is arrays[CATEGORICAL]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_batches_of_no_rows_or_too_many(rows):
 
 def test_parts_of_an_ensemble_check_what_they_get():
     arrays = request(3)
-    dense = Checks(CLICKS._replace(role="dense"))
+    dense = RequestChecker(CLICKS._replace(role="dense"))
     given = {"embeddings": np.zeros((3, 7), np.float32), NUMERICAL: arrays[NUMERICAL]}
     assert dense.check(given).keys() == given.keys()
     given[NUMERICAL][0, 0] = np.nan
@@ -111,7 +111,7 @@ def test_parts_of_an_ensemble_check_what_they_get():
         dense.check(given)
     with pytest.raises(BadRequest, match=r"'embeddings' is float32 \[3, 6\]; needed: .*7\]"):
         dense.check(given | {"embeddings": np.zeros((3, 6), np.float32)})
-    sparse = Checks(CLICKS._replace(role="sparse"))
+    sparse = RequestChecker(CLICKS._replace(role="sparse"))
     with pytest.raises(BadRequest, match="'city', row 2 "):
         arrays[CATEGORICAL][2, 0] = 4
         sparse.check({CATEGORICAL: arrays[CATEGORICAL]})
@@ -121,8 +121,8 @@ def test_int64_ids_and_tensors_of_more_dims():
     """A history of 3 steps of two features, of which the second is a large table's."""
     interface = Interface(
         "sim",
-        (Tensor("history", "int64", (2, 3)),),
-        (Feature("item", "history", 0, 3, 10), Feature("shop", "history", 3, 3, 2**40)),
+        (ServedTensor("history", "int64", (2, 3)),),
+        (ServedFeature("item", "history", 0, 3, 10), ServedFeature("shop", "history", 3, 3, 2**40)),
         (),
         (),
         (),
@@ -144,13 +144,13 @@ def test_zeros_of_a_history_are_padding(role, dtype):
     """In front, at the same steps of both features; whichever part of a model gets it."""
     interface = Interface(
         "sim",
-        (Tensor("target", dtype, (1,)), Tensor("history", dtype, (2, 4))),
+        (ServedTensor("target", dtype, (1,)), ServedTensor("history", dtype, (2, 4))),
         (
-            Feature("target", "target", 0, 1, 10),
-            Feature("item", "history", 0, 4, 10),
-            Feature("shop", "history", 4, 4, 5),
+            ServedFeature("target", "target", 0, 1, 10),
+            ServedFeature("item", "history", 0, 4, 10),
+            ServedFeature("shop", "history", 4, 4, 5),
         ),
-        (LookUp("item", "history", 0, 4, None), LookUp("item", "target", 0, 1, None)),
+        (ServedLookup("item", "history", 0, 4, None), ServedLookup("item", "target", 0, 1, None)),
         (),
         ("target", "history"),
         3,
@@ -183,7 +183,8 @@ def test_zeros_of_a_history_are_padding(role, dtype):
 def test_more_ids_than_the_dtype_holds():
     """Any int32 from 0 on is good, and a negative one is not."""
     interface = CLICKS._replace(
-        inputs=(Tensor("ids", "int32", (1,)),), features=(Feature("a", "ids", 0, 1, 2**32 + 5),)
+        inputs=(ServedTensor("ids", "int32", (1,)),),
+        features=(ServedFeature("a", "ids", 0, 1, 2**32 + 5),),
     )
     ids = np.int32([[0], [7], [2**31 - 1]])
     assert check(interface, {"ids": ids})["ids"] is ids

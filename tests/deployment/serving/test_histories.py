@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deployment.serving.histories import Misplaced, misplaced
+from deployment.serving.histories import MisplacedPadding, find_misplaced_padding
 
 
 @pytest.mark.parametrize(
@@ -12,21 +12,21 @@ from deployment.serving.histories import Misplaced, misplaced
         ([[0, 0, 0], [0, 0, 0]], None),
         ([[0, 0, 7], [0, 0, 1]], None),
         ([[5, 6, 7], [1, 2, 3]], None),
-        ([[5, 0, 7], [1, 2, 3]], Misplaced(1, 0, 1, True)),
-        ([[5, 6, 7], [1, 2, 0]], Misplaced(1, 1, 2, True)),
-        ([[5, 0, 7], [1, 0, 3]], Misplaced(1, 0, 1, True)),
-        ([[5, 6, 7], [0, 2, 3]], Misplaced(1, 1, 0, False)),
-        ([[0, 0, 7], [0, 2, 3]], Misplaced(1, 1, 1, False)),
+        ([[5, 0, 7], [1, 2, 3]], MisplacedPadding(1, 0, 1, True)),
+        ([[5, 6, 7], [1, 2, 0]], MisplacedPadding(1, 1, 2, True)),
+        ([[5, 0, 7], [1, 0, 3]], MisplacedPadding(1, 0, 1, True)),
+        ([[5, 6, 7], [0, 2, 3]], MisplacedPadding(1, 1, 0, False)),
+        ([[0, 0, 7], [0, 2, 3]], MisplacedPadding(1, 1, 1, False)),
     ],
 )
 def test_by_hand(second_row, found):
     """The third row is bad where the second one is."""
     rows = np.array([[[0, 8, 9], [0, 1, 1]], second_row, second_row], np.int32)
-    assert misplaced(rows) == found
+    assert find_misplaced_padding(rows) == found
 
 
 def test_a_single_step():
-    assert misplaced(np.array([[[0]], [[3]]])) is None
+    assert find_misplaced_padding(np.array([[[0]], [[3]]])) is None
 
 
 @pytest.mark.parametrize("features", [1, 3])
@@ -40,4 +40,4 @@ def test_against_one_row_at_a_time(features):
             history == [0] * (4 - len(ids)) + ids
             for history, ids in zip(lists, events, strict=True)
         )
-        assert (misplaced(row[np.newaxis]) is None) == good
+        assert (find_misplaced_padding(row[np.newaxis]) is None) == good

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import Table, answered, feature_at, id_limits, received
+from deployment.serving.interface import ServedTable, answered, feature_at, id_limits, received
 from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, NUMERICAL
 
 
 def test_what_is_written_is_read(tmp_path):
     quantized = CLICKS._replace(
-        tables=(Table("city", 4, 2, "int8", "a.npy", "b.npy", 3),),
+        tables=(ServedTable("city", 4, 2, "int8", "a.npy", "b.npy", 3),),
         unknown_ids="zero",
         precision="bf16",
         role="sparse",

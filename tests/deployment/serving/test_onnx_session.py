@@ -18,8 +18,8 @@ def test_nobody_is_told_of_what_is_scored(tmp_path, root, precision):
     np.savez(tmp_path / "rows.npz", **request(3))
     program = (
         "import sys, numpy as np\n"
-        "from deployment.serving.scorer import Scorer\n"
-        "scores = Scorer(sys.argv[1]).score(dict(np.load(sys.argv[2])))\n"
+        "from deployment.serving.scorer import RequestScorer\n"
+        "scores = RequestScorer(sys.argv[1]).score(dict(np.load(sys.argv[2])))\n"
         "assert scores.shape == (3, 1)\n"
     )
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "ORT_"))}

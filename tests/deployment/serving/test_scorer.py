@@ -12,8 +12,8 @@ import pytest
 
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
-from deployment.serving.dense import Dense
-from deployment.serving.scorer import Model, Scorer
+from deployment.serving.dense import DenseRunner
+from deployment.serving.scorer import RequestScorer, ServedModel
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
     CLICKS,
@@ -33,7 +33,7 @@ def clicks(tmp_path_factory):
 
 @pytest.mark.parametrize("threads", [0, 1])
 def test_scores_by_hand(clicks, threads):
-    scorer = Scorer(clicks, threads)
+    scorer = RequestScorer(clicks, threads)
     for rows in (1, 8, 3):
         scores = scorer.score(request(rows))
         assert scores.dtype == np.float32 and scores.shape == (rows, 1)
@@ -43,7 +43,7 @@ def test_scores_by_hand(clicks, threads):
 def test_a_batch_size_without_a_limit(tmp_path):
     """Memory is got for the rows that come, not for those that might."""
     folder = write_clicks(tmp_path / "1", max_batch_size=2**63 - 1)
-    scorer = Scorer(folder)
+    scorer = RequestScorer(folder)
     for rows in (2, 8, 3):
         found = scorer.score(request(rows))
         np.testing.assert_allclose(found, expected_scores(request(rows)), rtol=0, atol=1e-7)
@@ -52,7 +52,7 @@ def test_a_batch_size_without_a_limit(tmp_path):
 def test_no_more_threads_than_cores(clicks):
     """And somebody is told; onnxruntime would start them all."""
     said = []
-    model = Model(clicks, CLICKS, 1_000, said.append)
+    model = ServedModel(clicks, CLICKS, 1_000, said.append)
     cores = len(os.sched_getaffinity(0))
     assert model.threads == cores
     assert said == [
@@ -63,7 +63,7 @@ def test_no_more_threads_than_cores(clicks):
 
 
 def test_what_it_scores_it_checks_first(clicks):
-    scorer = Scorer(clicks)
+    scorer = RequestScorer(clicks)
     arrays = request(3)
     arrays[CATEGORICAL][2, 0] = 4
     with pytest.raises(BadRequest, match="'city', row 2 "):
@@ -81,11 +81,11 @@ def test_a_score_that_is_not_a_number(tmp_path):
     arrays = request(3)
     arrays[NUMERICAL][1] = [1e30, -1e30]
     with pytest.raises(BadRequest, match="score of row 1 .* is NaN"):
-        Scorer(folder, 1).score(arrays)
+        RequestScorer(folder, 1).score(arrays)
 
 
 def test_threads_share_a_scorer(clicks, monkeypatch):
-    scorer = Scorer(clicks)
+    scorer = RequestScorer(clicks)
     asked = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 5, 6, 3)]
     run, looked_up = scorer._model._dense.run, Barrier(4, timeout=60)
 
@@ -104,22 +104,22 @@ def test_an_ensemble_without_a_server(tmp_path, clicks):
     sparse, dense = (write_clicks(tmp_path / r / "1", role=r) for r in ("sparse", "dense"))
     (dense / "tables/two.npy").unlink()
     (sparse / "dense.onnx").unlink()
-    scorer = Scorer(sparse, dense_folder=dense)
-    assert np.array_equal(scorer.score(request(8)), Scorer(clicks).score(request(8)))
+    scorer = RequestScorer(sparse, dense_folder=dense)
+    assert np.array_equal(scorer.score(request(8)), RequestScorer(clicks).score(request(8)))
 
-    with pytest.raises(ValueError, match="is a model of the role sparse; allowed: scorer, or"):
-        Scorer(sparse)
-    with pytest.raises(ValueError, match="is a model of the role scorer; allowed"):
-        Scorer(clicks, dense_folder=dense)
+    with pytest.raises(ValueError, match="expected .* role scorer, or .*, got the role sparse"):
+        RequestScorer(sparse)
+    with pytest.raises(ValueError, match="got the role scorer"):
+        RequestScorer(clicks, dense_folder=dense)
     interfaces.write(CLICKS._replace(role="dense", unknown_ids="zero"), dense)
     with pytest.raises(ValueError, match="is not the dense part of the ensemble of .*together"):
-        Scorer(sparse, dense_folder=dense)
+        RequestScorer(sparse, dense_folder=dense)
 
 
 @pytest.mark.parametrize("role", ["sparse", "dense", "checks"])
 def test_parts_answer_their_tensors(tmp_path, role):
     folder = write_clicks(tmp_path / "1", role=role)
-    model = Model(folder, interfaces.read(folder), 1)
+    model = ServedModel(folder, interfaces.read(folder), 1)
     arrays = request(3)
     if role == "sparse":
         answer = model.answer(model.check({CATEGORICAL: arrays[CATEGORICAL]}))
@@ -140,7 +140,7 @@ def test_parts_answer_their_tensors(tmp_path, role):
 def test_half_precision(tmp_path, precision, digits):
     pytest.importorskip("openvino")
     said = []
-    scorer = Scorer(write_clicks(tmp_path / "1", precision=precision), 1, log=said.append)
+    scorer = RequestScorer(write_clicks(tmp_path / "1", precision=precision), 1, log=said.append)
     asked = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 3, 7)]
     kept = [scorer.score(arrays) for arrays in asked]
     for arrays, scores in zip(asked, kept, strict=True):
@@ -166,7 +166,7 @@ def test_two_products_that_end_in_the_scores(tmp_path):
     once = expected_scores(request(3))
     doubled = once**2 / (once**2 + (1 - once) ** 2)  # of twice the logit
     said = []
-    scores = Scorer(folder, 1, log=said.append).score(request(3))
+    scores = RequestScorer(folder, 1, log=said.append).score(request(3))
     np.testing.assert_allclose(scores, doubled, rtol=0, atol=2e-3)
     assert "the scores are rounded to float16, too" in said[0]
 
@@ -180,7 +180,7 @@ def test_a_cpu_without_half_precision_says_so(tmp_path, monkeypatch):
 
     monkeypatch.setattr(openvino.Core, "compile_model", in_float32)
     folder, said = write_clicks(tmp_path / "1", precision="bf16"), []
-    scores = Scorer(folder, 1, log=said.append).score(request(3))
+    scores = RequestScorer(folder, 1, log=said.append).score(request(3))
     assert said == [
         "--precision bf16: this CPU has no instructions for it, OpenVINO computes in f32"
     ]
@@ -190,7 +190,7 @@ def test_a_cpu_without_half_precision_says_so(tmp_path, monkeypatch):
 def test_half_precision_needs_openvino(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(ValueError, match="--precision bf16 needs OpenVINO .*--precision fp32"):
-        Scorer(write_clicks(tmp_path / "1", precision="bf16"))
+        RequestScorer(write_clicks(tmp_path / "1", precision="bf16"))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -201,20 +201,20 @@ def test_dense_parts_that_cannot_be_loaded(tmp_path, precision):
     interface = interfaces.read(folder)
     write_dense(folder / "dense.onnx", numerical="other")
     with pytest.raises(ValueError, match="needs other; the interface has embeddings, numerical_"):
-        Dense(folder, interface, 1, print)
+        DenseRunner(folder, interface, 1, print)
     (folder / "dense.onnx").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="cannot load it .*; deploy the checkpoint again"):
-        Dense(folder, interface, 1, print)
+        DenseRunner(folder, interface, 1, print)
     (folder / "dense.onnx").unlink()
     with pytest.raises(ValueError, match="there is no such file; deploy the checkpoint again"):
-        Dense(folder, interface, 1, print)
+        DenseRunner(folder, interface, 1, print)
 
 
 def test_a_dense_part_may_read_less_than_it_is_given(tmp_path):
     """Converters leave out what a graph does not use."""
     folder = write_clicks(tmp_path / "1")
     interface = CLICKS._replace(dense_inputs=(NUMERICAL, CATEGORICAL))
-    dense = Dense(folder, interface, 1, print)
+    dense = DenseRunner(folder, interface, 1, print)
     scores = dense.run(expected_embeddings(request(3)), request(3))
     np.testing.assert_allclose(scores, expected_scores(request(3)), rtol=0, atol=1e-7)
 
@@ -223,7 +223,7 @@ def test_it_needs_nothing_else_of_the_toolkit(root, clicks):
     """As in a server's environment: only the package, and neither TensorFlow nor the toolkit."""
     code = (
         "import sys; sys.path[0] = sys.argv.pop(1)\n"
-        "from deployment.serving.scorer import Scorer; Scorer(sys.argv[1], 1)\n"
+        "from deployment.serving.scorer import RequestScorer; RequestScorer(sys.argv[1], 1)\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run(

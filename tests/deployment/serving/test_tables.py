@@ -1,4 +1,4 @@
-"""Look-ups against a loop over rows and ids; stored float16 and int8 against what they mean."""
+"""Lookups against a loop over rows and ids; stored float16 and int8 against what they mean."""
 
 import ctypes
 import mmap
@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 from deployment.serving import tables as tables_module
-from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
-from deployment.serving.tables import Tables
+from deployment.serving.interface import (
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTable,
+    ServedTensor,
+)
+from deployment.serving.tables import MappedTables
 from deployment.serving.widening import widen
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
@@ -27,7 +33,7 @@ from tests.deployment.serving.made_models import (
 def test_by_hand(tmp_path, rows):
     """Sums of two ids, of some or none of three, tables in one file and in another."""
     arrays = request(rows)
-    found = Tables(write_clicks(tmp_path / "1"), CLICKS).look_up(arrays)
+    found = MappedTables(write_clicks(tmp_path / "1"), CLICKS).lookup(arrays)
     assert found.dtype == np.float32
     assert np.array_equal(found, expected_embeddings(arrays))
     # Row 0: city 0; tags 1 twice, rows 5 of the file; the word 5 alone. Row 2 has no words.
@@ -42,14 +48,14 @@ def test_a_sum_in_front_and_no_ids_in_the_middle_of_a_file(tmp_path):
         features=features, lookups=(CLICKS.lookups[1], CLICKS.lookups[0]), width=4
     )
     ids = np.int32([[3, -1, -1, 0, 0, 0], [1, 4, -1, 0, 0, 0], [2, 0, 1, 0, 0, 0]])
-    found = Tables(write_clicks(tmp_path / "1"), interface).look_up({CATEGORICAL: ids})
+    found = MappedTables(write_clicks(tmp_path / "1"), interface).lookup({CATEGORICAL: ids})
     assert found.tolist() == [[0, 0, 3, -0.75], [8, -2, 1, -0.25], [9, -2.25, 2, -0.5]]
 
 
 def test_into_given_memory(tmp_path):
-    tables = Tables(write_clicks(tmp_path / "1"), CLICKS)
+    tables = MappedTables(write_clicks(tmp_path / "1"), CLICKS)
     out = np.full((3, 7), np.nan, np.float32)
-    assert tables.look_up(request(3), out) is out
+    assert tables.lookup(request(3), out) is out
     assert np.array_equal(out, expected_embeddings(request(3)))
     tables.close()
     assert np.array_equal(out, expected_embeddings(request(3)))
@@ -72,7 +78,7 @@ def made(folder, dtype, widths, in_one_file, hotness=1, sums=True):
         first_row = sum(len(part) for part, _ in stored.get(file, []))
         stored.setdefault(file, []).append((rows, scales))
         name = None if scales is None else f"scales_{file}"
-        tables.append(Table(f"t{i}", 50, width, dtype, file, name, first_row))
+        tables.append(ServedTable(f"t{i}", 50, width, dtype, file, name, first_row))
         meant[f"t{i}"] = rows.astype(np.float32)
         if scales is not None:
             meant[f"t{i}"] *= scales[:, None]
@@ -85,10 +91,13 @@ def made(folder, dtype, widths, in_one_file, hotness=1, sums=True):
     vectors = 1 if sums else hotness
     interface = Interface(
         "dcnv2",
-        (Tensor("ids", "int32", (len(widths) * hotness,)),),
-        tuple(Feature(t.name, "ids", c, hotness, 50) for t, c in zip(tables, columns, strict=True)),
+        (ServedTensor("ids", "int32", (len(widths) * hotness,)),),
         tuple(
-            LookUp(t.name, "ids", c, hotness, "sum" if sums else None)
+            ServedFeature(t.name, "ids", c, hotness, 50)
+            for t, c in zip(tables, columns, strict=True)
+        ),
+        tuple(
+            ServedLookup(t.name, "ids", c, hotness, "sum" if sums else None)
             for t, c in zip(tables, columns, strict=True)
         ),
         tuple(tables),
@@ -102,9 +111,9 @@ def by_loops(interface, meant, ids):
     rows = []
     for row in ids:
         parts = []
-        for look_up in interface.lookups:
-            vectors = meant[look_up.table][row[look_up.start : look_up.start + look_up.count]]
-            parts.append(vectors.sum(0) if look_up.combiner else vectors.reshape(-1))
+        for lookup in interface.lookups:
+            vectors = meant[lookup.table][row[lookup.start : lookup.start + lookup.count]]
+            parts.append(vectors.sum(0) if lookup.combiner else vectors.reshape(-1))
         rows.append(np.concatenate(parts))
     return np.stack(rows)
 
@@ -126,10 +135,10 @@ def test_against_loops(tmp_path, monkeypatch, dtype, widths, in_one_file, hotnes
     monkeypatch.setattr(tables_module, "_PIECE_BYTES", 1000)  # several pieces
     monkeypatch.setattr(tables_module, "_BYTES_PER_THREAD", 100)
     interface, meant = made(tmp_path, dtype, widths, in_one_file, hotness, sums)
-    tables = Tables(tmp_path, interface, threads)
+    tables = MappedTables(tmp_path, interface, threads)
     for rows in (1, 2, 37):
         ids = np.random.default_rng(rows).integers(0, 50, (rows, len(widths) * hotness), np.int32)
-        found = tables.look_up({"ids": ids})
+        found = tables.lookup({"ids": ids})
         np.testing.assert_allclose(found, by_loops(interface, meant, ids), rtol=0, atol=1e-6)
     tables.close()
 
@@ -140,15 +149,15 @@ def test_a_history_lies_in_a_tensor_of_more_dims(tmp_path):
     np.save(tmp_path / "tables/item.npy", TWO)
     interface = Interface(
         "sim",
-        (Tensor("target", "int32", (1,)), Tensor("history", "int32", (1, 3))),
-        (Feature("item", "target", 0, 1, 9), Feature("items", "history", 0, 3, 9)),
-        (LookUp("item", "target", 0, 1, None), LookUp("item", "history", 0, 3, None)),
-        (Table("item", 9, 2, "float32", "item.npy"),),
+        (ServedTensor("target", "int32", (1,)), ServedTensor("history", "int32", (1, 3))),
+        (ServedFeature("item", "target", 0, 1, 9), ServedFeature("items", "history", 0, 3, 9)),
+        (ServedLookup("item", "target", 0, 1, None), ServedLookup("item", "history", 0, 3, None)),
+        (ServedTable("item", 9, 2, "float32", "item.npy"),),
         (),
         8,
     )
     arrays = {"target": np.int32([[7], [8]]), "history": np.int32([[[0, 1, 2]], [[3, 4, 5]]])}
-    found = Tables(tmp_path, interface).look_up(arrays)
+    found = MappedTables(tmp_path, interface).lookup(arrays)
     assert np.array_equal(found, TWO[[[7, 0, 1, 2], [8, 3, 4, 5]]].reshape(2, 8))
 
 
@@ -177,34 +186,34 @@ def test_files_that_are_not_what_the_interface_says(tmp_path, file, content, sai
     if content is not None:
         np.save(folder / "tables" / file, content, allow_pickle=True)
     with pytest.raises(ValueError, match=said):
-        Tables(folder, CLICKS)
+        MappedTables(folder, CLICKS)
 
 
 def test_scales_that_are_not_what_the_interface_says(tmp_path):
     interface, _ = made(tmp_path, "int8", (4,), True)
     np.save(tmp_path / "tables/scales_4.npy", np.zeros(49, np.float32))
     with pytest.raises(ValueError, match=r"float32 \[49\]; table 't0' needs float32 \[50\]"):
-        Tables(tmp_path, interface)
+        MappedTables(tmp_path, interface)
     without = interface._replace(tables=(interface.tables[0]._replace(scales=None),))
     with pytest.raises(ValueError, match="table 't0' needs int8"):
-        Tables(tmp_path, without)
+        MappedTables(tmp_path, without)
 
 
 def test_large_batches_are_shared_among_threads(tmp_path, monkeypatch):
-    tables = Tables(write_clicks(tmp_path / "1"), CLICKS, threads=2)
+    tables = MappedTables(write_clicks(tmp_path / "1"), CLICKS, threads=2)
     shares = []
-    fill = Tables._fill
+    fill = MappedTables._fill
 
     def noted(self, ids, out, start, stop):
         shares.append((start, stop))
         fill(self, ids, out, start, stop)
 
-    monkeypatch.setattr(Tables, "_fill", noted)
-    tables.look_up({CATEGORICAL: request(8)[CATEGORICAL]})
+    monkeypatch.setattr(MappedTables, "_fill", noted)
+    tables.lookup({CATEGORICAL: request(8)[CATEGORICAL]})
     assert shares == [(0, 8)]
     shares.clear()
     monkeypatch.setattr(tables_module, "_BYTES_PER_THREAD", 100)
-    tables.look_up({CATEGORICAL: request(8)[CATEGORICAL]})
+    tables.lookup({CATEGORICAL: request(8)[CATEGORICAL]})
     assert sorted(shares) == [(0, 4), (4, 8)]
 
 
@@ -236,10 +245,10 @@ def test_files_are_read_as_memory_allows(tmp_path, monkeypatch, available, prelo
     """All of it, or a page for each row, and nothing around it."""
     rows = 1 << 15
     interface = CLICKS._replace(
-        inputs=(Tensor("ids", "int64", (1,)),),
-        features=(Feature("a", "ids", 0, 1, rows),),
-        lookups=(LookUp("a", "ids", 0, 1, "sum"),),
-        tables=(Table("a", rows, 64, "float32", "a.npy"),),
+        inputs=(ServedTensor("ids", "int64", (1,)),),
+        features=(ServedFeature("a", "ids", 0, 1, rows),),
+        lookups=(ServedLookup("a", "ids", 0, 1, "sum"),),
+        tables=(ServedTable("a", rows, 64, "float32", "a.npy"),),
         width=64,
     )
     (tmp_path / "tables").mkdir()
@@ -251,10 +260,10 @@ def test_files_are_read_as_memory_allows(tmp_path, monkeypatch, available, prelo
     if cached_share(file) > 0.01:
         pytest.skip("this folder's files are always in memory")
     monkeypatch.setattr(tables_module, "available_bytes", lambda: int(available * 8 * 2**20))
-    tables = Tables(tmp_path, interface, preload=preload)
+    tables = MappedTables(tmp_path, interface, preload=preload)
     assert (tables.size_bytes, tables.fits) == (8 * 2**20, share == "all")
     assert advised(tmp_path, "a.npy") == (share == "one")
-    found = tables.look_up({"ids": np.int64([[20_000]])})
+    found = tables.lookup({"ids": np.int64([[20_000]])})
     assert found[0, 0] == 20_000 * 64
     deadline = time.monotonic() + 30
     while share == "all" and cached_share(file) < 0.99 and time.monotonic() < deadline:

@@ -90,15 +90,15 @@ def test_tables_are_in_memory_before_they_are_asked_for(
 
     def opened(folder, interface, threads, preload):
         preloaded.append(preload)
-        return tables.Tables(folder, interface, threads, preload)
+        return tables.MappedTables(folder, interface, threads, preload)
 
-    monkeypatch.setattr(scorer, "Tables", opened)
+    monkeypatch.setattr(scorer, "MappedTables", opened)
     monkeypatch.setattr(tables, "available_bytes", lambda: available)
     folder = write_clicks(tmp_path / "1")
     started(triton_model, folder).finalize()
     warned = [sentence for sentence in said if "more than half of the memory" in sentence]
     assert [sentence.partition(" ")[0] for sentence in warned] == ["clicks:"] * (available == 100)
-    scorer.Scorer(folder)
+    scorer.RequestScorer(folder)
     assert preloaded == [True, False]
 
 
@@ -193,7 +193,7 @@ def test_threads_of_an_instance(triton_model, config, threads):
 
 def test_what_does_not_start(tmp_path, triton_model, monkeypatch):
     folder = write_clicks(tmp_path / "1")
-    with pytest.raises(ValueError, match="parameter threads is '-1'; allowed: a whole number"):
+    with pytest.raises(ValueError, match="as the parameter threads .*, got '-1'"):
         started(triton_model, folder, {"parameters": {"threads": {"string_value": "-1"}}})
     monkeypatch.setattr(np, "__version__", "2.0.1")
     with pytest.raises(ValueError, match=r"NumPy 2\.0\.1 is installed .*install 'numpy<2' there"):

@@ -30,7 +30,7 @@ class HpsStandIn:
             vectors = np.fromfile(Path(folder) / "emb_vector", np.float32)
             self._rows.append(dict(zip(keys.tolist(), vectors.reshape(-1, dim), strict=True)))
 
-    def look_up(self, keys: np.ndarray, num_keys: np.ndarray) -> np.ndarray:
+    def lookup(self, keys: np.ndarray, num_keys: np.ndarray) -> np.ndarray:
         """OUTPUT0 from KEYS and NUMKEYS."""
         assert keys.dtype == np.int64 and num_keys.dtype == np.int32
         assert num_keys.ndim == 2, "the second dimension counts the tables"

@@ -1,7 +1,9 @@
 """Tables, requests and vectors of Merlin's HPS."""
 
+import importlib
 import json
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,14 +11,20 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from deployment.serving import hps_keys
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import Feature, Interface, LookUp, Table, Tensor
+from deployment.serving.interface import (
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTable,
+    ServedTensor,
+)
 from deployment.serving.onnx_session import open_session
 from deployment.triton.config import GPU, Instances
 from deployment.triton.hps import files
-from deployment.triton.hps.dense import behind_hps
-from runtime.checkpoint import DamagedCheckpoint
+from deployment.triton.hps.dense import after_hps
+from deployment.triton.hps.keys import answer_tensors, keys_of, keys_per_row, values_per_row
+from runtime.checkpoint import Damaged
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 from tests.deployment.serving.test_triton_model import (  # noqa: F401
     asked,
@@ -33,29 +41,29 @@ VALUES = {
     "tags": RNG.normal(size=(7, 2)).astype(np.float32),
 }
 
-# Two look-ups of one table that do not follow each other, sums, vectors side by side, and padding.
+# Two lookups of one table that do not follow each other, sums, vectors side by side, and padding.
 INTERFACE = Interface(
     recipe="sim",
     inputs=(
-        Tensor("ids", "int32", (5,)),
-        Tensor("history", "int64", (1, 4)),
-        Tensor("age", "float32", (1,)),
+        ServedTensor("ids", "int32", (5,)),
+        ServedTensor("history", "int64", (1, 4)),
+        ServedTensor("age", "float32", (1,)),
     ),
     features=(
-        Feature("user", "ids", 0, 1, 5, False),
-        Feature("tags", "ids", 1, 3, 7, True),
-        Feature("item", "ids", 4, 1, 130, False),
-        Feature("history", "history", 0, 4, 130, False),
-        Feature("age", "age", 0, 1, None, False),
+        ServedFeature("user", "ids", 0, 1, 5, False),
+        ServedFeature("tags", "ids", 1, 3, 7, True),
+        ServedFeature("item", "ids", 4, 1, 130, False),
+        ServedFeature("history", "history", 0, 4, 130, False),
+        ServedFeature("age", "age", 0, 1, None, False),
     ),
     lookups=(
-        LookUp("item", "ids", 4, 1, None),
-        LookUp("tags", "ids", 1, 3, "sum"),
-        LookUp("item", "history", 0, 4, None),
-        LookUp("user", "ids", 0, 1, "sum"),
+        ServedLookup("item", "ids", 4, 1, None),
+        ServedLookup("tags", "ids", 1, 3, "sum"),
+        ServedLookup("item", "history", 0, 4, None),
+        ServedLookup("user", "ids", 0, 1, "sum"),
     ),
     tables=tuple(
-        Table(name, *values.shape, "float32", "", None) for name, values in VALUES.items()
+        ServedTable(name, *values.shape, "float32", "", None) for name, values in VALUES.items()
     ),
     dense_inputs=("age",),
     width=3 + 2 + 4 * 3 + 2,
@@ -77,15 +85,15 @@ def expected(row: int) -> np.ndarray:
 
 
 def test_keys_are_grouped_by_table_and_then_by_look_up():
-    keys, counts = hps_keys.keys_of(INTERFACE, ARRAYS)
+    keys, counts = keys_of(INTERFACE, ARRAYS)
     assert (keys.dtype, counts.dtype) == (np.int64, np.int32)
     # 7 is behind the last row of the tags: "no id here".
     assert keys.tolist() == [
         [*(4, 0), *(129, 0), *(0, 1, 2, 128), *(5, 5, 5, 5), *(6, 7, 7), *(0, 1, 1)]
     ]
     assert counts.tolist() == [[2, 10, 6]]
-    assert hps_keys.keys_of_a_row(INTERFACE) == {"user": 1, "item": 5, "tags": 3}
-    assert hps_keys.values_of_a_row(INTERFACE) == 1 * 2 + 5 * 3 + 3 * 2
+    assert keys_per_row(INTERFACE) == {"user": 1, "item": 5, "tags": 3}
+    assert values_per_row(INTERFACE) == 1 * 2 + 5 * 3 + 3 * 2
 
 
 def write_entry(repository, model: str, tables_folder: str, cache_share: float = 0.25) -> None:
@@ -194,9 +202,7 @@ def test_deployments_that_end_together_all_have_their_entries(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", '{"model": 1}', '{"models": [{"model": 1}]}', "\x80"])
 def test_a_file_that_is_none(text, tmp_path):
     (tmp_path / "ps.json").write_bytes(text.encode("latin1"))
-    with pytest.raises(
-        ValueError, match=r"ps\.json is not what HPS is started with, .* move it aw"
-    ):
+    with pytest.raises(ValueError, match=r"ps\.json is not a configuration of HPS, .* move it aw"):
         files.read_ps_json(tmp_path)
 
 
@@ -219,9 +225,9 @@ def dense_part(path, width: int):
 def test_from_request_to_embeddings(stand_in, tmp_path, rows):
     """Keys, HPS, and the vectors put in order and pooled in front of the dense part."""
     dense_part(tmp_path / "dense.onnx", INTERFACE.width)
-    behind_hps(tmp_path / "dense.onnx", INTERFACE, tmp_path / "behind.onnx")
+    after_hps(tmp_path / "dense.onnx", INTERFACE, tmp_path / "behind.onnx")
     arrays = {name: values[rows] for name, values in ARRAYS.items()}
-    vectors = stand_in.look_up(*hps_keys.keys_of(INTERFACE, arrays))
+    vectors = stand_in.lookup(*keys_of(INTERFACE, arrays))
     session = open_session(tmp_path / "behind.onnx")
     assert [node.name for node in session.get_inputs()] == ["OUTPUT0", "age"]
     (found,) = session.run(["scores"], {"OUTPUT0": vectors, "age": arrays["age"]})
@@ -239,12 +245,15 @@ def test_a_changed_byte_of_the_checkpoint_is_found(tmp_path):
         files.write_tables(trained, sizes(VALUES), tmp_path)
 
 
-def test_the_model_in_front(tmp_path, triton_model):  # noqa: F811
+def test_keys_model(tmp_path, triton_model, monkeypatch):  # noqa: F811
     """Of three requests the bad one gets an error, the others their keys, each by itself."""
+    monkeypatch.delitem(sys.modules, "deployment.triton.hps.keys_model", raising=False)
+    keys_model = importlib.import_module("deployment.triton.hps.keys_model")
+    monkeypatch.delitem(sys.modules, "deployment.triton.hps.keys_model")
     folder = tmp_path / "1"
     folder.mkdir()
-    interfaces.write(INTERFACE._replace(role=hps_keys.ROLE), folder)
-    model = started(triton_model, folder)
+    interfaces.write(INTERFACE._replace(role="keys"), folder)
+    model = started(keys_model, folder)
     bad = {**ARRAYS, "ids": ARRAYS["ids"] + 1}
     requests = [ARRAYS, bad, {name: of[1:] for name, of in ARRAYS.items()}]
     first, refused, last = model.execute([asked(arrays) for arrays in requests])
@@ -252,11 +261,10 @@ def test_the_model_in_front(tmp_path, triton_model):  # noqa: F811
     assert refused.error.code == "INVALID_ARG"
     for response, rows in ((first, slice(None)), (last, slice(1, 2))):
         arrays = {name: of[rows] for name, of in ARRAYS.items()}
-        keys, counts = hps_keys.keys_of(INTERFACE, arrays)
+        keys, counts = keys_of(INTERFACE, arrays)
         assert response.error is None
-        named = [tensor.name for tensor in hps_keys.answered(INTERFACE)]
+        named = [tensor.name for tensor in answer_tensors(INTERFACE)]
         assert list(response.arrays) == named == ["KEYS", "NUMKEYS", "age"]
         np.testing.assert_array_equal(response.arrays["KEYS"], keys)
         np.testing.assert_array_equal(response.arrays["NUMKEYS"], counts)
         np.testing.assert_array_equal(response.arrays["age"], arrays["age"])
-    model.finalize()

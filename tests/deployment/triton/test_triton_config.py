@@ -9,11 +9,11 @@ from tritonclient.grpc.model_config_pb2 import (
     ModelInstanceGroup,
 )
 
-from deployment.serving.interface import Tensor
+from deployment.serving.interface import ServedTensor
 from deployment.triton.config import (
     Batching,
+    EnsembleStep,
     Instances,
-    Step,
     accelerate_by_tensorrt,
     ensemble_config,
     keep_on_gpu,
@@ -22,10 +22,10 @@ from deployment.triton.config import (
 )
 from tests.deployment.triton.written_config import read_config
 
-NUMERICAL = Tensor("numerical_features", "float32", (13,))
-IDS = Tensor("categorical_features", "int32", (26,))
-HISTORY = Tensor("positive_history", "int64", (2, 100))
-SCORES = Tensor("scores", "float32", (1,))
+NUMERICAL = ServedTensor("numerical_features", "float32", (13,))
+IDS = ServedTensor("categorical_features", "int32", (26,))
+HISTORY = ServedTensor("positive_history", "int64", (2, 100))
+SCORES = ServedTensor("scores", "float32", (1,))
 CPU = Instances("KIND_CPU", 2)
 
 
@@ -85,7 +85,7 @@ def test_one_row_is_warmed_up_once():
 
 def test_without_batches_the_first_dimension_is_free(tmp_path):
     """max_batch_size 0, as HPS needs it."""
-    flat = Tensor("OUTPUT0", "float32", ())
+    flat = ServedTensor("OUTPUT0", "float32", ())
     config = model_config(
         *("m", {}, [IDS, flat], [SCORES], Batching(0, True, 9), CPU),
         warm_up=(1, 64),
@@ -104,7 +104,7 @@ def test_without_batches_the_first_dimension_is_free(tmp_path):
 
 def test_a_tensor_that_the_model_has_in_another_shape(tmp_path):
     """Stated, and asked for in a warm-up, as requests have it."""
-    stated = Tensor("positive_history", "int64", (200,))
+    stated = ServedTensor("positive_history", "int64", (200,))
     config = model_config(
         *("m", {}, [IDS, stated], [SCORES], Batching(8, True, 0), CPU),
         warm_up=(1,),
@@ -119,8 +119,8 @@ def test_a_tensor_that_the_model_has_in_another_shape(tmp_path):
 
 def test_an_ensemble(tmp_path):
     steps = [
-        Step("m_sparse", {IDS.name: IDS.name}, {"embeddings": "embeddings"}),
-        Step(
+        EnsembleStep("m_sparse", {IDS.name: IDS.name}, {"embeddings": "embeddings"}),
+        EnsembleStep(
             "m_dense",
             {"embeddings": "embeddings", NUMERICAL.name: NUMERICAL.name},
             {"scores": "scores"},
@@ -136,10 +136,10 @@ def test_an_ensemble(tmp_path):
 
 
 def test_an_ensemble_whose_tensors_nothing_gives():
-    sparse = Step("m_sparse", {"ids": "idz"}, {"embeddings": "embeddings"})
+    sparse = EnsembleStep("m_sparse", {"ids": "idz"}, {"embeddings": "embeddings"})
     with pytest.raises(ValueError, match=r"ensemble m: nothing gives \['idz'\] to m_sparse"):
         ensemble_config("m", [IDS], [SCORES], [sparse], 1)
-    sparse = Step("m_sparse", {"ids": IDS.name}, {"embeddings": "embeddings"})
+    sparse = EnsembleStep("m_sparse", {"ids": IDS.name}, {"embeddings": "embeddings"})
     with pytest.raises(ValueError, match=r"ensemble m: no step gives \['scores'\]"):
         ensemble_config("m", [IDS], [SCORES], [sparse], 1)
 

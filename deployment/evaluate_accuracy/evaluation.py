@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
-from deployment.evaluate_accuracy.served_metrics import ServedMetrics
+from deployment.evaluate_accuracy.score_metrics import ScoreMetrics
 from deployment.model.trained_model import (
-    Trained,
+    TrainedModel,
     evaluation_rows,
     open_checkpoint,
     restored_recipe,
@@ -24,10 +24,10 @@ from recipes.from_flags import evaluation_mapping
 DIFFERENT = 1  # exit status where served and trained model differ by more than --tolerance
 
 
-class Quality(NamedTuple):
+class EvaluationResult(NamedTuple):
     """Metrics of scores, and the scores themselves.
 
-    metrics: by name, see `ServedMetrics.result`.
+    metrics: by name, see `ScoreMetrics.result`.
     scores: float32 [rows].
     requests: how many there were.
     elapsed_s: from the first request to the last answer.
@@ -85,7 +85,7 @@ def evaluate(options: argparse.Namespace) -> int:
     return DIFFERENT if over else 0
 
 
-def mapping_of(trained: Trained, wanted: str) -> str | None:
+def mapping_of(trained: TrainedModel, wanted: str) -> str | None:
     """The mapping that `--eval_mapping` names; None of synthetic rows, which have none.
 
     Raises:
@@ -101,13 +101,13 @@ def mapping_of(trained: Trained, wanted: str) -> str | None:
     return None
 
 
-def measure(requests: Iterable[LabelledRequest], score, metrics) -> Quality:
+def measure(requests: Iterable[LabelledRequest], score, metrics) -> EvaluationResult:
     """Scores requests, in order.
 
     Args:
       requests: with their labels.
       score: an iterable of tensors by name -> an iterator of scores [rows, 1], in order.
-      metrics: gives an empty `ServedMetrics`.
+      metrics: gives an empty `ScoreMetrics`.
     """
     found, kept = metrics(), []
     # A request is taken some requests before its answer comes.
@@ -124,10 +124,10 @@ def measure(requests: Iterable[LabelledRequest], score, metrics) -> Quality:
         kept.append(scores[:, 0])
         found.update(request.labels, kept[-1], request.items)
     elapsed_s = time.perf_counter() - started
-    return Quality(found.result(), np.concatenate(kept), len(kept), elapsed_s)
+    return EvaluationResult(found.result(), np.concatenate(kept), len(kept), elapsed_s)
 
 
-def measure_trained(trained: Trained, rows, options: argparse.Namespace) -> Quality:
+def measure_trained(trained: TrainedModel, rows, options: argparse.Namespace) -> EvaluationResult:
     """The same with the checkpoint's model in TensorFlow."""
     from nn.metrics.predictor import predict
 
@@ -143,20 +143,20 @@ def measure_trained(trained: Trained, rows, options: argparse.Namespace) -> Qual
     return measure(requests, score, lambda: _metrics(trained, rows))
 
 
-def _metrics(trained: Trained, rows) -> ServedMetrics:
+def _metrics(trained: TrainedModel, rows) -> ScoreMetrics:
     length = getattr(rows, "series_length", None)
-    return ServedMetrics(length, trained.config.collaborative.topk if length else 0)
+    return ScoreMetrics(length, trained.config.collaborative.topk if length else 0)
 
 
 @contextlib.contextmanager
 def _scorer(options: argparse.Namespace, name: str):
     """What turns requests into scores, in order: a deployed model's folder, or a server."""
     if options.model:
-        from deployment.predict.served_folder import find_served
-        from deployment.serving.scorer import Scorer
+        from deployment.serving.scorer import RequestScorer
+        from deployment.triton.model_folders import find_model
 
-        found = find_served(options.model)
-        scorer = Scorer(found.folder, dense_folder=found.dense_folder)
+        found = find_model(options.model)
+        scorer = RequestScorer(found.folder, dense_folder=found.dense_folder)
         yield lambda requests: map(scorer.score, requests)
         return
     from deployment.client.client import Client

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from deployment.serving.interface import Feature, LookUp, Tensor
+from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 
 # Dtype of a request's ids, however few there are. Of integers in JSON that do not fit into a
 # narrower one Triton drops the upper bits, and another id would be looked up; those that do not fit
@@ -10,8 +10,8 @@ from deployment.serving.interface import Feature, LookUp, Tensor
 ID_DTYPE = "int64"
 
 
-class Parts(NamedTuple):
-    """A model as three steps: checks of a request, look-ups, and a function of their vectors.
+class ServingSpec(NamedTuple):
+    """A model as three steps: checks of a request, lookups, and a function of their vectors.
 
     Attributes:
       inputs: tensors of a request.
@@ -23,9 +23,9 @@ class Parts(NamedTuple):
         front, at the same steps of all features of a row.
     """
 
-    inputs: tuple[Tensor, ...]
-    features: tuple[Feature, ...]
-    lookups: tuple[LookUp, ...]
+    inputs: tuple[ServedTensor, ...]
+    features: tuple[ServedFeature, ...]
+    lookups: tuple[ServedLookup, ...]
     tables: tuple[tuple[str, int, int], ...]
     dense_inputs: tuple[str, ...]
     histories: tuple[str, ...] = ()
@@ -40,12 +40,12 @@ class Parts(NamedTuple):
             for lookup in self.lookups
         )
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> ServedTensor:
         """The request's tensor of that name."""
         return next(tensor for tensor in self.inputs if tensor.name == name)
 
-    def feature_of(self, lookup: LookUp) -> Feature:
-        """The feature whose ids a look-up takes."""
+    def feature_of(self, lookup: ServedLookup) -> ServedFeature:
+        """The feature whose ids a lookup takes."""
         return next(
             feature
             for feature in self.features

@@ -9,7 +9,7 @@ from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 _SMALLEST = 2.0**-25
 
 
-class ServedMetrics:
+class ScoreMetrics:
     """Metrics of probabilities, which is what a served model answers.
 
     Training and evaluation compute them of logits: where sigmoid rounds two logits to one score,

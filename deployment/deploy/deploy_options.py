@@ -15,7 +15,7 @@ PRECISIONS = ("fp32", "fp16", "bf16")
 
 
 @dataclass(frozen=True)
-class Options:
+class DeployOptions:
     """One deployment; `python -m deployment.deploy --help` says what each field does.
 
     Fields that only some deployments read are None where they are not given.
@@ -55,7 +55,7 @@ class Options:
 
     @property
     def is_one_saved_model(self) -> bool:
-        """Whether TensorFlow serves look-ups and dense part."""
+        """Whether TensorFlow serves lookups and dense part."""
         return self.backend == TENSORFLOW and self.monolithic
 
     def __post_init__(self):
@@ -107,10 +107,10 @@ _MOST = {
     "max_queue_delay_us": 2**64 - 1,
 }
 
-_Rule = tuple[str | None, str, Callable[[Options], bool], str]
+_Rule = tuple[str | None, str, Callable[[DeployOptions], bool], str]
 
 
-def _given(flag: str) -> Callable[[Options], bool]:
+def _given(flag: str) -> Callable[[DeployOptions], bool]:
     return lambda options: getattr(options, flag) is not None
 
 

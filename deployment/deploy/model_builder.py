@@ -1,0 +1,80 @@
+"""Inputs of a deployment's models, and the builder of one model."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from deployment.deploy.deploy_options import DeployOptions
+from deployment.deploy.table_placement import TablePlacement
+from deployment.model.served_model import DenseModel
+from deployment.model.serving_spec import ServingSpec
+from deployment.model.trained_model import TrainedModel
+from deployment.serving.interface import Interface, ServedTensor, answered, received
+from deployment.triton.config import GPU, Batching, Instances
+
+
+class DeploymentContext(NamedTuple):
+    """Inputs of all models of one deployment.
+
+    Attributes:
+        name: name of the model that clients request.
+        options: options of the command.
+        trained: trained model.
+        serving_spec: its serving specification.
+        dense: dense part in TensorFlow.
+        onnx: dense part in float32 as an ONNX file; None if no model needs it.
+        interface: interface of the whole model.
+        placement: device of each table.
+        batching: batching of each model.
+    """
+
+    name: str
+    options: DeployOptions
+    trained: TrainedModel
+    serving_spec: ServingSpec
+    dense: DenseModel
+    onnx: Path | None
+    interface: Interface
+    placement: TablePlacement
+    batching: Batching
+
+    @property
+    def on_gpus(self) -> Instances:
+        """Copies of a model on GPUs."""
+        return Instances(GPU, self.options.instances, self.options.gpus or (0,))
+
+    @property
+    def warm_up(self) -> tuple[int, ...]:
+        """Batch sizes that models compute before they are ready."""
+        return 1, self.interface.max_batch_size
+
+
+# `write(context, model name, folder)` fills a model's folder, which has an empty version folder;
+# returns a line for the report.
+WriteModel = Callable[[DeploymentContext, str, Path], str]
+
+
+class ModelBuilder(NamedTuple):
+    """Builder of one model of a deployment.
+
+    Attributes:
+        name: suffix of the model's name in an ensemble.
+        receives: returns the input tensors for an interface.
+        answers: returns the output tensors for an interface.
+        write: writes the model.
+    """
+
+    name: str
+    receives: Callable[[Interface], Sequence[ServedTensor]]
+    answers: Callable[[Interface], Sequence[ServedTensor]]
+    write: WriteModel
+
+
+def of_role(role: str, write: WriteModel) -> ModelBuilder:
+    """Returns a builder named after its role, with the tensors of that role."""
+    return ModelBuilder(
+        role,
+        lambda interface: received(interface._replace(role=role)),
+        lambda interface: answered(interface._replace(role=role)),
+        write,
+    )

@@ -1,0 +1,86 @@
+"""Models of the backend `hps`: keys of a request, HPS itself, and the dense part after it.
+
+Everything about HPS is in this package; `deployment.deploy.backends` registers it.
+"""
+
+import os
+from pathlib import Path
+
+from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
+from deployment.serving.interface import DENSE, KEYS, SPARSE, Interface, ServedTensor
+from deployment.triton.config import CONFIG_FILE, VERSION, model_config, write_config
+from deployment.triton.gpu_models import write_onnx
+from deployment.triton.hps import files, keys
+from deployment.triton.hps.dense import after_hps
+from deployment.triton.python_models import write_python_model
+
+# Flat: its one dimension depends on the request.
+_VECTORS = ServedTensor(keys.VECTORS, "float32", ())
+_KEYS_CODE = ("triton/__init__.py", "triton/hps/__init__.py", "triton/hps/keys.py")
+_DEFAULT_CACHE_SHARE = 0.5
+
+
+def model_builders() -> tuple[ModelBuilder, ...]:
+    """Returns the models of an ensemble, in the order of their calls."""
+    return (
+        of_role(KEYS, write_keys)._replace(answers=keys.answer_tensors),
+        ModelBuilder(SPARSE, keys.request_tensors, lambda _: [_VECTORS], write_tables),
+        of_role(DENSE, write_dense)._replace(receives=_dense_inputs),
+    )
+
+
+def _dense_inputs(interface: Interface) -> list[ServedTensor]:
+    others = (tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs)
+    return [_VECTORS, *others]
+
+
+def write_keys(context: DeploymentContext, name: str, folder: Path) -> str:
+    """Writes the model that checks requests and computes their keys."""
+    write_python_model(
+        context,
+        name,
+        folder,
+        context.interface._replace(role=KEYS),
+        keys.answer_tensors(context.interface),
+        model_file="triton/hps/keys_model.py",
+        modules=_KEYS_CODE,
+    )
+    return "checks of requests and the keys of their ids, on the CPU"
+
+
+def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
+    """Writes the tables, the entry of `ps.json` and Triton's configuration."""
+    interface, options = context.interface, context.options
+    served_path = options.served_path or os.path.abspath(options.model_repository)
+    files.write_tables(context.trained, context.serving_spec.tables, folder / str(VERSION))
+    entry = files.ps_entry(
+        name,
+        interface,
+        f"{served_path}/{name}/{VERSION}",
+        context.on_gpus,
+        options.gpu_cache_share or _DEFAULT_CACHE_SHARE,
+    )
+    files.write_ps_entry(entry, folder)
+    config = model_config(
+        name,
+        {"backend": "hps"},
+        keys.request_tensors(interface),
+        [_VECTORS],
+        context.batching,
+        context.on_gpus,
+        # No warm-up: NUMKEYS of zeros would request no keys.
+        parameters=files.backend_parameters(interface),
+    )
+    write_config(config, folder / CONFIG_FILE)
+    return (
+        f"{len(interface.tables)} tables for HPS; start the server with "
+        f"--backend-config=hps,ps={served_path}/{files.PS_FILE}, which has all HPS models here"
+    )
+
+
+def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:
+    """Writes the dense part with the flat vectors of HPS as its input."""
+    file = context.onnx.with_name("after_hps.onnx")
+    after_hps(context.onnx, context.interface, file)
+    flat = {keys.VECTORS: keys.values_per_row(context.interface)}
+    return write_onnx(context, name, folder, file, _dense_inputs(context.interface), flat)
