@@ -20,7 +20,7 @@ from tritonclient.grpc.model_config_pb2 import (
 )
 
 from deployment.serving.interface import ServedTensor
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 CONFIG_FILE = "config.pbtxt"
 VERSION = 1

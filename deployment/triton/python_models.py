@@ -112,6 +112,6 @@ def write_python_model(
 
 
 def _copy(source: Path, target: Path) -> None:
-    with names_file(target):
+    with write_errors_name(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)

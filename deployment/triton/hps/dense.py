@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from deployment.serving.interface import EMBEDDINGS, Interface
 from deployment.triton.hps.keys import VECTORS, lookups_by_table, values_per_row
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 # Prefix of the added names, so that none equals one of the dense part's.
 _PREFIX = "hps_vectors/"

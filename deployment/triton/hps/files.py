@@ -32,7 +32,7 @@ from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import Interface
 from deployment.triton.config import VERSION, Instances
 from deployment.triton.hps.keys import keys_per_row
-from runtime.files.write_errors import names_file
+from runtime.files.atomic import write_errors_name
 
 PS_FILE = "ps.json"  # of a repository
 ENTRY_FILE = "ps_entry.json"  # of a model: its entry in `ps.json`
