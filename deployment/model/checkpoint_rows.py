@@ -3,7 +3,7 @@
 import numpy as np
 
 from deployment.model.trained_model import TrainedModel, table_name
-from runtime.checkpoint import Damaged
+from runtime.checkpoint import DamagedCheckpoint
 
 
 class CheckpointRows:

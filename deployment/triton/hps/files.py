@@ -59,7 +59,7 @@ def write_tables(
         folder: existing folder.
 
     Raises:
-        Damaged: a file of the checkpoint is missing, truncated or changed.
+        DamagedCheckpoint: a file of the checkpoint is missing, truncated or changed.
         OSError: a file cannot be written; names the file.
     """
     for number, (name, rows, dim) in enumerate(tables):

@@ -26,7 +26,7 @@ from deployment.serving.interface import (
     ServedTensor,
 )
 from deployment.serving.tables import MappedTables
-from runtime.checkpoint import Box, Damaged, writer
+from runtime.checkpoint import Box, DamagedCheckpoint, writer
 from runtime.checkpoint import files as checkpoint_files
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 

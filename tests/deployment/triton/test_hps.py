@@ -24,7 +24,7 @@ from deployment.triton.config import GPU, Instances
 from deployment.triton.hps import files
 from deployment.triton.hps.dense import after_hps
 from deployment.triton.hps.keys import answer_tensors, keys_of, keys_per_row, values_per_row
-from runtime.checkpoint import Damaged
+from runtime.checkpoint import DamagedCheckpoint
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 from tests.deployment.serving.test_triton_model import (  # noqa: F401
     asked,
