@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 # Before TensorFlow is imported anywhere: no start-up chatter in the tests' output.
@@ -13,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 
 from runtime.logs import plots
+from tests import forked_python as forked_python_server
 from tests import no_pictures
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,8 +26,12 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    # The pages of test_docs.py take longest: begun last, they would leave one worker without work.
-    items.sort(key=lambda item: item.path.name != "test_docs.py")
+    # The commands of pages take longest: begun last, they would leave one worker without work.
+    items.sort(
+        key=lambda item: (
+            getattr(item, "callspec", None) is None or "part" not in item.callspec.params
+        )
+    )
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="a long sweep: run `make test-all`")
@@ -92,14 +98,31 @@ def mpi() -> None:
 
 
 @pytest.fixture(scope="session")
-def run_script(tmp_path_factory):
-    """Runs `python ARGS...` in the repository, as a user would; returns the completed process."""
+def forked_python(tmp_path_factory):
+    """Socket of the server that runs programs (tests/forked_python.py)."""
+    path = tmp_path_factory.mktemp("python") / "socket"
+    with forked_python_server.running(path):
+        yield path
+
+
+@pytest.fixture(scope="session")
+def run_script(request, tmp_path_factory):
+    """Runs `python ARGS...` in the repository, as a user would; returns the completed process.
+
+    Scripts and modules run in processes forked from one that has imported TensorFlow, but for those
+    with `env`, which may be meant for the start of the process.
+    """
 
     def run(*args, cwd=ROOT, env=None, timeout=300) -> subprocess.CompletedProcess:
+        words = [*map(str, args)]
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})}
+        if words[0] != "-c" and env is None:
+            socket = request.getfixturevalue("forked_python")
+            return run_forked(socket, words, str(cwd), environment, timeout)
         return subprocess.run(
-            [sys.executable, *map(str, args)],
+            [sys.executable, *words],
             cwd=cwd,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})},
+            env=environment,
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -107,6 +130,22 @@ def run_script(tmp_path_factory):
         )
 
     return run
+
+
+def run_forked(socket, words, folder, environment, timeout) -> subprocess.CompletedProcess:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        with open(os.devnull) as nothing:
+            streams = [nothing.fileno(), output.fileno(), errors.fileno()]
+            program = forked_python_server.Program(socket, words, folder, environment, streams)
+        try:
+            status = program.wait(timeout)
+        except TimeoutError:
+            raise subprocess.TimeoutExpired(words, timeout) from None
+        finally:
+            program.close()
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(words, status, output.read(), errors.read())
 
 
 @pytest.fixture(scope="session")

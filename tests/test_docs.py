@@ -1,7 +1,8 @@
 """Every command in README and docs, run on tiny data in a copy of the repository.
 
-The pages run in parallel, each in a copy of its own. They can also be followed one after the other
-in one clone: no two pages write the same file or folder, and with --long they are run like that.
+Parts of pages that share no files run in parallel, each in a copy of its own. Pages can also
+be followed one after the other in one clone: no two parts write the same file or folder, and with
+--long they are run like that. `python` is that of tests/forked_python.py.
 
 A block after a line `<!-- long: ... -->`, which no reader sees, is run with --long only.
 """
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.forked_python import install_shim
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -43,7 +46,7 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     """The ```bash blocks of a page."""
     found = re.findall(
-        r"^(<!-- long: .+ -->\n)?```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
+        r"^(<!-- long: [^\n]+ -->\n)?```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
     )
     return [Block(script, bool(mark)) for mark, script in found]
 
@@ -108,42 +111,81 @@ def copy_of_the_repository(target: Path) -> Path:
     return target
 
 
-@pytest.fixture(scope="module", params=PAGES, ids=lambda page: page.name)
-def page(request):
-    return request.param
+class Part(NamedTuple):
+    """Blocks of a page that read each other's files, in their order."""
+
+    page: Path
+    blocks: list[Block]
+
+    @property
+    def num_commands(self) -> int:
+        """Roughly how long it takes: `make` trains, ranks import TensorFlow."""
+        text = "\n".join(block.script for block in self.blocks if not block.is_long)
+        costs = {r"^python ": 1, r"^(horovodrun|mpirun) ": 3, r"^make ": 5}
+        return sum(
+            cost * len(re.findall(start, text, re.MULTILINE)) for start, cost in costs.items()
+        )
 
 
-def test_commands_of_a_page(page, tmp_path, request, outputs_of_pages):
+def parts_of(page: Path) -> list[Part]:
+    """Blocks that name a common file or folder of data or runs are in one part."""
+    parts: list[tuple[set[str], list[Block]]] = []
+    for block in blocks(page):
+        paths, joined = set(re.findall(r"\b(?:data|runs)/\w+", block.script)), [block]
+        others = []
+        for part in parts:
+            if part[0] & paths:
+                paths, joined = paths | part[0], part[1] + joined
+            else:
+                others.append(part)
+        parts = [*others, (paths, joined)]
+    order = blocks(page)
+    return [Part(page, sorted(joined, key=order.index)) for _, joined in parts]
+
+
+PARTS = sorted(
+    (part for page in PAGES for part in parts_of(page)),
+    key=lambda part: part.num_commands,
+    reverse=True,
+)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.page.name)
+def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts, forked_python):
     """The blocks of a page run one after the other, as a reader would run them."""
+    long = request.config.getoption("--long")
+    if not any(runs_here(block.script) and (long or not block.is_long) for block in part.blocks):
+        pytest.skip("nothing of it is run by default, or can be run here")
     home = copy_of_the_repository(tmp_path / "a clone")
     before = outputs(home)
-    run_page(page, home, request.config.getoption("--long"))
+    run_blocks(part.page, part.blocks, home, long, forked_python)
     created = outputs(home) - before
-    (outputs_of_pages / page.name).write_text(json.dumps(sorted(created)))
+    (outputs_of_parts / f"{PARTS.index(part)}.json").write_text(json.dumps(sorted(created)))
     assert all(path.startswith(("data/", "runs/")) for path in created), created
-    for other in outputs_of_pages.iterdir():
-        shared = created & set(json.loads(other.read_text()))
-        assert other.name == page.name or not shared, (
-            f"{page.name} and {other.name} both write {shared}: give each page its own names"
+    for number, other in enumerate(PARTS):
+        file = outputs_of_parts / f"{number}.json"
+        shared = created & set(json.loads(file.read_text())) if file.exists() else set()
+        assert other is part or not shared, (
+            f"{part.page.name} and {other.page.name} both write {shared}: use different names"
         )
 
 
 @pytest.mark.long
-def test_pages_in_one_clone(tmp_path):
+def test_pages_in_one_clone(tmp_path, forked_python):
     """The pages run in the order in which README links to them."""
     home = copy_of_the_repository(tmp_path / "a clone")
     linked = re.findall(r"\]\((docs/\w+\.md)\)", (ROOT / "README.md").read_text())
     pages = [ROOT / "README.md", *(ROOT / name for name in dict.fromkeys(linked))]
     assert set(pages) == set(PAGES)
     for page in pages:
-        run_page(page, home, with_long=False)
+        run_blocks(page, blocks(page), home, False, forked_python)
 
 
 @pytest.fixture(scope="module")
-def outputs_of_pages(tmp_path_factory) -> Path:
-    """A folder, shared by all pytest workers, of what each page that ran wrote."""
+def outputs_of_parts(tmp_path_factory) -> Path:
+    """A folder, shared by all pytest workers, with the names that each part wrote."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "outputs_of_pages"
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "outputs_of_parts"
     folder.mkdir(exist_ok=True)
     return folder
 
@@ -157,17 +199,26 @@ def outputs(home: Path) -> set[str]:
     return {name for name in names if not unique.fullmatch(name)}
 
 
-def run_page(page: Path, home: Path, with_long: bool) -> None:
-    """Runs the blocks of a page in a clone."""
-    if page.name == "criteo.md":
+def run_blocks(
+    page: Path, blocks: list[Block], home: Path, with_long: bool, python_server: Path
+) -> None:
+    """Runs blocks of a page in a clone."""
+    shims = home.with_name("shims")
+    if not shims.exists():
+        install_shim(shims, python_server)
+    if any("data/criteo/train.txt" in block.script for block in blocks):
         raw_rows(home / "data/criteo/train.txt")
-    for script, is_long in blocks(page):
+    for script, is_long in blocks:
         if not runs_here(script) or (is_long and not with_long):
             continue
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=home,
-            env={**os.environ, **MPI_HERE, "PATH": f"{home}/.venv/bin:{os.environ['PATH']}"},
+            env={
+                **os.environ,
+                **MPI_HERE,
+                "PATH": f"{shims}:{home}/.venv/bin:{os.environ['PATH']}",
+            },
             capture_output=True,
             text=True,
             timeout=600,
@@ -178,8 +229,8 @@ def run_page(page: Path, home: Path, with_long: bool) -> None:
         if "--plan_only" in script:  # the same everywhere
             for line in shown(page).get(script, "").splitlines():
                 assert line.removesuffix("...").rstrip() in said, f"not printed: {line}\n{said}"
-    if page.name == "README.md":
-        demo_reaches_the_best_auc(home)
+        if script == "make demo\n":
+            demo_reaches_the_best_auc(home)
 
 
 def demo_reaches_the_best_auc(home: Path) -> None:
