@@ -30,11 +30,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import dlrm_workload as workload
-from benchmarks import interleaved, machine
-from benchmarks.dlrm_report import summary
-from benchmarks.dlrm_training import start_ours
-from benchmarks.worker import timed_ms
+from benchmarks.dlrm_training import workload
+from benchmarks.dlrm_training.__main__ import start_ours
+from benchmarks.dlrm_training.report import summary
+from benchmarks.harness import interleaved, machine
+from benchmarks.harness.worker import timed_ms
 
 TARGET_RATIO = 3.0
 BATCH, FEATURES, DIM = 8192, workload.NUM_FEATURES, workload.EMBEDDING_DIM

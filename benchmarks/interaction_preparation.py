@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import preparation_runs
-from benchmarks.preparation_runs import met
-from benchmarks.process_tree import module, run
+from benchmarks.harness import preparation_runs
+from benchmarks.harness.preparation_runs import met
+from benchmarks.harness.process_tree import module, run
 from preproc.movielens.generate_ratings import RATINGS
 
 OURS, PANDAS = "ours", "pandas"

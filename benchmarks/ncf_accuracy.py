@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.machine import describe
-from benchmarks.recipe_runs import run
+from benchmarks.harness.machine import describe
+from benchmarks.harness.recipe_runs import run
 from dataloading.interactions.candidate_rules import series_key
 from dataloading.interactions.stored import num_users_and_items, read_interactions, read_series
 from dataloading.interactions.unseen_items import draw_unseen, keys_of

@@ -19,9 +19,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import preparation_runs
-from benchmarks.preparation_runs import met
-from benchmarks.process_tree import ROOT, module, run
+from benchmarks.harness import preparation_runs
+from benchmarks.harness.preparation_runs import met
+from benchmarks.harness.process_tree import ROOT, module, run
 from benchmarks.spark_cluster import SparkCluster
 
 REAL_ROWS = ROOT.parent / "shared/data/criteo_kaggle/train_10000.txt"

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 
-from benchmarks.machine import describe
-from benchmarks.recipe_runs import run
+from benchmarks.harness.machine import describe
+from benchmarks.harness.recipe_runs import run
 from nn.metrics.classification import make_metrics
 
 MODELS = {

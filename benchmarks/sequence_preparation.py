@@ -23,10 +23,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import preparation_runs
+from benchmarks.harness import preparation_runs
+from benchmarks.harness.preparation_runs import met
+from benchmarks.harness.process_tree import module, run
 from benchmarks.preparation_engines import checksum
-from benchmarks.preparation_runs import met
-from benchmarks.process_tree import module, run
 
 DUCKDB, NVTABULAR = "duckdb", "nvtabular"
 NAMES = {DUCKDB: "DuckDB", NVTABULAR: "NVTabular (pandas)"}

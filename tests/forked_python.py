@@ -54,14 +54,14 @@ class Program:
 
     def __init__(
         self,
-        path: str,
+        path: str | Path,
         arguments: Sequence[str],
         folder: str,
         environment: Mapping[str, str],
         streams: Sequence[int],
     ):
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(path)
+        self._connection.connect(str(path))
         request = json.dumps([[*arguments], folder, {**environment}]).encode()
         header = len(request).to_bytes(4, "little")
         socket.send_fds(self._connection, [header], [*streams])

@@ -199,7 +199,7 @@ COMPLEX_FUNCTIONS = {
     "runtime/checkpoint/resume.py find",
     "training/loop.py train",
 }
-LARGE_FOLDERS = {"benchmarks"}
+LARGE_FOLDERS: set[str] = set()
 # Triton looks for a class of this name in every model in Python.
 SHARED_CLASS_NAMES = {"TritonPythonModel"}
 DUPLICATE_CLASSES = {

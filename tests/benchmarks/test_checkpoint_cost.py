@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import checkpoint_cost, checkpoint_report, machine
-from benchmarks.checkpoint_cost import SETTINGS, Measurements, Record
-from benchmarks.checkpoint_worker import PARTS
+from benchmarks.checkpoint_cost import __main__ as checkpoint_cost
+from benchmarks.checkpoint_cost import report as checkpoint_report
+from benchmarks.checkpoint_cost.__main__ import SETTINGS, Measurements, Record
+from benchmarks.checkpoint_cost.worker import PARTS
+from benchmarks.harness import machine
 
 SIZES = {"steps": 100, "threads": 2, "batch_size": 1000, "table_mib": 2048}
 

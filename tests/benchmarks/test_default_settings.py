@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from benchmarks.linear_model import evaluate_linear_model
+from benchmarks.default_settings.linear_model import evaluate_linear_model
 from benchmarks.sequence_accuracy import popularity
 from dataloading.spec.feature_spec import FeatureSpec
 

@@ -5,13 +5,16 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import dlrm_training, dlrm_workload, step_parts, workload_files
-from benchmarks.worker import Worker
+from benchmarks.dlrm_training import __main__ as dlrm_training
+from benchmarks.dlrm_training import step_parts
+from benchmarks.dlrm_training import workload as dlrm_workload
+from benchmarks.harness import workload_files
+from benchmarks.harness.worker import Worker
 
 ECHO = [
     sys.executable,
     "-c",
-    "from benchmarks.worker import serve\n"
+    "from benchmarks.harness.worker import serve\n"
     "def add(a, b): print('noise'); return {'sum': a + b}\n"
     "serve({'add': add})",
 ]

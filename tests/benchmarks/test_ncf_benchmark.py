@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import ncf_report, ncf_training, workload_files
-from benchmarks import ncf_workload as workload
+from benchmarks.harness import workload_files
+from benchmarks.ncf_training import __main__ as ncf_training
+from benchmarks.ncf_training import report as ncf_report
+from benchmarks.ncf_training import workload
 from nn.ncf.config import NCFConfig
 
 TINY = workload.Sizes(
@@ -112,7 +114,7 @@ def test_sides_that_train_other_things_stop_the_run():
 
 
 def test_our_side_learns_and_measures_its_parts(tmp_path):
-    from benchmarks.tf_ncf import Training
+    from benchmarks.ncf_training.ours import Training
 
     sizes = replace(TINY, num_batches=1)
     training = Training(workload.make_rows(sizes), sizes)

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import (
-    dlrm_workload,
-    network,
-    network_machines,
-    network_models,
-    network_ranks,
-    network_worker,
-)
-from benchmarks import network_report as report
-from benchmarks.network_models import ETHERNET_100, HDR, MODELS, NVLINK, PUBLISHED, SYNTHETIC, Load
-from benchmarks.rank_sides import why_missing as why_launcher_missing
+from benchmarks.dlrm_training import workload as dlrm_workload
+from benchmarks.network import __main__ as network
+from benchmarks.network import machines as network_machines
+from benchmarks.network import models as network_models
+from benchmarks.network import ranks as network_ranks
+from benchmarks.network import report
+from benchmarks.network import worker as network_worker
+from benchmarks.network.models import ETHERNET_100, HDR, MODELS, NVLINK, PUBLISHED, SYNTHETIC, Load
+from benchmarks.rank_scaling.sides import why_missing as why_launcher_missing
 from dataloading.generate_feature_spec import VARIANTS
 
 SMALL_TABLES = ",".join(map(str, [50] * 26))
@@ -29,7 +27,7 @@ RANK = [
     sys.executable,
     "-c",
     "import json, os, socket, sys\n"
-    "from benchmarks.worker import answer_requests\n"
+    "from benchmarks.harness.worker import answer_requests\n"
     "rank = int(os.environ.get('RANK', 0))\n"
     "def add(a, b): return {'sum': a + b + rank, 'pid': os.getpid()}\n"
     "link = socket.socket(socket.AF_UNIX)\n"

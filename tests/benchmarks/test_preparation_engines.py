@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from benchmarks import preparation_engines, process_tree
+from benchmarks import preparation_engines
+from benchmarks.harness import process_tree
+from benchmarks.harness.process_tree import run, tree_memory_mib
 from benchmarks.preparation_engines import CLUSTER, DUCKDB, NVTABULAR, SPARK
-from benchmarks.process_tree import run, tree_memory_mib
 
 ALLOCATE = "import time; held = b'x' * (200 << 20); time.sleep(1.2)"
 IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ALLOCATE!r}])"

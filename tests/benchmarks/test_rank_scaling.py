@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import asked_ranks, dlrm_workload, rank_report, rank_scaling, rank_sides, step_parts
-from benchmarks.rank_sides import RankSide
+from benchmarks.dlrm_training import step_parts
+from benchmarks.dlrm_training import workload as dlrm_workload
+from benchmarks.harness import launched_ranks as asked_ranks
+from benchmarks.rank_scaling import __main__ as rank_scaling
+from benchmarks.rank_scaling import report as rank_report
+from benchmarks.rank_scaling import sides as rank_sides
+from benchmarks.rank_scaling.sides import RankSide
 from nn.embedding.planner.traffic import KINDS
 
 # Two "ranks" that a shell launches, and what they do.
@@ -20,7 +25,7 @@ RANK = [
     sys.executable,
     "-c",
     "import json, os, socket, sys\n"
-    "from benchmarks.worker import answer_requests\n"
+    "from benchmarks.harness.worker import answer_requests\n"
     "rank = int(os.environ.get('RANK', 0))\n"
     "def add(a, b): return {'sum': a + b + rank, 'pid': os.getpid()}\n"
     "stream = socket.create_connection(('127.0.0.1', int(sys.argv[-1]))).makefile('rw')\n"
@@ -314,6 +319,7 @@ def test_a_missed_target_is_said():
     assert "0.833 of one rank's samples per second; target 0.85: MISSED" in page
 
 
+@pytest.mark.long
 def test_a_small_run(root, run_script, tmp_path):
     if why := rank_sides.why_missing("gloo"):
         pytest.skip(why)

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import sequence_report, sequence_training, workload_files
-from benchmarks import sequence_workload as workload
+from benchmarks.harness import workload_files
+from benchmarks.sequence_training import __main__ as sequence_training
+from benchmarks.sequence_training import report as sequence_report
+from benchmarks.sequence_training import workload
 from nn.sequence.config import SequenceConfig
 
 TINY = workload.Sizes(
@@ -134,7 +136,7 @@ def test_sides_that_train_other_things_stop_the_run():
 
 
 def test_our_side_learns_and_measures_its_parts(tmp_path):
-    from benchmarks.tf_sequence import Parts, Training
+    from benchmarks.sequence_training.ours import Parts, Training
 
     sizes = workload.Sizes(
         batch_size=32,

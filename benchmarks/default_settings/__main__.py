@@ -1,0 +1,186 @@
+"""Quality without any flag, with tuned flags, and of a simple model, per data set and recipe.
+
+python -m benchmarks.default_settings --data FOLDER --output PAGE
+
+FOLDER holds `criteo_kaggle/`, `movielens_latest_small/`, `ncf_lastfm/`, `ncf_ml1m/`,
+`amazon_grocery/` and `amazon_musical/`. Each data set is prepared in --work by the documented
+commands. Models are trained on the training split, with `--preset auto` or with the flags of the
+documentation. The metric is that of the test split after the last epoch: nothing is chosen here.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.default_settings import data_sets
+from benchmarks.default_settings.linear_model import evaluate_linear_model
+from benchmarks.harness.machine import describe
+from benchmarks.harness.recipe_runs import run
+from benchmarks.ncf_accuracy import TASKS, popularity
+from benchmarks.sequence_accuracy import popularity as sequence_popularity
+
+METRICS = ("hr@10", "test_auc", "auc")
+SCHEDULE = ("--warmup_steps=20", "--decay_start_step=0", "--decay_power=1")
+ZEROS = "--embedding_zeros_initializer"
+CRITEO_DLRM = ("--batch_size=128", "--embedding_dim=32", "--bottom_mlp_dims=512,256,32")
+CRITEO_DLRM += ("--top_mlp_dims=512,256,1", ZEROS, "--optimizer=adam", "--learning_rate=5e-4")
+CRITEO_DLRM += ("--embedding_learning_rate=2e-4", "--epochs=5", "--decay_steps=315", *SCHEDULE)
+CRITEO_DCNV2 = ("--batch_size=128", "--embedding_dim=8", "--bottom_mlp_dims=512,256", ZEROS)
+CRITEO_DCNV2 += ("--top_mlp_dims=512,256,1", "--num_cross_layers=2", "--learning_rate=3e-4")
+CRITEO_DCNV2 += ("--cross_layer_projection_dim=16", "--embedding_learning_rate=3e-4")
+CRITEO_DCNV2 += ("--optimizer=adam", "--epochs=6", "--decay_steps=378", *SCHEDULE)
+SHOP = ("--batch_size=256", "--epochs=3", "--embedding_dim=8", "--bottom_mlp_dims=16,8")
+SHOP += ("--top_mlp_dims=32,1", "--optimizer=adam", "--learning_rate=0.005")
+SHOP += ("--warmup_steps=20", "--decay_steps=0")
+DEMO = ("--batch_size=2048", "--embedding_dim=16", "--bottom_mlp_dims=64,16", "--optimizer=adam")
+DEMO += ("--top_mlp_dims=128,64,1", "--learning_rate=0.01", "--warmup_steps=50")
+DEMO += ("--decay_start_step=400", "--decay_steps=600")
+GROCERY = ("--global_batch_size=1024", "--embedding_dim=16", "--decay_steps=0")
+
+
+class Case(NamedTuple):
+    """A data set and a recipe.
+
+    Attributes:
+        prepare: writes the data set into a folder.
+        script: of the recipe.
+        flags: of both trainings.
+        tuned: flags of the documentation; None if it has none for this data set.
+    """
+
+    prepare: Callable[[Path, Path], Path]
+    script: str
+    flags: tuple[str, ...] = ()
+    tuned: tuple[str, ...] | None = None
+
+
+def _cases() -> dict[str, Case]:
+    cases = {}
+    for script, criteo, extra in (
+        ("dlrm.py", CRITEO_DLRM, ()),
+        ("dcnv2.py", CRITEO_DCNV2, ("--num_cross_layers=2", "--cross_layer_projection_dim=32")),
+    ):
+        name = script.removesuffix(".py")
+        cases |= {
+            f"criteo_kaggle {name}": Case(data_sets.criteo, script, tuned=criteo),
+            f"shop {name}": Case(data_sets.shop, script, tuned=(*SHOP, *extra)),
+            f"movielens_clicks {name}": Case(data_sets.movielens_clicks, script),
+            f"generated {name}": Case(data_sets.generated, script, tuned=(*DEMO, *extra)),
+        }
+    lastfm, ml_1m = (list(TASKS[n].candidates.values()) for n in ("lastfm", "ml-1m"))
+    cases["lastfm ncf"] = Case(data_sets.lastfm, "ncf.py", tuned=lastfm[0])
+    cases["movielens_small ncf"] = Case(data_sets.movielens, "ncf.py", tuned=lastfm[0])
+    cases["ml_1m ncf"] = Case(data_sets.ml_1m, "ncf.py", tuned=ml_1m[1])
+    models = {
+        "din": ("--lr=0.01", "--epochs=2"),
+        "sim": ("--lr=0.01", "--dropout_rate=0.5", "--epochs=3"),
+        "dien": ("--lr=0.003", "--dropout_rate=0.5", "--epochs=3"),
+    }
+    for name, tuned in models.items():
+        flags = (f"--model_type={name}", "--noevaluate_training_rows")
+        for data_set in (data_sets.grocery, data_sets.musical):
+            case = Case(data_set, "sim.py", flags, (*GROCERY, *tuned))
+            cases[f"{data_set.__name__} {name}"] = case
+    return cases
+
+
+CASES = _cases()
+
+
+def train(case: Case, rows: Path, work: Path, flags: tuple[str, ...], seed: int) -> list[float]:
+    """Trains; returns the metric on the test split after the last epoch, and seconds."""
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        began = time.perf_counter()
+        run(
+            *(case.script, f"--dataset_path={rows}", f"--run_dir={folder}", f"--seed={seed}"),
+            *("--eval_mapping=test", "--print_freq=100000", *case.flags, *flags),
+        )
+        seconds = time.perf_counter() - began
+        *_, last = Path(folder, "log.json").read_text().splitlines()
+    summary = json.loads(last.removeprefix("DLLL "))["data"]
+    return [next(summary[name] for name in METRICS if name in summary), seconds]
+
+
+def evaluate_simple_model(case: Case, rows: Path) -> float:
+    """Returns the metric of popularity or of a logistic regression."""
+    if case.script == "ncf.py":
+        return popularity(rows)[0]
+    if case.script == "sim.py":
+        return sequence_popularity(rows.with_name(rows.name + "_parquet"), "test")
+    return evaluate_linear_model(rows)
+
+
+def measure(name: str, given: argparse.Namespace, results: dict) -> None:
+    """Adds the results that are missing to a row of the table."""
+    case = CASES[name]
+    rows = case.prepare(given.data, given.work)
+    if "simple" not in results:
+        results["simple"] = evaluate_simple_model(case, rows)
+    sides = {"none": ("--preset=auto",)}
+    if case.tuned and not given.no_tuned:
+        sides["tuned"] = ("--preset=terabyte", *case.tuned)
+    for side, flags in sides.items():
+        runs = results.setdefault(side, [])
+        for seed in range(len(runs) + 1, given.seeds + 1):
+            runs.append(train(case, rows, given.work, flags, seed))
+            print(name, side, "seed", seed, runs[-1], flush=True)
+
+
+def page(results: dict[str, dict]) -> str:
+    """The results as Markdown."""
+    facts = "\n".join(f"- {name}: {value}" for name, value in describe().items())
+
+    def cell(runs: list[list[float]] | None) -> str:
+        if not runs:
+            return "| "
+        values = [value for value, _ in runs]
+        seconds = statistics.median(seconds for _, seconds in runs)
+        spread = f" ({min(values):.4f}, {max(values):.4f})" if len(values) > 1 else ""
+        return f"{statistics.mean(values):.4f}{spread} | {seconds:.0f}"
+
+    lines = ["# Quality without flags", "", "`python -m benchmarks.default_settings`", "", facts]
+    lines += [
+        "",
+        "AUC on the test split, of `ncf.py` HR@10: means over seeds (lowest, highest), and median",
+        "seconds of the whole training command. Simple: popularity of the item (NCF, SIM, DIEN and",
+        "DIN), else logistic regression on one-hot ids and numerical features.",
+        "",
+        "| data set and recipe | seeds | no flags | s | tuned flags | s | simple |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, row in results.items():
+        sides = f"{cell(row['none'])} | {cell(row.get('tuned'))}"
+        lines.append(f"| {name} | {len(row['none'])} | {sides} | {row['simple']:.4f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Prepares, trains, evaluates and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="folder of prepared data sets")
+    parser.add_argument("--output", type=Path, required=True, help="the page, Markdown")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=list(CASES), help="rows of the table")
+    parser.add_argument("--no_tuned", action="store_true", help="leave the tuned flags out")
+    given = parser.parse_args()
+    given.work.mkdir(parents=True, exist_ok=True)
+    results = {}
+    for name in given.only or CASES:
+        kept = given.work / f"{name.replace(' ', '_')}.json"
+        results[name] = json.loads(kept.read_text()) if kept.exists() else {}
+        try:
+            measure(name, given, results[name])
+        finally:
+            kept.write_text(json.dumps(results[name]))
+    given.output.write_text(page(results))
+    print(given.output.read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Our side: model, optimizers and training step of `sim.py`. A worker of `sequence_training`."""
+
+import numpy as np
+import tensorflow as tf
+
+import config as configuration
+from benchmarks.harness.recipe_training import RecipeTraining, set_up, wait
+from benchmarks.harness.training_worker import parser_of, serve_training
+from benchmarks.harness.worker import timed_ms
+from benchmarks.harness.workload_files import load
+from benchmarks.sequence_training import workload
+from dataloading.pipeline.batch import Batch, SequenceInputs
+from nn.optim.optimizers import create_groups
+from nn.sequence.config import SequenceConfig
+from nn.sequence.gru import AUGRU, GRU
+from nn.sequence.loss import sequence_loss
+from nn.sequence.model import SequenceModel
+
+
+def model_config(model_type: str, sizes: workload.Sizes) -> SequenceConfig:
+    """The recipe's model of these sizes."""
+    return SequenceConfig(
+        model_type=model_type,
+        user_features=("user_id",),
+        user_cardinalities=(sizes.users,),
+        item_features=("item_id", "cat_id"),
+        item_cardinalities=(sizes.items, sizes.categories),
+        embedding_dim=sizes.embedding_dim,
+        history_length=sizes.history_length,
+        long_seq_length=sizes.long_seq_length,
+        stage_one_mlp_dims=sizes.stage_one_mlp_dims,
+        stage_two_mlp_dims=sizes.stage_two_mlp_dims,
+        aux_mlp_dims=sizes.aux_mlp_dims,
+        top_k=sizes.top_k,
+    )
+
+
+class Training(RecipeTraining):
+    """A model in training, as the recipe trains it."""
+
+    def __init__(self, model_type: str, rows: workload.Rows, sizes: workload.Sizes):
+        self.sizes = sizes
+        model = SequenceModel(model_config(model_type, sizes), seed=1)
+        options = configuration.OptimizerConfig(
+            optimizer="adam", learning_rate=workload.LEARNING_RATE, warmup_steps=0, decay_steps=0
+        )
+        inputs = SequenceInputs(
+            user=(rows.user,),
+            target=(rows.target_item, rows.target_category),
+            positive=(rows.positive_item, rows.positive_category),
+            negative=(rows.negative_item, rows.negative_category),
+        )
+        super().__init__(
+            model,
+            sequence_loss,
+            create_groups(options, model.dense_variables, model.table_variables),
+            ("user", "item", "category"),
+            Batch(inputs, rows.labels, np.ones_like(rows.labels)),
+            sizes.batch_size,
+        )
+
+    def parts_ms(self, count: int) -> dict[str, list[float]]:
+        """Milliseconds of parts of the step, `count` times each."""
+        return Parts(self, self.sizes).times_ms(count)
+
+
+class Parts:
+    """Prefixes of the training step, and its recurrences alone, on the step's own rows."""
+
+    def __init__(self, training: Training, sizes: workload.Sizes):
+        self.calls = training.passes()
+        config = training.model.config
+        if config.num_negatives:
+            steps = sizes.history_length - config.short_start
+            both = self._recurrences(sizes, steps)
+            self.calls["recurrences, forward"], self.calls["recurrences, both passes"] = both
+
+    def _recurrences(self, sizes: workload.Sizes, steps: int):
+        """GRU and AUGRU over the states: their forward pass, and both."""
+        dim = sizes.item_dim
+        gru, augru = GRU(dim, seed=1, name="gru"), AUGRU(dim, seed=1, name="augru")
+        x = tf.random.stateless_normal([sizes.batch_size, steps, dim], [1, 2])
+        attention = tf.random.stateless_uniform([sizes.batch_size, steps], [3, 4])
+        mask = attention > 0.1
+
+        def last_state(x, attention):
+            return augru(x, attention, mask) + gru(x, mask)[:, -1]
+
+        last_state(x, attention)
+        variables = gru.trainable_variables + augru.trainable_variables
+
+        @tf.function(autograph=False)
+        def backward():
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([x, attention, *variables])
+                state = last_state(x, attention)
+            return tape.gradient(state, [x, attention, *variables])
+
+        return tf.function(lambda: last_state(x, attention), autograph=False), backward
+
+    def times_ms(self, count: int) -> dict[str, list[float]]:
+        """Milliseconds of each, `count` times after one that traces it."""
+        found = {}
+        for name, call in self.calls.items():
+            call()
+            found[name] = [timed_ms(lambda call=call: wait(call())) for _ in range(count)]
+        return found
+
+
+def main() -> None:
+    args = parser_of(__doc__).parse_args()
+    set_up(args.threads)
+    rows, sizes = load(args.folder, workload.Rows, workload.Sizes)
+
+    def make(model_type: str) -> Training:
+        training = Training(model_type, rows, sizes)
+        training.save_weights(args.folder / f"{model_type}.npz")
+        return training
+
+    serve_training(tf.__version__, make)
+
+
+if __name__ == "__main__":
+    main()

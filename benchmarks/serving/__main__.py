@@ -1,0 +1,126 @@
+"""A deployed DLRM beside its plain SavedModel, both in the Python backend of one Triton server.
+
+    python -m benchmarks.serving --output benchmarks/results/serving_xeon_202611.md
+
+Needs `make serve-setup`. Each side is measured in turn, the others are loaded and idle; the order
+alternates from round to round, and a ratio is taken within a round.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import machine
+from benchmarks.serving import report as serving_report
+from benchmarks.serving.models import DEPLOYED, PLAIN, SIZES, deploy_all, model_name, train
+from deployment.client import perf_analyzer
+from deployment.client.client import Client
+from deployment.client.closed_loop import ClosedLoop
+from deployment.client.latency_requests import drawn_rows
+from deployment.client.latency_statistics import Timing
+from deployment.serve.server import running
+
+# (rows of a request, requests in flight, requests that are measured in a round). The last one is
+# for throughput: while the server computes one request it receives the next one.
+SETTINGS = ((1, 1, 800), (64, 1, 200), (2048, 1, 20), (1, 8, 1600), (2048, 2, 30))
+ROWS = 8192  # that requests are made of
+# perf_analyzer prepares the square of so many rows; from here on our own client asks.
+OWN_CLIENT_FROM = 2048
+
+
+class Measurements:
+    """What was found.
+
+    Attributes:
+      timings: of (size, side, setting) a `Timing` a round.
+      differences: of (size, side) the largest one from the plain SavedModel's scores.
+      foreign_cpu: cores that others kept busy while nobody asked the server, a round.
+    """
+
+    def __init__(self):
+        self.timings, self.differences, self.foreign_cpu = defaultdict(list), {}, []
+
+
+def measure(args: argparse.Namespace, folder: Path) -> Measurements:
+    """Trains, deploys, serves and measures."""
+    found, repository = Measurements(), folder / "repository"
+    interfaces = {size: deploy_all(size, train(size, folder), repository) for size in args.sizes}
+    with running(repository, folder / "server.log") as server:
+        rows = {size: drawn_rows(interface, ROWS) for size, interface in interfaces.items()}
+        for size in args.sizes:
+            _compare(found, server.url, size, rows[size])
+        turns = [(size, side) for size in args.sizes for side in (*DEPLOYED, PLAIN)]
+        for number in range(args.rounds):
+            found.foreign_cpu.append(_busy_cores())
+            for setting in SETTINGS:
+                for size, side in turns[:: 1 if number % 2 else -1]:
+                    batch_size, in_flight, requests = setting
+                    asked = (server.url, model_name(size, side), rows[size], batch_size, in_flight)
+                    timing = _measure(asked, requests)
+                    if timing.errors:
+                        raise RuntimeError(f"{size}, {side}: {timing.errors} requests failed")
+                    found.timings[size, side, setting].append(timing)
+            print(f"round {number + 1} of {args.rounds}", flush=True)
+    return found
+
+
+def _measure(asked: tuple, requests: int) -> Timing:
+    """Asks one model, after a warm-up.
+
+    Args:
+      asked: url, name of the model, rows, rows of a request, requests in flight.
+      requests: to be measured.
+    """
+    if asked[3] < OWN_CLIENT_FROM:
+        return perf_analyzer.measure(*asked, requests)
+    with ClosedLoop(*asked) as loop:
+        loop.run(0, least_requests=2 * asked[4])
+        return loop.run(0, least_requests=requests)
+
+
+def _busy_cores(seconds: float = 2.0) -> float:
+    """Cores that are busy though the server is not asked."""
+    busy_s = machine.busy_cpu_s()
+    time.sleep(seconds)
+    return (machine.busy_cpu_s() - busy_s) / seconds
+
+
+def _compare(found: Measurements, url: str, size: str, rows) -> None:
+    """Raises RuntimeError where float32 sides do not score alike."""
+    scores = {}
+    for side in (*DEPLOYED, PLAIN):
+        with Client(url, model_name(size, side)) as client:
+            first = {name: array[:2048] for name, array in rows.items()}
+            scores[side] = client.ask(client.prepare(first, side))
+    for side in DEPLOYED:
+        difference = float(np.abs(scores[side] - scores[PLAIN]).max())
+        found.differences[size, side] = difference
+        if side in serving_report.EXACT and difference > 1e-5:
+            raise RuntimeError(f"{size}: scores of {side} differ by {difference} from {PLAIN}'s")
+
+
+def main() -> int:
+    """Exit status 1 where a target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=[*SIZES])
+    parser.add_argument("--output", type=Path, help="Markdown page to write")
+    args = parser.parse_args()
+    if not perf_analyzer.works():
+        parser.error("perf_analyzer is not there: run `make serve-setup`")
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(args, Path(folder))
+    page, met = serving_report.render(found, args)
+    print(page)
+    if args.output:
+        args.output.write_text(page)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
