@@ -27,6 +27,7 @@ from benchmarks.harness.machine import describe
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
+from dataloading.pipeline.columns import Role
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
@@ -57,8 +58,10 @@ def write_data_sets(folder: Path, num_rows: int, features: int, hotness: int, ba
 def write_ragged(directory: Path, fixed: FeatureSpec, hotness: int, prebatch: int) -> FeatureSpec:
     """The rows of `fixed` with the ids of each feature cut into rows of 0 to 2 * hotness ids."""
     loader = SplitTFRecordsDataset(fixed, TRAIN, prebatch)
-    columns = loader.columns
-    ragged = tuple((dtype, None) for dtype, _ in columns.categorical)
+    columns = [
+        replace(column, width=None) if column.role is Role.CATEGORICAL else column
+        for column in loader.columns
+    ]
     spec = fixed.to_dict()
     for feature in fixed.channel(CATEGORICAL_CHANNEL):
         spec["feature_spec"][feature]["hotness"] = 2 * hotness
@@ -67,15 +70,15 @@ def write_ragged(directory: Path, fixed: FeatureSpec, hotness: int, prebatch: in
         directory,
         TRAIN,
         spec,
-        replace(columns, categorical=ragged),
+        columns,
         prebatch=prebatch,
         batches_per_file=loader.num_batches,
     )
     generator = np.random.default_rng(0)
-    first, last = len(columns.numerical), len(columns.numerical) + len(ragged)
+    ragged = [number for number, column in enumerate(columns) if column.width is None]
     for start in range(0, loader.num_rows, prebatch):
         arrays = loader.stored_rows(start, min(start + prebatch, loader.num_rows))
-        for number in range(first, last):
+        for number in ragged:
             # Pairs of rows share what two rows of fixed hotness have.
             pairs = generator.integers(0, 2 * hotness + 1, len(arrays[number]) // 2)
             lengths = np.full(len(arrays[number]), hotness)

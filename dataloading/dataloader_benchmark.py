@@ -18,7 +18,7 @@ from typing import NamedTuple
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.pipeline.batch import RaggedIds
-from dataloading.pipeline.row_dataset import RowDataset
+from dataloading.pipeline.sample_dataset import SampleDataset
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset
 from runtime.cli import exit_status
@@ -33,7 +33,7 @@ class Pass(NamedTuple):
     elapsed_s: float
 
 
-def time_pass(loader: RowDataset, epoch: int, warmup_steps: int, max_batches: int) -> Pass:
+def time_pass(loader: SampleDataset, epoch: int, warmup_steps: int, max_batches: int) -> Pass:
     """Times one pass; batches are handed to Python and dropped.
 
     Raises:
@@ -105,7 +105,7 @@ def _order(options: argparse.Namespace) -> str:
     return "shuffled" if options.shuffle else "file order"
 
 
-def _opener(options: argparse.Namespace) -> Callable[[], RowDataset]:
+def _opener(options: argparse.Namespace) -> Callable[[], SampleDataset]:
     spec = FeatureSpec.from_yaml(Path(options.dataset_path) / options.feature_spec)
     if options.dataset_type == "synthetic":
         if not options.shuffle:

@@ -9,6 +9,7 @@ whole. Split binaries in the usual layout (docs/data_format.md) come back byte b
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter, exactly
+from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
-from dataloading.pipeline.row_dataset import Columns, RowDataset
+from dataloading.pipeline.sample_dataset import SampleDataset
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -124,7 +126,7 @@ def _check(options: argparse.Namespace) -> None:
                 )
 
 
-def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[RowDataset, int]]:
+def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[SampleDataset, int]]:
     """Of each mapping the loader and how many of its rows are wanted."""
     found = {}
     synthetic = options.src_dataset_type == "synthetic"
@@ -190,25 +192,24 @@ def _kept(spec: FeatureSpec, metadata: dict) -> FeatureSpec:
     return FeatureSpec(features, {}, channels, metadata, origin=spec.origin)
 
 
-def _with_equal_hotness(spec: FeatureSpec, loader: RowDataset) -> FeatureSpec:
+def _with_equal_hotness(spec: FeatureSpec, loader: SampleDataset) -> FeatureSpec:
     """The spec whose hotness is that of the first row, where rows could differ."""
     features = {name: dict(keys) for name, keys in spec.feature_spec.items()}
-    first = loader.stored_rows(0, 1)[len(loader.columns.numerical) :]
-    for feature, row in zip(spec.channel(CATEGORICAL_CHANNEL), first, strict=False):
+    for column, row in zip(loader.columns, loader.stored_rows(0, 1), strict=True):
         if isinstance(row, Ragged) and len(row.values):
-            features[feature]["hotness"] = len(row.values)
+            features[column.feature]["hotness"] = len(row.values)
     return FeatureSpec(features, {}, spec.channel_spec, spec.metadata, origin=spec.origin)
 
 
 class _RawBinaryWriter:
     """The split binaries of one mapping in the usual layout, each feature in the spec's dtype."""
 
-    def __init__(self, directory: Path, mapping: str, spec: FeatureSpec, columns: Columns):
+    def __init__(self, directory: Path, mapping: str, spec: FeatureSpec, columns: Sequence[Column]):
         self._spec, self._columns = spec, columns
         channels = {name: list(features) for name, features in spec.channel_spec.items()}
         layout = stored_spec(dict(spec.feature_spec), channels, [mapping]).to_dict()
         self._chunks = layout["source_spec"][mapping]
-        if columns.label is None:
+        if not any(column.role is Role.LABEL for column in columns):
             labels = channels[LABEL_CHANNEL]
             self._chunks = [chunk for chunk in self._chunks if chunk["features"] != labels]
         (directory / mapping).mkdir()
@@ -234,21 +235,17 @@ class _RawBinaryWriter:
 
     def _by_feature(self, arrays) -> dict[str, np.ndarray]:
         """`[rows, hotness]` of each feature."""
-        rows, position = {}, 0
-        numericals = arrays[: len(self._columns.numerical)]
-        # One after the other: numericals that lie side by side came as one array.
-        flat = [array[:, [k]] for array in numericals for k in range(array.shape[1])]
-        for name in self._spec.channel(NUMERICAL_CHANNEL):
-            hotness = self._spec.hotness(name)
-            rows[name] = np.concatenate(flat[position : position + hotness], axis=1)
-            position += hotness
-        names = self._spec.channel(CATEGORICAL_CHANNEL)
-        rest = arrays[len(numericals) :]
-        for name, array in zip(names, rest, strict=False):
-            rows[name] = self._dense(name, array)
-        if self._columns.label is not None:
-            (label,) = self._spec.channel(LABEL_CHANNEL)
-            rows[label] = rest[-1]
+        rows, names = {}, iter(self._spec.channel(NUMERICAL_CHANNEL))
+        for column, array in zip(self._columns, arrays, strict=True):
+            if column.role is not Role.NUMERICAL:
+                rows[column.feature] = self._dense(column.feature, array)
+                continue
+            start = 0
+            while start < column.width:  # neighboring features are one array
+                name = next(names)
+                stop = start + self._spec.hotness(name)
+                rows[name] = array[:, start:stop]
+                start = stop
         return rows
 
     def _dense(self, name: str, array: np.ndarray | Ragged) -> np.ndarray:

@@ -4,52 +4,77 @@ import bisect
 
 import numpy as np
 
-from dataloading.pipeline.chunk_dataset import ChunkDataset, StoredChunk, any_chunk, columns_of
+from dataloading.pipeline.chunk_reader import ChunkLayout, ChunkReader, stored_dtype
+from dataloading.pipeline.sample_dataset import SampleDataset, StoredOptions
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
-
-class RawBinaryDataset(ChunkDataset):
-    """The rows of one mapping of split_binary chunks; see `ChunkDataset`."""
-
-    chunk_type = "split_binary"
-
-    def _open_chunks(self, spec, mapping, used, everything):
-        checked = None if everything else used or [any_chunk(spec, mapping)]
-        num_rows = spec.num_rows(mapping, checked)
-        chunks = spec.source_spec[mapping]
-        return {index: _StoredChunk(spec, chunks[index], index) for index in used}, num_rows
+CHUNK_TYPE = "split_binary"
 
 
-class _StoredChunk(StoredChunk):
-    """The files of a chunk, mapped into memory, as one array [rows, values per row]."""
+class RawBinaryDataset(SampleDataset):
+    """The samples of one split of `split_binary` chunks.
 
-    def __init__(self, spec: FeatureSpec, chunk: Chunk, index: int):
-        last = columns_of(spec, chunk, index)[-1]
-        self.dtype, self._values = last.dtype, last.end
+    The files are mapped into memory, not loaded: what stays in memory is page cache.
+
+    Args:
+        spec: see `ChunkLayout`.
+        split: e.g. `train`.
+        batch_size: the global batch size.
+        options: see `StoredOptions`.
+
+    Raises:
+        ValueError: the spec lacks something, a file is missing or incomplete, there are no
+            samples, or an argument is out of range.
+    """
+
+    def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
+        options = StoredOptions(batch_size=batch_size, **options)
+        layout = ChunkLayout(spec, split, CHUNK_TYPE, options)
+        num_samples = spec.num_rows(split, layout.checked)
+        chunks = {number: BinaryChunk(spec, layout.chunks[number]) for number in layout.used}
+        reader = ChunkReader(layout, chunks, num_samples)
+        super().__init__(reader, split, options, order=options.order(num_samples))
+
+
+class BinaryChunk:
+    """The files of a chunk, mapped into memory; see `OpenChunk`."""
+
+    ragged = False
+
+    def __init__(self, spec: FeatureSpec, chunk: Chunk):
+        self.dtype = stored_dtype(spec, chunk.features[0])
+        row_bytes = spec.row_bytes(chunk)
+        self._width = row_bytes // self.dtype.itemsize
         self._parts, self._first_rows, self._files = [], [0], []
         for file in chunk.files:
             path = spec.base_directory / file
             if path.stat().st_size:  # an empty file cannot be mapped
-                part = np.memmap(path, self.dtype, "r").reshape(-1, self._values)
-                self._parts.append(part.view(np.ndarray))
+                # One value per row, because NumPy copies such values fastest.
+                part = np.memmap(path, f"V{row_bytes}", "r").view(np.ndarray)
+                self._parts.append(part)
                 self._first_rows.append(self._first_rows[-1] + len(part))
                 self._files.append(file)
-        self.num_rows = self._first_rows[-1]
 
-    def read(self, rows) -> np.ndarray:
-        if len(self._parts) == 1:
-            part = self._parts[0]
-            return part[rows].copy() if isinstance(rows, slice) else part.take(rows, axis=0)
+    def read(self, rows: slice | np.ndarray) -> np.ndarray:
+        """See `OpenChunk`."""
+        parts = list(zip(self._parts, self._first_rows, strict=False))
         if isinstance(rows, slice):
-            rows = np.arange(rows.start, rows.stop)
-        values = np.empty((len(rows), self._values), self.dtype)
-        part_of_row = np.searchsorted(self._first_rows, rows, side="right") - 1
-        for index in np.unique(part_of_row):
-            chosen = np.flatnonzero(part_of_row == index)
-            in_part = rows[chosen] - self._first_rows[index]
-            values[chosen] = self._parts[index].take(in_part, axis=0)
-        return values
+            values = np.concatenate(
+                [
+                    part[max(rows.start - first, 0) : max(rows.stop - first, 0)]
+                    for part, first in parts
+                ]
+            )
+        else:
+            bounds = np.searchsorted(rows, self._first_rows)
+            pieces = [
+                part.take(rows[start:stop] - first)
+                for (part, first), start, stop in zip(parts, bounds[:-1], bounds[1:], strict=True)
+            ]
+            values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return values.view(self.dtype).reshape(-1, self._width)
 
     def locate(self, row: int) -> tuple[str, int]:
+        """See `OpenChunk`."""
         part = bisect.bisect_right(self._first_rows, row) - 1
         return self._files[part], row - self._first_rows[part]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +17,8 @@ from dataloading.interactions.stored import (
 )
 from dataloading.interactions.unseen_items import draw_unseen_in_use
 from dataloading.pipeline.batch import Batch, InteractionInputs
-from dataloading.pipeline.row_dataset import Columns, RowDataset
+from dataloading.pipeline.columns import ArrayReader, Column, Role
+from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
 from dataloading.pipeline.shuffle import check_at_least
 from dataloading.spec.feature_spec import FeatureSpec
 
@@ -45,8 +45,8 @@ class SeriesDataset:
             drawn. None: all that are stored.
         seed: of negatives that are drawn.
         rank, world_size: this rank gets one contiguous part of the series of each global batch. All
-            ranks get equally many batches of equal length; see `RowDataset`, a row of which is a
-            series here.
+            ranks get equally many batches of equal length; see `LoaderOptions`, a
+            sample of which is a series here.
         with_labels: False reads no labels, to predict: `Batch.labels` is None, and each stored row
             is a series of its own.
 
@@ -100,7 +100,8 @@ class SeriesDataset:
                 f"{self.series_length * world_size}: choose that or more (--valid_batch_size)"
             )
         self.batch_size = of_rank * world_size * self.series_length
-        self._series = _SeriesRows(series, of_rank * world_size, rank, world_size)
+        options = LoaderOptions(batch_size=of_rank * world_size, rank=rank, world_size=world_size)
+        self._series = _series_batches(series, options)
         self.num_batches = self._series.num_batches
         self.rank = rank
         self.world_size = world_size
@@ -123,38 +124,31 @@ class SeriesDataset:
         return self._series.dataset(epoch, start_row // self.series_length)
 
 
-class _SeriesRows(RowDataset):
-    """Batches of series, each of which is a row until the batch is there."""
+def _series_batches(series: Series, options: LoaderOptions) -> SampleDataset:
+    """Batches of series, each of which is a sample until it is arranged in a batch."""
+    length = series.items.shape[1]
+    columns = {"user": series.users[:, None], "item": series.items}
+    roles = dict.fromkeys(columns, Role.CATEGORICAL) | {"label": Role.LABEL}
+    if series.labels is not None:
+        columns["label"] = series.labels
+    reader = ArrayReader(
+        {
+            Column(roles[name], name, values.dtype, values.shape[1]): values
+            for name, values in columns.items()
+        }
+    )
 
-    def __init__(self, series: Series, batch_size: int, rank: int, world_size: int):
-        length = series.items.shape[1]
-        self._stored = [series.users[:, None], series.items]
-        if series.labels is not None:
-            self._stored.append(series.labels)
-        columns = tuple((part.dtype, part.shape[1]) for part in self._stored)
-        super().__init__(
-            len(series.users),
-            batch_size,
-            Columns(numerical=(), categorical=columns, label=None),
-            rank=rank,
-            world_size=world_size,
-        )
-        self._length = length
-
-    def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:
-        return [self._stored[number][start:stop] for number in wanted]
-
-    def _to_batch(self, arrays: dict, weights) -> Batch:
+    def arrange(batch: Batch) -> Batch:
         import tensorflow as tf
 
-        users, items, *labels = (arrays[number] for number in range(len(self._stored)))
+        users, items = batch.inputs.categorical
         return Batch(
-            InteractionInputs(
-                tf.repeat(tf.reshape(users, [-1]), self._length), tf.reshape(items, [-1])
-            ),
-            tf.cast(tf.reshape(labels[0], [-1, 1]), tf.float32) if labels else None,
-            tf.repeat(weights, self._length, axis=0),
+            InteractionInputs(tf.repeat(tf.reshape(users, [-1]), length), tf.reshape(items, [-1])),
+            None if batch.labels is None else tf.reshape(batch.labels, [-1, 1]),
+            tf.repeat(batch.weights, length, axis=0),
         )
+
+    return SampleDataset(reader, "", options, arrange=arrange)
 
 
 def _with_fewer(

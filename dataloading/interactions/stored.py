@@ -13,7 +13,7 @@ import numpy as np
 from dataloading.interactions.candidate_rules import broken_series, series_key, series_length
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
 from dataloading.pipeline.checks import check_ids, check_labels
-from dataloading.pipeline.chunk_dataset import columns_of
+from dataloading.pipeline.chunk_reader import spans_of, stored_dtype
 from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
     LABEL_CHANNEL,
@@ -247,13 +247,14 @@ def _read(spec: FeatureSpec, mapping: str, with_labels: bool) -> list[_Column]:
 
 
 def _read_column(spec: FeatureSpec, mapping: str, feature: str, chunk: int) -> _Column:
-    files = spec.source_spec[mapping][chunk].files
-    stored = columns_of(spec, spec.source_spec[mapping][chunk], chunk)
-    column = next(column for column in stored if column.feature == feature)
-    parts = []
-    for file in files:
-        rows = np.fromfile(spec.base_directory / file, column.dtype)
-        parts.append(rows.reshape(-1, stored[-1].end)[:, column.begin])
+    stored = spec.source_spec[mapping][chunk]
+    files, dtype = stored.files, stored_dtype(spec, feature)
+    width = spec.row_bytes(stored) // dtype.itemsize
+    position = spans_of(spec, stored, chunk)[feature].begin
+    parts = [
+        np.fromfile(spec.base_directory / file, dtype).reshape(-1, width)[:, position]
+        for file in files
+    ]
     if not sum(map(len, parts)):
         raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
     return _Column(f"{spec.origin}: mapping '{mapping}': feature '{feature}'", parts, files)

@@ -72,6 +72,30 @@ class BlockShuffle:
         return rows
 
 
+class RepeatedOrder:
+    """The orders of several epochs, one after the other, as one epoch.
+
+    Args:
+        order: order of a pass.
+        num_samples: samples of a pass.
+        passes: passes per epoch.
+    """
+
+    def __init__(self, order: FileOrder | BlockShuffle, num_samples: int, passes: int):
+        self._order, self._num_samples, self._passes = order, num_samples, passes
+
+    def rows(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """The samples (int64) at the positions `start` to `stop - 1` of an epoch."""
+        pieces = [np.empty(0, np.int64)]
+        while start < stop:
+            number, begin = divmod(start, self._num_samples)
+            end = min(self._num_samples, begin + stop - start)
+            piece = self._order.rows(epoch * self._passes + number, begin, end)
+            pieces.append(np.arange(begin, end) if isinstance(piece, slice) else piece)
+            start += end - begin
+        return np.concatenate(pieces)
+
+
 def check_at_least(least: int, **values: int) -> None:
     """Refuses smaller values, by name.
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.pipeline.row_dataset import Columns, RowDataset
+from dataloading.pipeline.columns import Column, Role
+from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -35,23 +36,23 @@ __all__ = ["SyntheticDataset", "synthetic_spec", "write_dataset"]
 _OWN_METADATA = ("generator", "seed")  # keys beside those of the splits
 
 
-class SyntheticDataset(RowDataset):
-    """Generated rows of one split; the same ones, in the same order, in every epoch.
+class SyntheticDataset(SampleDataset):
+    """Generated samples of one split; the same ones, in the same order, in every epoch.
 
-    Row i is a function of (spec, seed, split, i): every batch size, number of ranks and start
-    sees the same rows, and so do the files of `write_dataset`. All splits share one teacher and
-    differ in their rows.
+    Sample i is a function of (spec, seed, split, i): every batch size, number of ranks and start
+    sees the same samples, and so do the files of `write_dataset`. All splits share one teacher and
+    differ in their samples.
 
     Args:
         spec: gives the features of the channels `numerical`, `categorical` and `label`, their
-            dtype, cardinality, hotness and alpha (1.1 where it says none); no file is needed.
+            dtype, cardinality, hotness and alpha (default 1.1); no file is needed.
             `synthetic_spec(...)` makes one from numbers.
         split: `train`, `validation` or `test`.
-        batch_size, rank, world_size, global_features, prefetch_batches, parallel_reads: see
-            `RowDataset`. A label follows from all ids of its row: with `global_features` each rank
-            generates the whole global batch.
-        num_rows: or `num_batches`, the number of full global batches.
-        seed: of the teacher and of the rows.
+        batch_size: the global batch size.
+        num_rows: number of samples; or `num_batches`, the number of full global batches.
+        seed: of the teacher and of the samples.
+        options: see `LoaderOptions`. A label follows from all ids of its sample: with
+            `global_features` each rank generates the whole global batch.
     """
 
     def __init__(
@@ -63,46 +64,28 @@ class SyntheticDataset(RowDataset):
         num_rows: int | None = None,
         num_batches: int | None = None,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        global_features: Sequence[int] | None = None,
-        prefetch_batches: int = 2,
-        parallel_reads: int = 2,
+        **options,
     ):
+        options = LoaderOptions(batch_size=batch_size, **options)
         if (num_rows is None) == (num_batches is None):
             raise ValueError(
                 f"num_rows is {num_rows} and num_batches is {num_batches}; give one of the two"
             )
-        if split not in SPLITS:  # a slip of the pen would train on rows of its own
+        if split not in SPLITS:  # a slip of the pen would train on samples of its own
             raise ValueError(f"split is '{split}'; allowed: {', '.join(SPLITS)}")
         num_rows = num_batches * batch_size if num_rows is None else num_rows
         if num_rows < 1:
             raise ValueError(f"generated data of {num_rows} rows; allowed: 1 or more")
-        self.split = split
         rows = SyntheticRows(spec, split, seed)
         self._generate = rows.block
         cached = 4
-        if global_features is not None:  # the whole batch is read, and then this rank's share
-            cached += parallel_reads * -(-batch_size // BLOCK_ROWS)
-        self._block = functools.lru_cache(cached)(rows.block)
-        super().__init__(
-            num_rows,
-            batch_size,
-            Columns(
-                numerical=tuple((dtype, width) for _, dtype, width in rows.numerical),
-                categorical=tuple((dtype, hotness) for _, dtype, hotness in rows.categorical),
-                label=rows.label[1],
-            ),
-            rank=rank,
-            world_size=world_size,
-            global_features=global_features,
-            prefetch_batches=prefetch_batches,
-            parallel_reads=parallel_reads,
-        )
+        if options.global_features is not None:  # the whole batch is read, then this rank's share
+            cached += options.parallel_reads * -(-batch_size // BLOCK_ROWS)
+        super().__init__(_GeneratedReader(rows, num_rows, cached), split, options)
 
     @functools.cached_property
     def statistics(self) -> LogitCounts:
-        """Best AUC, expected AUC and click rate of these rows; generates each of them once."""
+        """Best AUC, expected AUC and click rate of these samples; generates each of them once."""
         counts = LogitCounts()
         for start in range(0, self.num_rows, BLOCK_ROWS):
             _, _, labels, logits = self._generate(start // BLOCK_ROWS)
@@ -112,17 +95,31 @@ class SyntheticDataset(RowDataset):
 
     @property
     def best_auc(self) -> float:
-        """The AUC of the teacher's probabilities on exactly these rows: the best reachable one."""
+        """The AUC of the teacher's probabilities on these samples: the best reachable one."""
         return self.statistics.best_auc
 
-    def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:
-        first, last = start // BLOCK_ROWS, max(start, stop - 1) // BLOCK_ROWS
+
+class _GeneratedReader:
+    """Generates samples in blocks, of which the last ones are cached; a `SampleReader`."""
+
+    def __init__(self, rows: SyntheticRows, num_samples: int, cached_blocks: int):
+        self.num_samples = num_samples
+        self.columns = (
+            *(Column(Role.NUMERICAL, names[0], *kind) for names, *kind in rows.numerical),
+            *(Column(Role.CATEGORICAL, *kind) for kind in rows.categorical),
+            Column(Role.LABEL, *rows.label, 1),
+        )
+        self._block = functools.lru_cache(cached_blocks)(rows.block)
+
+    def read(self, samples: slice, columns: Sequence[Column]) -> list[np.ndarray]:
+        """See `SampleReader`; samples are generated in their order only."""
+        start, stop = samples.start, samples.stop
         pieces = []
-        for index in range(first, last + 1):
+        for index in range(start // BLOCK_ROWS, max(start, stop - 1) // BLOCK_ROWS + 1):
             numerical, ids, labels, _ = self._block(index)
-            arrays = [*numerical, *ids, labels]
+            arrays = dict(zip(self.columns, [*numerical, *ids, labels], strict=True))
             rows = slice(max(start - index * BLOCK_ROWS, 0), stop - index * BLOCK_ROWS)
-            pieces.append([arrays[number][rows] for number in wanted])
+            pieces.append([arrays[column][rows] for column in columns])
         return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
 
 

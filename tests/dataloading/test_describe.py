@@ -12,8 +12,8 @@ from dataloading.describe import columns as describe_columns
 from dataloading.describe import id_counts
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
+from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
-from dataloading.pipeline.row_dataset import Columns
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
@@ -322,7 +322,10 @@ def test_ragged_records(tmp_path, capsys):
     (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(content))
     spec = FeatureSpec.from_yaml(tmp_path / "feature_spec.yaml")
     ids = Ragged.from_lengths(np.array([1, 2, 2, 9], np.int32), np.array([0, 1, 3]))
-    columns = Columns((), ((np.dtype("i4"), None),), np.dtype("i1"))
+    columns = [
+        Column(Role.CATEGORICAL, "tags", np.dtype("i4"), None, 9),
+        Column(Role.LABEL, "click", np.dtype("i1"), 1),
+    ]
     writer = SplitTFRecordsWriter(tmp_path, "train", spec, columns, prebatch=2, batches_per_file=1)
     writer.add([ids, np.array([[1], [0], [0]], np.int8)])
     writer.close()

@@ -9,21 +9,21 @@ import time
 from pathlib import Path
 
 import dlrm
-from dataloading.pipeline.row_dataset import RowDataset
+from dataloading.pipeline.sample_dataset import SampleDataset
 
 BATCH_S = 0.2
 
 
 def slow_down(file: Path) -> None:
     """Every batch that this process reads takes so long from now on."""
-    read = RowDataset._read_part
+    read = SampleDataset._read_part
 
     def slowly(self, *args):
         if file.exists():
             time.sleep(BATCH_S)
         return read(self, *args)
 
-    RowDataset._read_part = slowly
+    SampleDataset._read_part = slowly
 
 
 if __name__ == "__main__":

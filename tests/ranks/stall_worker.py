@@ -12,7 +12,7 @@ import sys
 import time
 
 import dlrm
-from dataloading.pipeline.row_dataset import RowDataset
+from dataloading.pipeline.sample_dataset import SampleDataset
 from runtime.cluster.failure import client
 
 STALLED_AT = 6  # of the calls that read a batch
@@ -24,7 +24,7 @@ def read_for_ever() -> None:
 
 def stall(how: str) -> None:
     """Makes this rank the one that the others wait for."""
-    calls, read = itertools.count(1), RowDataset._read_part
+    calls, read = itertools.count(1), SampleDataset._read_part
 
     def disturbed(self, *args):
         if next(calls) == STALLED_AT:
@@ -33,7 +33,7 @@ def stall(how: str) -> None:
             read_for_ever()
         return read(self, *args)
 
-    RowDataset._read_part = disturbed
+    SampleDataset._read_part = disturbed
 
 
 if __name__ == "__main__":

@@ -1,165 +1,159 @@
 """TFRecords of users, items and histories through `tf.data`: the format of NVIDIA's SIM."""
 
 import itertools
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from dataloading.formats.sequence_tfrecord.channels import num_ids, prebatch_key, sequence_channels
-from dataloading.formats.sequence_tfrecord.decode import Column
 from dataloading.formats.sequence_tfrecord.files import RecordFiles
-from dataloading.formats.sequence_tfrecord.row_cache import DecodedRows
+from dataloading.formats.sequence_tfrecord.row_cache import DecodedReader
 from dataloading.pipeline.batch import Batch, SequenceInputs
-from dataloading.pipeline.row_dataset import Columns, RowDataset
-from dataloading.pipeline.shuffle import BlockShuffle, FileOrder
+from dataloading.pipeline.columns import Column, Role
+from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
+from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, RepeatedOrder
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec, smallest_id_dtype
 
-# Rows that are shuffled fully; of more, each batch mixes rows of this many from anywhere.
+# Samples that are shuffled fully; of more, each batch mixes samples of this many from anywhere.
 _WINDOW_ROWS = 262_144
-# Single rows that are neighbours on the disk and stay together in a window: 64 KiB or so.
+# Single samples that are neighbors in the file and stay together in a window: 64 KiB or so.
 _BLOCK_ROWS = 64
-_CACHE_LIMIT_BYTES = 4 << 30
 
 
-class SequenceTFRecordDataset(RowDataset):
-    """The rows of one mapping of a data set of histories, `Batch`es of `SequenceInputs`.
+@dataclass(frozen=True, kw_only=True)
+class SequenceOptions(LoaderOptions):
+    """Options of the loader of histories.
 
-    Batches do not depend on whether records hold single rows or prebatches, on their sizes, or on
-    the cache. Without `shuffle` rows come in file order. With it the order is new in each pass over
-    the data and a function of (seed, epoch, pass) and the size of the prebatches: these are
-    permuted (blocks of 64 rows where there are none), then the rows within windows of 262,144
-    rows (of a prebatch where that is more).
+    Without `shuffle` samples come in file order. With it the order is new in each pass over the
+    data and a function of (seed, epoch, pass) and the size of the prebatches: these are permuted
+    (blocks of 64 samples where there are none), then the samples within windows of 262,144 (of a
+    prebatch if that is larger).
 
-    Every row is checked when it is decoded: ids must lie in [0, `num_ids`) and labels be 0 or 1,
-    histories not be longer than the spec says, with padding (zeros) in front only and at the same
-    steps in all histories of the row. Another row ends the iteration with
-    `tf.errors.InvalidArgumentError`; `failure` then holds a sentence that names file and record.
-
-    Args:
-        spec: with the channels of `sequence_channels` and one chunk of type `tfrecord`.
-        mapping: e.g. `train`.
+    Attributes:
         with_labels: False reads no labels: `Batch.labels` is None and the channel may be absent.
         with_negatives: False reads no negative histories, which are half of the ids; only an
             auxiliary loss needs them. `SequenceInputs.negative` is `()` then.
-        batch_size, rank, world_size, prefetch_batches: see `RowDataset`.
-        parallel_reads: see `RowDataset`. Rows are decoded, and copied from the buffer, under one
-            lock: for one of these batches at a time.
-        drop_remainder: leaves out the rows of the epoch's last batch if that would be short; with
-            `shuffle` others in each epoch.
-        repeat_count: passes over the data that make an epoch; 0 is 1. `num_rows` counts all.
-        cache: keeps rows in memory once they are decoded, in the smallest dtypes that hold their
-            ids: `cache_bytes` when all are there, e.g. 1.2 KB a row for 400 ids of which half need
-            4 bytes and half 2; on each rank, because a shuffle gives a rank other rows each time.
-            Where it would be more than `cache_limit_bytes`, and without it, rows are decoded
-            anew in each pass: prebatches that a shuffle uses stay, two windows of them.
-        prebatch_size: what the caller believes the files to hold: rows of a prebatch, 0 or 1 for
-            single rows. None: whatever they hold.
+        shuffle: shuffles the samples.
+        seed: seed of the order.
+        drop_remainder: leaves out the samples of the epoch's last batch if that would be short;
+            with `shuffle` other ones in each epoch.
+        repeat_count: passes over the data per epoch; 0 is 1. `num_rows` counts all of them.
+        cache: keeps samples in memory once they are decoded, in the smallest dtypes that hold
+            their ids: `cache_bytes` in total, e.g. 1.2 KB per sample for 400 ids of which half
+            need 4 bytes and half 2; on each rank, because a shuffle assigns other samples to a
+            rank in each pass. If that exceeds `cache_limit_bytes`, or without a cache, samples are
+            decoded again in each pass: prebatches that a shuffle uses stay, two windows of them.
+        cache_limit_bytes: memory limit of the cache.
+        prebatch_size: expected samples per record, 0 or 1 for single samples. None: any.
+    """
+
+    with_labels: bool = True
+    with_negatives: bool = True
+    shuffle: bool = False
+    seed: int = 0
+    drop_remainder: bool = False
+    repeat_count: int = 0
+    cache: bool = True
+    cache_limit_bytes: int = 4 << 30
+    prebatch_size: int | None = None
+
+
+class SequenceTFRecordDataset(SampleDataset):
+    """The samples of one split of a data set of histories, `Batch`es of `SequenceInputs`.
+
+    Batches do not depend on the number of samples per record, nor on the cache. Samples are
+    decoded, and copied from the buffer, under one lock: for one batch at a time.
+
+    Every sample is checked when it is decoded: ids must be in [0, `num_ids`) and labels be 0 or 1;
+    histories must not be longer than the spec allows, with padding (zeros) only before the first
+    id and at the same steps in all histories of the sample.
+
+    Args:
+        spec: with the channels of `sequence_channels` and one chunk of type `tfrecord`.
+        split: e.g. `train`.
+        batch_size: the global batch size.
+        options: see `SequenceOptions`.
 
     Attributes:
-        split: the mapping.
-        cached: whether all rows are kept once they are decoded.
+        cached: whether all samples are kept once they are decoded.
         cache_bytes: memory that this takes or would take.
 
     Raises:
-        ValueError: the spec or a file is not as described here, there are no rows, or an argument
-            is out of range.
+        ValueError: the spec or a file is not as described here, there are no samples, or an
+            argument is out of range.
     """
 
-    def __init__(
-        self,
-        spec: FeatureSpec,
-        mapping: str,
-        batch_size: int,
-        *,
-        with_labels: bool = True,
-        with_negatives: bool = True,
-        shuffle: bool = False,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        prefetch_batches: int = 2,
-        parallel_reads: int = 2,
-        drop_remainder: bool = False,
-        repeat_count: int = 0,
-        cache: bool = True,
-        cache_limit_bytes: int = _CACHE_LIMIT_BYTES,
-        prebatch_size: int | None = None,
-    ):
-        channels = sequence_channels(
-            spec, (mapping,), with_labels=with_labels, with_negatives=with_negatives
-        )
-        inputs = SequenceInputs(
-            channels.user,
-            channels.target,
-            channels.positive,
-            channels.negative if with_negatives else (),
-        )
-        self._sizes = tuple(map(len, inputs))
-        self.split = mapping
-        columns = [_id_column(spec, f) for features in inputs for f in features]
-        columns += [Column(feature, 1, None, np.dtype(np.int8)) for feature in channels.label]
-        files = RecordFiles(spec, mapping, _id_column(spec, channels.target[0]))
-        _check_prebatch(spec, mapping, files, prebatch_size)
+    def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
+        options = SequenceOptions(batch_size=batch_size, **options)
+        inputs, columns = _inputs_and_columns(spec, split, options)
+        files = RecordFiles(spec, split, columns[len(inputs.user)])
+        _check_prebatch(spec, split, files, options.prebatch_size)
         if files.num_rows == 0:
-            raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
-        if repeat_count < 0:
-            raise ValueError(f"repeat_count is {repeat_count}; allowed: 0 or more")
-        self._passes = max(1, repeat_count)
-        self._rows_of_pass = files.num_rows
-        num_rows = self._passes * files.num_rows
+            raise ValueError(f"{spec.origin}: source_spec: mapping '{split}' has no rows")
+        if options.repeat_count < 0:
+            raise ValueError(f"repeat_count is {options.repeat_count}; allowed: 0 or more")
         window = max(1, _WINDOW_ROWS // files.prebatch) * files.prebatch
-        if shuffle:
-            block = files.prebatch if files.prebatch > 1 else _BLOCK_ROWS
-            self._order = BlockShuffle(files.num_rows, seed, block, window)
-        else:
-            self._order = FileOrder()
-        super().__init__(
-            num_rows,
-            batch_size,
-            Columns(
-                numerical=(),
-                categorical=tuple((c.dtype, c.width) for c in columns if c.cardinality),
-                label=columns[-1].dtype if channels.label else None,
-            ),
-            rank=rank,
-            world_size=world_size,
-            prefetch_batches=prefetch_batches,
-            parallel_reads=parallel_reads,
-        )
-        if drop_remainder:
-            self.num_rows -= num_rows % batch_size
-            if self.num_rows == 0:
-                raise ValueError(
-                    f"{spec.origin}: mapping '{mapping}' has {num_rows} rows, fewer than the "
-                    f"global batch of {batch_size}, and drop_remainder leaves out short batches: "
-                    "no row is left. Use a smaller batch, or keep the remainder"
-                )
         self.cache_bytes = files.num_rows * sum(c.width * c.dtype.itemsize for c in columns)
-        self.cached = cache and self.cache_bytes <= cache_limit_bytes
+        self.cached = options.cache and self.cache_bytes <= options.cache_limit_bytes
         if self.cached:
             num_kept = files.num_records
         elif files.prebatch > 1:
-            # Batches that are read at the same time are of two windows at most, or neighbours.
-            num_kept = 2 * ((window if shuffle else batch_size) // files.prebatch + 1)
+            # Batches that are read at the same time are of two windows at most, or neighbors.
+            samples = window if options.shuffle else batch_size
+            num_kept = 2 * (samples // files.prebatch + 1)
         else:
-            num_kept = -(-batch_size // world_size)  # nothing is read twice
-        self._rows = DecodedRows(files, columns, num_kept)
+            num_kept = -(-batch_size // options.world_size)  # nothing is read twice
+        super().__init__(
+            DecodedReader(files, columns, num_kept),
+            split,
+            options,
+            order=_order(options, files, window),
+            num_samples=_num_samples(spec, split, options, files.num_rows),
+            arrange=lambda batch: _regrouped(batch, inputs),
+        )
 
-    def _read(self, epoch: int, start: int, stop: int, wanted: Sequence[int]) -> list[np.ndarray]:
-        rows = []
-        while start < stop:
-            number, begin = divmod(start, self._rows_of_pass)
-            end = min(self._rows_of_pass, begin + stop - start)
-            found = self._order.rows(epoch * self._passes + number, begin, end)
-            rows.append(np.arange(begin, end) if isinstance(found, slice) else found)
-            start += end - begin
-        return self._rows.take(np.concatenate([np.empty(0, np.int64), *rows]), wanted)
 
-    def _to_batch(self, arrays: dict, weights) -> Batch:
-        batch = super()._to_batch(arrays, weights)
-        ids = iter(batch.inputs.categorical)
-        channels = (tuple(itertools.islice(ids, size)) for size in self._sizes)
-        return batch._replace(inputs=SequenceInputs(*channels))
+def _inputs_and_columns(
+    spec: FeatureSpec, split: str, options: SequenceOptions
+) -> tuple[SequenceInputs, list[Column]]:
+    """Returns the features of the inputs, and all columns in the same order."""
+    channels = sequence_channels(
+        spec, (split,), with_labels=options.with_labels, with_negatives=options.with_negatives
+    )
+    negative = channels.negative if options.with_negatives else ()
+    inputs = SequenceInputs(channels.user, channels.target, channels.positive, negative)
+    columns = [_id_column(spec, feature) for features in inputs for feature in features]
+    columns += [Column(Role.LABEL, label, np.dtype(np.int8), 1) for label in channels.label]
+    return inputs, columns
+
+
+def _order(options: SequenceOptions, files: RecordFiles, window: int) -> RepeatedOrder:
+    order = FileOrder()
+    if options.shuffle:
+        block = files.prebatch if files.prebatch > 1 else _BLOCK_ROWS
+        order = BlockShuffle(files.num_rows, options.seed, block, window)
+    return RepeatedOrder(order, files.num_rows, max(1, options.repeat_count))
+
+
+def _num_samples(spec: FeatureSpec, split: str, options: SequenceOptions, stored: int) -> int:
+    """Returns the samples per epoch."""
+    num_samples = max(1, options.repeat_count) * stored
+    remainder = num_samples % options.batch_size if options.drop_remainder else 0
+    if remainder == num_samples:
+        raise ValueError(
+            f"{spec.origin}: mapping '{split}' has {num_samples} rows, fewer than the "
+            f"global batch of {options.batch_size}, and drop_remainder leaves out short batches: "
+            "no row is left. Use a smaller batch, or keep the remainder"
+        )
+    return num_samples - remainder
+
+
+def _regrouped(batch: Batch, features: SequenceInputs) -> Batch:
+    """Returns a batch with its ids by channel."""
+    ids = iter(batch.inputs.categorical)
+    return batch._replace(
+        inputs=SequenceInputs(*(tuple(itertools.islice(ids, len(names))) for names in features))
+    )
 
 
 def count_rows(spec: FeatureSpec, mapping: str, feature: str) -> int:
@@ -169,7 +163,7 @@ def count_rows(spec: FeatureSpec, mapping: str, feature: str) -> int:
 
 def _id_column(spec: FeatureSpec, feature: str) -> Column:
     ids = num_ids(spec, feature)
-    return Column(feature, spec.hotness(feature), ids, smallest_id_dtype(ids))
+    return Column(Role.CATEGORICAL, feature, smallest_id_dtype(ids), spec.hotness(feature), ids)
 
 
 def _check_prebatch(

@@ -5,27 +5,12 @@ decoding them by NumPy, whole arrays at a time.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from dataloading.pipeline.checks import check_ids, check_labels
+from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import ranges
-
-
-class Column(NamedTuple):
-    """A feature, as records hold it and as it is handed on.
-
-    width: values per row; more than one only of a history.
-    cardinality: of ids; None for the label.
-    dtype: of the decoded values; holds all that are allowed.
-    """
-
-    feature: str
-    width: int
-    cardinality: int | None
-    dtype: np.dtype
-
 
 Locate = Callable[[int, int | None], str]
 
@@ -63,7 +48,7 @@ def decode(
             row = (position - int(splits[number])) // column.width
             return f"{locate(number, row)}: feature '{column.feature}': found {values[position]}"
 
-        if column.cardinality is None:
+        if column.role is Role.LABEL:
             check_labels(values, where)
         else:
             check_ids(values, column.cardinality, where)

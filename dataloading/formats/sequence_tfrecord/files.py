@@ -7,9 +7,10 @@ fewer.
 
 import numpy as np
 
-from dataloading.formats.sequence_tfrecord.decode import Column, count_values
+from dataloading.formats.sequence_tfrecord.decode import count_values
 from dataloading.formats.tfrecord.mapped_files import MappedFiles
 from dataloading.formats.tfrecord.wire import Malformed, is_whole, records
+from dataloading.pipeline.columns import Column
 from dataloading.spec.feature_spec import FeatureSpec
 
 # Of a mapping; those of its training and evaluation are well below the 1,024 of a process.

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dataloading.formats.sequence_tfrecord.decode import Column, decode
+from dataloading.formats.sequence_tfrecord.decode import decode
 from dataloading.formats.sequence_tfrecord.files import RecordFiles
+from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import ranges
 
 # Decoded at a time, so that TensorFlow's int64 numbers take little memory beside the rows.
 _ROWS_AT_A_TIME = 16_384
 
 
-class DecodedRows:
-    """Rows by their number, from a buffer of decoded records.
+class DecodedReader:
+    """Reads samples from a buffer of decoded records; a `SampleReader`.
 
     The buffer is virtual memory until it is filled. Safe for several threads.
 
@@ -27,16 +28,18 @@ class DecodedRows:
     """
 
     def __init__(self, files: RecordFiles, columns: Sequence[Column], num_kept: int):
-        self._files, self._columns = files, columns
+        self._files, self.columns = files, tuple(columns)
+        self.num_samples = files.num_rows
         self._keeps_all = num_kept >= files.num_records
         if self._keeps_all:  # record i in slot i
             self._num_kept, self._slot_starts = files.num_records, files.first_rows
         else:
             self._num_kept = min(num_kept, -(-files.num_rows // files.prebatch))
             self._slot_starts = np.arange(self._num_kept + 1) * files.prebatch
-        self._arrays = [
-            np.empty((self._slot_starts[-1], column.width), column.dtype) for column in columns
-        ]
+        self._arrays = {
+            column: np.empty((self._slot_starts[-1], column.width), column.dtype)
+            for column in columns
+        }
         # Slots of the buffer: which one has a record, and the other way.
         self._slot_of = np.full(files.num_records, -1, np.int64)
         self._record_in = np.full(self._num_kept, -1, np.int64)
@@ -47,25 +50,27 @@ class DecodedRows:
     @property
     def size_bytes(self) -> int:
         """Memory of the buffer when it is full."""
-        return sum(array.nbytes for array in self._arrays)
+        return sum(array.nbytes for array in self._arrays.values())
 
-    def take(self, rows: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:
-        """A copy of some columns, by their numbers, `[len(rows), width]` each.
+    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
+        """See `SampleReader`.
 
         Raises:
-            ValueError: a row, or another one of its record, breaks a rule.
+            ValueError: a sample, or another one of its record, is invalid.
         """
-        record = self._files.record_of(rows)
+        if isinstance(samples, slice):
+            samples = np.arange(samples.start, samples.stop)
+        record = self._files.record_of(samples)
         needed = np.unique(record)
         if len(needed) > self._num_kept:
-            half = len(rows) // 2
-            parts = [self.take(part, wanted) for part in (rows[:half], rows[half:])]
+            half = len(samples) // 2
+            parts = [self.read(part, columns) for part in (samples[:half], samples[half:])]
             return [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
         with self._lock:
             self._load(needed)
-            place = self._slot_starts[self._slot_of[record]]
-            place += rows - self._files.first_rows[record]
-            return [self._arrays[number].take(place, axis=0) for number in wanted]
+            position = self._slot_starts[self._slot_of[record]]
+            position += samples - self._files.first_rows[record]
+            return [self._arrays[column].take(position, axis=0) for column in columns]
 
     def _load(self, needed: np.ndarray) -> None:
         """Sees to it that the buffer has these records."""
@@ -98,12 +103,12 @@ class DecodedRows:
         def locate(number, row):
             return files.place(int(records[number]), row)
 
-        decoded = decode(files.contents(records), num_rows, self._columns, locate)
+        decoded = decode(files.contents(records), num_rows, self.columns, locate)
         replaced = self._record_in[slots]
         self._slot_of[replaced[replaced >= 0]] = -1
         self._record_in[slots] = -1
         places = ranges(self._slot_starts[slots], num_rows)
-        for array, values in zip(self._arrays, decoded, strict=True):
+        for array, values in zip(self._arrays.values(), decoded, strict=True):
             array[places] = values
         self._slot_of[records] = slots
         self._record_in[slots] = records

@@ -13,7 +13,6 @@ from dataloading.formats.tfrecord.wire import (
     records,
     tensors_of,
 )
-from dataloading.pipeline.chunk_dataset import StoredChunk
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
@@ -21,7 +20,7 @@ from dataloading.spec.feature_spec import Chunk, FeatureSpec
 _MAPPED_FILES = 256
 
 
-class RecordChunk(StoredChunk):
+class RecordChunk:
     """The files of a `tfrecord` chunk, mapped into memory where they are read; any number of them.
 
     Opening it goes through the heads of all records once and keeps 57 bytes of each. A record's

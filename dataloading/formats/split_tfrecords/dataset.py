@@ -9,39 +9,44 @@ from dataloading.formats.split_tfrecords.folder_format import (
     read_length,
     spec_of_folders,
 )
-from dataloading.pipeline.chunk_dataset import ChunkDataset, any_chunk
+from dataloading.pipeline.chunk_reader import ChunkLayout, ChunkReader
+from dataloading.pipeline.sample_dataset import SampleDataset, StoredOptions
 from dataloading.spec.feature_spec import FeatureSpec
 
 
-class SplitTFRecordsDataset(ChunkDataset):
-    """The rows of one mapping of tfrecord chunks; see `ChunkDataset`.
+class SplitTFRecordsDataset(SampleDataset):
+    """The samples of one split of `tfrecord` chunks.
 
-    Multi-hot features whose rows differ in length are `RaggedIds`; the feature's hotness in the
-    spec is the most ids that a row may have. Batches do not depend on the size of prebatches.
-    A damaged or cut-off file is a `ValueError`, when it is opened or when the damage is read.
+    Multi-hot features whose samples differ in length are `RaggedIds`; the feature's hotness in the
+    spec is the maximum number of ids per sample. Batches do not depend on the size of prebatches.
+    A damaged or truncated file is a `ValueError`, when it is opened or when the damage is read.
 
     Args:
         spec: with chunks of type `tfrecord`; or any other spec of a data set of the original,
-            whose folders then say what is stored (`spec_of_folders`).
+            whose folders then define what is stored (`spec_of_folders`).
+        split: e.g. `train`.
+        batch_size: the global batch size.
+        options: see `StoredOptions`.
+
+    Raises:
+        ValueError: the spec lacks something, a file is missing or incomplete, there are no
+            samples, or an argument is out of range.
     """
 
-    chunk_type = CHUNK_TYPE
-
-    def __init__(self, spec: FeatureSpec, mapping: str, batch_size: int, **settings):
-        super().__init__(spec_of_folders(spec), mapping, batch_size, **settings)
-
-    def _open_chunks(self, spec, mapping, used, everything):
-        chunks = spec.source_spec[mapping]
-        if everything:
-            opened = range(len(chunks))
-        else:
-            opened = used or [any_chunk(spec, mapping)]
-        spec.validate_files(mapping, opened)
-        found = {index: RecordChunk(spec, mapping, chunks[index]) for index in opened}
-        for fault in length_faults(spec, mapping, found):
+    def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
+        options = StoredOptions(batch_size=batch_size, **options)
+        spec = spec_of_folders(spec)
+        layout = ChunkLayout(spec, split, CHUNK_TYPE, options)
+        spec.validate_files(split, layout.checked)
+        chunks = {
+            number: RecordChunk(spec, split, layout.chunks[number]) for number in layout.checked
+        }
+        for fault in length_faults(spec, split, chunks):
             raise ValueError(fault)
-        num_rows = next(iter(found.values())).num_rows
-        return {index: found[index] for index in used}, num_rows
+        num_samples = next(iter(chunks.values())).num_rows
+        used = {number: chunks[number] for number in layout.used}
+        reader = ChunkReader(layout, used, num_samples)
+        super().__init__(reader, split, options, order=options.order(num_samples))
 
 
 def length_faults(spec: FeatureSpec, mapping: str, opened: dict[int, RecordChunk]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Writes split TFRecords: rows of any number at a time, cut into prebatches."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ from dataloading.formats.split_tfrecords.folder_format import (
     folders_of,
     write_length,
 )
+from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged, concatenate_rows, cut_rows
-from dataloading.pipeline.row_dataset import Columns
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime.files.atomic import write_errors_name
 
@@ -41,26 +42,24 @@ class SplitTFRecordsWriter:
         directory: Path,
         mapping: str,
         spec: FeatureSpec,
-        columns: Columns,
+        columns: Sequence[Column],
         *,
         prebatch: int,
         batches_per_file: int,
     ):
-        self._mapping, self._columns = mapping, columns
+        self._mapping = mapping
         self._directory = directory / mapping
-        self._folders = {name: None for name in folders_of(spec)}
-        if columns.label is None:
-            self._folders.pop("label", None)
-        self._features = {name: folders_of(spec)[name] for name in self._folders}
-        kinds = {"label": (np.dtype(np.int8), 1)}
-        if columns.numerical:
-            widths = sum(width for _, width in columns.numerical)
-            kinds["numerical"] = (np.result_type(*(d for d, _ in columns.numerical)), widths)
-        for index, (dtype, hotness) in enumerate(columns.categorical):
-            wide = dtype.itemsize > 4
-            kinds[f"categorical_{index}"] = (np.dtype(np.int64 if wide else np.int32), hotness)
-        for name in self._folders:
-            dtype, width = kinds[name]
+        folders = folders_of(spec)
+        folder_of = {feature: name for name, names in folders.items() for feature in names}
+        self._columns_of: dict[str, list[int]] = {name: [] for name in folders}
+        for number, column in enumerate(columns):
+            self._columns_of[folder_of[column.feature]].append(number)
+        if not self._columns_of.get("label", True):
+            del self._columns_of["label"]
+        self._features = {name: folders[name] for name in self._columns_of}
+        self._folders = {}
+        for name, numbers in self._columns_of.items():
+            dtype, width = _stored_kind([columns[number] for number in numbers])
             multihot = name.startswith("categorical") and width != 1
             self._folders[name] = _FolderWriter(
                 self._directory / name,
@@ -76,25 +75,19 @@ class SplitTFRecordsWriter:
                 ),
             )
 
-    def add(self, arrays: list[np.ndarray | Ragged]) -> None:
-        """Appends rows, one array per `columns.all()`.
+    def add(self, arrays: Sequence[np.ndarray | Ragged]) -> None:
+        """Appends samples, one array per column.
 
         Raises:
-            ValueError: numericals that the dtype of their folder does not hold exactly.
+            ValueError: numerical values that the dtype of their folder does not hold exactly.
             OSError: a file could not be written.
         """
-        count = len(self._columns.numerical)
-        rows = {f"categorical_{index}": array for index, array in enumerate(arrays[count:])}
-        if self._columns.label is not None:
-            rows["label"] = rows.pop(f"categorical_{len(self._columns.categorical)}")
-        if count:
-            dtype = np.dtype(self._folders["numerical"].format.dtype)
-            rows["numerical"] = np.concatenate(
-                [exactly(array, dtype, self._features["numerical"]) for array in arrays[:count]],
-                axis=1,
-            )
         for name, folder in self._folders.items():
-            folder.add(rows[name])
+            parts = [arrays[number] for number in self._columns_of[name]]
+            if name == "numerical":
+                dtype = np.dtype(folder.format.dtype)
+                parts = [exactly(part, dtype, self._features[name]) for part in parts]
+            folder.add(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
 
     def close(self) -> list[dict]:
         """Writes what is left, and the JSON files; returns the chunks of the mapping's spec.
@@ -111,6 +104,17 @@ class SplitTFRecordsWriter:
         with write_errors_name(self._directory / LENGTH_FILE):
             write_length(self._directory, folder.num_prebatches)
         return chunks
+
+
+def _stored_kind(columns: Sequence[Column]) -> tuple[np.dtype, int | None]:
+    """Returns dtype and values per row of the folder of these columns; None: rows differ."""
+    if columns[0].role is Role.LABEL:
+        return np.dtype(np.int8), 1
+    if columns[0].role is Role.NUMERICAL:
+        width = sum(column.width for column in columns)
+        return np.result_type(*(column.dtype for column in columns)), width
+    is_wide = columns[0].dtype.itemsize > 4
+    return np.dtype(np.int64 if is_wide else np.int32), columns[0].width
 
 
 class _FolderWriter:

@@ -280,7 +280,7 @@ def test_an_id_out_of_range_names_its_row_and_the_way_out(tmp_path, value, shown
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     with pytest.raises(ValueError, match=message):  # what tf.numpy_function hands on
-        loader._read(0, 0, 20, range(3))
+        loader.stored_rows(0, 20)
 
 
 def test_the_row_is_found_in_the_second_file(tmp_path):
@@ -304,7 +304,7 @@ def test_a_label_other_than_0_and_1_is_refused(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     with pytest.raises(ValueError, match=message):
-        loader._read(0, 0, 20, range(3))
+        loader.stored_rows(0, 20)
 
 
 @pytest.mark.parametrize(
@@ -323,13 +323,13 @@ def test_a_numerical_that_is_not_finite_is_refused(tmp_path, dtype, value):
     numbers[:, 0] = min(np.finfo(dtype).max, np.finfo("f").max)
     numbers.tofile(tmp_path / "num.bin")
     spec = type(spec).from_dict(content, spec.base_directory, spec.origin)
-    assert len(RawBinaryDataset(spec, "train", 8)._read(0, 0, 20, range(3))) > 0
+    assert len(RawBinaryDataset(spec, "train", 8).stored_rows(0, 20)) > 0
     numbers[13, 1] = value
     numbers.tofile(tmp_path / "num.bin")
     with pytest.raises(
         ValueError, match=rf"'y': found {re.escape(str(value))} in row 13 .*must be finite"
     ):
-        RawBinaryDataset(spec, "train", 8)._read(0, 0, 20, range(3))
+        RawBinaryDataset(spec, "train", 8).stored_rows(0, 20)
 
 
 REFUSED = {
@@ -338,7 +338,7 @@ REFUSED = {
     "too few rows": ({"world_size": 9}, "batch_size 8 .* each of 9 ranks .*; choose 9 or more"),
     "rank": ({"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
     "seed": ({"shuffle": True, "seed": -1}, "seed is -1; allowed: 0 or more"),
-    "mapping": ({"mapping": "test"}, "the split_binary loader needs the mapping 'test'"),
+    "split": ({"split": "test"}, "the split_binary loader needs the mapping 'test'"),
 }
 
 
@@ -346,7 +346,7 @@ REFUSED = {
 def test_impossible_settings_are_refused(tmp_path, settings, message):
     spec = numbered(tmp_path, 5)
     with pytest.raises(ValueError, match=message):
-        RawBinaryDataset(**{"spec": spec, "mapping": "train", "batch_size": 8, **settings})
+        RawBinaryDataset(**{"spec": spec, "split": "train", "batch_size": 8, **settings})
 
 
 def test_impossible_starts_are_refused(tmp_path):

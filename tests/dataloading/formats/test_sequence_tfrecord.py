@@ -393,13 +393,13 @@ def test_irregular_files(tmp_path, monkeypatch):
         loader = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 4, **settings)
         assert sorted(found(loader.dataset()), key=lambda row: row.user) == rows
     whole = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 15)
-    assert whole._rows.size_bytes == whole.cache_bytes == 15 * (8 + 2 * LENGTH * 5)
+    assert whole._reader.size_bytes == whole.cache_bytes == 15 * (8 + 2 * LENGTH * 5)
     decoded.clear()
     assert found(whole.dataset()) == rows and decoded == [[2, 4], [4, 1], [3, 1]]
     # Of 6 records 5 are kept, in room for 15 rows at most, rounded up to prebatches of 4.
-    part = row_cache.DecodedRows(whole._rows._files, whole._rows._columns, 5)
+    part = row_cache.DecodedReader(whole._reader._files, whole._reader.columns, 5)
     assert part.size_bytes == 16 * (8 + 2 * LENGTH * 5)
-    whole._rows = part
+    whole._reader = part
     assert found(whole.dataset()) == found(whole.dataset()) == rows
 
 
@@ -435,9 +435,9 @@ def test_a_buffer_smaller_than_a_batch(by_prebatch, small_windows):
     """Batches of 45 rows of 12 records, of which the buffer has room for 1."""
     loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True)
     expected = found(loader.dataset())
-    rows = row_cache.DecodedRows(loader._rows._files, loader._rows._columns, 1)
+    rows = row_cache.DecodedReader(loader._reader._files, loader._reader.columns, 1)
     assert rows.size_bytes == 4 * (8 + 2 * LENGTH * 5)
-    loader._rows = rows
+    loader._reader = rows
     assert found(loader.dataset()) == expected
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet
@@ -29,13 +30,15 @@ def write_ragged(folder, num_rows: dict[str, int]) -> None:
         lengths = np.arange(rows) % 4
         kept = np.arange(3) < lengths[:, None]
         ragged = Ragged.from_lengths(many[kept], lengths)
-        columns = loader.columns
-        kinds = (columns.categorical[0], (many.dtype, None), columns.categorical[2])
+        columns = [
+            replace(column, width=None) if column.feature == "cat_1" else column
+            for column in loader.columns
+        ]
         writer = SplitTFRecordsWriter(
             folder,
             mapping,
             spec,
-            type(columns)(columns.numerical, kinds, columns.label),
+            columns,
             prebatch=100,
             batches_per_file=3,
         )

@@ -140,14 +140,14 @@ def test_files_that_are_read_must_have_equally_many_rows(copied):
 
 def test_a_feature_is_read_once_a_batch(copied, monkeypatch):
     reads = []
-    read = raw_binary._StoredChunk.read
+    read = raw_binary.BinaryChunk.read
 
     def counted(chunk, rows):
         values = read(chunk, rows)
         reads.append((chunk._files[0], len(values)))
         return values
 
-    monkeypatch.setattr(raw_binary._StoredChunk, "read", counted)
+    monkeypatch.setattr(raw_binary.BinaryChunk, "read", counted)
     loader = RawBinaryDataset(copied, "train", 10, world_size=2, global_features=[3, 1, 3, 3])
     loader._read_part(0, 0, 0)
     assert sorted(reads) == [

@@ -1,0 +1,276 @@
+"""Samples from any reader as a `tf.data` pipeline of batches.
+
+TensorFlow is imported with the first pipeline, so that tools which only copy samples start at once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
+from dataloading.pipeline.columns import Column, Role, SampleReader
+from dataloading.pipeline.ragged import Ragged, concatenate_rows, lay_out_rows
+from dataloading.pipeline.shuffle import (
+    BlockShuffle,
+    FileOrder,
+    check_position,
+    check_shares,
+    share_of_rank,
+)
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_WEIGHTS = Column(Role.LABEL, "", np.dtype(np.float32), 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderOptions:
+    """Division of samples into batches, and of batches among ranks.
+
+    Attributes:
+        batch_size: the global batch size, `world_size` or more.
+        rank, world_size: this rank receives one contiguous part of each global batch. All ranks
+            yield the same number of batches of equal length: where the last global batch does not
+            divide evenly, its samples are split as evenly as possible and padded with copies of
+            the batch's first sample of weight 0: an optimizer that updates each row of a table
+            that occurs in the batch updates the same rows as on one rank. The weights of the
+            other samples compensate, see `Batch`.
+        global_features: None, or the categorical features (their indices in the channel) whose
+            tables this rank stores, in any order, possibly repeated: "model-parallel input". Then
+            `Inputs.categorical` has one entry for each of these only, with the ids of the whole
+            global batch: rank r's samples are at the positions `r * length` to
+            `(r + 1) * length - 1`, in the order, and with the padding, that rank r has itself.
+            Ids of other features are not read. Numerical features, labels and weights remain this
+            rank's own. Empty for a rank without tables.
+        prefetch_batches: batches that are prepared ahead of the consumer.
+        parallel_reads: batches that are read at the same time; their order stays.
+    """
+
+    batch_size: int
+    rank: int = 0
+    world_size: int = 1
+    global_features: Sequence[int] | None = None
+    prefetch_batches: int = 2
+    parallel_reads: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredOptions(LoaderOptions):
+    """Options of loaders that read files.
+
+    Without `shuffle` samples come in file order. With it the order is new in each epoch and a
+    function of (seed, epoch) alone, see `BlockShuffle`.
+
+    Attributes:
+        with_labels: False reads no labels: `Batch.labels` is None, and the channel `label`, its
+            feature's chunk and the chunk's files may be absent.
+        shuffle: shuffles the samples.
+        seed: seed of the order.
+        block_rows: samples that are neighbors in the file and read together while shuffling.
+        window_rows: a multiple of `block_rows`; a larger window mixes better and needs more page
+            cache. Data of up to one window is shuffled fully.
+    """
+
+    with_labels: bool = True
+    shuffle: bool = False
+    seed: int = 0
+    block_rows: int = 8192
+    window_rows: int = 524_288
+
+    def order(self, num_samples: int) -> BlockShuffle | FileOrder:
+        """Returns the order of the samples."""
+        if self.shuffle:
+            return BlockShuffle(num_samples, self.seed, self.block_rows, self.window_rows)
+        return FileOrder()
+
+
+class SampleDataset:
+    """Batches of the samples of one split, each sample exactly once per epoch.
+
+    An invalid value ends the iteration with `tf.errors.InvalidArgumentError`.
+
+    Args:
+        reader: reads the samples.
+        split: name of the split.
+        options: batch size, ranks and threads.
+        order: order of the samples in an epoch; None for file order.
+        num_samples: samples per epoch; None for all of the reader.
+        arrange: turns a batch of `Inputs` into the batch that the model takes; None keeps it.
+
+    Attributes:
+        num_rows: global samples per epoch.
+        failure: message of the `ValueError` that ended an iteration: tf.data includes the text of
+            an error only within a stack trace.
+    """
+
+    def __init__(
+        self,
+        reader: SampleReader,
+        split: str,
+        options: LoaderOptions,
+        *,
+        order=None,
+        num_samples: int | None = None,
+        arrange: Callable[[Batch], Batch] | None = None,
+    ):
+        check_shares(options.batch_size, options.rank, options.world_size)
+        self.split = split
+        self.columns = reader.columns
+        self.num_rows = reader.num_samples if num_samples is None else num_samples
+        self.batch_size = options.batch_size
+        self.rank = options.rank
+        self.world_size = options.world_size
+        self.failure: str | None = None
+        self._reader, self._options = reader, options
+        self._order = order or FileOrder()
+        self._arrange = arrange or (lambda batch: batch)
+        categorical = [column for column in self.columns if column.role is Role.CATEGORICAL]
+        self._local = [column for column in self.columns if column not in categorical]
+        self._features, self._global = categorical, []
+        if options.global_features is None:
+            self._local += categorical
+        else:
+            numbers = check_features(options.global_features, len(categorical))
+            self._features = [categorical[number] for number in numbers]
+            # A feature that is listed several times is read once.
+            self._global = list(dict.fromkeys(self._features))
+
+    @property
+    def num_batches(self) -> int:
+        """Global batches per epoch; the last one may be shorter."""
+        return -(-self.num_rows // self.batch_size)
+
+    def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
+        """Returns the batches of one epoch.
+
+        Args:
+            epoch: selects the order where the loader shuffles.
+            start_row: global samples of this epoch's order to leave out because they were used
+                before; the samples that follow are those of an epoch without an interruption.
+
+        Returns:
+            A dataset of `Batch`. Its first dimension is `batch_size / world_size`, rounded up,
+            except in a short last batch.
+        """
+        check_position(epoch, start_row, self.num_rows)
+        import tensorflow as tf
+
+        columns = [*self._local, *self._global, _WEIGHTS]
+        dtypes = []  # of the arrays; a ragged column has two of them
+        for column in columns:
+            dtypes += [column.dtype] + [np.dtype(np.int32)] * (column.width is None)
+        dtypes = [tf.as_dtype(dtype) for dtype in dtypes]
+        read = functools.partial(self._read_part, epoch, start_row)
+
+        def batch_at(index):
+            tensors = iter(tf.numpy_function(read, [index], dtypes))
+            values = {column: _with_shape(tensors, column) for column in columns}
+            return self._arrange(self._batch(values))
+
+        num_batches = -(-(self.num_rows - start_row) // self.batch_size)
+        return (
+            tf.data.Dataset.range(num_batches)
+            .map(batch_at, num_parallel_calls=self._options.parallel_reads, deterministic=True)
+            .prefetch(self._options.prefetch_batches)
+        )
+
+    def _batch(self, values: dict) -> Batch:
+        """Returns the batch of the tensors of the columns."""
+        import tensorflow as tf
+
+        def as_float(role: Role) -> list:
+            # The casts are TensorFlow's: NumPy converts float16 one value at a time.
+            columns = [column for column in self.columns if column.role is role]
+            return [tf.cast(values[column], tf.float32) for column in columns]
+
+        weights = values[_WEIGHTS]
+        numerical = as_float(Role.NUMERICAL) or [tf.zeros([tf.shape(weights)[0], 0], tf.float32)]
+        categorical = {column: _at_least_int32(values[column]) for column in self._features}
+        (labels,) = as_float(Role.LABEL) or [None]
+        return Batch(
+            Inputs(
+                numerical[0] if len(numerical) == 1 else tf.concat(numerical, axis=1),
+                tuple(categorical[column] for column in self._features),
+            ),
+            labels,
+            weights,
+        )
+
+    def _read_part(self, epoch: int, start_row: int, index) -> list[np.ndarray]:
+        """Returns this rank's arrays of a global batch: own samples, ids of all samples, weights.
+
+        A ragged column is two arrays, its values and its row splits.
+        """
+        first = start_row + int(index) * self.batch_size
+        size = min(self.batch_size, self.num_rows - first)
+        begin, end, length = share_of_rank(size, self.rank, self.world_size)
+        padding = length - (end - begin)
+        try:
+            shared = self._read(epoch, first, first + size, self._global) if self._global else []
+            own = self._read(epoch, first + begin, first + end, self._local)
+            filler = self._read(epoch, first, first + 1, self._local) if padding else []
+        except ValueError as error:
+            self.failure = str(error)
+            raise
+        weights = np.zeros((length, 1), np.float32)
+        weights[: end - begin] = length * self.world_size / size
+        if padding:
+            own = [
+                concatenate_rows([array, *[sample] * padding])
+                for array, sample in zip(own, filler, strict=True)
+            ]
+        arrays = []
+        for array in (*own, *(lay_out_rows(array, self.world_size) for array in shared), weights):
+            arrays += array if isinstance(array, Ragged) else [array]
+        return arrays
+
+    def stored_rows(self, start: int, stop: int) -> list[np.ndarray | Ragged]:
+        """Returns samples in the order of epoch 0, as they are stored: one array per column.
+
+        For tools; does not need TensorFlow.
+
+        Raises:
+            ValueError: a value is invalid.
+        """
+        return self._read(0, start, stop, self.columns)
+
+    def _read(
+        self, epoch: int, start: int, stop: int, columns: Sequence[Column]
+    ) -> list[np.ndarray | Ragged]:
+        return self._reader.read(self._order.rows(epoch, start, stop), columns)
+
+
+def check_features(features: Sequence[int], num_features: int) -> tuple[int, ...]:
+    """Returns the indices of `global_features`, each of which must be that of a feature."""
+    for feature in features:
+        if not 0 <= feature < num_features:
+            raise ValueError(
+                f"global_features holds {feature}; allowed: the numbers of the categorical "
+                f"features, of which there are {num_features}, the first is 0"
+            )
+    return tuple(features)
+
+
+def _with_shape(tensors, column: Column):
+    """Returns the next tensor of a column, or its `RaggedIds`, with its static shape."""
+    values = next(tensors)
+    values.set_shape([None] if column.width is None else [None, column.width])
+    if column.width is not None:
+        return values
+    row_splits = next(tensors)
+    row_splits.set_shape([None])
+    return RaggedIds(values, row_splits)
+
+
+def _at_least_int32(ids):
+    import tensorflow as tf
+
+    if isinstance(ids, RaggedIds):
+        return ids._replace(values=_at_least_int32(ids.values))
+    return ids if ids.dtype == tf.int64 else tf.cast(ids, tf.int32)
