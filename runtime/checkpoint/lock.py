@@ -1,7 +1,6 @@
 """Who may write to a folder of checkpoints: a lock on a file in it, which says whose it is."""
 
 import contextlib
-import errno
 import json
 import os
 import secrets
@@ -54,7 +53,7 @@ class Lock:
           OSError: the file cannot be written.
         """
         start_s, quiet = time.monotonic(), True
-        while not self._try():
+        while not self._lock.acquire(blocking=False):
             waited_s = time.monotonic() - start_s
             if waited_s > wait_s:
                 raise LockedError(self._holder())
@@ -118,15 +117,6 @@ class Lock:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.2)
-
-    def _try(self) -> bool:
-        """Returns False if another process has the lock; True without locks in the file system."""
-        try:
-            return self._lock.acquire(blocking=False)
-        except OSError as error:
-            if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                return True
-            raise
 
     def _holder(self) -> str:
         try:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 # The number of processes, as horovodrun, Open MPI, MPICH and SLURM's srun say it to each of them.
 # The innermost launcher comes first: mpirun within a SLURM job is seen as mpirun.
 SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-# The number of a process on its machine, by the same launchers.
+# The number of a process, and its number on its machine, by the same launchers.
+RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 LOCAL_RANK_VARIABLES = (
     *("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
 )
@@ -41,6 +42,14 @@ def launched() -> Launched | None:
         if size := int(os.environ.get(variable) or 0):
             return Launched(variable, size) if size > 1 else None
     return None
+
+
+def rank() -> int:
+    """Returns this process's number by the launcher; 0 if it started a single process."""
+    if (started := launched()) is None:
+        return 0
+    variable = RANK_VARIABLES[SIZE_VARIABLES.index(started.variable)]
+    return int(os.environ.get(variable) or 0)
 
 
 def local_rank() -> int | None:

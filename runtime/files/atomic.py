@@ -225,10 +225,11 @@ class FileLock:
             blocking: wait until other processes release it.
 
         Returns:
-            False if another process has it and `blocking` is false.
+            False if another process has it and `blocking` is false. True without a lock on a file
+            system that has no locks.
 
         Raises:
-            OSError: the file cannot be opened, or its file system has no locks.
+            OSError: the file cannot be opened.
         """
         while True:
             flags = os.O_RDONLY if self.path.is_dir() else os.O_RDWR | os.O_CREAT
@@ -239,6 +240,11 @@ class FileLock:
             except BlockingIOError:
                 os.close(descriptor)
                 return False
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                    return True
+                raise
             except BaseException:
                 os.close(descriptor)
                 raise

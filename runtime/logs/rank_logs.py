@@ -1,95 +1,74 @@
-"""One log per rank on request: all that a process says, its libraries and its crash too.
+"""Per-rank log files (`--rank_logs`): stdout, stderr and crash traces of a process.
 
     DIR/rank-00003.log
 
-The files 1 and 2 of this process become pipes to a process of its own (rank_log_writer.py), so that
-what was said is written even when this process is killed in the next moment.
+Two `tee` processes copy stdout and stderr to the log and to where they went before. Output that a
+rank wrote before it was killed is in the log, unless the `tee` processes are killed in the same
+moment (a machine that fails, the end of a SLURM step); the last line is missing in both cases. If
+only a `tee` process is killed, the next output of its rank ends that rank with a BrokenPipeError.
+The Python stacks of a crash (SIGSEGV, SIGABRT and similar) are in the log only.
 """
 
 import atexit
 import contextlib
 import faulthandler
-import fcntl
 import itertools
 import os
 import shlex
 import socket
 import subprocess
 import sys
-import termios
-import threading
 import time
 from pathlib import Path
 
 from runtime.cluster import launcher
+from runtime.files.atomic import FileLock
 
-# What says which rank this is, by what says how many there are (`launcher.SIZE_VARIABLES`), and
-# which it is on its machine.
-_RANK_VARIABLES = {
-    "HOROVOD_SIZE": ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK"),
-    "OMPI_COMM_WORLD_SIZE": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    "PMI_SIZE": ("PMI_RANK", "MPI_LOCALRANKID"),
-    "SLURM_STEP_NUM_TASKS": ("SLURM_PROCID", "SLURM_LOCALID"),
-}
-# Never the whole environment: passwords and keys are in it.
-_TOLD_VARIABLES = (
-    *("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"),
-    *("TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS", "XLA_FLAGS"),
-    *("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS"),
-    *("HOROVOD_HOSTNAME", "HOROVOD_ELASTIC", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"),
-    *("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", "HOROVOD_GLOO_IFACE"),
-    *("HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD"),
-    "HOROVOD_ENABLE_ASYNC_COMPLETION",
-    *("HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"),
-    *("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_mtl"),
-    *("UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER"),
-    *("NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_DISABLE", "NCCL_P2P_DISABLE"),
-    *("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_STEP_ID", "SLURM_JOB_NODELIST", "SLURM_NODEID"),
-    *("SLURMD_NODENAME", "SLURM_RESTART_COUNT", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
+# Variables in the header of a log. Never the whole environment: it contains passwords and keys.
+_LOGGED_VARIABLES = (
+    *("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TF_NUM_", "TF_XLA_FLAGS", "XLA_FLAGS"),
+    *("HOROVOD_C", "HOROVOD_E", "HOROVOD_F", "HOROVOD_GLOO_", "HOROVOD_GPU_", "HOROVOD_HOSTNAME"),
+    *("HOROVOD_STALL_", "OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "UCX_", "FI_PROVIDER"),
+    *("NCCL_", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_STEP_ID", "SLURM_NODEID"),
 )
-# For the writer to read what was said, and then to write it.
-_WAIT_FOR_READING_S, _WAIT_FOR_WRITING_S = 10.0, 1.0
+# Launchers and Ctrl-C signal all processes of a rank; `tee` ends with its input instead. It also
+# continues without a log that is too large, or without a reader of its output.
+_TEE = 'trap "" HUP INT QUIT TERM XFSZ; exec tee -ap -- "$0"'
+_CLOSE_TIMEOUT_S = 1.0
 
 _open: "_RankLog | None" = None
 _fault: str | None = None
 
 
 def start(folder: str | None) -> None:
-    """From now on all that this process says goes to its log, too; None: it has none.
+    """Copies everything that this process prints to its log from now on; None: to no log.
 
-    To be called before Horovod starts, so that a start that fails is in the log. What is wrong with
-    the folder is for `check`, once the ranks can agree on it. At most one log is open, until the
-    process ends or `stop`.
+    Called before Horovod starts, so that a failed start is in the log. Errors are reported by
+    `check`, when the ranks can agree on them. At most one log is open at a time.
     """
     global _open, _fault
     stop()
     _fault = None
     if folder is None:
         return
-    rank, size, local_rank = _who()
-    name = f"rank {rank}"
+    rank = launcher.rank()
     try:
-        path, file = _take(Path(folder), rank)
-        try:
-            os.write(file, _header(name, size, local_rank).encode())
-            _open = _RankLog(path, file, name)
-        finally:
-            os.close(file)
+        _open = _RankLog(Path(folder), f"rank {rank}", f"rank-{rank:05d}")
     except OSError as error:
         _fault = (
-            f"--rank_logs {folder}: the log of {name} on {socket.gethostname()} cannot be written "
-            f"({error.strerror}); give a folder that every process may write"
+            f"--rank_logs {folder}: the log of rank {rank} on {socket.gethostname()} cannot be "
+            f"written ({error.strerror}); give a folder that every process may write"
         )
 
 
 def check() -> None:
-    """Raises ValueError where `start` could not write."""
+    """Raises ValueError if `start` could not write the log."""
     if _fault is not None:
         raise ValueError(_fault)
 
 
 def stop() -> None:
-    """Closes the log when all is written; the process goes on, or becomes another program."""
+    """Completes and closes the log; the process continues, or becomes another program."""
     global _open
     if _open is not None:
         _open.close()
@@ -97,133 +76,84 @@ def stop() -> None:
 
 
 def path() -> Path | None:
-    """Of this process's log."""
+    """Returns the path of this process's log."""
     return _open.path if _open is not None else None
 
 
 class _RankLog:
-    """Pipes in place of stdout and stderr, and the process that reads them.
+    """A log and the processes that write it.
 
     Args:
-      path, file: the log, open for appending; may be closed afterwards.
-      name: of the rank.
+        folder: created if it does not exist.
+        name: of the rank, for the first and the last line.
+        stem: of the file; a number is appended while another process writes that file.
     """
 
-    def __init__(self, path: Path, file: int, name: str):
-        self.path, self._name, self._closing = path, name, False
-        self._flush()
-        with contextlib.ExitStack() as failed:
-
-            def opened(*descriptors: int) -> tuple[int, ...]:
-                for descriptor in descriptors:
-                    failed.callback(os.close, descriptor)
-                return descriptors
-
-            self._before = {number: opened(os.dup(number))[0] for number in (1, 2)}
-            pipes = {number: opened(*os.pipe()) for number in (1, 2)}
-            self._alive, alive = opened(*os.pipe())
-            passed = (file, alive, pipes[1][0], pipes[2][0])
-            program = Path(__file__).with_name("rank_log_writer.py")
-            starting = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(program), name, *map(str, passed)],
-                stdin=subprocess.DEVNULL,
-                cwd="/",
-                pass_fds=passed,
-                start_new_session=True,
+    def __init__(self, folder: Path, name: str, stem: str):
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            self.path = folder / f"{stem}{'' if number == 1 else f'-{number}'}.log"
+            self._lock = FileLock(self.path)
+            if self._lock.acquire(blocking=False):
+                break
+        self._name = name
+        self._file = open(self.path, "a")  # noqa: SIM115 closed by close()
+        self._file.write(_header(name))
+        self._file.flush()
+        _flush()
+        command = ["sh", "-c", _TEE, str(self.path.resolve())]
+        self._previous = {number: os.dup(number) for number in (1, 2)}
+        self._tees = [
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=number, cwd="/", start_new_session=True
             )
-            failed.pop_all()
-        starting.wait()
-        # This end of the pipes stays open: what is written after the death of the writer is no
-        # error then, and not lost.
-        self._unread = {number: ends[0] for number, ends in pipes.items()}
-        for number, (_, end) in pipes.items():
-            os.dup2(end, number)
-            os.close(end)
-        os.close(alive)
+            for number in (1, 2)
+        ]
+        for number, tee in zip((1, 2), self._tees, strict=True):
+            assert tee.stdin is not None
+            os.dup2(tee.stdin.fileno(), number)
+            tee.stdin.close()
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(line_buffering=True)
-        faulthandler.enable(file=2, all_threads=True)
-        self._watch = threading.Thread(target=self._outlive, name="rank log", daemon=True)
-        self._watch.start()
+        faulthandler.enable(self._file, all_threads=True)
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Restores stdout and stderr, and waits until all is written."""
-        if not self._closing:
-            self._closing = True
-            atexit.unregister(self.close)
-            self._restore()
-            until = time.monotonic() + _WAIT_FOR_READING_S
-            while self._watch.is_alive() and self._is_unread() and time.monotonic() < until:
-                self._watch.join(0.01)
-            self._watch.join(_WAIT_FOR_WRITING_S)
-            # Where others that were started by this process have the pipes, the writer goes on,
-            # and its end must not be theirs.
-            if not self._watch.is_alive():
-                for descriptor in (*self._before.values(), *self._unread.values(), self._alive):
-                    os.close(descriptor)
-
-    def _is_unread(self) -> bool:
-        """Whether something of what was said is still in the pipes."""
-        return any(any(fcntl.ioctl(p, termios.FIONREAD, bytes(4))) for p in self._unread.values())
-
-    def _restore(self) -> None:
-        self._flush()
-        for number, before in self._before.items():
-            os.dup2(before, number)
-
-    def _flush(self) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-
-    def _outlive(self) -> None:
-        """Waits for the end of the writer; goes on without, if that is not the end of the log."""
-        os.read(self._alive, 1)
-        if self._closing:
-            return
-        self._restore()
-        for number, pipe in self._unread.items():
-            os.set_blocking(pipe, False)
-            with contextlib.suppress(OSError):
-                while data := os.read(pipe, 65536):
-                    os.write(self._before[number], data)
-        note = f"note: the log {self.path} ends here: the process that writes it has ended\n"
-        os.write(self._before[2], note.encode())
+        """Restores stdout and stderr, and waits until the log is written."""
+        atexit.unregister(self.close)
+        faulthandler.disable()
+        _flush()
+        for number, previous in self._previous.items():
+            os.dup2(previous, number)
+            os.close(previous)
+        for tee in self._tees:
+            # A child process that outlives this one may keep the pipe open.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                tee.wait(_CLOSE_TIMEOUT_S)
+        with contextlib.suppress(OSError), self._file:
+            self._file.write(f"=== {_date()}: the end of {self._name}\n")
+        self._lock.release()
 
 
-def _who() -> tuple[int, int, int]:
-    """Rank, number of ranks, and rank on this machine, as the launcher says."""
-    if (found := launcher.launched()) is None:
-        return 0, 1, 0
-    rank, local_rank = (os.environ.get(name) for name in _RANK_VARIABLES[found.variable])
-    return int(rank or 0), found.size, int(local_rank or 0)
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
 
 
-def _take(folder: Path, rank: int) -> tuple[Path, int]:
-    """The rank's log, open for appending, of which no other living process is the writer."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count(1):
-        path = folder / f"rank-{rank:05d}{'' if number == 1 else f'-{number}'}.log"
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            continue
-        except OSError:
-            break  # a file system without locks
-        break
-    return path, file
-
-
-def _header(name: str, size: int, local_rank: int) -> str:
-    """Who writes here, where and why."""
-    variables = (f"{v}={shlex.quote(os.environ[v])}" for v in _TOLD_VARIABLES if v in os.environ)
+def _header(name: str) -> str:
+    """Returns the first lines: process, command, folder and environment."""
+    launched = launcher.launched()
+    variables = (
+        f"{variable}={shlex.quote(value)}"
+        for variable, value in sorted(os.environ.items())
+        if variable.startswith(_LOGGED_VARIABLES)
+    )
     lines = (
-        f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}: {name} of {size} (local rank {local_rank}) on "
-        f"{socket.gethostname()}, pid {os.getpid()}, cores {_cores()}",
+        f"{_date()}: {name} of {launched.size if launched else 1} (local rank "
+        f"{launcher.local_rank() or 0}) on {socket.gethostname()}, pid {os.getpid()}, "
+        f"{len(os.sched_getaffinity(0))} cores",
         shlex.join([sys.executable, *sys.argv]),
         f"in {os.getcwd()}",
         " ".join(variables),
@@ -231,11 +161,5 @@ def _header(name: str, size: int, local_rank: int) -> str:
     return "".join(f"=== {line}\n" for line in lines if line)
 
 
-def _cores() -> str:
-    """The cores that this process may use, e.g. "0-15,32"."""
-    allowed = sorted(os.sched_getaffinity(0))
-    runs = []
-    for _, run in itertools.groupby(enumerate(allowed), lambda pair: pair[1] - pair[0]):
-        first, *rest = (core for _, core in run)
-        runs.append(f"{first}-{rest[-1]}" if rest else f"{first}")
-    return ",".join(runs)
+def _date() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %z")
