@@ -88,7 +88,7 @@ data/demo/feature_spec.yaml: | .venv/installed .venv/op
 	$(PY) -m dataloading.synthetic --output data/demo --rows 2000000
 
 test: $(READY) ## run the tests
-	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks --ignore=tests/serving --ignore=tests/cluster
 
 test-ranks: .venv/op .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
@@ -106,8 +106,8 @@ test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in name
 test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long
 
-lint: .venv/installed ## check style
-	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
+lint: .venv/installed ## check style and types
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
 
 format: .venv/installed ## rewrite the code in the house format
 	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
@@ -164,4 +164,4 @@ lock: ## resolve all requirements*.txt anew and write their locks
 	@bash runtime/setup/lock.sh "$(PYTHON)"
 
 clean: ## remove .venv and the caches (never data/ or runs/)
-	@rm -rf .venv .venv-torch .venv-serve .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-torch .venv-serve .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -6,7 +6,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -48,8 +48,8 @@ def parse(
             "spaces: a,b,c"
         )
     names = [field.name for _, field in fields_of(recipe)]
-    values = {name: absl_flags[name].value for name in names}
-    values = {k: _integers(k, v) if isinstance(v, list) else v for k, v in values.items()}
+    values: dict[str, Any] = {name: absl_flags[name].value for name in names}
+    values |= {k: _integers(k, v) for k, v in values.items() if isinstance(v, list)}
     if "embedding_dim" in values:
         values["embedding_dim"] = _read_embedding_dim(values["embedding_dim"])
     if values["valid_batch_size"] is None:
@@ -89,7 +89,7 @@ def _define(
         return
     if isinstance(hint, types.UnionType):
         (hint,) = (kind for kind in typing.get_args(hint) if kind is not type(None))
-    scalars = {
+    scalars: dict[type, Callable[..., Any]] = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,

@@ -1,10 +1,9 @@
-"""Presets: values of flags that follow from the number of training samples.
+"""Presets: values of flags that are computed from the number of training samples.
 
-The defaults of the flags are the published settings, made for Criteo Terabyte and data sets of a
-similar size (`--preset terabyte`). `--preset small` chooses other values for data sets that those
-settings do not fit: batches that are larger than the data set, or a warm-up that is longer than
-the training. A flag on the command line, or in a checkpoint that a run starts from, is never
-changed.
+The defaults of the flags are the published settings for Criteo Terabyte and data sets of a similar
+size (`--preset terabyte`). `--preset small` chooses other values for smaller data sets, whose
+training would otherwise have batches larger than the data set, or end within the warm-up. Flags on
+the command line, or in a checkpoint that a run starts from, keep their values.
 """
 
 import dataclasses
@@ -16,11 +15,11 @@ from config.config import Config
 from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL
 from config.sections.run import AUTO, SMALL, TERABYTE
 
-# The training samples from which on `auto` is `terabyte`.
-_MOST_SMALL = {
-    # With fewer samples, training ends within Terabyte's warm-up: 8,000 steps of 65,536 samples.
+# Number of training samples from which on `auto` is `terabyte`.
+_TERABYTE_FROM = {
+    # The warm-up of the published settings: 8,000 steps of 65,536 samples.
     **dict.fromkeys(RANKING, 8_000 * 65_536),
-    # The originals were tuned on 20 million interactions (ML-20M) and on Amazon Books.
+    # The published settings were tuned on 20 million interactions (ML-20M) and on Amazon Books.
     **dict.fromkeys(SEQUENTIAL + COLLABORATIVE, 10_000_000),
 }
 
@@ -34,7 +33,7 @@ _COLLABORATIVE = {
     "factors": 128,
     "layers": (64, 32, 16),
 }
-# Below and from 300,000 interactions on.
+# Below 300,000 interactions, and from there on.
 _FEW_INTERACTIONS = {"epochs": 20, "dropout": 0.5, "embedding_optimizer": "adam"}
 _FEW_INTERACTIONS_RATES = {
     "learning_rate": 0.001,
@@ -50,12 +49,12 @@ _MANY_INTERACTIONS_RATES = {
 
 
 class Choice(NamedTuple):
-    """A preset for a data set.
+    """Preset chosen for a data set.
 
     Attributes:
         preset: `small` or `terabyte`.
         values: the flags that it sets, by name.
-        reason: why this preset, one clause.
+        reason: reason for the choice, one clause.
     """
 
     preset: str
@@ -67,8 +66,8 @@ class Choice(NamedTuple):
         return f"preset {self.preset} ({self.reason}): {values or 'no flag is changed'}"
 
 
-class _Values:
-    """The values of all flags, of which those that are not pinned can be set.
+class _Selection:
+    """Values of all flags; those that are not pinned can be set.
 
     Args:
         flags: name -> value.
@@ -80,13 +79,15 @@ class _Values:
         self.chosen: dict[str, Any] = {}
 
     def is_pinned(self, name: str) -> bool:
+        """Returns whether a flag keeps its value."""
         return name in self._pinned
 
     def set(self, **values: Any) -> None:
+        """Sets the flags that are not pinned."""
         self.chosen |= {k: v for k, v in values.items() if k not in self._pinned}
 
     def get(self, name: str, default: Any) -> Any:
-        """The value of a flag that not every recipe has."""
+        """Returns the value of a flag; `default` if the recipe does not have it."""
         return self.chosen.get(name, self._flags.get(name, default))
 
     def __getitem__(self, name: str) -> Any:
@@ -105,12 +106,12 @@ def choose(
     Args:
         recipe: name of the recipe.
         preset: `auto`, `small` or `terabyte`.
-        num_samples: samples (interactions of NCF) of the training split; None if unknown, which
-            is `terabyte`.
+        num_samples: samples (NCF: interactions) of the training split; None if unknown, for which
+            the preset is `terabyte`.
         flags: the value of every flag of the recipe.
         pinned: names of flags that keep their value: those of the command line, or of a checkpoint.
     """
-    limit = _MOST_SMALL[recipe]
+    limit = _TERABYTE_FROM[recipe]
     if preset == TERABYTE:
         return Choice(TERABYTE, {}, "as requested")
     if num_samples is None:
@@ -120,7 +121,7 @@ def choose(
         reason += f", {'fewer than' if num_samples < limit else 'at least'} {limit:,}"
         if num_samples >= limit:
             return Choice(TERABYTE, {}, reason)
-    values = _Values(flags, pinned)
+    values = _Selection(flags, pinned)
     if recipe in RANKING:
         _choose_ranking(num_samples, values)
     elif recipe in SEQUENTIAL:
@@ -131,7 +132,7 @@ def choose(
 
 
 def describe_small(recipe: str) -> dict[str, str]:
-    """Returns, for each flag that `small` sets, how it follows from the training samples."""
+    """Returns the rule by which `small` sets each flag, for `--help`."""
     texts = {
         "epochs": "falls with the number of samples",
         "learning_rate": "0.002",
@@ -175,22 +176,22 @@ def describe_small(recipe: str) -> dict[str, str]:
 
 
 def apply(config: Config, count: Callable[[], int | None], pinned: Collection[str]) -> Config:
-    """Returns the flags with the values that `--preset` chooses, and a sentence on it.
+    """Returns the flags with the values of `--preset`, and with a sentence on it (`preset_note`).
 
     Args:
         config: the flags.
-        count: returns the samples of the training split; called only if they decide.
-        pinned: see `choose`.
+        count: returns the number of training samples; called only if it decides.
+        pinned: names of flags that keep their value, see `choose`.
     """
     preset = config.run.preset
     num_samples = None if preset == TERABYTE else count()
     choice = choose(config.recipe, preset, num_samples, config.flat(), pinned)
-    noted = dataclasses.replace(config, preset_note=str(choice))
-    return noted.replace(preset=choice.preset, **choice.values)
+    config = dataclasses.replace(config, preset_note=str(choice))
+    return config.replace(preset=choice.preset, **choice.values)
 
 
-def _choose_ranking(num_samples: int, values: _Values) -> None:
-    """DLRM and DCNv2: Adam, about sqrt(samples) steps in an epoch, few and short vectors."""
+def _choose_ranking(num_samples: int, values: _Selection) -> None:
+    """Sets the flags of DLRM and DCNv2: Adam, about sqrt(samples) steps per epoch, small layers."""
     default_rate = not values.is_pinned("optimizer") and not values.is_pinned("learning_rate")
     values.set(optimizer="adam")
     values.set(
@@ -199,23 +200,23 @@ def _choose_ranking(num_samples: int, values: _Values) -> None:
         epochs=_epochs(num_samples),
     )
     if default_rate and num_samples < 30_000:
-        # Against overfitting. A step takes away this share of the learning rate, so that the two
-        # are chosen together.
+        # Against overfitting. A step decays weights by this times the learning rate, so that the
+        # two are chosen together.
         values.set(weight_decay=2.0)
     _choose_schedule(num_samples, values)
     _choose_ranking_sizes(num_samples, values)
 
 
 def _epochs(num_samples: int) -> int:
-    """Passes over the data: in one epoch, few samples make too few steps."""
+    """Returns the number of epochs: one epoch of few samples has too few steps."""
     for limit, epochs in ((1_500, 12), (4_000, 6), (30_000, 4), (300_000, 3), (1_000_000, 2)):
         if num_samples < limit:
             return epochs
     return 1
 
 
-def _choose_ranking_sizes(num_samples: int, values: _Values) -> None:
-    """Sizes of the MLPs; from 10 million samples on those of Naumov et al. for Criteo Kaggle."""
+def _choose_ranking_sizes(num_samples: int, values: _Selection) -> None:
+    """Sets layer sizes; from 10 million samples on those of Naumov et al. for Criteo Kaggle."""
     large = num_samples >= 10_000_000
     bottom = (512, 256, 64) if large else (64, 32)
     width = "16"
@@ -223,15 +224,15 @@ def _choose_ranking_sizes(num_samples: int, values: _Values) -> None:
         values.set(num_cross_layers=3 if large else 2)
         values.set(cross_layer_projection_dim=64 if large else 32)
     elif values.is_pinned("bottom_mlp_dims") and values["bottom_mlp_dims"]:
-        width = str(values["bottom_mlp_dims"][-1])  # dot products need vectors of one width
+        width = str(values["bottom_mlp_dims"][-1])  # dot products need equal widths
     values.set(embedding_dim=width)
     if (width := values["embedding_dim"].split(",")[0].strip()).isdigit():
         bottom = (*bottom, int(width))
     values.set(bottom_mlp_dims=bottom, top_mlp_dims=(512, 256, 1) if large else (128, 64, 1))
 
 
-def _choose_sequential(num_samples: int, values: _Values) -> None:
-    """SIM, DIEN and DIN."""
+def _choose_sequential(num_samples: int, values: _Selection) -> None:
+    """Sets the flags of SIM, DIEN and DIN."""
     values.set(
         batch_size=_power_of_two(min(2.5 * math.sqrt(num_samples), num_samples / 48), num_samples),
         **_SEQUENTIAL,
@@ -241,8 +242,8 @@ def _choose_sequential(num_samples: int, values: _Values) -> None:
     _choose_schedule(num_samples * passes, values)
 
 
-def _choose_collaborative(num_samples: int, values: _Values) -> None:
-    """NeuMF, GMF and MLP. A sample is an interaction; a batch has its drawn negatives, too."""
+def _choose_collaborative(num_samples: int, values: _Selection) -> None:
+    """Sets the flags of NeuMF, GMF and MLP. Batches contain interactions and drawn negatives."""
     values.set(**_COLLABORATIVE)
     num_rows = num_samples * (1 + values["negative_samples"])
     few = num_samples < 300_000
@@ -255,18 +256,18 @@ def _choose_collaborative(num_samples: int, values: _Values) -> None:
     _choose_schedule(num_rows, values)
 
 
-def _choose_schedule(num_rows: int, values: _Values) -> None:
-    """A warm-up of 5 % of the steps, then linear decay that ends with the last epoch.
+def _choose_schedule(num_rows: int, values: _Selection) -> None:
+    """Sets a warm-up of 5 % of the steps, then linear decay until the end of the last epoch.
 
-    `--max_steps` shortens the warm-up and not the decay: a training that it cuts can be resumed.
+    `--max_steps` shortens the warm-up and not the decay: a training that it stops can be resumed.
 
     Args:
-        num_rows: rows of an epoch.
+        num_rows: training samples per epoch, negatives included.
     """
     batch = values["batch_size"] * values.get("grads_accumulated", 1)
     steps = values["epochs"] * -(-num_rows // batch)
-    most = steps if values["max_steps"] == -1 else min(steps, values["max_steps"])
-    values.set(warmup_steps=most // 20)
+    max_steps = steps if values["max_steps"] == -1 else min(steps, values["max_steps"])
+    values.set(warmup_steps=max_steps // 20)
     start = min(values["warmup_steps"], steps)
     if values.is_pinned("decay_steps"):
         start = max(start, steps - values["decay_steps"])
@@ -274,9 +275,9 @@ def _choose_schedule(num_rows: int, values: _Values) -> None:
     values.set(decay_steps=max(1, steps - values["decay_start_step"]), decay_power=1.0)
 
 
-def _power_of_two(wanted: float, most: int) -> int:
-    """The power of two nearest to `wanted`, on a logarithmic scale, and at most `most`."""
-    return 2 ** max(0, min(round(math.log2(wanted)), int(math.log2(most))))
+def _power_of_two(target: float, limit: int) -> int:
+    """Returns the power of two nearest to `target` on a logarithmic scale, at most `limit`."""
+    return 1 << max(0, min(round(math.log2(target)), int(math.log2(limit))))
 
 
 def _text(value: Any) -> str:

@@ -13,8 +13,7 @@ _DRAWN = (_SYNTHETIC, excludes("synthetic_dataset_use_feature_spec"))
 
 def _is_drawn_from_flags(flags: Values) -> bool:
     """Returns whether the samples are synthetic and their features are those of the flags."""
-    is_synthetic = flags.value("dataset_type") == "synthetic"
-    return is_synthetic and not flags.value("synthetic_dataset_use_feature_spec")
+    return all(need.holds(flags) for need in _DRAWN)
 
 
 _HAS_FEATURE_SPEC = Need(
@@ -26,7 +25,7 @@ _sequential = functools.partial(Rules, recipes=SEQUENTIAL)
 
 
 def _evaluates_training_split(flags: Values) -> bool:
-    return flags.value("mode") != "train" and flags.value("eval_mapping") == "train"
+    return flags.value("mode") != "train" and bool(flags.value("eval_mapping") == "train")
 
 
 @dataclass(frozen=True)
