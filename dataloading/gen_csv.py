@@ -22,12 +22,13 @@ import pyarrow.parquet as pq
 
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE, appears_whole
+from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.synthetic.dataset import rows_of_files
 from dataloading.synthetic.rows import BLOCK_ROWS, SPLITS, SyntheticRows, stored_spec
 from dataloading.table_input.values import SEPARATOR
 from dataloading.transcode.raw_spec.raw_spec import CSV, RawChunk, RawSpec
 from runtime.cli import exit_status
+from runtime.files.atomic import atomic_folder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,7 +46,7 @@ def generate(flags: argparse.Namespace) -> str:
     spec = RawSpec.from_yaml(flags.feature_spec_in)
     generated = _spec_of_rows(spec, flags.auto_cardinality)
     rows = {name: SyntheticRows(generated, name, flags.seed) for name in spec.sources}
-    with appears_whole(Path(flags.output)) as folder:
+    with atomic_folder(Path(flags.output)) as folder:
         for mapping, chunks in spec.sources.items():
             _write_mapping(folder, chunks, rows[mapping], flags.size)
         shutil.copyfile(flags.feature_spec_in, folder / SPEC_FILE)

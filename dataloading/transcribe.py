@@ -28,11 +28,10 @@ from dataloading.spec.feature_spec import (
     TRAIN,
     FeatureSpec,
 )
-from dataloading.spec.output_folder import appears_whole
 from dataloading.synthetic.dataset import SyntheticDataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
 from runtime.cli import exit_status
-from runtime.files.atomic import write_errors_name
+from runtime.files.atomic import atomic_folder, write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
 # Beside each prepared data set: which raw value has which id.
@@ -58,7 +57,7 @@ def transcribe(options: argparse.Namespace) -> str:
         spec = spec_of_folders(spec)
     loaders = _open(options, spec)
     report = []
-    with appears_whole(Path(options.dst_dataset_path)) as folder:
+    with atomic_folder(Path(options.dst_dataset_path)) as folder:
         layout = _kept(spec, _metadata(spec, loaders, options))
         if options.dst_dataset_type == "tf_raw":
             layout = _with_equal_hotness(layout, next(iter(loaders.values()))[0])

@@ -11,10 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dataloading.spec.output_folder import appears_whole, check_replaceable
+from dataloading.spec.output_folder import check_replaceable
 from deployment.artifacts.table_files import NONE, QUANTIZATIONS, STORED_AS
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
+from runtime.files.atomic import atomic_folder
 
 SAVED_MODEL, ONNX = "savedmodel", "onnx"
 ONNX_FILE = "model.onnx"
@@ -41,7 +42,7 @@ def export(flags: argparse.Namespace) -> str:
     trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
     serving_spec, dense = serving_spec_of(trained), make_dense(trained)
     said = [f"{trained.recipe} of {trained.path}"]
-    with appears_whole(output) as folder:
+    with atomic_folder(output) as folder:
         if flags.format == SAVED_MODEL:
             saved_models.write_monolithic(
                 dense, serving_spec, trained, folder, quantize=flags.quantize_tables

@@ -1,10 +1,10 @@
 """YAML as a feature spec needs it: strict when read, atomic when written. No TensorFlow here."""
 
-import os
-import tempfile
 from pathlib import Path
 
 import yaml
+
+from runtime.files.atomic import atomic_file
 
 # Ten thousand times the values of a feature spec with 100 features. A few hundred bytes of nested
 # aliases can stand for more values than any memory holds.
@@ -96,17 +96,5 @@ def read_mapping(path: Path) -> dict:
 def write_mapping(path: Path, content: dict) -> None:
     """Writes `content` under `path` in one step: readers see the old file or the whole new one."""
     text = yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes the file private to its owner; a data set is read by others too.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as stream:
+        stream.write(text.encode())

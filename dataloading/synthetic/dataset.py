@@ -21,7 +21,7 @@ from dataloading.spec.feature_spec import (
     NUMERICAL_CHANNEL,
     FeatureSpec,
 )
-from dataloading.spec.output_folder import SPEC_FILE, appears_whole, check_replaceable
+from dataloading.spec.output_folder import SPEC_FILE, check_replaceable
 from dataloading.synthetic.rows import (
     BLOCK_ROWS,
     SPLITS,
@@ -30,6 +30,7 @@ from dataloading.synthetic.rows import (
     synthetic_spec,
 )
 from dataloading.synthetic.teacher import LogitCounts
+from runtime.files.atomic import atomic_folder
 
 __all__ = ["SyntheticDataset", "synthetic_spec", "write_dataset"]
 
@@ -159,7 +160,7 @@ def write_dataset(
             )
     generators = {split: SyntheticRows(spec, split, seed) for split in num_rows}
     stored = _usual_layout(spec, num_rows) if layout is None else layout
-    with appears_whole(directory) as folder:
+    with atomic_folder(directory) as folder:
         metadata = dict(zip(_OWN_METADATA, ("dataloading.synthetic", seed), strict=True))
         for split, rows in num_rows.items():
             counts = _write_split(folder, stored, split, generators[split], rows)

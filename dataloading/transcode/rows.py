@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dataloading.interactions.stored import check_channels
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, Chunk, FeatureSpec
-from dataloading.spec.output_folder import appears_whole
+from dataloading.spec.output_folder import data_set_folder
 from dataloading.table_input import values as transcode_values
 from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.table_input.files import Block, mapping_blocks
@@ -71,7 +71,7 @@ def transcode(
     """
     if METADATA in spec.metadata:
         raise ValueError(f"{spec.origin}: metadata: '{METADATA}' is written here; rename the key")
-    with appears_whole(output, overwrite, spec_file) as folder:
+    with data_set_folder(output, overwrite, spec_file) as folder:
         with tempfile.TemporaryDirectory(prefix=".scratch.", dir=folder) as scratch:
             session = DuckDBSession(Path(scratch) / "duckdb", memory_limit_bytes)
             routes = routes_of(spec, split, session, Path(scratch), chunk_size)

@@ -14,7 +14,6 @@ from typing import TextIO
 
 import pyarrow.parquet as pq
 
-from dataloading.spec.output_folder import appears_whole
 from preproc.amazon_books.arguments import AMAZON, Options
 from preproc.amazon_books.engines.engine import Engine, NumberedLog, StagedLog, open_engine
 from preproc.amazon_books.lines import metadata_lines, review_lines
@@ -28,6 +27,7 @@ from preproc.amazon_books.parquet_rows import (
 )
 from preproc.amazon_books.samples import BYTES_PER_USER, splits
 from preproc.amazon_books.tables import stage_tables
+from runtime.files.atomic import atomic_folder
 
 # What the process needs beside the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
 _BASE_BYTES = 192 << 20
@@ -47,7 +47,7 @@ def prepare(options: Options) -> dict[str, int]:
     columns = _columns(options)
     say = _Reporter()
     with (
-        appears_whole(options.output_path) as folder,
+        atomic_folder(options.output_path) as folder,
         _scratch_folder(options, folder) as scratch,
     ):
         with open_engine(options, scratch) as engine, engine.explained_errors():

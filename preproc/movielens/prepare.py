@@ -10,7 +10,7 @@ import numpy as np
 
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.feature_spec import TEST, VALIDATION
-from dataloading.spec.output_folder import appears_whole
+from dataloading.spec.output_folder import data_set_folder
 from preproc.movielens.arguments import Options
 from preproc.movielens.data_set import (
     Questions,
@@ -68,7 +68,7 @@ def prepare(options: Options) -> str:
         OSError: no space left, among others.
     """
     started = time.perf_counter()
-    with appears_whole(options.output, options.overwrite) as folder:
+    with data_set_folder(options.output, options.overwrite) as folder:
         with tempfile.TemporaryDirectory(
             prefix=f"{options.output.name}.scratch.", dir=options.temp_dir or folder
         ) as scratch:

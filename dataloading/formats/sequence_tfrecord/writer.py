@@ -22,8 +22,8 @@ from dataloading.formats.sequence_tfrecord.channels import (
 )
 from dataloading.formats.sequence_tfrecord.encode import encode
 from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE, appears_whole
-from runtime.files.atomic import write_errors_name
+from dataloading.spec.output_folder import SPEC_FILE
+from runtime.files.atomic import atomic_folder, write_errors_name
 
 # Encoded at a time where records hold single rows: a few MB, which stay in the processor's caches.
 _ROWS_AT_A_TIME = 2048
@@ -95,7 +95,7 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
         ValueError: `directory` is there and not empty.
         OSError: a file could not be written.
     """
-    with appears_whole(directory) as partial:
+    with atomic_folder(directory) as partial:
         writers = {mapping: MappingWriter(partial, spec, mapping) for mapping in spec.source_spec}
         try:
             yield writers

@@ -15,7 +15,6 @@ import yaml
 
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.spec.output_folder import appears_whole
 from dataloading.table_input import lines as transcode_lines
 from dataloading.transcode import __main__ as transcode
 from dataloading.transcode import binary
@@ -523,7 +522,7 @@ def test_the_output_is_whole_or_not_there(tmp_path, capsys):
     assert [path.name for path in out.parent.iterdir()] == ["made"]
     (tmp_path / "a").touch()
     assert run(folder, "--overwrite", output=tmp_path / "a") == 2
-    assert "is no data set" in capsys.readouterr().err
+    assert "is not a data set" in capsys.readouterr().err
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").touch()
     assert run(folder, "--overwrite", output=tmp_path / "mine") == 2
@@ -542,7 +541,7 @@ def test_overwrite_replaces_data_sets_only(tmp_path, capsys):
         assert run(folder, "--overwrite", *flags, output=output) == 2
         assert re.search(message, said := capsys.readouterr().err), said
 
-    kept("made holds notes.txt, .*no part of the data set", output=with_file(out, "notes.txt"))
+    kept("made holds notes.txt, .*not part of the data set", output=with_file(out, "notes.txt"))
     (out / "notes.txt").unlink()
     kept("made holds train/x, ", output=with_file(out, "train/x"))
     (out / "train/x").unlink()
@@ -551,10 +550,10 @@ def test_overwrite_replaces_data_sets_only(tmp_path, capsys):
     kept("--output .* is, holds or lies in --vocabulary", f"--vocabulary={out}")
     # Elsewhere, but raw: every feature has its dtype, so that the spec is one of a data set.
     other = raw(tmp_path / "other", changed(feature_spec=dict.fromkeys(SPEC["feature_spec"])), a="")
-    kept("other is no data set, .*dtype", output=other)
+    kept("other is not a data set, .*dtype", output=other)
     full = FeatureSpec.from_yaml(out / "feature_spec.yaml").feature_spec
     raw(other, changed(feature_spec=full))
-    kept("other is no data set .*names no prepared files, or raw ones", output=other)
+    kept("other is not a data set .*names no prepared files, or raw ones", output=other)
     shutil.rmtree(other)
     assert sorted(tmp_path.rglob("*")) == before
     assert run(folder, "--overwrite", "--categorify=all", output=out) == 0
@@ -588,39 +587,14 @@ def test_names_that_a_folder_cannot_take(tmp_path, capsys, monkeypatch):
     (tmp_path / "link").symlink_to("here")
     monkeypatch.chdir(tmp_path / "here")
     for output, message in (
-        (".", "is or holds the current folder, which cannot be replaced"),
-        ("../../" + tmp_path.name, "is or holds the current folder"),
-        ("..", "is or holds the current folder"),
+        (".", "is or contains the current folder, which cannot be replaced"),
+        ("../../" + tmp_path.name, "is or contains the current folder"),
+        ("..", "is or contains the current folder"),
         ("../link", "is a symbolic link, which a folder cannot replace"),
         ("/", "is a mount point, which cannot be replaced"),
     ):
         assert run(folder, output=output) == 2
         assert message in capsys.readouterr().err
-
-
-def test_the_old_data_set_comes_back(tmp_path, monkeypatch):
-    """Where the new one cannot take the name."""
-    folder = raw(tmp_path / "raw", a=ROWS)
-    out = tmp_path / "made"
-    assert run(folder, output=out) == 0
-    real = Path.replace
-    failing = []
-
-    def replace(path, target):
-        if failing and Path(target).name == failing[0]:
-            failing.pop()
-            raise OSError("busy")
-        return real(path, target)
-
-    monkeypatch.setattr(Path, "replace", replace)
-    failing.append("made")
-    with (
-        pytest.raises(OSError, match=r"made: .*take this name \(busy\); .*is there again"),
-        appears_whole(out, overwrite=True),
-    ):
-        pass
-    assert stored(out, "user") == [5, 300, 0]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "raw"]
 
 
 def test_a_full_disk(tmp_path):
@@ -634,9 +608,9 @@ def test_a_full_disk(tmp_path):
 # Transcodes, and is killed when its first file has rows, or before the folder takes its name.
 KILLED = """
 import os, signal, sys
-from pathlib import Path
 from dataloading.transcode import __main__ as transcode
 from dataloading.transcode import binary
+from runtime.files import atomic
 
 put = binary.put
 
@@ -649,7 +623,7 @@ def put_and_be_killed(*arguments):
 
 if sys.argv.pop(1) == "amid its files":
     binary.put = put_and_be_killed
-Path.replace = killed
+atomic.replace_folder = killed
 transcode.main()
 """
 

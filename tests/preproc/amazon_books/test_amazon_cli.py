@@ -140,7 +140,7 @@ def test_a_run(log, tmp_path):
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert again.returncode == USER_ERROR == 2
     assert again.stderr == (
-        f"error: {output} exists and is not an empty folder; remove it or choose another\n"
+        f"error: {output} exists and is not an empty folder; remove it or choose another folder\n"
     )
 
 
