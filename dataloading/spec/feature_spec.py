@@ -13,6 +13,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ TEST = "test"
 _WAYS_OUT = {LABEL_CHANNEL: "; rows without labels can only be predicted (--mode predict)"}
 
 
-def smallest_id_dtype(cardinality: int) -> np.dtype:
+def smallest_id_dtype(cardinality: int) -> np.dtype[Any]:
     """The smallest signed integer dtype that holds the ids 0 to cardinality - 1."""
     signed = (np.dtype(name) for name in ("int8", "int16", "int32", "int64"))
     return next(dtype for dtype in signed if cardinality - 1 <= np.iinfo(dtype).max)
@@ -69,14 +70,14 @@ class FeatureSpec:
             feature, what was found and what is allowed.
     """
 
-    feature_spec: dict[str, dict]
+    feature_spec: dict[str, dict[str, Any]]
     source_spec: dict[str, tuple[Chunk, ...]]
     channel_spec: dict[str, tuple[str, ...]]
-    metadata: dict = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
     base_directory: Path = field(default=Path("."), compare=False)
     origin: str = field(default="feature spec", compare=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         origin = self.origin
         features = rules.features_section(self.feature_spec, origin)
         channels = rules.channels_section(self.channel_spec, features, origin)
@@ -97,18 +98,23 @@ class FeatureSpec:
         self._check_ids(channels.get(CATEGORICAL_CHANNEL, ()), CATEGORICAL_CHANNEL)
 
     @classmethod
-    def from_yaml(cls, path) -> "FeatureSpec":
+    def from_yaml(cls, path: str | os.PathLike[str]) -> "FeatureSpec":
         """Reads and checks a YAML file; file names in it are relative to its folder."""
         path = Path(path)
         return cls.from_dict(yaml_io.read_mapping(path), path.parent, origin=str(path))
 
     @classmethod
-    def from_dict(cls, content: dict, base_directory, origin: str = "feature spec"):
+    def from_dict(
+        cls,
+        content: dict[str, Any],
+        base_directory: str | os.PathLike[str],
+        origin: str = "feature spec",
+    ) -> "FeatureSpec":
         """The same from the mapping that such a file holds."""
         rules.check_sections(content, origin)
         return cls(**content, base_directory=Path(base_directory), origin=origin)
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """The mapping that a YAML file of this spec holds: plain dicts, lists and scalars."""
         return {
             "feature_spec": {name: dict(keys) for name, keys in self.feature_spec.items()},
@@ -123,7 +129,7 @@ class FeatureSpec:
             "metadata": rules.plain_value(self.metadata, f"{self.origin}: metadata"),
         }
 
-    def to_yaml(self, path) -> None:
+    def to_yaml(self, path: str | os.PathLike[str]) -> None:
         """Writes the spec in one step; `from_yaml` gives an equal spec back.
 
         File names are written as they are: put the file into the folder they are relative to.
@@ -137,7 +143,7 @@ class FeatureSpec:
 
     # Features
 
-    def dtype(self, feature: str) -> np.dtype:
+    def dtype(self, feature: str) -> np.dtype[Any]:
         """The feature's dtype as stored."""
         return np.dtype(self._feature(feature)["dtype"])
 
@@ -149,14 +155,14 @@ class FeatureSpec:
                 f"{self.origin}: feature_spec: feature '{feature}': cardinality is missing; "
                 "allowed: the number of different ids, 1 or more"
             )
-        return keys["cardinality"]
+        return int(keys["cardinality"])
 
     def hotness(self, feature: str) -> int:
         """Values per row: `hotness`, else the product of `dimensions`, else 1."""
         keys = self._feature(feature)
-        return keys.get("hotness", math.prod(keys.get("dimensions", ())))
+        return int(keys.get("hotness", math.prod(keys.get("dimensions", ()))))
 
-    def _feature(self, feature: str) -> dict:
+    def _feature(self, feature: str) -> dict[str, Any]:
         if feature not in self.feature_spec:
             raise ValueError(
                 f"{self.origin}: feature_spec: there is no feature '{feature}'; there are "
@@ -183,7 +189,7 @@ class FeatureSpec:
         """The hotness of each feature of a channel."""
         return [self.hotness(feature) for feature in self.channel(channel)]
 
-    def _check_ids(self, features, channel: str) -> None:
+    def _check_ids(self, features: Sequence[str], channel: str) -> None:
         for feature in features:
             if "cardinality" not in self.feature_spec[feature]:
                 raise ValueError(
@@ -213,7 +219,7 @@ class FeatureSpec:
         Raises:
             ValueError: something is missing or of the wrong kind.
         """
-        channel_of = {}
+        channel_of: dict[str, str] = {}
         for channel in channels:
             if channel not in self.channel_spec:
                 raise ValueError(
@@ -344,7 +350,7 @@ class FeatureSpec:
         return sizes
 
 
-def _sorted_pairs(value):
+def _sorted_pairs(value: Any) -> Any:
     """Mappings as sorted lists of pairs, so that the order of keys, of any type, does not count."""
     if isinstance(value, dict):
         return sorted(

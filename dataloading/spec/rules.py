@@ -8,7 +8,9 @@ import datetime
 import difflib
 import math
 import posixpath
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,10 @@ _TORCH_NAMES = {
 }
 
 
+# Feature name -> keys.
+Features = dict[str, dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Features that are stored together.
@@ -43,20 +49,20 @@ class Chunk:
     files: tuple[str, ...]
 
 
-def suggestion(name, known) -> str:
+def suggestion(name: object, known: Iterable[object]) -> str:
     """`; did you mean 'x'?` where one of `known` is close to `name`, else nothing."""
     close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def listing(names) -> str:
+def listing(names: Iterable[object]) -> str:
     """The names in one line, the first ten of many."""
-    names = [str(name) for name in names]
-    more = f", ... ({len(names)} in all)" if len(names) > 10 else ""
-    return (", ".join(names[:10]) + more) or "none"
+    texts = [str(name) for name in names]
+    more = f", ... ({len(texts)} in all)" if len(texts) > 10 else ""
+    return (", ".join(texts[:10]) + more) or "none"
 
 
-def check_sections(raw: dict, origin: str) -> None:
+def check_sections(raw: Any, origin: str) -> None:
     """Every section is known; all but `metadata` are there."""
     if not isinstance(raw, dict):
         raise ValueError(f"{origin}: found {raw!r:.100}; allowed: a mapping of {SECTIONS}")
@@ -73,18 +79,18 @@ def check_sections(raw: dict, origin: str) -> None:
             )
 
 
-def features_section(raw, origin: str) -> dict[str, dict]:
+def features_section(raw: Any, origin: str) -> Features:
     """`feature_spec`: feature name -> {dtype, cardinality, ...}, dtypes without `torch.`."""
     where = f"{origin}: feature_spec"
     _check_mapping(raw, where, "feature name: {dtype: ..., ...}")
-    features = {}
+    features: Features = {}
     for name, keys in raw.items():
         _check_name(name, where, "feature")
         features[name] = _feature(keys, f"{where}: feature '{name}'")
     return features
 
 
-def _feature(raw, where: str) -> dict:
+def _feature(raw: Any, where: str) -> dict[str, Any]:
     _check_mapping(raw, where, "{dtype: ..., ...}", may_be_empty=True)
     for key in raw:
         if key not in FEATURE_KEYS:
@@ -94,7 +100,7 @@ def _feature(raw, where: str) -> dict:
             )
     if "dtype" not in raw:
         raise ValueError(f"{where}: dtype is missing; allowed: {', '.join(DTYPES)}")
-    feature = {"dtype": normal_dtype(raw["dtype"], where)}
+    feature: dict[str, Any] = {"dtype": normal_dtype(raw["dtype"], where)}
     if "cardinality" in raw:
         feature["cardinality"] = _positive_int(raw["cardinality"], where, "cardinality")
         _check_dtype_holds(feature["dtype"], feature["cardinality"], where)
@@ -120,7 +126,7 @@ def _feature(raw, where: str) -> dict:
     return feature
 
 
-def normal_dtype(raw, where: str) -> str:
+def normal_dtype(raw: Any, where: str) -> str:
     """The NumPy name of a dtype, e.g. `int8` for `torch.int8`."""
     name = raw
     if isinstance(raw, str) and raw.startswith("torch."):
@@ -130,7 +136,7 @@ def normal_dtype(raw, where: str) -> str:
             f"{where}: unknown dtype {raw!r}; allowed: {', '.join(DTYPES)}, each also with the "
             "prefix 'torch.'" + suggestion(name, DTYPES)
         )
-    return name
+    return str(name)
 
 
 def _check_dtype_holds(dtype: str, cardinality: int, where: str) -> None:
@@ -156,7 +162,7 @@ def _check_dtype_holds(dtype: str, cardinality: int, where: str) -> None:
 
 
 def sources_section(
-    raw, features: dict, labels: tuple[str, ...], origin: str
+    raw: Any, features: Features, labels: tuple[str, ...], origin: str
 ) -> dict[str, tuple[Chunk, ...]]:
     """`source_spec`: mapping name -> chunks; each feature in exactly one chunk of each mapping.
 
@@ -179,7 +185,7 @@ def sources_section(
     return sources
 
 
-def _chunk(raw, features: dict, where: str) -> Chunk:
+def _chunk(raw: Any, features: Features, where: str) -> Chunk:
     if isinstance(raw, Chunk):
         raw = {"type": raw.type, "features": raw.features, "files": raw.files}
     _check_mapping(raw, where, "{type: ..., features: [...], files: [...]}", may_be_empty=True)
@@ -214,7 +220,7 @@ def _chunk(raw, features: dict, where: str) -> Chunk:
     return Chunk(raw["type"], tuple(raw["features"]), files)
 
 
-def _relative_file(file, where: str) -> str:
+def _relative_file(file: Any, where: str) -> str:
     if not isinstance(file, str) or not file.strip() or "\0" in file:
         raise ValueError(f"{where}: file {file!r}; allowed: a path relative to the YAML file")
     if posixpath.isabs(file):
@@ -232,7 +238,8 @@ def _relative_file(file, where: str) -> str:
 
 def _check_each_once(chunks: tuple[Chunk, ...], needed: list[str], where: str) -> None:
     """No feature and no file is there twice; the `needed` features are there."""
-    chunk_of, chunk_of_file = {}, {}
+    chunk_of: dict[str, int] = {}
+    chunk_of_file: dict[str, int] = {}
     for index, chunk in enumerate(chunks):
         for name in chunk.features:
             if name in chunk_of:
@@ -256,7 +263,7 @@ def _check_each_once(chunks: tuple[Chunk, ...], needed: list[str], where: str) -
             )
 
 
-def channels_section(raw, features: dict, origin: str) -> dict[str, tuple[str, ...]]:
+def channels_section(raw: Any, features: Features, origin: str) -> dict[str, tuple[str, ...]]:
     """`channel_spec`: channel name -> feature names, each once; a channel may be empty."""
     where = f"{origin}: channel_spec"
     _check_mapping(raw, where, "channel name: [feature, ...]")
@@ -275,7 +282,7 @@ def channels_section(raw, features: dict, origin: str) -> dict[str, tuple[str, .
     return channels
 
 
-def plain_value(value, where: str, depth: int = 0):
+def plain_value(value: Any, where: str, depth: int = 0) -> Any:
     """A copy made of dicts, lists and scalars that YAML can write; NumPy scalars and tuples too."""
     if depth > 50:
         raise ValueError(f"{where}: nested more than 50 levels deep (or in itself)")
@@ -299,7 +306,7 @@ def plain_value(value, where: str, depth: int = 0):
     )
 
 
-def _check_known(name, features: dict, where: str) -> None:
+def _check_known(name: object, features: Features, where: str) -> None:
     if not isinstance(name, str) or name not in features:
         raise ValueError(
             f"{where}: unknown feature {name!r}; allowed: the names in feature_spec, "
@@ -307,23 +314,23 @@ def _check_known(name, features: dict, where: str) -> None:
         )
 
 
-def _check_mapping(raw, where: str, form: str, may_be_empty: bool = False) -> None:
+def _check_mapping(raw: Any, where: str, form: str, may_be_empty: bool = False) -> None:
     if not isinstance(raw, dict) or not (raw or may_be_empty):
         raise ValueError(f"{where}: {_found(raw)}; allowed: a mapping of {form}")
 
 
-def _check_list(raw, where: str, what: str, may_be_empty: bool = False) -> None:
+def _check_list(raw: Any, where: str, what: str, may_be_empty: bool = False) -> None:
     if not isinstance(raw, list | tuple) or not (raw or may_be_empty):
         raise ValueError(f"{where}: {what}: {_found(raw)}; allowed: a list")
 
 
-def _found(raw) -> str:
+def _found(raw: Any) -> str:
     if raw is None or raw in ({}, [], ()):
         return "nothing there"
     return f"found {raw!r:.100} ({type(raw).__name__})"
 
 
-def _check_name(name, where: str, what: str) -> None:
+def _check_name(name: object, where: str, what: str) -> None:
     if not isinstance(name, str) or not name:
         raise ValueError(
             f"{where}: {what} name {name!r} is a {type(name).__name__}; allowed: a string (YAML "
@@ -331,13 +338,13 @@ def _check_name(name, where: str, what: str) -> None:
         )
 
 
-def _positive_int(raw, where: str, what: str) -> int:
+def _positive_int(raw: Any, where: str, what: str) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int | np.integer) or raw < 1:
         raise ValueError(f"{where}: {what} is {raw!r}; allowed: a positive whole number")
     return int(raw)
 
 
-def _alpha(raw, where: str) -> float:
+def _alpha(raw: Any, where: str) -> float:
     number = isinstance(raw, int | float | np.number) and not isinstance(raw, bool)
     if not number or not 0 <= raw <= 1e6:
         raise ValueError(f"{where}: alpha is {raw!r}; allowed: a number from 0 to 1e6")

@@ -1,6 +1,7 @@
 """YAML as a feature spec needs it: strict when read, atomic when written. No TensorFlow here."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -14,16 +15,16 @@ _MAX_VALUES = 1_000_000
 class _StrictLoader(yaml.SafeLoader):
     """The safe loader that also refuses repeated keys and documents whose aliases explode."""
 
-    def construct_document(self, node):
+    def construct_document(self, node: yaml.Node) -> Any:
         if _expanded_size(node, {}) > _MAX_VALUES:
             raise yaml.constructor.ConstructorError(
                 problem=f"its aliases (*name) expand to more than {_MAX_VALUES:,} values"
             )
         return super().construct_document(node)
 
-    def construct_mapping(self, node, deep=False):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         if isinstance(node, yaml.MappingNode):
-            first_line = {}
+            first_line: dict[str, int] = {}
             for key_node, _ in node.value:
                 if not isinstance(key_node, yaml.ScalarNode) or key_node.value == "<<":
                     continue
@@ -56,14 +57,14 @@ def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
 class _PlainDumper(yaml.SafeDumper):
     """The safe dumper without `&id001` aliases and with list items indented below their key."""
 
-    def ignore_aliases(self, data):
+    def ignore_aliases(self, data: Any) -> bool:
         return True
 
-    def increase_indent(self, flow=False, indentless=False):
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         return super().increase_indent(flow, False)
 
 
-def read_mapping(path: Path) -> dict:
+def read_mapping(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds.
 
     Raises:
@@ -93,7 +94,7 @@ def read_mapping(path: Path) -> dict:
     return content
 
 
-def write_mapping(path: Path, content: dict) -> None:
+def write_mapping(path: Path, content: dict[str, Any]) -> None:
     """Writes `content` under `path` in one step: readers see the old file or the whole new one."""
     text = yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
     with atomic_file(path) as stream:
