@@ -7,7 +7,7 @@ python dcnv2.py --dataset_path DIR --restore_checkpoint_path CHECKPOINTS --mode 
 import sys
 from collections.abc import Sequence
 
-import main as loop
+import main as entry
 from recipes import ctr
 
 # What differs from DLRM: the interaction, and Adam's settings in place of SGD's.
@@ -22,7 +22,7 @@ DEFAULTS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
     report_plan = ctr.report_plan
-    return loop.run("dcnv2", ctr.build, __doc__, DEFAULTS, argv, report_plan=report_plan)
+    return entry.run("dcnv2", ctr.build, __doc__, DEFAULTS, argv, report_plan=report_plan)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ python dlrm.py --dataset_path DIR --restore_checkpoint_path CHECKPOINTS --mode e
 import sys
 from collections.abc import Sequence
 
-import main as loop
+import main as entry
 from recipes import ctr
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    return loop.run("dlrm", ctr.build, __doc__, argv=argv, report_plan=ctr.report_plan)
+    return entry.run("dlrm", ctr.build, __doc__, argv=argv, report_plan=ctr.report_plan)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-import main as loop
+import main as entry
 from recipes import collaborative
 
 # The original's, where they differ from DLRM's.
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     defaults = dict(DEFAULTS)
     if os.access(CONTAINER_DATA, os.W_OK):
         defaults["checkpoint_dir"] = os.path.join(CONTAINER_DATA, "checkpoints")
-    return loop.run(
+    return entry.run(
         "ncf",
         collaborative.build,
         __doc__,

@@ -7,7 +7,7 @@ python sim.py --dataset_path DIR --load_checkpoint_path CHECKPOINTS --mode infer
 import sys
 from collections.abc import Sequence
 
-import main as loop
+import main as entry
 from recipes import sequential
 
 # The original's, where they differ from DLRM's.
@@ -43,7 +43,7 @@ ALIASES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
     report_plan = sequential.report_plan
-    return loop.run(
+    return entry.run(
         "sim", sequential.build, __doc__, DEFAULTS, argv, aliases=ALIASES, report_plan=report_plan
     )
 

@@ -1,7 +1,11 @@
 """What the collaborative recipe composes: interactions and drawn negatives, NeuMF, GMF or MLP."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from config import Config
 from dataloading.interactions.candidate_rules import series_key
@@ -13,10 +17,13 @@ from recipes.from_flags import (
     row_facts,
     split_note,
 )
-from recipes.recipe import Goal, Recipe
+from recipes.recipe import METRICS, Goal, Recipe
 from runtime import checkpoint
-from runtime.cluster.distributed import run_on_all_ranks
+from runtime.cluster.distributed import World, run_on_all_ranks
 from runtime.logs.run_logger import LogNames
+
+if TYPE_CHECKING:
+    from nn.train.trainer import Trainer
 
 # Of negatives that are drawn for an evaluation: the same ones in every run, so that models can be
 # compared.
@@ -24,6 +31,37 @@ EVALUATION_SEED = 0
 
 # What a checkpoint must remember to build the model again.
 SHAPE_FLAGS = ("model_type", "factors", "layers")
+
+
+@dataclasses.dataclass(kw_only=True)
+class CollaborativeRecipe(Recipe):
+    """Recipe whose batches are drawn in the training step.
+
+    Attributes:
+        make_batch: makes a batch with drawn negatives of an element of `train`, in the graph; None
+            without training samples.
+        num_parts: parts of a batch whose gradients are accumulated.
+        pretrained: sets the weights from trained branches and returns their description; None if
+            no branches are given.
+    """
+
+    make_batch: Callable[[Any], Any] | None
+    num_parts: int
+    pretrained: Callable[[], str] | None
+
+    def make_trainer(self, loss_scale: float | str, world: World) -> Trainer:
+        from nn.train.accumulation import AccumulatingTrainer
+
+        return AccumulatingTrainer(
+            *(self.model, self.loss, self.groups, loss_scale, world),
+            num_parts=self.num_parts,
+            make_batch=self.make_batch,
+        )
+
+    def initialize(self, resumes: bool) -> str:
+        if self.pretrained is None:
+            return ""
+        return "not read: the training resumes" if resumes else self.pretrained()
 
 
 def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
@@ -46,7 +84,7 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
     evaluator, names = None, [f"{metric}@{own.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
         evaluator = RankingEvaluator(model, valid, own.topk, world)
-    return Recipe(
+    return CollaborativeRecipe(
         model=model,
         train=train,
         valid=valid,
@@ -66,11 +104,11 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
             split_note(config.run.mode, spec, valid, "prepare the data with --validation"),
         ),
         log_names=log_names(names[0]),
-        more_metrics=(*names, f"best_{names[0]}"),
-        goal=Goal(names[0], own.threshold, "threshold"),
-        rows=train.rows if train else None,
-        accumulate=own.grads_accumulated,
-        starts_from=pretrained(config, model, world),
+        metrics=(*METRICS, *names, f"best_{names[0]}"),
+        goal=Goal(names[0], own.threshold, "threshold", reports_time_to_best=True),
+        make_batch=train.rows if train else None,
+        num_parts=own.grads_accumulated,
+        pretrained=pretrained(config, model, world),
     )
 
 

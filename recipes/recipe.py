@@ -1,65 +1,177 @@
-"""`Recipe`: what a recipe trains, as `build(config, spec, world, device)` composes it."""
+"""`Recipe`: what to train, as `build(config, spec, world, device)` of each recipe composes it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runtime.logs.run_logger import LogNames
 
+if TYPE_CHECKING:
+    import tensorflow as tf
 
-class Goal(NamedTuple):
-    """What tells a good model from a bad one while it is trained; more is better.
+    from nn.optim.optimizers import OptimizerGroup
+    from nn.train.trainer import Trainer
+    from runtime.checkpoint import Weight
+    from runtime.cluster.distributed import World
+
+    # `loss(model, batch)` -> (loss, its terms by name): float32 scalars.
+    Loss = Callable[[Any, Any], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
+
+
+class Dataset(Protocol):
+    """Batches of one split, shared by the ranks.
 
     Attributes:
-      metric: its name among those that the evaluator yields.
-      threshold: at which training stops; None: never.
-      flag: name of the flag that says so.
+        split: name of the split.
+        batch_size: global batch size.
+        num_rows: number of samples of the split.
+        failure: why the last read failed; None if none did.
+    """
+
+    split: str
+    batch_size: int
+    num_rows: int
+
+    @property
+    def failure(self) -> str | None: ...
+
+    @property
+    def num_batches(self) -> int:
+        """Batches per epoch, equal on all ranks."""
+
+    def dataset(self, epoch: int = 0, first_row: int = 0) -> tf.data.Dataset:
+        """Returns this rank's batches of an epoch, from a sample of its order on."""
+
+
+class Evaluator(Protocol):
+    """Metrics of a model over a split."""
+
+    note: str
+
+    @property
+    def split(self) -> str: ...
+
+    @property
+    def num_batches(self) -> int: ...
+
+    def evaluate(self, stopped: Callable[[], bool]) -> Iterator[tuple[str, float]]:
+        """Yields (name, value), "log_loss" and the goal's metric among them.
+
+        A collective. It yields nothing once `stopped()`, called before every batch, returns True.
+        """
+
+    def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
+        """Draws the last evaluation; returns the files."""
+
+
+class Model(Protocol):
+    """Model with distributed embedding tables; all of its weights exist."""
+
+    @property
+    def num_parameters(self) -> int: ...
+
+    def __call__(self, inputs: Any) -> tf.Tensor:
+        """Returns logits, [batch, 1]."""
+
+    def weights_to_save(self) -> list[Weight]:
+        """Returns every weight of the model."""
+
+    def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
+        """Returns the state of the optimizers."""
+
+    def state_not_saved(self, groups: Sequence[OptimizerGroup]) -> str | None:
+        """Returns why the state of the optimizers cannot be saved; None if it can."""
+
+
+# Losses and metrics of a model that predicts clicks.
+METRICS = ("auc", "best_auc", "best_reachable_auc", "log_loss")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Metric by which evaluations are compared; higher is better.
+
+    Attributes:
+        metric: its name among those of the evaluator.
+        threshold: value at which training stops; None: training never stops early for it.
+        flag: name of the flag that sets the threshold.
+        reports_time_to_best: whether the summary has the epoch and the time of the best evaluation.
     """
 
     metric: str = "auc"
     threshold: float | None = None
     flag: str = "auc_threshold"
+    reports_time_to_best: bool = False
+
+    @property
+    def best_name(self) -> str:
+        """Name of the best value in summaries and checkpoints."""
+        return f"best_{self.metric}"
+
+    @property
+    def reached_name(self) -> str:
+        """Name of the time at which the threshold was reached."""
+        return f"time_to_{self.flag}_s"
 
 
-class Recipe(NamedTuple):
-    """What a recipe's `build(config, spec, world, device)` composes.
+@dataclass(kw_only=True)
+class Recipe:
+    """Model, data, loss, optimizers and evaluator of a run.
 
     Attributes:
-      model: the model, all weights made; `weights_to_save()` lists them.
-      train: training rows (`num_rows`, `num_batches`, `dataset(epoch)`, and `failure`, what was
-        wrong with a row that could not be read); None unless --mode train.
-      valid: rows to evaluate on, likewise; None with --evals_per_epoch 0.
-      loss: `loss(model, batch) -> (scalar, {name: value})`.
-      groups: optimizers with their learning rates, `nn.optim.optimizers.OptimizerGroup`.
-      evaluator: `evaluate()` yields (name, value), the goal and "log_loss" among them; `note` says
-        what the reader must know of them; `draw(folder, metrics)` returns the files of pictures.
-        None without rows to evaluate.
-      model_flags: the flags that a checkpoint must remember to build this model again.
-      facts: what is worth knowing of model and data, for the log.
-      notes: what was chosen other than asked for, a sentence each.
-      best_auc: gives the best AUC that any model can reach on `valid`, None where nobody knows.
-      loss_parts: of the values that `loss` names, those to report.
-      log_names: what the log calls values.
-      more_metrics: what `evaluator` yields beside the AUC and the log loss.
-      goal: what tells a good model from a bad one.
-      rows, accumulate: see `nn.train.trainer.Trainer`.
-      starts_from: sets weights of a new training from models of other kinds, on all ranks
-        together; returns what the log says of it.
+        model: the model.
+        train: training samples; None unless `--mode train`.
+        valid: samples to evaluate; None with `--evals_per_epoch 0`.
+        loss: function `loss(model, batch)` that returns the loss and its terms by name.
+        groups: optimizers with their learning rates.
+        evaluator: metrics over `valid`; None without it, and for predictions.
+        model_flags: flags that a checkpoint stores so that this model can be built again.
+        facts: sizes of model and data, for the log.
+        notes: warnings about automatic choices; empty texts are skipped.
+        goal: metric by which evaluations are compared.
+        log_names: names of values in the log.
+        metrics: losses and metrics that are evaluated.
+        loss_terms: terms of the loss to report, in addition to the loss itself.
+        best_auc: returns the best AUC that any model can reach on `valid`; None if unknown.
     """
 
-    model: Any
-    train: Any
-    valid: Any
-    loss: Callable
-    groups: Sequence
-    evaluator: Any
+    model: Model
+    train: Dataset | None
+    valid: Dataset | None
+    loss: Loss
+    groups: Sequence[OptimizerGroup]
+    evaluator: Evaluator | None
     model_flags: Mapping[str, Any]
     facts: Mapping[str, Any]
     notes: Sequence[str] = ()
-    best_auc: Callable[[], float | None] = lambda: None
-    loss_parts: Sequence[str] = ()
-    log_names: LogNames = LogNames()
-    more_metrics: Sequence[str] = ()
     goal: Goal = Goal()
-    rows: Callable | None = None
-    accumulate: int = 1
-    starts_from: Callable[[], str] | None = None
+    log_names: LogNames = LogNames()
+    metrics: Sequence[str] = METRICS
+    loss_terms: Sequence[str] = ()
+    best_auc: Callable[[], float | None] = lambda: None
+
+    def make_trainer(self, loss_scale: float | str, world: World) -> Trainer:
+        """Returns the training step, with step counts and losses at zero."""
+        from nn.train.trainer import Trainer
+
+        return Trainer(self.model, self.loss, self.groups, loss_scale, world, self.loss_terms)
+
+    def initialize(self, resumes: bool) -> str:
+        """Sets weights of a new training from other models; a collective.
+
+        Args:
+            resumes: whether the weights are those of a checkpoint and stay.
+
+        Returns:
+            A description of the other models for the log; an empty text without any.
+        """
+        return ""
+
+    def metric_splits(self) -> dict[str, str | None]:
+        """Returns the split of each loss and metric in the log; None: training samples."""
+        split = self.valid.split if self.valid else None
+        splits = {name: None if name.startswith("train_") else split for name in self.metrics}
+        return {**dict.fromkeys(("loss", *self.loss_terms)), **splits}

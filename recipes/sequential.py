@@ -17,7 +17,7 @@ from recipes.from_flags import (
     row_facts,
     split_note,
 )
-from recipes.recipe import Goal, Recipe
+from recipes.recipe import METRICS, Goal, Recipe
 from runtime.logs.run_logger import LogNames
 
 # Bytes that forward and backward pass of DIEN's block keep for each number of its history; as
@@ -75,9 +75,9 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
             *memory_notes(config, shape, train, valid, world),
             split_note(config.run.mode, spec, valid, "prepare the data with --validation_event"),
         ),
-        loss_parts=loss_parts(shape),
+        loss_terms=loss_terms(shape),
         log_names=log_names(config.run.mode, mapping),
-        more_metrics=("train_auc", "train_loss"),
+        metrics=(*METRICS, "train_auc", "train_loss"),
         goal=Goal(threshold=config.run.auc_threshold),
     )
 
@@ -117,7 +117,7 @@ def memory_notes(config: Config, shape, train, valid, world) -> list[str]:
     return notes
 
 
-def loss_parts(shape) -> list[str]:
+def loss_terms(shape) -> list[str]:
     """Names of the losses that a model has (nn/sequence/loss.py), which the log shows."""
     names = ["classification_loss"]
     if shape.num_negatives:

@@ -1,425 +1,332 @@
-"""The one training loop: steps, looks at the loss, evaluations, checkpoints."""
+"""The training loop: steps, loss reports, evaluations, checkpoints."""
 
-import contextlib
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-from config import Config
-from runtime import checkpoint
-from runtime.checkpoint.policy import Keeper
-from runtime.cluster.distributed import RankLost, failure_message, run_on_all_ranks
-from runtime.cluster.elastic import Membership
+from recipes.recipe import Evaluator
+from runtime.checkpoint import NonFiniteWeight
+from runtime.checkpoint.policy import CheckpointPolicy
+from runtime.cluster.distributed import run_on_all_ranks
 from runtime.cluster.failure import stack_sample
-from runtime.cluster.signals import StopSignal, ignore_sigterm
-from runtime.hardware import device
-from training import early_stopping
+from training import early_stopping, epoch_report
+from training.checkpoints import training_weights
+from training.context import RunContext
+from training.errors import TrainingDiverged
+from training.schedule import evaluation_batches, loss_is_due, note_schedule, samples_of_batch
+from training.state import Best
+
+# Steps that count in no throughput: tracing, compilation, page faults.
+WARMUP_STEPS = 10
 
 
-class TrainingDiverged(Exception):
-    """The loss became infinite or NaN."""
+class TrainingLoop:
+    """Trains the model of a run from its position to the end.
 
-
-class Stopped(Exception):
-    """A signal, or a change of hosts, ended the training after a checkpoint; the text says how to
-    go on.
-
-    Attributes:
-      why: what stopped it.
-      here: this process got the signal.
-    """
-
-    def __init__(self, text: str, why: str, here: bool):
-        super().__init__(text)
-        self.why, self.here = why, here
-
-
-@dataclass
-class Position:
-    """Where a training is; with weights and the optimizers' state all that going on needs.
-
-    Every random number of a training follows from the seed (a flag) and from this.
-
-    Attributes:
-      step: steps done in all.
-      epoch, row: the next row in the order of its epoch; rows before it were trained on.
-      evaluated_step: step after which the model was evaluated last.
-      elapsed_s: seconds of training so far, in all runs.
-      trainer: `Trainer.state()`.
-      metrics, best: of the last evaluation; the best value of the goal, and when.
-      history: the learning curve.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    row: int = 0
-    evaluated_step: int = 0
-    elapsed_s: float = 0.0
-    trainer: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)
-    history: dict[str, list] = field(
-        default_factory=lambda: {"train_loss": [], "validation_loss": []}
-    )
-
-
-def count_steps(config: Config, num_batches: int) -> int:
-    """Steps of the whole training; of a benchmark those that it asks for."""
-    run = config.run
-    if run.benchmark:
-        return run.warmup_batches + run.benchmark_steps
-    steps = run.epochs * num_batches
-    return steps if run.max_steps == -1 else min(steps, run.max_steps)
-
-
-def evaluation_batches(num_batches: int, evals_per_epoch: int) -> set[int]:
-    """After which batches of an epoch (from 1) to evaluate: evenly spaced, the last one always."""
-    evals = min(evals_per_epoch, num_batches)
-    return {-(-num_batches * k // evals) for k in range(1, evals + 1)}
-
-
-def loss_is_due(step: int, print_freq: int) -> bool:
-    """Returns whether to read the loss after this step: every `print_freq` steps, and before the
-    first of them after 10, 20, 50, 100, 200, 500, ... steps, which show how a training starts."""
-    if step >= print_freq:
-        return step % print_freq == 0
-    return step >= 10 and str(step).rstrip("0") in ("1", "2", "5")
-
-
-def rows_of_batch(dataset, batch: int) -> int:
-    """Rows of batch number `batch` (from 0); the last one of an epoch may be short."""
-    return min(dataset.batch_size, dataset.num_rows - batch * dataset.batch_size)
-
-
-def training_weights(recipe) -> list:
-    """All that a checkpoint of a training holds."""
-    return recipe.model.weights_to_save() + recipe.model.optimizer_weights(recipe.groups)
-
-
-def description(config: Config, recipe, spec_hash: str | None) -> dict[str, Any]:
-    """What a checkpoint says of the model and of the training that it is from."""
-    return {
-        "recipe": config.recipe,
-        "model_flags": dict(recipe.model_flags),
-        "flags": config.flat(),
-        "feature_spec": spec_hash,
-        "training_rows": recipe.train.num_rows,
-        "versions": device.describe(),
-        **({"no_resume": why} if (why := recipe.model.state_not_saved(recipe.groups)) else {}),
-    }
-
-
-def check_same_rows(saved: Mapping[str, Any], config: Config, recipe, spec_hash, where) -> None:
-    """Raises ValueError where a training cannot go on with these rows, or not at all."""
-    if why := saved.get("no_resume") or recipe.model.state_not_saved(recipe.groups):
-        raise ValueError(f"{where} cannot be resumed: {why}")
-    for name, ours in (("feature_spec", spec_hash), ("training_rows", recipe.train.num_rows)):
-        if saved[name] != ours:
-            raise ValueError(
-                f"{where} is of a training on other data: {name} was {saved[name]}, that of "
-                f"{config.data.dataset_path or 'the generated rows'} is {ours}. To start a new "
-                "training from its weights, use --restore_checkpoint_path"
-            )
-
-
-def train(
-    config: Config,
-    recipe,
-    place,
-    world,
-    log,
-    *,
-    run_dir: Path,
-    total_steps: int,
-    folder: checkpoint.Folder | None,
-    position: Position,
-    saved_here: bool,
-    described: Mapping[str, Any],
-    members: Membership,
-) -> dict[str, float]:
-    """Trains, evaluates and saves on the way, and returns the summary.
+    Weights and optimizers are restored before; the position is advanced here. All ranks run it
+    together.
 
     Args:
-      recipe: model, rows and the rest, `main.Recipe`.
-      place: `runtime.hardware.device.Device`.
-      total_steps: of the whole training, also of what an earlier run did.
-      folder: of the checkpoints; None to save none.
-      position: where it starts, and what is moved on; weights and optimizers are there already.
-      saved_here: this is the newest checkpoint of `folder`.
-      described: what checkpoints say of the model.
-      members: processes that may come and go, or not.
-
-    Raises:
-      TrainingDiverged, Stopped: see there.
-      CollectiveError: a checkpoint could not be written, at the end or with
-        --on_checkpoint_error stop.
+        run: a run with `--mode train`.
+        checkpoints: decides when to save, and when to stop because of a signal.
+        description: description of the training for its checkpoints.
     """
-    from nn.metrics.classification import NonFiniteScores
-    from nn.train.trainer import Trainer, non_finite_variable
-    from runtime.logs.profiler import Profiler
-    from runtime.logs.timer import Speeds, StepTimer
 
-    options, rows = config.run, recipe.train
-    trainer = Trainer(
-        recipe.model,
-        recipe.loss,
-        recipe.groups,
-        place.loss_scale,
-        world,
-        recipe.loss_parts,
-        recipe.rows,
-        recipe.accumulate,
-    )
-    at, begun, elapsed_before_s = position, position.step, position.elapsed_s
-    if at.trainer:
-        trainer.set_state(at.trainer)
-    weights = training_weights(recipe)
-    evaluates = recipe.evaluator is not None
-    patience = options.early_stopping
-    keeps_best = config.checkpoint.keep_best
-    if keeps_best is None:
-        keeps_best = bool(patience) or config.collaborative.checkpoint_dir is not None
-    goal, threshold, goal_flag = recipe.goal
-    best_name, reached_name = f"best_{goal}", f"time_to_{goal_flag}_s"
-    evaluate_after = evaluation_batches(rows.num_batches, options.evals_per_epoch)
-    note_schedule(config, log, total_steps)
-    if patience and not (folder is not None and keeps_best):
-        missing = "--save_checkpoint_path" if folder is None else "--keep_best"
-        log.message(f"note: --early_stopping without {missing}: the best weights are not kept")
-    warmup_steps = min(10, max(0, total_steps - begun) // 2)
-    if options.benchmark:
-        warmup_steps = options.warmup_batches
-    timer = StepTimer(warmup_steps, epochs=log.epoch_lines or options.benchmark)
-    profiler, speeds = Profiler(options, run_dir, world), Speeds()
-    good_step = at.trainer.get("seen_steps", begun)  # what came after was not reported yet
+    def __init__(
+        self, run: RunContext, checkpoints: CheckpointPolicy, description: Mapping[str, Any]
+    ):
+        from runtime.logs.profiler import Profiler
+        from runtime.logs.timer import StepTimer
 
-    def diverged(text: str) -> TrainingDiverged:
-        keeper.settle()
-        return TrainingDiverged(
-            f"{text}; {keeper.last_saved}. Try a smaller --learning_rate or a longer --warmup_steps"
+        assert run.recipe.train is not None and run.total_steps is not None
+        self.recipe, self.rows, self.goal = run.recipe, run.recipe.train, run.recipe.goal
+        self.config, self.options, self.log = run.config, run.config.run, run.log
+        self.world, self.folder = run.world, run.start.folder
+        self.position, self.total_steps = run.position, run.total_steps
+        self.checkpoints, self.description = checkpoints, description
+
+        self.trainer = self.recipe.make_trainer(run.device.loss_scale, run.world)
+        if self.position.trainer:
+            self.trainer.set_state(self.position.trainer)
+        self.weights = training_weights(self.recipe)
+        self.scales_loss = run.device.loss_scale != 1.0
+
+        warmup_steps = min(WARMUP_STEPS, max(0, self.total_steps - self.position.step) // 2)
+        if self.options.benchmark:
+            warmup_steps = self.options.warmup_batches
+        times_epochs = self.log.epoch_lines or self.options.benchmark
+        self.timer = StepTimer(warmup_steps, epochs=times_epochs)
+        self.epoch_report = epoch_report.create(self.log, self.timer)
+        self.profiler = Profiler(self.options, run.run_dir, self.world)
+
+        self.evaluate_after = evaluation_batches(
+            self.rows.num_batches, self.options.evals_per_epoch
         )
+        self.keeps_best = self.config.checkpoint.keep_best
+        if self.keeps_best is None:
+            names_folder = self.config.collaborative.checkpoint_dir is not None
+            self.keeps_best = bool(self.options.early_stopping) or names_folder
+        self._elapsed_before_s = self.position.elapsed_s
+        self._reported_step = self.position.trainer.get("seen_steps", self.position.step)
+        self._prepare(resumes_newest=run.start.is_newest)
 
-    def check_losses(first_bad_step: int, step: int) -> None:
-        if first_bad_step:
-            raise diverged(
-                f"the loss is not finite at step {first_bad_step} (between step {good_step}, the "
-                f"last one looked at, and {step})"
+    def _prepare(self, resumes_newest: bool) -> None:
+        """Logs notes, and brings state that other runs left up to date."""
+        note_schedule(self.config, self.log, self.total_steps)
+        if self.options.early_stopping and not (self.folder is not None and self.keeps_best):
+            missing = "--save_checkpoint_path" if self.folder is None else "--keep_best"
+            self.log.message(
+                f"note: --early_stopping without {missing}: the best weights are not kept"
             )
+        if self.folder is not None and self.keeps_best and self.position.step:
+            # The run may resume before the best checkpoint, or was killed before it set the link.
+            run_on_all_ranks(self.world, self._update_best_link)
+        if not self._goal_is_reached():
+            self.position.goal_reached_s = None  # of another threshold
+        if resumes_newest and not self._evaluation_is_due():
+            self.checkpoints.resume(self.position.step)
 
-    def report() -> None:
-        """Looks at what the device has done (it is waited for here) and writes a line."""
-        nonlocal good_step
-        progress = trainer.progress()
-        check_losses(progress.first_bad_step, progress.step)
-        if progress.step == good_step:
-            return
-        good_step = progress.step
-        line = {"loss": progress.loss, **progress.parts, "learning_rate": progress.learning_rate}
-        if not math.isnan(rate := timer.lap()):  # NaN within the timer's warm-up
-            line["throughput"] = rate
-        if place.loss_scale != 1.0:
-            line["skipped_steps"] = progress.skipped_steps
-            line["loss_scale"] = progress.loss_scale
-        log.log(progress.step, line, epoch=at.epoch)
-        at.history["train_loss"].append((progress.step, progress.loss))
+    def run(self) -> None:
+        """Trains to the end, or until a stop is requested.
 
-    def evaluate() -> None:
-        report()
-        try:
-            keeper.change_of_pace()
-            with timer.paused():
-                began = time.perf_counter()
-                with log.bar("evaluation", recipe.evaluator.num_batches) as advance:
-                    metrics = dict(recipe.evaluator.evaluate(lambda: advance() or keeper.tick()))
-                speeds.evaluated(recipe.valid.num_rows, time.perf_counter() - began)
-            keeper.change_of_pace()
-        except NonFiniteScores as error:
-            keeper.settle()
-            raise TrainingDiverged(
-                f"between step {good_step - 1} and {good_step}: {error}; {keeper.last_saved}"
-            ) from None
-        if not metrics:  # given up, because a signal asks to stop
-            return
-        elapsed_s = elapsed_before_s + timer.elapsed_s
-        if not (log.epoch_lines and epoch_ended()):
-            log.log(at.step, {**metrics, "elapsed_s": elapsed_s}, epoch=at.epoch)
-        if recipe.evaluator.note:
-            log.message(recipe.evaluator.note)
-        at.evaluated_step, at.metrics = at.step, metrics
-        at.history["validation_loss"].append((at.step, metrics["log_loss"]))
-        at.history.setdefault(f"validation_{goal}", []).append((at.step, metrics[goal]))
-        if early_stopping.is_improvement(metrics[goal], at.best.get(best_name)):
-            at.best |= {best_name: metrics[goal], f"{best_name}_step": at.step}
-            if log.speeds:
-                at.best |= {"best_epoch": at.epoch, "time_to_best_s": elapsed_s}
-        if threshold is not None and metrics[goal] >= threshold:
-            at.best[reached_name] = elapsed_s
+        Raises:
+            TrainingDiverged: the loss, a score or a weight became infinite or NaN.
+            CollectiveError: a checkpoint could not be written, at the end or with
+                `--on_checkpoint_error stop`.
+        """
+        position, rows, checkpoints = self.position, self.rows, self.checkpoints
+        if self._evaluation_is_due():  # the previous run was stopped before it evaluated
+            self.evaluate()
+            self.end_epoch()
+        for epoch in range(position.epoch, self._num_epochs()):
+            if self._is_over():
+                break
+            if position.epoch != epoch:
+                position.epoch, position.row = epoch, 0
+            if position.row >= rows.num_rows:
+                continue
+            iterator = iter(rows.dataset(epoch, position.row))
+            for batch in range(position.row // rows.batch_size, rows.num_batches):
+                # One step.
+                self.profiler.before(position.step)
+                self.trainer.train_step(iterator)
+                position.step += 1
+                position.row = min((batch + 1) * rows.batch_size, rows.num_rows)
+                stack_sample.record_step(position.step)
+                self.timer.step(samples_of_batch(rows, batch))
+                self.profiler.after(position.step)
+                self.log.progress(position.step)
 
-    def reached() -> bool:
-        """Whether the training is as good as it was asked to be."""
-        return threshold is not None and at.best.get(best_name, -1.0) >= threshold
+                # Read the loss: a synchronization with the device.
+                if loss_is_due(position.step, self.options.print_freq):
+                    self.report()
 
-    def exhausted() -> bool:
-        """Returns whether --early_stopping ends the training; the same on every rank."""
-        if patience is None:
-            return False
-        values = (value for _, value in at.history.get(f"validation_{goal}", []))
-        return early_stopping.stale_evaluations(values) >= patience
-
-    def is_over() -> bool:
-        return reached() or exhausted()
-
-    def is_best() -> bool:
-        """Whether this step is the best so far, and to be kept for it."""
-        return keeps_best and at.best.get(f"{best_name}_step") == at.step
-
-    def epoch_ended() -> bool:
-        return at.row == rows.num_rows
-
-    def end_epoch() -> None:
-        """A line on the whole epoch, in logs that have them."""
-        if log.epoch_lines and epoch_ended() and not evaluation_due() and not options.benchmark:
-            report()
-            metrics = at.metrics if at.evaluated_step == at.step else {}
-            num_samples, found = timer.epoch_samples, timer.end_epoch()
-            if log.speeds:
-                losses = at.history["train_loss"]
-                found = speeds.of_epoch(num_samples, found["epoch_s"], evaluated=bool(metrics))
-                found |= {"loss": losses[-1][1]} if losses else {}
-            log.end_epoch(at.epoch, at.step, {**found, **metrics})
-
-    def evaluation_due() -> bool:
-        if not evaluates or at.evaluated_step == at.step or not at.step:
-            return False
-        batch = -(-at.row // rows.batch_size)
-        return batch in evaluate_after or at.step == total_steps
-
-    def save() -> None:
-        with timer.paused():
-            at.trainer = trainer.state()
-            check_losses(at.trainer["first_bad_step"], at.step)
-            at.elapsed_s = elapsed_before_s + timer.elapsed_s
-            keeper.save(at.step, weights, described, asdict(at), is_best())
-
-    def after_step() -> None:
-        """What is due between steps."""
-        if evaluation_due() and not keeper.stopping:
-            evaluate()
-        end_epoch()
-        if keeper.due(at.step, at.step == total_steps or is_over() or is_best()):
-            save()
-
-    def say_which_was_best() -> None:
-        if world.is_chief:
-            folder.set_best(at.best.get(f"{best_name}_step"))
-
-    with contextlib.ExitStack() as entered:
-        signals = StopSignal()
-        if folder is not None:
-            entered.enter_context(signals)
-        unchanged = saved_here and not evaluation_due()
-        saved_step = at.step if unchanged else None
-        if folder is not None and keeps_best and begun:
-            # It may go on from before the best one, or was killed before it said which that is.
-            run_on_all_ranks(world, say_which_was_best)
-        if not reached():
-            at.best.pop(reached_name, None)  # of another threshold
-        keeper = Keeper(config.checkpoint, folder, world, log, signals, members, saved_step)
-        try:
-            if evaluation_due():  # the run before was stopped before it was evaluated
-                evaluate()
-                end_epoch()
-            for epoch in range(at.epoch, max(options.epochs, -(-total_steps // rows.num_batches))):
-                if at.step >= total_steps or is_over() or keeper.stopping:
+                # Evaluate and save.
+                checkpoints.tick()
+                if self._evaluation_is_due() and not checkpoints.stopping:
+                    self.evaluate()
+                self.end_epoch()
+                if checkpoints.due(position.step, self._needs_checkpoint()):
+                    self.save()
+                if self._is_over():
                     break
-                if at.epoch != epoch:
-                    at.epoch, at.row = epoch, 0
-                if at.row >= rows.num_rows:
-                    continue
-                iterator = iter(rows.dataset(epoch, at.row))
-                for batch in range(at.row // rows.batch_size, rows.num_batches):
-                    # One step.
-                    profiler.before(at.step)
-                    trainer.train_step(iterator)
-                    at.step += 1
-                    stack_sample.record_step(at.step)
-                    at.row = min((batch + 1) * rows.batch_size, rows.num_rows)
-                    timer.step(rows_of_batch(rows, batch))
-                    profiler.after(at.step)
-                    log.progress(at.step)
-                    # Every --print_freq steps, and some early ones: look at the loss.
-                    if loss_is_due(at.step, options.print_freq):
-                        report()
-                    # Sometimes: evaluate, save, stop.
-                    keeper.tick()
-                    after_step()
-                    if keeper.stopping or is_over() or at.step == total_steps:
-                        break
-            report()
-            profiler.stop()
-            if broken := non_finite_variable(recipe.groups):
-                raise checkpoint.NonFiniteWeight(broken)
-            if keeper.due(at.step, last=True):  # a signal, or nothing was left to do
-                save()
-            keeper.finish()
-        except checkpoint.NonFiniteWeight as error:
-            raise diverged(f"the last steps left NaN or infinity in {error}") from None
-        except Exception as error:
-            if world.size == 1:  # other ranks may not come to this
-                keeper.settle()
-            # While SIGTERM is still a wish: the launcher may send it meanwhile.
-            elif said := failure_message(error):
-                raise RankLost(said) from error
-            raise
-        if keeper.stopping and (at.step < total_steps or evaluation_due()) and not is_over():
-            why, here = keeper.stopping, signals.name is not None
-            text = f"stopped by {why} at step {at.step} of {total_steps}; {keeper.last_saved}"
-            if here or not members.is_elastic:
-                if world.size > 1:  # the launcher sends SIGTERM as soon as one of them has ended
-                    ignore_sigterm()
-                again = "auto" if config.checkpoint.save_checkpoint_path else folder.root
-                text += f". Go on with --resume {again}"
-            raise Stopped(text, why, here)
-    if reached():
-        log.message(f"--{goal_flag} {threshold} is reached: {best_name} {at.best[best_name]:.5f}")
-    elif threshold is not None and threshold < 1:  # nobody waits for a perfect model
-        log.message(f"--{goal_flag} {threshold} was not reached")
-    if exhausted():
-        log.message(
-            f"early stopping at step {at.step} of {total_steps}: {patience} evaluations in a row "
-            f"without a higher {goal}"
-        )
-    if best_step := (patience or keeps_best) and at.best.get(f"{best_name}_step"):
-        path = folder.best_of_step(best_step) if folder is not None and keeps_best else None
-        log.message(
-            early_stopping.describe_best(
-                f"{recipe.evaluator.split} {goal}", at.best[best_name], best_step, path
+        self.report()
+        self.profiler.stop()
+        self._check_weights()
+        if checkpoints.due(position.step, last=True):  # stopped, or nothing was left to do
+            self.save()
+        checkpoints.finish(self._is_complete())
+
+    def report(self) -> None:
+        """Synchronizes with the device and logs the running loss."""
+        progress = self.trainer.progress()
+        self._check_losses(progress.first_bad_step, progress.step)
+        if progress.step == self._reported_step:
+            return
+        self._reported_step = progress.step
+        values = {
+            "loss": progress.loss,
+            **progress.loss_terms,
+            "learning_rate": progress.learning_rate,
+        }
+        if not math.isnan(throughput := self.timer.lap()):  # NaN within the timer's warm-up
+            values["throughput"] = throughput
+        if self.scales_loss:
+            values["skipped_steps"] = progress.skipped_steps
+            values["loss_scale"] = progress.loss_scale
+        self.log.log(progress.step, values, epoch=self.position.epoch)
+        self.position.history["train_loss"].append((progress.step, progress.loss))
+
+    def evaluate(self) -> None:
+        """Evaluates the model, logs the metrics and updates the best evaluation."""
+        self.report()
+        metrics = self._measure()
+        if not metrics:  # interrupted, because a signal requests to stop
+            return
+        position, metric, threshold = self.position, self.goal.metric, self.goal.threshold
+        elapsed_s = self._elapsed_s()
+        if not (self.epoch_report.has_lines and self._epoch_has_ended()):
+            self.log.log(position.step, {**metrics, "elapsed_s": elapsed_s}, epoch=position.epoch)
+        if note := self._evaluator().note:
+            self.log.message(note)
+        position.evaluated_step, position.metrics = position.step, metrics
+        position.history["validation_loss"].append((position.step, metrics["log_loss"]))
+        curve = position.history.setdefault(f"validation_{metric}", [])
+        curve.append((position.step, metrics[metric]))
+        best = position.best
+        if early_stopping.is_improvement(metrics[metric], best.value if best else None):
+            position.best = Best(metrics[metric], position.step, position.epoch, elapsed_s)
+        if threshold is not None and metrics[metric] >= threshold:
+            position.goal_reached_s = elapsed_s
+
+    def _measure(self) -> dict[str, float]:
+        """Returns the metrics of an evaluation; none if a stop was requested meanwhile."""
+        from nn.metrics.classification import NonFiniteScores
+
+        evaluator, valid = self._evaluator(), self.recipe.valid
+        self.checkpoints.reset_pace()
+        try:
+            with (
+                self.timer.paused(),
+                self.log.bar("evaluation", evaluator.num_batches) as advance,
+            ):
+                start = time.perf_counter()
+                metrics = dict(evaluator.evaluate(lambda: advance() or self.checkpoints.tick()))
+        except NonFiniteScores as error:
+            step = self._reported_step
+            raise TrainingDiverged(f"between step {step - 1} and {step}: {error}") from None
+        if valid is not None:
+            self.epoch_report.add_evaluation(valid.num_rows, time.perf_counter() - start)
+        self.checkpoints.reset_pace()
+        return metrics
+
+    def end_epoch(self) -> None:
+        """Logs a line on the epoch if it has ended, in the logs that have such lines."""
+        position = self.position
+        if not (self.epoch_report.has_lines and self._epoch_has_ended()):
+            return
+        if self._evaluation_is_due() or self.options.benchmark:
+            return
+        self.report()
+        metrics = position.metrics if position.evaluated_step == position.step else {}
+        losses = position.history["train_loss"]
+        values = self.epoch_report.end_epoch(bool(metrics), losses[-1][1] if losses else None)
+        self.log.end_epoch(position.epoch, position.step, {**values, **metrics})
+
+    def save(self) -> None:
+        """Starts to save a checkpoint."""
+        position = self.position
+        with self.timer.paused():
+            position.trainer = self.trainer.state()
+            self._check_losses(position.trainer["first_bad_step"], position.step)
+            position.elapsed_s = self._elapsed_s()
+            state = position.to_json(self.goal)
+            self.checkpoints.save(
+                position.step, self.weights, self.description, state, self._is_best_to_keep()
             )
-        )
-    return {
-        **at.metrics,
-        **at.best,
-        "steps": at.step,
-        **(timer.end_epoch() if options.benchmark else {}),
-        **(speeds.summary() if log.speeds else {}),
-        **({} if math.isnan(rate := timer.mean_throughput()) else {"throughput": rate}),
-        "elapsed_s": elapsed_before_s + timer.elapsed_s,
-    }
 
+    def summary(self) -> dict[str, Any]:
+        """Logs why the training ended; returns the results of the run."""
+        position, goal = self.position, self.goal
+        if self._goal_is_reached() and position.best is not None:
+            self.log.message(
+                f"--{goal.flag} {goal.threshold} is reached: {goal.best_name} "
+                f"{position.best.value:.5f}"
+            )
+        elif goal.threshold is not None and goal.threshold < 1:  # 1.0: no target was set
+            self.log.message(f"--{goal.flag} {goal.threshold} was not reached")
+        if self._patience_is_exhausted():
+            self.log.message(
+                f"early stopping at step {position.step} of {self.total_steps}: "
+                f"{self.options.early_stopping} evaluations in a row without a higher "
+                f"{goal.metric}"
+            )
+        if position.best is not None and (self.options.early_stopping or self.keeps_best):
+            best, path = position.best, None
+            if self.folder is not None and self.keeps_best:
+                path = self.folder.best_of_step(best.step)
+            name = f"{self._evaluator().split} {goal.metric}"
+            self.log.message(early_stopping.describe_best(name, best.value, best.step, path))
+        throughput = self.timer.mean_throughput()
+        return {
+            **position.metrics,
+            **position.best_values(goal),
+            "steps": position.step,
+            **(self.timer.end_epoch() if self.options.benchmark else {}),
+            **self.epoch_report.summary(),
+            **({} if math.isnan(throughput) else {"throughput": throughput}),
+            "elapsed_s": self._elapsed_s(),
+        }
 
-def note_schedule(config: Config, log, total_steps: int) -> None:
-    """Says where a training is too short, or too long, for its learning rate's schedule."""
-    if total_steps < config.optimizer.warmup_steps:
-        log.message(
-            f"note: {total_steps} steps end within --warmup_steps {config.optimizer.warmup_steps}: "
-            "the learning rate never reaches --learning_rate"
-        )
-    decay_end = config.optimizer.decay_start_step + config.optimizer.decay_steps
-    if config.optimizer.decay_steps and total_steps > decay_end:
-        log.message(
-            f"note: the learning rate is 0 from step {decay_end} of {total_steps} on "
-            "(--decay_start_step + --decay_steps)"
-        )
+    def _evaluator(self) -> Evaluator:
+        assert self.recipe.evaluator is not None
+        return self.recipe.evaluator
+
+    def _elapsed_s(self) -> float:
+        return self._elapsed_before_s + self.timer.elapsed_s
+
+    def _num_epochs(self) -> int:
+        return max(self.options.epochs, -(-self.total_steps // self.rows.num_batches))
+
+    def _epoch_has_ended(self) -> bool:
+        return self.position.row == self.rows.num_rows
+
+    def _evaluation_is_due(self) -> bool:
+        position = self.position
+        if self.recipe.evaluator is None or position.evaluated_step == position.step:
+            return False
+        batch = -(-position.row // self.rows.batch_size)
+        return batch in self.evaluate_after or position.step == self.total_steps
+
+    def _goal_is_reached(self) -> bool:
+        best, threshold = self.position.best, self.goal.threshold
+        return threshold is not None and best is not None and best.value >= threshold
+
+    def _patience_is_exhausted(self) -> bool:
+        """Returns whether `--early_stopping` ends the training; equal on all ranks."""
+        if self.options.early_stopping is None:
+            return False
+        curve = self.position.history.get(f"validation_{self.goal.metric}", [])
+        stale = early_stopping.stale_evaluations(value for _, value in curve)
+        return stale >= self.options.early_stopping
+
+    def _is_decided(self) -> bool:
+        """Returns whether the training ends before its last step because of its metrics."""
+        return self._goal_is_reached() or self._patience_is_exhausted()
+
+    def _is_over(self) -> bool:
+        is_stopping = self.checkpoints.stopping is not None
+        return self.position.step >= self.total_steps or is_stopping or self._is_decided()
+
+    def _is_complete(self) -> bool:
+        """Returns whether nothing is left to do for a resumed training."""
+        steps_done = self.position.step >= self.total_steps and not self._evaluation_is_due()
+        return steps_done or self._is_decided()
+
+    def _is_best_to_keep(self) -> bool:
+        best = self.position.best
+        return bool(self.keeps_best) and best is not None and best.step == self.position.step
+
+    def _needs_checkpoint(self) -> bool:
+        """Returns whether a checkpoint of this step is needed in any case."""
+        at_end = self.position.step == self.total_steps or self._is_decided()
+        return at_end or self._is_best_to_keep()
+
+    def _check_losses(self, first_bad_step: int, step: int) -> None:
+        if first_bad_step:
+            raise TrainingDiverged(
+                f"the loss is not finite at step {first_bad_step} (between step "
+                f"{self._reported_step}, the last one reported, and {step})"
+            )
+
+    def _check_weights(self) -> None:
+        from nn.train.trainer import non_finite_variable
+
+        if name := non_finite_variable(self.recipe.groups):
+            raise NonFiniteWeight(name)
+
+    def _update_best_link(self) -> None:
+        if self.world.is_chief and self.folder is not None:
+            best = self.position.best
+            self.folder.set_best(best.step if best else None)

@@ -1,7 +1,6 @@
 """A training of `checkpoint_cost`: the recipe `dlrm.py`, with and without saving, on request."""
 
 import argparse
-import dataclasses
 import os
 import time
 from collections import defaultdict
@@ -16,13 +15,13 @@ from benchmarks.harness import machine
 from benchmarks.harness.worker import serve
 from runtime.checkpoint import Folder, files
 from runtime.checkpoint.disk import Disk, aligned_buffer
-from runtime.checkpoint.policy import Keeper
+from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.checkpoint.weight import BLOCK_BYTES
 from runtime.cluster.distributed import World
-from runtime.cluster.elastic import ALONE
 from runtime.cluster.signals import StopSignal
 from runtime.hardware import device
-from training.loop import Position, description, training_weights
+from training.checkpoints import describe_training, training_weights
+from training.state import Position
 
 # What a save is made of, in its order; see `parts_s`.
 COPY, CHECK = "copy out of the tables", "finite check"
@@ -42,12 +41,12 @@ class SavedTraining:
 
     def __init__(self, config, folder: Folder):
         self._training = training = Training(config)
-        self._description = description(config, training.recipe, training.spec.fingerprint())
+        self._description = describe_training(config, training.recipe, training.spec.fingerprint())
         self._said_at = 0.0  # when the training's log said that a checkpoint was saved
         log = SimpleNamespace(message=self._note)
         world, signals = World(), StopSignal()
-        self._keeper = Keeper(config.checkpoint, folder, world, log, signals, ALONE)
-        self._no_keeper = Keeper(config.checkpoint, None, world, log, signals, ALONE)
+        self._policy = CheckpointPolicy(config.checkpoint, folder, world, log, signals)
+        self._no_policy = CheckpointPolicy(config.checkpoint, None, world, log, signals)
 
     def _note(self, text: str) -> None:
         self._said_at = time.perf_counter()
@@ -61,14 +60,14 @@ class SavedTraining:
 
         With --keep_checkpoints 2 it takes two saves until every further one deletes another.
         """
-        self._steps(steps, self._no_keeper)
+        self._steps(steps, self._no_policy)
         machine.reset_peak_memory()
-        self._steps(steps, self._no_keeper)
+        self._steps(steps, self._no_policy)
         peak_mib = machine.peak_memory_mib()
         for _ in range(saves):
             self._begin_save()
-            self._steps(1, self._keeper)
-            self._keeper.finish()
+            self._steps(1, self._policy)
+            self._policy.finish()
         return peak_mib
 
     def turn(self, saving: bool, steps: int) -> dict:
@@ -76,15 +75,15 @@ class SavedTraining:
 
         A save that is not on the disk after the last step is waited for: the next one would.
         """
-        keeper = self._keeper if saving else self._no_keeper
+        policy = self._policy if saving else self._no_policy
         machine.reset_peak_memory()
         begin = time.perf_counter()
         if saving:
             self._begin_save()
         copied = time.perf_counter()
-        steps_s = self._steps(steps, keeper)
+        steps_s = self._steps(steps, policy)
         stepped = time.perf_counter()
-        keeper.finish()
+        policy.finish()
         end = time.perf_counter()
         found = {"turn_s": end - begin, "peak_mib": machine.peak_memory_mib(), "steps_s": steps_s}
         if saving:
@@ -95,14 +94,15 @@ class SavedTraining:
     def _begin_save(self) -> None:
         trainer = self._training.trainer
         at = Position(step=int(trainer.step), trainer=trainer.state())
-        self._keeper.save(at.step, self.weights(), self._description, dataclasses.asdict(at))
+        state = at.to_json(self._training.recipe.goal)
+        self._policy.save(at.step, self.weights(), self._description, state)
 
-    def _steps(self, count: int, keeper: Keeper) -> list[float]:
+    def _steps(self, count: int, policy: CheckpointPolicy) -> list[float]:
         seconds = []
         for _ in range(count):
             begin = time.perf_counter()
             self._training.step()
-            keeper.tick()
+            policy.tick()
             seconds.append(time.perf_counter() - begin)
         return seconds
 

@@ -53,13 +53,11 @@ class Training:
     """The recipe's model and trainer, and where it is in the rows."""
 
     def __init__(self, config: configuration.Config, world: World = World()):
-        from nn.train.trainer import Trainer
-
         place = device.set_up(config.run, world.local_rank, world.local_size)
         self.spec = FeatureSpec.from_yaml(f"{config.data.dataset_path}/feature_spec.yaml")
         self.recipe = recipe = ctr.build(config, self.spec, world, place)
         self.model = recipe.model
-        self.trainer = Trainer(recipe.model, recipe.loss, recipe.groups, place.loss_scale, world)
+        self.trainer = recipe.make_trainer(place.loss_scale, world)
         self.iterator = iter(recipe.train.dataset().repeat())
 
     def step(self) -> int:

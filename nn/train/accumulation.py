@@ -1,78 +1,128 @@
-"""Gradients of a batch that goes through the model in parts, one after the other."""
+"""Gradient accumulation: a batch passes through the model in parts, one after the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import tensorflow as tf
 
+from nn.optim.optimizers import Gradient
+from nn.train.trainer import Trainer
 
-def accumulated(differentiate: Callable, batch, num_parts: int):
-    """Losses and gradients of a batch, the sums of those of its parts.
+# `(part, share)` -> losses and gradients of a part of a batch, both times its share of the samples.
+Differentiate = Callable[[Any, tf.Tensor], tuple[list[tf.Tensor], list[Gradient | None]]]
 
-    A part is a run of rows, the parts are as equal as can be, and there are at most as many as
-    rows. They go one after the other: memory holds the activations of one.
+
+class AccumulatingTrainer(Trainer):
+    """Trainer whose batches pass through the model in parts, with one update of the weights.
+
+    Memory holds the activations of one part.
 
     Args:
-      differentiate: `(part, share) -> (losses, gradients)`: scalars, and of each variable a tensor,
-        `tf.IndexedSlices` or None; both times `share`, the part's share of the rows (None: of all).
-      batch: nested tensors of equal first dimension.
-      num_parts: how many; 1 is the batch as it is.
+        args: see `Trainer`.
+        num_parts: parts of a batch: consecutive samples, in sizes as equal as possible. Batches are
+            nested tensors of equal first dimension.
+        make_batch: makes a batch from an element of the iterator, in the graph; None: the element
+            is the batch.
+        kwargs: see `Trainer`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        num_parts: int,
+        make_batch: Callable[[Any], Any] | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(*args, **kwargs)
+        self._num_parts, self._make_batch = num_parts, make_batch
+
+    def next_batch(self, iterator: Any) -> Any:
+        element = super().next_batch(iterator)
+        return element if self._make_batch is None else self._make_batch(element)
+
+    def differentiate(
+        self, batch: Any, scale: tf.Tensor | float, share: tf.Tensor | None = None
+    ) -> tuple[list[tf.Tensor], list[Gradient | None]]:
+        if self._num_parts == 1:
+            return super().differentiate(batch, scale, share)
+        differentiate = super().differentiate
+        return accumulate(
+            lambda part, share: differentiate(part, scale, share), batch, self._num_parts
+        )
+
+
+def accumulate(
+    differentiate: Differentiate, batch: Any, num_parts: int
+) -> tuple[list[tf.Tensor], list[Gradient | None]]:
+    """Returns losses and gradients of a batch: the sums of those of its parts.
+
+    Args:
+        differentiate: returns losses (scalars) and gradients of a part, both times the part's share
+            of the samples.
+        batch: nested tensors of equal first dimension.
+        num_parts: number of parts, at least 2; a batch of fewer samples has one part per sample.
 
     Returns:
-      (losses, gradients) of the whole batch. Rows of a table that several parts have stand in its
-      gradient several times.
+        The losses, and the gradient of each variable: a tensor, `tf.IndexedSlices` or None. A row
+        of a table that several parts use occurs several times in the gradient of the table.
     """
-    if num_parts == 1:
-        return differentiate(batch, None)
-    num_rows = tf.shape(tf.nest.flatten(batch)[0])[0]
-    num_parts = tf.minimum(num_parts, num_rows)
+    num_samples = tf.shape(tf.nest.flatten(batch)[0])[0]
+    num_parts = tf.minimum(num_parts, num_samples)
+    run_part = partial(_run_part, differentiate, batch, num_samples, num_parts)
 
-    def first_row(number: tf.Tensor) -> tf.Tensor:
-        """Of a part; in int64, since rows times parts may be beyond int32."""
-        wide = tf.cast(number, tf.int64) * tf.cast(num_rows, tf.int64)
-        return tf.cast(wide // tf.cast(num_parts, tf.int64), tf.int32)
-
-    def part(number: tf.Tensor):
-        start, stop = first_row(number), first_row(number + 1)
-        rows = tf.nest.map_structure(lambda whole: whole[start:stop], batch)
-        return differentiate(rows, (stop - start) / num_rows)
-
-    losses, gradients = part(tf.constant(0))
+    losses, gradients = run_part(tf.constant(0))
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
     dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
 
-    def lists_of(found) -> list[tf.Tensor]:
-        return [t for i in sparse for t in (found[i].values, found[i].indices)]
+    def sparse_tensors(gradients: Sequence[Any]) -> list[tf.Tensor]:
+        return [t for i in sparse for t in (gradients[i].values, gradients[i].indices)]
 
-    def collect(number, lists, tensors):
-        return [of.write(number, t) for of, t in zip(lists, tensors, strict=True)]
+    def write(
+        number: tf.Tensor, arrays: Sequence[tf.TensorArray], tensors: Sequence[tf.Tensor]
+    ) -> list[tf.TensorArray]:
+        return [array.write(number, t) for array, t in zip(arrays, tensors, strict=True)]
 
-    lists = [
-        tf.TensorArray(
-            t.dtype,
-            num_parts,
-            infer_shape=False,
-            element_shape=[None, *t.shape[1:]],
-        )
-        for t in lists_of(gradients)
+    def body(number: tf.Tensor, losses: Any, totals: Any, arrays: Any) -> tuple[Any, ...]:
+        part_losses, gradients = run_part(number)
+        losses = [a + b for a, b in zip(losses, part_losses, strict=True)]
+        totals = [a + gradients[i] for a, i in zip(totals, dense, strict=True)]
+        return number + 1, losses, totals, write(number, arrays, sparse_tensors(gradients))
+
+    arrays = [
+        tf.TensorArray(t.dtype, num_parts, infer_shape=False, element_shape=[None, *t.shape[1:]])
+        for t in sparse_tensors(gradients)
     ]
-    lists = collect(0, lists, lists_of(gradients))
-
-    def body(number, sums, totals, lists):
-        more, found = part(number)
-        sums = [a + b for a, b in zip(sums, more, strict=True)]
-        totals = [a + found[i] for a, i in zip(totals, dense, strict=True)]
-        return number + 1, sums, totals, collect(number, lists, lists_of(found))
-
-    _, losses, totals, lists = tf.while_loop(
+    arrays = write(tf.constant(0), arrays, sparse_tensors(gradients))
+    _, losses, totals, arrays = tf.while_loop(
         lambda number, *_: number < num_parts,
         body,
-        (tf.constant(1), list(losses), [gradients[i] for i in dense], lists),
+        (tf.constant(1), list(losses), [gradients[i] for i in dense], arrays),
         parallel_iterations=1,
     )
-    result = [None] * len(gradients)
+    sums: list[Gradient | None] = [None] * len(gradients)
     for i, total in zip(dense, totals, strict=True):
-        result[i] = total
-    for position, i in enumerate(sparse):
-        values, indices = (lists[2 * position + k].concat() for k in (0, 1))
-        result[i] = tf.IndexedSlices(values, indices, gradients[i].dense_shape)
-    return losses, result
+        sums[i] = total
+    for number, i in enumerate(sparse):
+        values, indices = (arrays[2 * number + k].concat() for k in (0, 1))
+        sums[i] = tf.IndexedSlices(values, indices, gradients[i].dense_shape)
+    return losses, sums
+
+
+def _run_part(
+    differentiate: Differentiate,
+    batch: Any,
+    num_samples: tf.Tensor,
+    num_parts: tf.Tensor,
+    number: tf.Tensor,
+) -> tuple[list[tf.Tensor], list[Gradient | None]]:
+    """Returns losses and gradients of part `number` of a batch."""
+
+    def first_sample(number: tf.Tensor) -> tf.Tensor:
+        # In int64: the product of samples and parts may exceed int32.
+        product = tf.cast(number, tf.int64) * tf.cast(num_samples, tf.int64)
+        return tf.cast(product // tf.cast(num_parts, tf.int64), tf.int32)
+
+    start, stop = first_sample(number), first_sample(number + 1)
+    part = tf.nest.map_structure(lambda whole: whole[start:stop], batch)
+    return differentiate(part, (stop - start) / num_samples)

@@ -1,34 +1,34 @@
 """One training step: batch, forward, backward, weight update."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from nn.embedding.exchange.gradients import sum_over_ranks
-from nn.optim.optimizers import OptimizerGroup
-from nn.train.accumulation import accumulated
+from nn.optim.optimizers import Gradient, OptimizerGroup
 from nn.train.loss_scale import LossScale
 from runtime.cluster.distributed import World
 
 
 class Progress(NamedTuple):
-    """What happened since the last look.
+    """Progress of a training since the previous report.
 
     Attributes:
-      step: steps done in all.
-      loss: mean loss of the steps since the last look; NaN if there were none.
-      parts: the means of the loss's parts, likewise.
-      first_bad_step: number (from 1) of the first step with a non-finite loss, 0 if there is none.
-      skipped_steps: steps in all whose gradients overflowed under loss scaling; not applied.
-      learning_rate: that of the last step.
-      loss_scale: factor on the loss of the next step.
+        step: number of steps done.
+        loss: mean loss of the steps since the previous report; NaN if there were none.
+        loss_terms: means of the terms of the loss over the same steps.
+        first_bad_step: number (from 1) of the first step with a non-finite loss; 0 if there is
+            none.
+        skipped_steps: number of steps whose gradients overflowed under loss scaling; they were not
+            applied.
+        learning_rate: learning rate of the last step.
+        loss_scale: factor on the loss of the next step.
     """
 
     step: int
     loss: float
-    parts: Mapping[str, float]
+    loss_terms: Mapping[str, float]
     first_bad_step: int
     skipped_steps: int
     learning_rate: float
@@ -42,32 +42,25 @@ class Trainer:
     accumulated in variables on the device; only `progress()` reads them, and only it waits.
 
     Args:
-      model: the model.
-      loss: `loss(model, batch) -> (scalar, {name: scalar})`; its mean over ranks is minimised. The
-        named ones are its parts, to be reported.
-      groups: optimizers and their schedules; together they move all trained variables.
-      loss_scale: factor on the loss for float16, or "dynamic" (`nn.train.loss_scale.LossScale`).
-        Other
-        than 1, gradients are checked, and a step with a non-finite one on any rank is skipped by
-        all ranks and counted.
-      world: the ranks; all call every method together.
-      loss_parts: names of the parts to report.
-      rows: what makes a batch of rows of an iterator's element, in the graph; None: it is one.
-      accumulate: parts of a batch (runs of rows, as equal as can be) that go through the model one
-        after the other before weights move by the gradient of them all: the activations of one
-        part are in memory. Batches are then tensors of equal first dimension.
+        model: the model.
+        loss: `loss(model, batch) -> (scalar, {name: scalar})`; its mean over ranks is minimized.
+            The named scalars are its terms.
+        groups: optimizers and their schedules; together they move all trained variables.
+        loss_scale: factor on the loss for float16, or "dynamic" (`nn.train.loss_scale.LossScale`).
+            Other than 1, gradients are checked, and a step with a non-finite gradient on any rank
+            is skipped by all ranks and counted.
+        world: the ranks; all call every method together.
+        loss_terms: names of the terms of the loss to report.
     """
 
     def __init__(
         self,
-        model,
-        loss: Callable,
+        model: Any,
+        loss: Callable[[Any, Any], tuple[tf.Tensor, Mapping[str, tf.Tensor]]],
         groups: Sequence[OptimizerGroup],
         loss_scale: float | str = 1.0,
         world: World = World(),
-        loss_parts: Sequence[str] = (),
-        rows: Callable | None = None,
-        accumulate: int = 1,
+        loss_terms: Sequence[str] = (),
     ):
         self.world = world
         self.model = model
@@ -76,45 +69,48 @@ class Trainer:
         self.loss_scale = LossScale(loss_scale)
         self._variables = [v for g in self.groups for v in g.optimizer.variables_to_move]
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-        self._part_names = tuple(loss_parts)
-        self._rows, self._accumulate = rows, accumulate
-        # Of the loss, and of its parts.
-        sums = [0.0] * (1 + len(self._part_names))
+        self._loss_terms = tuple(loss_terms)
+        # Sums of the loss and of its terms.
+        sums = [0.0] * (1 + len(self._loss_terms))
         self._loss_sums = tf.Variable(sums, dtype=tf.float64, trainable=False)
         self._first_bad_step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._skipped_steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._seen_steps = 0
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def train_step(self, iterator) -> None:
+    def train_step(self, iterator: Any) -> None:
         """Trains on the iterator's next batch."""
-        batch = iterator.get_next()
-        if self._rows is not None:
-            batch = self._rows(batch)
         scale = self.loss_scale.current()
-        differentiate = functools.partial(self._differentiate, scale)
-        losses, gradients = accumulated(differentiate, batch, self._accumulate)
+        losses, gradients = self.differentiate(self.next_batch(iterator), scale)
         gradients = sum_over_ranks(self.world, gradients, self._variables, "gradients")
         self._record(*losses)
-        if not self.loss_scale.is_used:
-            self._apply(gradients)
+        if self.loss_scale.is_used:
+            self._apply_if_finite([_scaled(g, 1.0 / scale) for g in gradients])
         else:
-            gradients = [_scaled(g, 1.0 / scale) for g in gradients]
-            finite = tf.reduce_all([_is_finite(g) for g in gradients if g is not None])
-            if self.world.size > 1:  # a rank's own tables may overflow on it alone
-                everywhere = self.world.all_reduce([tf.cast(finite, tf.float32)], "min", "finite")
-                finite = everywhere[0] > 0
-            self._skipped_steps.assign_add(tf.cast(tf.logical_not(finite), tf.int64))
-            tf.cond(finite, lambda: self._apply(gradients), lambda: None)
-            self.loss_scale.update(finite)
+            self._apply(gradients)
         self.step.assign_add(1)
 
-    def _differentiate(self, scale, batch, share: tf.Tensor | None):
-        """((loss, its parts), gradients times `scale`) of a batch; with a share all times it."""
+    def next_batch(self, iterator: Any) -> Any:
+        """Returns the iterator's next batch, in the graph."""
+        return iterator.get_next()
+
+    def differentiate(
+        self, batch: Any, scale: tf.Tensor | float, share: tf.Tensor | None = None
+    ) -> tuple[list[tf.Tensor], list[Gradient | None]]:
+        """Returns the losses of a batch and the gradients of all variables.
+
+        Args:
+            batch: the batch.
+            scale: factor on the gradients.
+            share: factor on losses and gradients; None is 1.
+
+        Returns:
+            The loss and its terms, and the gradients.
+        """
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._variables)
-            loss, parts = self.loss(self.model, batch)
-            losses = [loss, *(parts[name] for name in self._part_names)]
+            loss, terms = self.loss(self.model, batch)
+            losses = [loss, *(terms[name] for name in self._loss_terms)]
             if share is not None:
                 losses = [value * tf.cast(share, value.dtype) for value in losses]
             # The sum of the ranks' gradients is then that of the mean of their losses.
@@ -123,31 +119,40 @@ class Trainer:
             scaled = losses[0] if is_one else losses[0] * tf.cast(factor, losses[0].dtype)
         return losses, tape.gradient(scaled, self._variables)
 
-    def _record(self, loss: tf.Tensor, *parts: tf.Tensor) -> None:
+    def _record(self, loss: tf.Tensor, *terms: tf.Tensor) -> None:
         bad = tf.logical_not(tf.math.is_finite(loss))
         first = tf.logical_and(bad, tf.equal(self._first_bad_step, 0))
         self._first_bad_step.assign(tf.where(first, self.step + 1, self._first_bad_step))
-        self._loss_sums.assign_add([tf.cast(value, tf.float64) for value in (loss, *parts)])
+        self._loss_sums.assign_add([tf.cast(value, tf.float64) for value in (loss, *terms)])
 
-    def _apply(self, gradients) -> None:
-        position = 0
+    def _apply_if_finite(self, gradients: Sequence[Gradient | None]) -> None:
+        finite = tf.reduce_all([_is_finite(g) for g in gradients if g is not None])
+        if self.world.size > 1:  # the tables of one rank may overflow on it alone
+            everywhere = self.world.all_reduce([tf.cast(finite, tf.float32)], "min", "finite")
+            finite = everywhere[0] > 0
+        self._skipped_steps.assign_add(tf.cast(tf.logical_not(finite), tf.int64))
+        tf.cond(finite, lambda: self._apply(gradients), lambda: None)
+        self.loss_scale.update(finite)
+
+    def _apply(self, gradients: Sequence[Gradient | None]) -> None:
+        start = 0
         for optimizer, learning_rate in self.groups:
-            count = len(optimizer.variables_to_move)
-            optimizer.apply(gradients[position : position + count], learning_rate(self.step))
-            position += count
+            stop = start + len(optimizer.variables_to_move)
+            optimizer.apply(gradients[start:stop], learning_rate(self.step))
+            start = stop
 
     def progress(self) -> Progress:
-        """Waits for the device and tells what happened since the last call."""
+        """Waits for the device and returns the progress since the previous call."""
         state = self.state()
         self._loss_sums.assign(tf.zeros_like(self._loss_sums))
         steps = state["step"] - self._seen_steps
         self._seen_steps = state["step"]
-        loss, *parts = (total / steps if steps else float("nan") for total in state["loss_sums"])
+        loss, *terms = (total / steps if steps else float("nan") for total in state["loss_sums"])
         rate = self.groups[0].learning_rate(tf.maximum(self.step - 1, 0)) if self.groups else 0.0
         return Progress(
             step=state["step"],
             loss=loss,
-            parts=dict(zip(self._part_names, parts, strict=True)),
+            loss_terms=dict(zip(self._loss_terms, terms, strict=True)),
             first_bad_step=state["first_bad_step"],
             skipped_steps=state["skipped_steps"],
             learning_rate=float(rate),
@@ -155,8 +160,10 @@ class Trainer:
         )
 
     def state(self) -> dict[str, Any]:
-        """What `set_state` needs beside weights and the optimizers' state, the same on every rank;
-        waits for the device."""
+        """Returns what `set_state` restores, equal on all ranks; waits for the device.
+
+        Weights and the state of the optimizers are not part of it.
+        """
         bad_step = int(self._first_bad_step.numpy())
         never = 2**62
         (loss_sums,) = self.world.all_reduce([self._loss_sums.read_value()], "mean", "loss")
@@ -174,34 +181,35 @@ class Trainer:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from where `state` was taken, on any number of ranks."""
+        """Restores what `state()` returned, on any number of ranks."""
         self.step.assign(state["step"])
         self._skipped_steps.assign(state["skipped_steps"])
         self.loss_scale.set_state(state)
-        # Checkpoints of earlier versions have no parts: their first report is of the loss alone.
+        # Checkpoints of earlier versions have no terms: their first report is of the loss alone.
         sums = state.get("loss_sums", [state.get("loss_sum", 0.0)])
         self._loss_sums.assign([*sums, *[0.0] * (self._loss_sums.shape[0] - len(sums))])
         self._seen_steps = state["seen_steps"]
 
 
 def non_finite_variable(groups: Sequence[OptimizerGroup]) -> str | None:
-    """Name of a dense variable (of the first group) with NaN or infinity in it, if there is one.
+    """Returns the name of a dense variable (first group) with NaN or infinity; None without one.
 
-    The loss is computed before the weights move: after the last step only they can tell.
+    The loss is computed before the weights move: only the weights show whether the last step
+    diverged.
     """
     for variable in groups[0].optimizer.variables_to_move:
         if not bool(tf.reduce_all(tf.math.is_finite(variable))):
-            return variable.name
+            return str(variable.name)
     return None
 
 
-def _scaled(gradient, factor: float | tf.Tensor):
+def _scaled(gradient: Gradient | None, factor: float | tf.Tensor) -> Gradient | None:
     if isinstance(gradient, tf.IndexedSlices):
         values = gradient.values * tf.cast(factor, gradient.dtype)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     return None if gradient is None else gradient * tf.cast(factor, gradient.dtype)
 
 
-def _is_finite(gradient) -> tf.Tensor:
+def _is_finite(gradient: Gradient) -> tf.Tensor:
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     return tf.reduce_all(tf.math.is_finite(values))

@@ -1,41 +1,46 @@
-"""When a training saves, and what it does about a save that failed."""
+"""When a training saves checkpoints, and how it handles saves that failed."""
 
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from config import CheckpointConfig
 from runtime.checkpoint.folder import Folder
 from runtime.checkpoint.saver import Outcome, Saver
 from runtime.checkpoint.weight import NonFiniteWeight, Weight
+from runtime.cluster import elastic
 from runtime.cluster.distributed import CollectiveError, World
-from runtime.cluster.elastic import Membership
 from runtime.cluster.heartbeat import Heartbeat
 from runtime.cluster.signals import StopSignal
 
 HOSTS_CHANGED = "horovodrun: hosts came or went"
 
 
-class Keeper:
-    """Saves every so many steps or minutes, at the end, and when a signal or a change of hosts asks
-    to stop.
+class MessageLog(Protocol):
+    """Log of a run."""
 
-    All ranks make the same calls; what it decides is the same on all of them. Without a folder it
-    decides nothing and saves nothing.
+    def message(self, text: str) -> None: ...
+
+
+class CheckpointPolicy:
+    """Saves every N steps or minutes, at the end, and when a signal or a change of hosts requests
+    a stop.
+
+    All ranks make the same calls, and all decisions are equal on all ranks. Without a folder
+    nothing is saved and no stop is requested.
 
     Args:
-      options: the flags.
-      folder: where to, taken by rank 0; None without --save_checkpoint_path.
-      world: the ranks.
-      log: has `message`.
-      signals: SIGTERM and SIGINT of this process.
-      members: whether hosts came or went.
-      saved_step: the step that the newest checkpoint there is of.
+        options: the flags.
+        folder: folder of the checkpoints, locked by rank 0; None without --save_checkpoint_path.
+        world: the ranks.
+        log: log of the run.
+        stop_signal: SIGTERM and SIGINT of this process.
 
     Attributes:
-      stopping: name of the signal that some rank got, or a change of hosts; None as long as there
-        was none.
+        stopping: name of the signal that some rank received, or a change of hosts; None if no stop
+            is requested.
+        interrupted: whether the training ended because of it, before all work was done.
     """
 
     def __init__(
@@ -43,13 +48,11 @@ class Keeper:
         options: CheckpointConfig,
         folder: Folder | None,
         world: World,
-        log,
-        signals: StopSignal,
-        members: Membership,
-        saved_step: int | None = None,
+        log: MessageLog,
+        stop_signal: StopSignal,
     ):
-        self._options, self._world, self._log, self._signals = options, world, log, signals
-        self._members = members
+        self._options, self._world, self._log = options, world, log
+        self._stop_signal, self._membership = stop_signal, elastic.current()
         self._saver = None
         if folder is not None:
             memory_bytes = options.checkpoint_memory_mb * 2**20
@@ -57,31 +60,36 @@ class Keeper:
         self._heartbeat = Heartbeat(world)
         self._minutes_due = False
         self._last_time = time.monotonic()
-        self._begun_step = saved_step
+        self._saved_step: int | None = None
         self._failed: Outcome | None = None
         self._last: Outcome | None = None
         self.stopping: str | None = None
+        self.interrupted = False
 
     @property
     def last_saved(self) -> str:
-        """Which checkpoint there is, for a sentence."""
+        """Describes the last checkpoint of this run, as part of a sentence."""
         if self._last is None:
             return "no checkpoint was saved in this run"
         return f"the last checkpoint is {self._last.path}"
 
+    def resume(self, step: int) -> None:
+        """Records that the newest checkpoint is of this step, which need not be saved again."""
+        self._saved_step = step
+
     def tick(self) -> bool:
-        """To be called after every step, and every batch of an evaluation.
+        """Exchanges stop requests between ranks. Call it after every step and evaluated batch.
 
         Returns:
-          Whether to stop.
+            Whether to stop.
 
         Raises:
-          NonFiniteWeight: a weight that should be saved is not finite.
-          CollectiveError: a save failed, with --on_checkpoint_error stop.
+            NonFiniteWeight: a weight that should be saved is not finite.
+            CollectiveError: a save failed, with `--on_checkpoint_error stop`.
         """
         if self._saver is None:
             return False
-        beat = self._heartbeat(self._facts)
+        beat = self._heartbeat(self._status)
         if beat is not None:
             sigterm, sigint, hosts, minutes, busy = beat
             if sigterm or sigint or hosts:
@@ -89,27 +97,33 @@ class Keeper:
             self._minutes_due = minutes
             if self._saver.under_way and not busy:
                 self._saver.advance()
-                self._look(self._options.on_checkpoint_error == "stop")
+                self._check_outcomes()
         return self.stopping is not None
 
-    def _facts(self) -> list[bool]:
-        every = self._options.checkpoint_every_minutes
-        passed = time.monotonic() - self._last_time
+    def _status(self) -> list[bool]:
+        """Returns what this rank reports to the others."""
+        minutes = self._options.checkpoint_every_minutes
+        passed_s = time.monotonic() - self._last_time
         return [
-            self._signals.name == "SIGTERM",
-            self._signals.name == "SIGINT",
-            self._members.changed,
-            self._world.is_chief and every is not None and passed >= 60 * every,
-            self._saver.busy,
+            self._stop_signal.name == "SIGTERM",
+            self._stop_signal.name == "SIGINT",
+            self._membership.hosts_changed,
+            self._world.is_chief and minutes is not None and passed_s >= 60 * minutes,
+            self._saver is not None and self._saver.busy,
         ]
 
-    def change_of_pace(self) -> None:
-        """To be called by all ranks where an evaluation begins and ends."""
+    def reset_pace(self) -> None:
+        """Adapts to a new pace of `tick` calls; all ranks call it around an evaluation."""
         self._heartbeat.restart()
 
     def due(self, step: int, last: bool) -> bool:
-        """Whether to save after this step."""
-        if self._saver is None or self._begun_step == step:
+        """Returns whether to save after this step.
+
+        Args:
+            step: steps done.
+            last: whether a checkpoint of this step is needed in any case.
+        """
+        if self._saver is None or self._saved_step == step:
             return False
         every = self._options.checkpoint_every
         regularly = every is not None and step % every == 0
@@ -123,35 +137,61 @@ class Keeper:
         state: Mapping[str, Any],
         best: bool = False,
     ) -> None:
-        """Begins a checkpoint, perhaps the best so far; raises what `tick` raises."""
+        """Starts to save a checkpoint, which is written while training continues.
+
+        Args:
+            step: steps done.
+            weights: everything to store.
+            description: description of model and training.
+            state: position of the training.
+            best: whether it is the best one so far.
+
+        Raises:
+            NonFiniteWeight, CollectiveError: see `tick`.
+        """
+        assert self._saver is not None
         self._saver.wait()
-        self._look(self._options.on_checkpoint_error == "stop")
+        self._check_outcomes()
         self._last_time = time.monotonic()
         self._minutes_due = False
-        self._begun_step = step
+        self._saved_step = step
         self._saver.save(step, weights, description, state, best)
-        self._look(self._options.on_checkpoint_error == "stop")
+        self._check_outcomes()
 
-    def settle(self) -> None:
-        """Waits for what is under way and notes what became of it: the training has failed."""
+    def drain(self) -> None:
+        """Waits for the save in progress and logs its outcome, after the training has failed."""
         if self._saver is not None:
             self._saver.wait()
             with contextlib.suppress(NonFiniteWeight):
-                self._look(stop=False, failed=True)
+                self._log_outcomes(stop=False, continues=False)
 
-    def finish(self) -> None:
-        """Waits for what is under way.
+    def finish(self, is_complete: bool = True) -> None:
+        """Waits for the save in progress, at the end of the training.
+
+        Args:
+            is_complete: whether all work of the training is done.
 
         Raises:
-          NonFiniteWeight, CollectiveError: the last save failed, with any --on_checkpoint_error.
+            NonFiniteWeight, CollectiveError: the last save failed, with any `--on_checkpoint_error`.
         """
         if self._saver is not None:
             self._saver.wait()
-            self._look(stop=True)
-            if self._failed is not None:  # said before; nothing was saved since
-                raise CollectiveError(self._sentence(self._failed))
+            self._log_outcomes(stop=True)
+            if self._failed is not None:  # no later save replaced it
+                raise CollectiveError(self._failure_text(self._failed))
+        self.interrupted = self.stopping is not None and not is_complete
 
-    def _look(self, stop: bool, failed: bool = False) -> None:
+    def _check_outcomes(self) -> None:
+        self._log_outcomes(stop=self._options.on_checkpoint_error == "stop")
+
+    def _log_outcomes(self, stop: bool, continues: bool = True) -> None:
+        """Logs the saves that have ended.
+
+        Args:
+            stop: whether a failed save ends the training.
+            continues: whether the training continues otherwise.
+        """
+        assert self._saver is not None
         for outcome in self._saver.outcomes():
             if outcome.fault is None:
                 self._last, self._failed = outcome, None
@@ -166,14 +206,15 @@ class Keeper:
             if kind == "weight":
                 raise NonFiniteWeight(name)
             self._failed = outcome
-            if outcome.step == self._begun_step:
-                self._begun_step = None
-            text = self._sentence(outcome)
+            if outcome.step == self._saved_step:
+                self._saved_step = None
+            text = self._failure_text(outcome)
             if stop:
                 raise CollectiveError(text)
-            why = "" if failed else ". Training goes on (--on_checkpoint_error continue)"
-            self._log.message(f"warning: {text}{why}")
+            note = ". Training continues (--on_checkpoint_error continue)" if continues else ""
+            self._log.message(f"warning: {text}{note}")
 
-    def _sentence(self, outcome: Outcome) -> str:
-        text = outcome.fault[1]
-        return f"the checkpoint of step {outcome.step} failed: {text}; {self.last_saved}"
+    def _failure_text(self, outcome: Outcome) -> str:
+        assert outcome.fault is not None
+        error = outcome.fault[1]
+        return f"the checkpoint of step {outcome.step} failed: {error}; {self.last_saved}"

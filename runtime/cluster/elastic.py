@@ -1,20 +1,22 @@
-"""Training that goes on when processes are lost or join (`--elastic`, `horovodrun --min-np N`).
+"""Elastic training: processes may be lost or join (`--elastic`, `horovodrun --min-np N`).
 
-What is committed is the newest checkpoint, not a copy in memory: a table lies on several ranks, and
-a lost one takes its part along. After a loss, and when hosts come or go, each process that is left
-becomes a new program with the same command line (exec: the process stays the launcher's child),
-asks horovodrun for its new rank and resumes that checkpoint, which any number of ranks can read. So
-nothing of the old world is left in memory: no tables, no compiled steps, no connections.
+The committed state is the newest checkpoint, not a copy in memory: a table is spread over several
+ranks, and a lost rank takes its part along. After a loss, and when hosts come or go, each remaining
+process becomes a new program with the same command line (exec: the process stays a child of the
+launcher), requests its new rank from horovodrun and resumes that checkpoint, which any number of
+ranks can read. Nothing of the old world stays in memory: no tables, no compiled steps, no
+connections.
 
 Source: Horovod's elastic driver, whose workers report at `rank_and_size` of its rendezvous server.
 """
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -22,74 +24,86 @@ from typing import NoReturn
 from runtime.cluster import distributed, horovod_modules, launcher
 from runtime.logs import rank_logs
 
-# What a process tells the program that it becomes; horovodrun does not hand it to new processes.
-_STORY = "RECOMMENDERS_ELASTIC_STORY"
+# Hands `RestartState` to the next program; horovodrun does not pass it to new processes.
+_STATE_VARIABLE = "RECOMMENDERS_ELASTIC_STATE"
 
-# Restarts without a newer checkpoint in between.
-MOST_WITHOUT_PROGRESS = 5
+# Limit of restarts without a newer checkpoint in between.
+MAX_RESTARTS_WITHOUT_PROGRESS = 5
 
-# For a start: that of a process that died meanwhile is noticed then.
+# Time limit of a start: a process that died in the meantime is noticed then.
 START_TIMEOUT_S = 60.0
 
 
-class Left(Exception):
-    """This process has no place in the training any more: its host was taken away."""
+class LeftTraining(Exception):
+    """This process has left the training; the others continue without it.
+
+    Attributes:
+        exit_code: exit code of the process.
+    """
+
+    def __init__(self, text: str, exit_code: int = 0):
+        super().__init__(text)
+        self.exit_code = exit_code
 
 
 @dataclass(frozen=True)
-class Story:
-    """What a process has gone through.
+class RestartState:
+    """History of a process that became a new program.
 
     Attributes:
-      restarts: how often it became a new program.
-      why: the reason of the last time.
-      step: at which training started last.
-      fruitless: restarts since `step` was a new one.
-      run_dir: the folder of the run.
+        restarts: number of restarts.
+        reason: reason of the last restart.
+        step: step at which training started last.
+        restarts_without_progress: restarts since `step` changed.
+        run_dir: folder of the run.
     """
 
     restarts: int = 0
-    why: str = ""
+    reason: str = ""
     step: int = -1
-    fruitless: int = 0
+    restarts_without_progress: int = 0
     run_dir: str | None = None
 
 
 class Membership:
-    """A process whose world stays as it is; the interface of `Members`."""
+    """Membership in a training whose processes stay the same; interface of `ElasticMembership`.
+
+    Attributes:
+        is_elastic: whether processes may come and go.
+        hosts_changed: whether horovodrun has reported a change of hosts to this process (rank 0).
+        state: the restarts so far.
+        start_timeout_s: time limit for connecting the ranks; None for the default.
+        restart_on_loss: called in place of an exit if this process does not find the other ranks
+            or is given up by them; does not return.
+    """
 
     is_elastic = False
-    changed = False
-    story = Story()
-    lost: Callable[[str], None] | None = None
+    hosts_changed = False
+    state = RestartState()
+    start_timeout_s: float | None = None
+    restart_on_loss: Callable[[str], None] | None = None
 
-    def started(self, step: int, run_dir: Path) -> str | None:
-        """To be told at which step training starts; returns what the log says of the restart."""
+    def start(self, step: int, run_dir: Path) -> str | None:
+        """Records the step at which training starts; returns a log message after a restart."""
         return None
 
 
-ALONE = Membership()
+class ElasticMembership(Membership):
+    """Membership of this process in an elastic training; created before ranks are connected.
 
-
-class Members(Membership):
-    """The processes of an elastic training, seen from one of them; made before it connects.
-
-    In a program that another one became, making it waits for all others that are left and takes the
-    new rank, which is written to the environment where Horovod looks for it.
-
-    Attributes:
-      changed: horovodrun has told this process (rank 0 is told) that hosts came or went.
-      lost: becomes a new program; for a rank that does not find the others or is given up.
+    In a restarted program, the constructor waits for all other remaining processes and takes the
+    new rank, which is written to the environment variables that Horovod reads.
 
     Raises:
-      ValueError: the processes were not started for this, horovodrun does not answer, or one
-        restart followed another without a new checkpoint.
-      Left: there is no place for this process any more.
+        ValueError: the processes were not started for elastic training, horovodrun does not answer,
+            or restarts follow each other without a new checkpoint.
+        LeftTraining: horovodrun has no rank for this process.
     """
 
     is_elastic = True
+    start_timeout_s = START_TIMEOUT_S
 
-    def __init__(self):
+    def __init__(self) -> None:
         if not launcher.is_elastic():
             raise ValueError(
                 "--elastic needs processes that horovodrun may start and lose: start with "
@@ -99,69 +113,98 @@ class Members(Membership):
         self._environment = dict(os.environ)
         self._cores = os.sched_getaffinity(0)
         self._hosts_changed, self._once = threading.Event(), threading.Lock()
-        self.story = Story(**json.loads(os.environ.pop(_STORY, "{}")))
-        if self.story.fruitless >= MOST_WITHOUT_PROGRESS:
+        self.state = RestartState(**json.loads(os.environ.pop(_STATE_VARIABLE, "{}")))
+        if self.state.restarts_without_progress >= MAX_RESTARTS_WITHOUT_PROGRESS:
             raise ValueError(
-                f"--elastic: {self.story.fruitless} restarts without a new checkpoint, the last "
-                f"because of this: {self.story.why}. Mend that, or save more often "
-                "(--checkpoint_every, --checkpoint_every_minutes)"
+                f"--elastic: {self.state.restarts_without_progress} restarts without a new "
+                f"checkpoint, the last because of this: {self.state.reason}. Fix that, or save "
+                "more often (--checkpoint_every, --checkpoint_every_minutes)"
             )
-        # Before it asks for its rank: what changes later is told to whom horovodrun then knows.
+        # Before it requests its rank: horovodrun reports later changes to the processes it knows.
         horovod_modules.notify_host_changes(self._hosts_changed.set)
-        if self.story.restarts:
+        if self.state.restarts:
             assigned = launcher.ask_for_rank()
             if assigned is None:
-                raise Left(f"this process has left the training: {self.story.why}")
+                raise LeftTraining(f"this process has left the training: {self.state.reason}")
             os.environ.update(assigned)
             self._environment.update(assigned)
-        self.lost = self.restart
+        self.restart_on_loss = self.restart
 
     @property
-    def changed(self) -> bool:
+    def hosts_changed(self) -> bool:  # type: ignore[override]
         return self._hosts_changed.is_set()
 
-    def started(self, step: int, run_dir: Path) -> str | None:
-        story = self.story
-        fruitless = story.fruitless if step == story.step else 0
-        self.story = replace(story, step=step, fruitless=fruitless, run_dir=str(run_dir))
-        if not story.restarts:
+    def start(self, step: int, run_dir: Path) -> str | None:
+        state = self.state
+        without_progress = state.restarts_without_progress if step == state.step else 0
+        self.state = replace(
+            state, step=step, restarts_without_progress=without_progress, run_dir=str(run_dir)
+        )
+        if not state.restarts:
             return None
-        return f"elastic: restart {story.restarts}: {story.why}"
+        return f"elastic: restart {state.restarts}: {state.reason}"
 
-    def restart(self, why: str) -> NoReturn:
-        """Becomes a new program with this command line; whatever it did before is given up."""
+    def restart(self, reason: str) -> NoReturn:
+        """Becomes a new program with this command line."""
         if not self._once.acquire(blocking=False):
-            threading.Event().wait()  # for the end: another thread does it already
-        print(f"elastic: {why}; going on from the newest checkpoint", file=sys.stderr)
+            threading.Event().wait()  # forever: another thread restarts the process
+        print(f"elastic: {reason}; resuming from the newest checkpoint", file=sys.stderr)
         try:
-            self._become(why)
+            self._become(reason)
         except OSError as error:
-            # Not by an exception: this may be a thread, and the main one waits in Horovod.
+            # Not by an exception: this may be a thread, and the main thread waits in Horovod.
             print(f"error: this program cannot start again: {error}", file=sys.stderr, flush=True)
             os._exit(distributed.RANK_LOST)
 
-    def _become(self, why: str) -> NoReturn:
-        story = self.story
-        counts = {"restarts": story.restarts + 1, "fruitless": story.fruitless + 1}
-        told = replace(story, why=why, **counts)
+    def _become(self, reason: str) -> NoReturn:
+        next_state = replace(
+            self.state,
+            reason=reason,
+            restarts=self.state.restarts + 1,
+            restarts_without_progress=self.state.restarts_without_progress + 1,
+        )
         rank_logs.stop()
         sys.stdout.flush()
         sys.stderr.flush()
-        # An exec hands on what this process ignores, its cores, and every file that may be open in
-        # libraries: a connection would look alive to the others.
+        # An exec hands on ignored signals, the cores, and every file that may be open in libraries:
+        # a connection would look alive to the others.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.sched_setaffinity(0, self._cores)
         for number in map(int, os.listdir("/proc/self/fd")):
             if number > 2:
                 _close_on_exec(number)
-        environment = {**self._environment, _STORY: json.dumps(asdict(told))}
+        environment = {**self._environment, _STATE_VARIABLE: json.dumps(asdict(next_state))}
         os.execve(sys.executable, sys.orig_argv, environment)
 
 
-def check_launched(asked_for: bool) -> None:
-    """Raises ValueError where horovodrun starts and stops processes and the training cannot."""
-    if launcher.is_elastic() and not asked_for:
+_current = Membership()
+
+
+def current() -> Membership:
+    """Returns the membership of this process."""
+    return _current
+
+
+@contextlib.contextmanager
+def join() -> Iterator[ElasticMembership]:
+    """Makes this process a member of an elastic training within the block.
+
+    Raises:
+        ValueError, LeftTraining: see `ElasticMembership`.
+    """
+    global _current
+    membership = ElasticMembership()
+    _current = membership
+    try:
+        yield membership
+    finally:
+        _current = Membership()
+
+
+def check_launched(wants_elastic: bool) -> None:
+    """Raises ValueError if horovodrun starts and stops processes and the training does not."""
+    if launcher.is_elastic() and not wants_elastic:
         raise ValueError(
             "horovodrun was started with --min-np, --max-np or a host discovery script, so that "
             "processes may come and go: give --elastic (with --resume auto and "
@@ -172,5 +215,5 @@ def check_launched(asked_for: bool) -> None:
 def _close_on_exec(number: int) -> None:
     try:
         os.set_inheritable(number, False)
-    except OSError:  # was that of the listing
+    except OSError:  # the descriptor of the listing itself
         return

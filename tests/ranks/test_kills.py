@@ -206,7 +206,7 @@ def stopped_at(training: Training, name: str) -> int:
     (step,) = re.findall(rf"dlrm: stopped by {name} at step (\d+) of \d+; ", training.output)
     saved = Folder(training.checkpoints).newest()
     assert saved.step == int(step)
-    assert f"the last checkpoint is {saved.path}. Go on with --resume auto" in training.output
+    assert f"the last checkpoint is {saved.path}. Resume with --resume auto" in training.output
     check_whole(training.checkpoints)
     return int(step)
 

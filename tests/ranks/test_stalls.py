@@ -12,7 +12,7 @@ SMALL = (
     *("--batch_size", "60", "--prefetch_batches", "1", "--evals_per_epoch", "0"),
 )
 READS = (
-    r"in training/loop.py:\d+ train within tensorflow and in "
+    r"in training/loop.py:\d+ run within tensorflow and in "
     r"tests/ranks/stall_worker.py:\d+ read_for_ever"
 )
 

@@ -11,7 +11,7 @@ import dlrm
 import main as loop
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
-from training import loop as training
+from training import schedule
 
 TINY = [
     "--preset=terabyte",
@@ -210,7 +210,7 @@ def test_max_steps_trains_exactly_that_many(tiny, tmp_path, steps, epochs, expec
     ],
 )
 def test_evaluations_are_evenly_spaced(batches, evals, points):
-    assert training.evaluation_batches(batches, evals) == points
+    assert schedule.evaluation_batches(batches, evals) == points
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_evaluations_are_evenly_spaced(batches, evals, points):
     ],
 )
 def test_losses_are_reported_early(print_freq, steps):
-    assert [step for step in range(1, 3001) if training.loss_is_due(step, print_freq)] == steps
+    assert [step for step in range(1, 3001) if schedule.loss_is_due(step, print_freq)] == steps
 
 
 def test_the_default_print_freq_shows_losses_and_a_divergence_early(tiny, tmp_path, capsys):
@@ -235,7 +235,7 @@ def test_the_default_print_freq_shows_losses_and_a_divergence_early(tiny, tmp_pa
     assert logged == [[2, 10], [4, 20], [5, 24]]
     capsys.readouterr()
     assert in_process(tmp_path, *flags, "--learning_rate=1e30")[0] == loop.DIVERGED
-    assert "between step 0, the last one looked at, and 10)" in capsys.readouterr().err
+    assert "between step 0, the last one reported, and 10)" in capsys.readouterr().err
 
 
 def test_inference_counts_measured_batches(tiny, tmp_path, monkeypatch):

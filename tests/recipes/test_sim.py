@@ -301,7 +301,7 @@ def test_a_training_stopped_in_its_evaluation_logs_it_after_all(rows, tmp_path, 
 
 
 def test_checkpoints_without_parts_of_the_loss_go_on(rows):
-    trainer = Trainer(None, None, [], loss_parts=["classification_loss"])
+    trainer = Trainer(None, None, [], loss_terms=["classification_loss"])
     state = {k: v for k, v in trainer.state().items() if k != "loss_sums"}
     trainer.set_state({**state, "loss_sum": 3.0, "step": 2})
     assert trainer.state()["loss_sums"] == [3.0, 0.0]

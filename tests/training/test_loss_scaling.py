@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay
+from nn.train.accumulation import AccumulatingTrainer
 from nn.train.loss_scale import LossScale
 from nn.train.trainer import Trainer
 from runtime import checkpoint
@@ -22,12 +23,9 @@ def weight_trainer(accumulate=1, world=None):
     w = tf.Variable(1.0)
     group = optimizers.OptimizerGroup(optimizers.create("sgd", [w]), WarmupPolynomialDecay(0.5))
     more = {} if world is None else {"world": world}
-    trainer = Trainer(
-        w,
-        lambda w, batch: (tf.reduce_mean(batch) * w, {}),
-        [group],
-        "dynamic",
-        accumulate=accumulate,
+    trainer = AccumulatingTrainer(
+        *(w, lambda w, batch: (tf.reduce_mean(batch) * w, {}), [group], "dynamic"),
+        num_parts=accumulate,
         **more,
     )
     return w, trainer

@@ -211,7 +211,7 @@ def test_a_signal_saves_and_stops(tiny, undisturbed, tmp_path, monkeypatch, caps
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
     said = f"stopped by {number.name} at step {step} of 12; the last checkpoint is {tmp_path}/model"
     captured = capsys.readouterr()
-    assert f"{said}/00001-step-{step}. Go on with --resume auto" in captured.err
+    assert f"{said}/00001-step-{step}. Resume with --resume auto" in captured.err
     assert "stopped by" not in captured.out, "a terminal shows it once"
     assert any(said in str(line) for line in lines(tmp_path / "run/log.json"))
     monkeypatch.undo()
@@ -333,7 +333,7 @@ def test_training_from_the_original_recipes_tables(tiny, tmp_path, capsys):
     save = f"--save_checkpoint_path={tmp_path / 'model'}"
     code, _ = in_process(tmp_path / "run", *flags, save, "--noembedding_trainable")
     assert code == 0
-    assert "the MLPs and the interaction start anew" in capsys.readouterr().out
+    assert "the MLPs and the interaction are initialized" in capsys.readouterr().out
     arrays = arrays_of(tmp_path / "model")
     for i, table in enumerate(tables):
         np.testing.assert_array_equal(arrays[f"sparse/cat_{i}"], table.astype("f"))

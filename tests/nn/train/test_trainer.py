@@ -5,6 +5,7 @@ import tensorflow as tf
 from nn.ctr.model import RankingConfig, RankingModel
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay
+from nn.train.accumulation import AccumulatingTrainer
 from nn.train.losses import binary_cross_entropy
 from nn.train.trainer import Trainer
 
@@ -204,16 +205,16 @@ def test_parts_of_a_batch_add_up_to_the_step_of_the_whole(num_rows, loss_scale):
             error = (tf.matmul(x, dense) * tf.gather(table, ids) - y) ** 2
             return tf.reduce_mean(error), {"part": tf.reduce_mean(tf.cast(ids, tf.float32))}
 
-        trainer = Trainer(
+        trainer = AccumulatingTrainer(
             *(None, loss, groups, loss_scale),
-            loss_parts=["part"],
-            rows=lambda ticket: tuple(t[:num_rows] for t in ticket),
-            accumulate=accumulate,
+            loss_terms=["part"],
+            make_batch=lambda ticket: tuple(t[:num_rows] for t in ticket),
+            num_parts=accumulate,
         )
         padded = [tf.concat([t, t], axis=0) for t in (ids, x, y)]
         trainer.train_step(iter(tf.data.Dataset.from_tensors(tuple(padded))))
         progress = trainer.progress()
-        return dense.numpy(), table.numpy(), progress.loss, progress.parts["part"]
+        return dense.numpy(), table.numpy(), progress.loss, progress.loss_terms["part"]
 
     whole = step(1)
     assert not np.allclose(whole[1], 1.0)

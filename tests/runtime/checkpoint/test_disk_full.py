@@ -231,7 +231,7 @@ def test_training_goes_on_and_saves_when_there_is_space(mount, rows, root, undis
     assert kinds == ["saved", "warning:", "saved"], said
     assert re.search(
         rf"warning: (the )?checkpoint of step 6 failed: {NO_SPACE}; the last checkpoint is "
-        r"\S+/00001-step-3. Training goes on \(--on_checkpoint_error continue\)",
+        r"\S+/00001-step-3. Training continues \(--on_checkpoint_error continue\)",
         "\n".join(said).replace(str(disk.path), "DISK"),
     ), said
     check_nothing_left(folder)

@@ -17,7 +17,7 @@ import main
 from config import parse
 from runtime.cluster import distributed, elastic, launcher
 from runtime.cluster.distributed import CollectiveError
-from training.loop import Stopped
+from training.errors import Stopped
 
 VARIABLES = (
     *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
@@ -77,7 +77,7 @@ def horovodrun(monkeypatch):
         monkeypatch.setenv(name, value)
     for name in VARIABLES:  # come back after the test
         monkeypatch.setenv(name, os.environ.get(name, "2"))
-    monkeypatch.delenv("RECOMMENDERS_ELASTIC_STORY", raising=False)
+    monkeypatch.delenv("RECOMMENDERS_ELASTIC_STATE", raising=False)
     yield driver
     driver.ended.set()
     driver.server.shutdown()
@@ -99,7 +99,7 @@ def became(monkeypatch):
     signal.signal(signal.SIGTERM, before)
 
 
-def become(members: elastic.Members, why: str, calls: list) -> dict[str, str]:
+def become(members: elastic.ElasticMembership, why: str, calls: list) -> dict[str, str]:
     """The environment of the program that the process becomes."""
     with pytest.raises(SystemExit):
         members.restart(why)
@@ -109,10 +109,10 @@ def become(members: elastic.Members, why: str, calls: list) -> dict[str, str]:
 
 
 def test_a_new_process_takes_the_rank_that_it_was_started_with(horovodrun):
-    members = elastic.Members()
-    assert members.is_elastic and not members.changed
+    members = elastic.ElasticMembership()
+    assert members.is_elastic and not members.hosts_changed
     assert horovodrun.asked == []
-    assert members.started(0, Path("runs/a")) is None
+    assert members.start(0, Path("runs/a")) is None
 
 
 def test_hosts_that_change_are_told(horovodrun):
@@ -120,18 +120,18 @@ def test_hosts_that_change_are_told(horovodrun):
     from horovod.runner.common.util import codec
     from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationClient
 
-    members = elastic.Members()
+    members = elastic.ElasticMembership()
     (where,) = horovodrun.told
     assert where == "/worker_addresses/host:2"
     addresses, key = codec.loads_base64(horovodrun.told[where])
     client = WorkerNotificationClient(addresses, key, verbose=0)
-    assert not members.changed
+    assert not members.hosts_changed
     client.notify_hosts_updated(time.time(), HostUpdateResult.added)
-    assert members.changed
+    assert members.hosts_changed
 
 
 def test_what_the_next_program_is_told(horovodrun, became, monkeypatch, capsys):
-    members = elastic.Members()
+    members = elastic.ElasticMembership()
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "5")  # set up for this world
     cores = os.sched_getaffinity(0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -150,45 +150,48 @@ def test_what_the_next_program_is_told(horovodrun, became, monkeypatch, capsys):
         os.close(other)
     assert environment.get("HOROVOD_CYCLE_TIME") != "5"
     said = capsys.readouterr().err
-    assert said == "elastic: rank 1 ended; going on from the newest checkpoint\n"
+    assert said == "elastic: rank 1 ended; resuming from the newest checkpoint\n"
 
-    monkeypatch.setenv("RECOMMENDERS_ELASTIC_STORY", environment["RECOMMENDERS_ELASTIC_STORY"])
-    again = elastic.Members()
-    assert "RECOMMENDERS_ELASTIC_STORY" not in os.environ
+    monkeypatch.setenv("RECOMMENDERS_ELASTIC_STATE", environment["RECOMMENDERS_ELASTIC_STATE"])
+    again = elastic.ElasticMembership()
+    assert "RECOMMENDERS_ELASTIC_STATE" not in os.environ
     assert horovodrun.asked == ["/rank_and_size/host:2"]
     assert [os.environ[name] for name in VARIABLES] == ["1", "3", "0", "1", "1", "3"]
-    assert again.started(0, Path("runs/a")) == "elastic: restart 1: rank 1 ended"
+    assert again.start(0, Path("runs/a")) == "elastic: restart 1: rank 1 ended"
     environment = become(again, "rank 2 ended", became)
     assert [environment[name] for name in VARIABLES] == ["1", "3", "0", "1", "1", "3"]
-    story = json.loads(environment["RECOMMENDERS_ELASTIC_STORY"])
+    story = json.loads(environment["RECOMMENDERS_ELASTIC_STATE"])
     assert story["restarts"] == 2 and story["run_dir"] == "runs/a"
 
 
 def test_a_host_that_was_taken_away_leaves(horovodrun, became, monkeypatch):
-    story = become(elastic.Members(), "hosts went", became)["RECOMMENDERS_ELASTIC_STORY"]
-    monkeypatch.setenv("RECOMMENDERS_ELASTIC_STORY", story)
+    variables = become(elastic.ElasticMembership(), "hosts went", became)
+    story = variables["RECOMMENDERS_ELASTIC_STATE"]
+    monkeypatch.setenv("RECOMMENDERS_ELASTIC_STATE", story)
     horovodrun.answer = "-1,-1,-1,-1,-1,-1"
-    with pytest.raises(elastic.Left, match="^this process has left the training: hosts went$"):
-        elastic.Members()
+    with pytest.raises(
+        elastic.LeftTraining, match="^this process has left the training: hosts went$"
+    ):
+        elastic.ElasticMembership()
 
 
 def test_restarts_without_a_new_checkpoint_come_to_an_end(horovodrun, became, monkeypatch):
     """At step 20; and where nobody comes so far that training starts."""
 
     def restarts(*steps):
-        monkeypatch.delenv("RECOMMENDERS_ELASTIC_STORY", raising=False)
+        monkeypatch.delenv("RECOMMENDERS_ELASTIC_STATE", raising=False)
         for step in steps:
-            members = elastic.Members()
+            members = elastic.ElasticMembership()
             if step is not None:
-                members.started(step, Path("run"))
-            story = become(members, "rank 1 ended", became)["RECOMMENDERS_ELASTIC_STORY"]
-            monkeypatch.setenv("RECOMMENDERS_ELASTIC_STORY", story)
-        return elastic.Members()
+                members.start(step, Path("run"))
+            story = become(members, "rank 1 ended", became)["RECOMMENDERS_ELASTIC_STATE"]
+            monkeypatch.setenv("RECOMMENDERS_ELASTIC_STATE", story)
+        return elastic.ElasticMembership()
 
     for steps in ([20] * 5, [20] * 4 + [30] * 5, [20, 20, None, None, None], [None] * 5):
         assert restarts(*steps[:-1])
         with pytest.raises(
-            ValueError, match="^--elastic: 5 restarts .* of this: rank 1 ended. Mend"
+            ValueError, match="^--elastic: 5 restarts .* of this: rank 1 ended. Fix"
         ):
             restarts(*steps)
     assert restarts(*range(0, 200, 10))
@@ -196,7 +199,7 @@ def test_restarts_without_a_new_checkpoint_come_to_an_end(horovodrun, became, mo
 
 def test_a_program_that_cannot_start_again_ends(horovodrun, monkeypatch, capsys):
     """It may be a thread that does this, and nobody could wake the main one."""
-    members = elastic.Members()
+    members = elastic.ElasticMembership()
     ends = []
     monkeypatch.setattr(os, "_exit", ends.append)
 
@@ -212,15 +215,15 @@ def test_a_program_that_cannot_start_again_ends(horovodrun, monkeypatch, capsys)
 
 
 class Restarted(Exception):
-    """Of a stand-in for `elastic.Members`."""
+    """Of a stand-in for `elastic.ElasticMembership`."""
 
 
 @pytest.mark.parametrize(
     ("rank", "end", "outcome"),
     [
-        (1, elastic.Left("this process has left"), (0, "dlrm: this process has left")),
-        (1, Stopped("stopped at 5", "SIGTERM", here=True), (75, "dlrm: stopped at 5")),
-        (1, Stopped("stopped at 5", "SIGTERM", here=False), "stopped by SIGTERM"),
+        (1, elastic.LeftTraining("this process has left"), (0, "dlrm: this process has left")),
+        (1, Stopped("stopped at 5", "SIGTERM", is_local=True), (75, "dlrm: stopped at 5")),
+        (1, Stopped("stopped at 5", "SIGTERM", is_local=False), "stopped by SIGTERM"),
         (0, distributed.RankLost("rank 1 ended"), "rank 1 ended"),
         (0, CollectiveError("rank 1: no folder", [1]), "others cannot take part: rank 1"),
         (1, CollectiveError("rank 1: no folder", [1]), (2, "dlrm: error: rank 1: no f")),
@@ -240,7 +243,7 @@ def test_which_ends_are_restarts(monkeypatch, capsys, rank, end, outcome):
         raise end
 
     monkeypatch.setattr(main, "execute", execute)
-    monkeypatch.setattr(elastic, "Members", Members)
+    monkeypatch.setattr(elastic, "ElasticMembership", Members)
     monkeypatch.setattr(distributed, "_world", distributed.World(rank, 3))
     argv = ["dlrm.py", "--dataset_path", "x", "--elastic", "--resume", "auto"]
     argv += ["--save_checkpoint_path", "y"]
@@ -266,19 +269,19 @@ def test_output_that_nobody_reads(monkeypatch, capsys):
     )
     assert main.run("dlrm", None, "", argv=["dlrm.py", "--dataset_path", "x"]) == 2
     assert redirected == [("/dev/null", 1)]
-    assert "what read the output has ended" in capsys.readouterr().err
+    assert "stdout was closed by its reader" in capsys.readouterr().err
 
 
 def test_started_otherwise(monkeypatch):
     monkeypatch.delenv("HOROVOD_ELASTIC", raising=False)
-    elastic.check_launched(asked_for=False)
-    elastic.check_launched(asked_for=True)
+    elastic.check_launched(wants_elastic=False)
+    elastic.check_launched(wants_elastic=True)
     with pytest.raises(ValueError, match="--elastic needs processes .* --min-np 1"):
-        elastic.Members()
+        elastic.ElasticMembership()
     monkeypatch.setenv("HOROVOD_ELASTIC", "1")
-    elastic.check_launched(asked_for=True)
+    elastic.check_launched(wants_elastic=True)
     with pytest.raises(ValueError, match="so that processes may come and go: give --elastic"):
-        elastic.check_launched(asked_for=False)
+        elastic.check_launched(wants_elastic=False)
 
 
 def test_horovodrun_that_does_not_answer(horovodrun, monkeypatch):
@@ -303,7 +306,7 @@ def test_a_rank_that_cannot_take_part_is_known(monkeypatch):
     def errors(*texts):
         world = distributed.World(0, len(texts))
         monkeypatch.setattr(distributed.World, "gather_objects", lambda *_: list(texts))
-        with pytest.raises(distributed.CollectiveError) as caught:
+        with pytest.raises(CollectiveError) as caught:
             world.agree(texts[0])
         return caught.value.ranks
 
@@ -354,10 +357,10 @@ def test_a_lost_machine_holds_up_the_others_no_longer_than_it_must(monkeypatch, 
 def test_an_interface_that_this_host_lacks(horovodrun, monkeypatch):
     monkeypatch.setenv("HOROVOD_GLOO_IFACE", "nothing0")
     with pytest.raises(ValueError, match="nothing0.*that all hosts have .--network-interfaces"):
-        elastic.Members()
+        elastic.ElasticMembership()
 
 
 def test_horovodrun_that_has_ended(horovodrun, monkeypatch):
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "9")
     with pytest.raises(ValueError, match="^horovodrun does not answer this process: .*refused"):
-        elastic.Members()
+        elastic.ElasticMembership()

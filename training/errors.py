@@ -1,0 +1,24 @@
+"""Ends of a run that are not its normal end, and their exit codes."""
+
+# In addition to 0 (done), 1 (a defect, with a traceback) and `distributed.RANK_LOST`.
+USER_ERROR = 2
+DIVERGED = 3
+STOPPED = 75  # by a signal, with a checkpoint: "temporary failure, try again" of sysexits.h
+INTERRUPTED = 130  # as in shells: 128 + SIGINT
+
+
+class TrainingDiverged(Exception):
+    """The loss, a score or a weight became infinite or NaN."""
+
+
+class Stopped(Exception):
+    """A signal or a change of hosts ended the training after a checkpoint.
+
+    Attributes:
+        reason: the signal or the change.
+        is_local: whether this process received the signal.
+    """
+
+    def __init__(self, text: str, reason: str, is_local: bool):
+        super().__init__(text)
+        self.reason, self.is_local = reason, is_local

@@ -1,0 +1,145 @@
+"""Modes of a run: train, eval, predict, inference."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from recipes.recipe import Dataset
+from runtime.cluster import elastic
+from runtime.cluster.distributed import CollectiveError
+from runtime.files import predictions
+from training.checkpoints import describe_training
+from training.context import RunContext
+from training.guard import handle_failures
+from training.loop import TrainingLoop
+from training.schedule import samples_of_batch
+
+Summary = dict[str, Any]
+
+# Batches that `--mode inference` measures at least, without --max_steps or --benchmark_steps.
+MIN_MEASURED_BATCHES = 100
+
+
+def train(run: RunContext) -> Summary:
+    """Trains the model, with evaluations and checkpoints on the way; returns the summary.
+
+    Raises:
+        TrainingDiverged: the loss, a score or a weight became infinite or NaN.
+        Stopped: a signal or a change of hosts ended the training after a checkpoint.
+        CollectiveError: a checkpoint could not be written.
+    """
+    description = describe_training(run.config, run.recipe, run.spec_hash)
+    if reason := description.get("no_resume"):
+        if elastic.current().is_elastic:
+            raise ValueError(f"--elastic: this training cannot be resumed: {reason}")
+        run.log.message(f"note: checkpoints of this training cannot be resumed: {reason}")
+    with handle_failures(run) as checkpoints:
+        loop = TrainingLoop(run, checkpoints, description)
+        loop.run()
+    return loop.summary()
+
+
+def evaluate(run: RunContext) -> Summary:
+    """Returns the metrics of the restored model over every sample."""
+    from runtime.logs.timer import Speeds
+
+    start, speeds = time.perf_counter(), Speeds()
+    metrics = _measure(run)
+    speeds.evaluated(_valid(run).num_rows, time.perf_counter() - start)
+    return {**metrics, **(speeds.summary() if run.log.speeds else {})}
+
+
+def predict(run: RunContext) -> Summary:
+    """Writes the restored model's score of every sample, in the order of the samples."""
+    from nn.metrics.classification import NonFiniteScores
+    from nn.metrics.predictor import predict as score_batches
+
+    path, dataset = run.config.run.predictions_path, _valid(run)
+    start = time.perf_counter()
+    with (
+        predictions.open_predictions(path, dataset.num_rows)
+        if run.world.is_chief
+        else nullcontext() as writer
+    ):
+        try:
+            with run.log.bar("prediction", dataset.num_batches) as advance:
+                for scores in score_batches(run.recipe.model, dataset, run.world):
+                    if writer is not None:
+                        writer.add(scores)
+                    advance()
+        except NonFiniteScores as error:  # on every rank
+            raise CollectiveError(str(error)) from None
+    run.log.message(f"wrote the scores of {dataset.num_rows:,} rows ({dataset.split}) to {path}")
+    elapsed_s = time.perf_counter() - start
+    throughput = dataset.num_rows / elapsed_s
+    return {"rows": dataset.num_rows, "elapsed_s": elapsed_s, "throughput": throughput}
+
+
+def benchmark_inference(run: RunContext) -> Summary:
+    """Measures throughput and latency; returns them with the metrics of a restored model.
+
+    A measurement is one batch in memory to its scores in memory. At least 100 batches are measured
+    after the warm-up, or `--max_steps`, or `--benchmark_steps`; fewer batches are used repeatedly.
+    """
+    from dataloading.pipeline.repeated import repeated
+    from nn.metrics.evaluator import Scorer
+    from runtime.logs.timer import LatencyTimer, StepTimer
+
+    start = time.perf_counter()
+    options, dataset = run.config.run, _valid(run)
+    warmup, measured = options.warmup_batches, _measured_batches(run)
+    # A short last batch has another latency: it is left out if there are full batches.
+    full = max(1, dataset.num_rows // dataset.batch_size)
+    timer, laps = LatencyTimer(warmup_steps=warmup), StepTimer(warmup_steps=warmup)
+    scorer, batches = Scorer(run.recipe.model), repeated(dataset.dataset, full)
+    with run.log.bar("inference", warmup + measured) as advance:
+        for number in range(warmup + measured):
+            batch = next(batches)
+            num_samples = samples_of_batch(dataset, number % full)
+            with timer.measure(num_samples):
+                scorer.score(batch.inputs).numpy()
+            laps.step(num_samples)
+            advance()
+            step = number + 1 - warmup  # measured so far
+            if step > 0 and step % options.print_freq == 0:
+                run.log.log(step, {"throughput": laps.lap()})
+    summary = {**timer.statistics(), "elapsed_s": time.perf_counter() - start}
+    if not run.config.checkpoint.restore_checkpoint_path:
+        run.log.message(
+            "note: the model is untrained, without --restore_checkpoint_path: speed only"
+        )
+        return summary
+    return summary if options.benchmark else {**summary, **_measure(run)}
+
+
+MODES: Mapping[str, Callable[[RunContext], Summary]] = {
+    "train": train,
+    "eval": evaluate,
+    "predict": predict,
+    "inference": benchmark_inference,
+}
+
+
+def _measured_batches(run: RunContext) -> int:
+    options = run.config.run
+    measured = options.benchmark_steps if options.benchmark else options.max_steps
+    if measured == -1:
+        measured = max(MIN_MEASURED_BATCHES, _valid(run).num_batches - options.warmup_batches)
+    return measured
+
+
+def _measure(run: RunContext) -> dict[str, float]:
+    """Returns metrics over every sample; the evaluator's note is logged."""
+    evaluator = run.recipe.evaluator
+    assert evaluator is not None
+    with run.log.bar("evaluation", evaluator.num_batches) as advance:
+        metrics = dict(evaluator.evaluate(lambda: advance() or False))
+    if evaluator.note:
+        run.log.message(evaluator.note)
+    return metrics
+
+
+def _valid(run: RunContext) -> Dataset:
+    assert run.recipe.valid is not None
+    return run.recipe.valid

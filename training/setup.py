@@ -1,0 +1,333 @@
+"""Set-up of a run: processes, device, flags, data, model, log."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from config import Config, presets
+from dataloading.formats.row_count import count_training_rows
+from dataloading.spec.feature_spec import FeatureSpec
+from recipes.from_flags import load_feature_spec
+from recipes.recipe import Recipe
+from runtime.checkpoint import Index
+from runtime.checkpoint.resume import Start, find, set_up_flags
+from runtime.cluster import distributed, elastic
+from runtime.cluster.distributed import World, run_on_all_ranks
+from runtime.files import predictions
+from runtime.hardware import affinity, gpu
+from runtime.hardware import device as devices
+from runtime.hardware.device import Device
+from runtime.logs import rank_logs, run_folder
+from runtime.logs.run_logger import RunLogger
+from training import checkpoints
+from training.context import RunContext
+from training.errors import Stopped, TrainingDiverged
+from training.schedule import count_steps
+from training.state import Position
+
+# `build(config, spec, world, device)` of a recipe.
+Build = Callable[[Config, FeatureSpec | None, World, Device], Recipe]
+
+# Flags that may differ between processes: they name what is on each machine.
+_LOCAL_FLAGS = {
+    *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
+    *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Checkpoint that a run starts from.
+
+    Attributes:
+        start: paths of the checkpoint and of the folder to save to.
+        saved: the checkpoint's description; None without a checkpoint.
+        changed: flags that differ from those of the checkpoint that resumes.
+    """
+
+    start: Start
+    saved: Index | None
+    changed: Sequence[str]
+
+
+@contextlib.contextmanager
+def open_run(
+    config: Config, build: Build, defaults: Mapping[str, Any] | None
+) -> Iterator[RunContext]:
+    """Sets up a run, and closes its log and unlocks its checkpoints at the end.
+
+    Args:
+        config: the flags.
+        build: composes the recipe.
+        defaults: flags whose default differs in this recipe.
+
+    Raises:
+        ValueError: flags, data or checkpoint cannot be used.
+        OSError: a file cannot be read or written.
+    """
+    world, device = _connect(config)
+    start = find(config, world)
+    try:
+        config, origin = _adopt_flags(config, start, world)
+        seed = world.gather_objects(devices.choose_seed(config.run.seed), "seed")[0]
+        config = config.replace(seed=seed)
+        binding_note = affinity.bind(config.run.affinity, world, device.gpu)
+        recipe, spec_hash = _build_recipe(config, build, origin, world, device)
+        pretrained = recipe.initialize(start.resumes)
+        position = Position()
+        if start.resumes and origin.saved is not None:
+            position = Position.from_json(origin.saved.state, recipe.goal)
+        total_steps = _count_steps(config, recipe, position)
+        run_dir, restart_note = _make_run_dir(config, position, world)
+        with run_on_all_ranks(
+            world,
+            lambda: run_folder.open_log(
+                *(config, defaults, run_dir, world, total_steps, position.step, recipe.log_names),
+                recipe.metric_splits(),
+                append=restart_note is not None,
+                bar_values=("loss", recipe.goal.metric),
+            ),
+        ) as log:
+            run = RunContext(
+                *(config, recipe, device, world, log, run_dir, start, position, total_steps),
+                spec_hash,
+            )
+            _log_start(run, origin, binding_note, restart_note, pretrained)
+            with _log_failure(run):
+                yield run
+    finally:
+        start.release()
+
+
+def finish(run: RunContext, summary: dict[str, Any]) -> None:
+    """Adds the best AUC that any model can reach to the summary, draws plots, ends the log."""
+    recipe, mode = run.recipe, run.config.run.mode
+    best_auc = None
+    if mode != "predict" and run.world.is_chief:
+        best_auc = recipe.best_auc()  # may generate millions of samples
+    if best_auc is not None:
+        summary["best_reachable_auc"] = best_auc
+    try:
+        if run.world.is_chief and mode in ("train", "eval"):
+            history = run.position.history if mode == "train" else None
+            evaluator = recipe.evaluator if recipe.goal.metric in summary else None
+            run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
+    finally:
+        run.log.summary(summary)
+
+
+def with_preset(config: Config, saved: Index | None = None, resumes: bool = False) -> Config:
+    """Returns the flags with the values that `--preset` chooses for this data set.
+
+    Flags that are given, or stored by the checkpoint, keep their values.
+
+    Args:
+        config: the flags, those of the checkpoint included.
+        saved: description of the checkpoint that the run starts from; None without one.
+        resumes: the run resumes the training of that checkpoint, with all of its flags.
+    """
+    if resumes or (saved is not None and config.run.mode != "train"):
+        return replace(config, preset_note="").replace()
+    pinned = set(config.explicit)
+    if saved is not None:
+        pinned |= set(saved.description.get("model_flags", ("embedding_dim",)))
+    if config.data.dataset_type == "synthetic":
+        pinned.add("batch_size")  # the number of samples depends on it
+    return presets.apply(config, lambda: _count_training_samples(config), pinned)
+
+
+def _count_training_samples(config: Config) -> int | None:
+    """Returns the samples of the training split; None if they cannot be counted."""
+    data = config.data
+    if data.dataset_type == "synthetic":
+        return data.synthetic_dataset_train_batches * config.run.batch_size
+    try:
+        return count_training_rows(
+            load_feature_spec(config), data.dataset_type == "split_tfrecords"
+        )
+    except ValueError:
+        if config.distribution.plan_only:  # a plan needs no samples
+            return None
+        raise
+
+
+def _connect(config: Config) -> tuple[World, Device]:
+    """Connects the ranks and sets up the device of each."""
+    early = set_up_flags(config)
+    rank_logs.start(config.run.rank_logs)
+    membership = elastic.current()
+    world = distributed.connect(
+        config.distribution.rank_timeout_s,
+        early.run.deterministic,
+        membership.start_timeout_s,
+        membership.restart_on_loss,
+    )
+
+    def set_up() -> Device:
+        device = devices.set_up(early.run, world.local_rank, world.local_size)
+        rank_logs.check()
+        return device
+
+    device = run_on_all_ranks(world, set_up)
+    world.check_agreement({**_shared_flags(config), "the device": str(device)})
+    if device.kind == "GPU":
+        gpu.check_not_shared(device.gpu, world)
+    return world, devices.with_memory(device, world)
+
+
+def _adopt_flags(config: Config, start: Start, world: World) -> tuple[Config, Origin]:
+    """Returns the flags with those of the checkpoint and of the preset."""
+
+    def adopt() -> tuple[Config, Index | None, list[str]]:
+        _check_run(config, world)
+        adopted, saved, changed = start.adopt(config)
+        return with_preset(adopted, saved, start.resumes), saved, changed
+
+    config, saved, changed = run_on_all_ranks(world, adopt)
+    world.check_agreement(
+        {
+            "the checkpoint": (saved.description, saved.state) if saved else None,
+            **_shared_flags(config),
+        }
+    )
+    return config, Origin(start, saved, changed)
+
+
+def _check_run(config: Config, world: World) -> None:
+    """Raises ValueError if flags do not fit the world, or predictions cannot be written."""
+    run, restarts = config.run, elastic.current().state.restarts
+    profiles = run.profiler_start_step is not None and not restarts
+    if profiles and run.profiled_rank >= world.size:
+        raise ValueError(
+            f"--profiled_rank {run.profiled_rank} does not exist: there are {world.size} "
+            "processes, the first is 0"
+        )
+    if run.mode == "predict" and run.predictions_path is not None and world.is_chief:
+        predictions.check_writable(run.predictions_path)
+
+
+def _shared_flags(config: Config) -> dict[str, Any]:
+    """Returns the flags that must be equal in all processes."""
+    return {f"--{name}": value for name, value in config.flat().items() if name not in _LOCAL_FLAGS}
+
+
+def _build_recipe(
+    config: Config, build: Build, origin: Origin, world: World, device: Device
+) -> tuple[Recipe, str | None]:
+    """Returns the recipe, its weights restored from a checkpoint, and the feature spec's hash."""
+    start, saved = origin.start, origin.saved
+    spec = run_on_all_ranks(world, lambda: load_feature_spec(config))
+    spec_hash = spec.fingerprint() if spec else None
+    world.check_agreement({"the feature spec": spec_hash})
+
+    def compose() -> Recipe:
+        recipe = build(config, spec, world, device)
+        if start.resumes and start.path is not None and saved is not None:
+            checkpoints.check_same_data(saved.description, config, recipe, spec_hash, start.path)
+        return recipe
+
+    recipe = run_on_all_ranks(world, compose)
+    world.check_agreement({**recipe.model_flags, **recipe.facts})
+    if start.path is not None:
+        run_on_all_ranks(world, lambda: checkpoints.restore(start, recipe, world))
+    return recipe, spec_hash
+
+
+def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | None:
+    """Returns the steps of the whole training; None in other modes."""
+    if config.run.mode != "train" or recipe.train is None:
+        return None
+    total_steps = count_steps(config, recipe.train.num_batches)
+    first = 0 if elastic.current().state.restarts else position.step
+    profiled_step = config.run.profiler_start_step
+    if profiled_step is not None and not first <= profiled_step < total_steps:
+        raise ValueError(
+            f"--profiler_start_step {profiled_step} is never reached: the training has "
+            f"{total_steps} steps, the first is {position.step}"
+        )
+    return total_steps
+
+
+def _make_run_dir(config: Config, position: Position, world: World) -> tuple[Path, str | None]:
+    """Returns the folder of the run, and a note on an elastic restart."""
+    membership = elastic.current()
+    run_dir = run_on_all_ranks(
+        world,
+        lambda: (
+            run_folder.make_run_dir(config, membership.state.run_dir) if world.is_chief else None
+        ),
+    )
+    run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
+    return run_dir, membership.start(position.step, run_dir)
+
+
+def _log_start(
+    run: RunContext,
+    origin: Origin,
+    binding_note: str | None,
+    restart_note: str | None,
+    pretrained: str,
+) -> None:
+    """Logs what runs, on what, and from which checkpoint.
+
+    Args:
+        binding_note: why the process is not bound to cores; None if it is.
+        restart_note: reason of an elastic restart; None without one.
+        pretrained: other models that the weights come from; empty without any.
+    """
+    config, log, path = run.config, run.log, run.start.path
+    if config.preset_note:
+        log.message(config.preset_note)
+    ranks = {"ranks": run.world.size} if run.world.size > 1 else {}
+    facts = "  ".join(f"{name} {value}" for name, value in {**run.recipe.facts, **ranks}.items())
+    log.message(f"{config.run.mode} on {run.device.kind} in {run.device.compute_dtype}  {facts}")
+    _note_unused_flags(config, run.device, log)
+    for note in filter(None, (binding_note, *run.recipe.notes)):
+        log.message(f"note: {note}")
+    if restart_note:
+        log.message(f"{restart_note}; ranks now: {run.world.size}")
+    if pretrained:
+        log.message(f"start from other models: {pretrained}")
+    if path is not None and origin.saved is not None:
+        log.message(
+            checkpoints.describe_start(config, path, run.position, run.total_steps, origin.changed)
+        )
+        checkpoints.note_versions(origin.saved.description, log)
+
+
+def _note_unused_flags(config: Config, device: Device, log: RunLogger) -> None:
+    if ignored := config.unused():
+        log.message(
+            f"note: not used in this run (--mode {config.run.mode}): "
+            + ", ".join(f"--{name}" for name in ignored)
+        )
+    if "loss_scale" in config.explicit and device.compute_dtype != "float16":
+        log.message("note: --loss_scale is not used, bfloat16 has the range of float32")
+
+
+@contextlib.contextmanager
+def _log_failure(run: RunContext) -> Iterator[None]:
+    """Logs why a run ended early; `main` prints it.
+
+    Raises:
+        ValueError: a sample is invalid.
+    """
+    try:
+        yield
+    except TrainingDiverged as error:
+        run.log.record(f"training diverged: {error}")
+        raise
+    except Stopped as stopped:
+        run.log.record(str(stopped))
+        raise
+    except KeyboardInterrupt:
+        run.log.record("interrupted")
+        raise
+    except Exception as error:
+        # An invalid sample arrives here as a stack trace of tf.data; the loader stores the reason.
+        for dataset in (run.recipe.train, run.recipe.valid):
+            if dataset is not None and dataset.failure:
+                raise ValueError(dataset.failure) from error
+        raise

@@ -1,0 +1,90 @@
+"""State of a training: its position in the data and its best evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from recipes.recipe import Goal
+
+
+@dataclass(frozen=True)
+class Best:
+    """Best evaluation of a training.
+
+    Attributes:
+        value: the goal's metric.
+        step: step after which it was measured.
+        epoch: its epoch; None in checkpoints of recipes that do not report it.
+        elapsed_s: seconds of training until then; None in the same case.
+    """
+
+    value: float
+    step: int
+    epoch: int | None = None
+    elapsed_s: float | None = None
+
+
+@dataclass
+class Position:
+    """Position of a training. Weights, optimizer state and position are all that a resume needs.
+
+    Every random number of a training follows from the seed (a flag) and from the position.
+
+    Attributes:
+        step: number of steps done.
+        epoch: current epoch.
+        row: next row in the order of this epoch; the rows before it were trained on.
+        evaluated_step: step of the last evaluation.
+        elapsed_s: seconds of training so far, in all runs.
+        trainer: `Trainer.state()`.
+        metrics: metrics of the last evaluation.
+        best: best evaluation so far; None before the first one.
+        goal_reached_s: `elapsed_s` when the goal's threshold was reached; None before.
+        history: learning curve, (step, value) pairs by name.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    row: int = 0
+    evaluated_step: int = 0
+    elapsed_s: float = 0.0
+    trainer: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    best: Best | None = None
+    goal_reached_s: float | None = None
+    history: dict[str, list[tuple[int, float]]] = field(
+        default_factory=lambda: {"train_loss": [], "validation_loss": []}
+    )
+
+    def best_values(self, goal: Goal) -> dict[str, Any]:
+        """Returns the best evaluation under the names of checkpoints and summaries."""
+        values: dict[str, Any] = {}
+        if self.best is not None:
+            values |= {goal.best_name: self.best.value, f"{goal.best_name}_step": self.best.step}
+            if goal.reports_time_to_best and self.best.elapsed_s is not None:
+                values |= {"best_epoch": self.best.epoch, "time_to_best_s": self.best.elapsed_s}
+        if self.goal_reached_s is not None:
+            values[goal.reached_name] = self.goal_reached_s
+        return values
+
+    def to_json(self, goal: Goal) -> dict[str, Any]:
+        """Returns the position as checkpoints store it."""
+        state = asdict(self)
+        del state["goal_reached_s"]
+        return {**state, "best": self.best_values(goal)}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any], goal: Goal) -> Position:
+        """Reads what `to_json` wrote."""
+        values = state["best"]
+        best = None
+        if goal.best_name in values:
+            best = Best(
+                values[goal.best_name],
+                values[f"{goal.best_name}_step"],
+                values.get("best_epoch"),
+                values.get("time_to_best_s"),
+            )
+        return cls(**{**state, "best": best, "goal_reached_s": values.get(goal.reached_name)})
