@@ -107,10 +107,8 @@ def room_of(file: str) -> str:
 
 
 def imports(path: Path) -> list[str]:
-    """Modules that a file imports, `from a import b` as a.b; main.py's __main__ part left out."""
+    """Modules that a file imports, `from a import b` as a.b."""
     tree = ast.parse(path.read_text())
-    if path.name == "main.py":
-        tree.body = [node for node in tree.body if not isinstance(node, ast.If)]
     names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -188,8 +186,6 @@ COMPLEX_FUNCTIONS = {
     "dataloading/describe/columns.py chunk_facts",
     "dataloading/transcode/arguments.py parser",
     "deployment/deploy/arguments.py _parser",
-    "main.py execute_from",
-    "main.py run",
     "nn/embedding/exchange/forward.py run",
     "nn/embedding/merlin_api/attributes.py strategy_attributes",
     "nn/embedding/planner/infeasible.py misfit_message",
@@ -197,7 +193,6 @@ COMPLEX_FUNCTIONS = {
     "preproc/amazon_books/arguments.py _parser",
     "preproc/criteo/arguments.py _parser",
     "runtime/checkpoint/resume.py find",
-    "training/loop.py train",
 }
 LARGE_FOLDERS: set[str] = set()
 # Triton looks for a class of this name in every model in Python.
@@ -226,7 +221,6 @@ UNCLEAR_NAMES_LEFT = {
 }
 # Groups of modules that import each other.
 CIRCLES = {
-    ("dlrm", "main"),
     (
         "nn.embedding.planner.report",
         "nn.embedding.planner.sharding_plan",

@@ -173,7 +173,7 @@ def test_neumf_starts_from_trained_branches(rows, trained, tmp_path, capsys):
     assert "times 0.3 and" in capsys.readouterr().out
     again = (*flags, f"--checkpoint_dir={tmp_path / 'model'}", "--resume=auto")
     run(rows, tmp_path / "train", *again)
-    assert "start from other models: not read: the training goes on" in capsys.readouterr().out
+    assert "start from other models: not read: the training resumes" in capsys.readouterr().out
     got, of_gmf, of_mlp = (
         logits_of(rows, tmp_path / name, f"--checkpoint_dir={folder}")
         for name, folder in (("n", tmp_path / "model"), ("g", gmf), ("m", mlp))
