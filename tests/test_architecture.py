@@ -200,7 +200,7 @@ SHARED_CLASS_NAMES = {"TritonPythonModel"}
 DUPLICATE_CLASSES = {
     *("Batch", "Block", "Classifier", "Column", "Columns", "Dense", "DuckDBEngine", "Engine"),
     *("Feature", "InterestEvolution", "Layout", "Measurements", "Memory", "Model"),
-    *("Multiplications", "NVTabularEngine", "Options", "Parts", "Piece", "Progress", "Rows", "Run"),
+    *("Multiplications", "NVTabularEngine", "Options", "Parts", "Piece", "Rows", "Run"),
     *("Scorer", "SequenceConfig", "SequenceModel", "Setting", "Sizes", "Split", "Table", "Tensor"),
     *("Training", "_Table"),
 }
@@ -211,13 +211,11 @@ UNCLEAR_NAMES_LEFT = {
     "config": 8,
     "dataloading": 46,
     "deployment": 78,
-    "main.py": 4,
     "nn": 83,
     "preproc": 40,
     "recipes": 7,
     "runtime": 33,
     "tensorflow-dot-based-interact": 1,
-    "training": 5,
 }
 # Groups of modules that import each other.
 CIRCLES = {

@@ -11,7 +11,7 @@ from nn.train.loss_scale import LossScale
 from runtime.cluster.distributed import World
 
 
-class Progress(NamedTuple):
+class TrainingProgress(NamedTuple):
     """Progress of a training since the previous report.
 
     Attributes:
@@ -141,7 +141,7 @@ class Trainer:
             optimizer.apply(gradients[start:stop], learning_rate(self.step))
             start = stop
 
-    def progress(self) -> Progress:
+    def progress(self) -> TrainingProgress:
         """Waits for the device and returns the progress since the previous call."""
         state = self.state()
         self._loss_sums.assign(tf.zeros_like(self._loss_sums))
@@ -149,7 +149,7 @@ class Trainer:
         self._seen_steps = state["step"]
         loss, *terms = (total / steps if steps else float("nan") for total in state["loss_sums"])
         rate = self.groups[0].learning_rate(tf.maximum(self.step - 1, 0)) if self.groups else 0.0
-        return Progress(
+        return TrainingProgress(
             step=state["step"],
             loss=loss,
             loss_terms=dict(zip(self._loss_terms, terms, strict=True)),
