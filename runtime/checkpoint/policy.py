@@ -172,7 +172,7 @@ class CheckpointPolicy:
             is_complete: whether all work of the training is done.
 
         Raises:
-            NonFiniteWeight, CollectiveError: the last save failed, with any `--on_checkpoint_error`.
+            NonFiniteWeight, CollectiveError: the last save failed (any `--on_checkpoint_error`).
         """
         if self._saver is not None:
             self._saver.wait()
