@@ -339,7 +339,7 @@ def test_who_does_not_find_the_others_starts_again(monkeypatch):
 
 def test_flags():
     command = ["dlrm.py", "--dataset_path", "x", "--elastic"]
-    with pytest.raises(ValueError, match="--elastic goes on .* needs --resume auto and --save_che"):
+    with pytest.raises(ValueError, match="--elastic resumes .* needs --resume auto and --save_che"):
         parse(command, "dlrm")
     assert parse([*command, "--resume", "auto", "--save_checkpoint_path", "y"], "dlrm")
     evaluation = parse([*command, "--mode", "eval", "--restore_checkpoint_path", "y"], "dlrm")
