@@ -1,4 +1,4 @@
-"""How every tool of dataloading and preproc ends: with a result, or with one sentence."""
+"""Endings of command-line tools: a result, or a one-line error message and an exit status."""
 
 import os
 import sys
@@ -6,22 +6,41 @@ from collections.abc import Callable
 
 USER_ERROR = 2  # exit status for wrong flags or data and a full disk, as argparse's own
 INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as the shell counts
+BROKEN_PIPE = 141  # the reader of stdout ended, such as `| head`: 128 + SIGPIPE
 
 
 def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted") -> int:
-    """Does a tool's work; returns what it returns, 0 for None, or 2 or 130 with a message.
+    """Runs a tool and returns its exit status.
 
     Args:
-        work: may raise ValueError and OSError, whose text is for the user.
-        interrupted: what to say after Ctrl-C.
+        work: may raise ValueError and OSError with messages for the user.
+        interrupted: message after Ctrl-C.
+
+    Returns:
+        The result of `work`, 0 for None; or `USER_ERROR`, `INTERRUPTED` or `BROKEN_PIPE`.
     """
     # Hides the start-up lines of TensorFlow, which some tools import while they work.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        return work() or 0
+        status = work() or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        _discard_stdout()
+        return BROKEN_PIPE
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
+        _discard_stdout()
         return USER_ERROR
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return INTERRUPTED
+
+
+def _discard_stdout() -> None:
+    """Drops output that cannot be written, at which Python would fail again when it exits."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), sys.stdout.fileno())

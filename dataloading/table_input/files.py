@@ -96,24 +96,61 @@ def chunk_blocks(spec: RawSpec, mapping: str, chunk: RawChunk, chunk_size: int) 
         path = spec.base_directory / file
         if not path.is_file():
             raise ValueError(f"{where}: there is no such file ({path})")
-        if chunk.type == CSV:
-            batches = _csv_batches(path, chunk, where)
-        else:
-            batches = _parquet_batches(path, chunk, chunk_size, where)
-        first_row = 1
-        try:
-            for batch in batches:
-                columns = {name: batch.column(name) for name in chunk.features}
-                block = Block(columns, where, first_row)
-                for start in range(0, batch.num_rows, chunk_size):
-                    yield block.rows(start, min(start + chunk_size, batch.num_rows))
-                first_row += batch.num_rows
-        except (pa.ArrowException, OSError, csv.Error) as error:
-            words = " ".join(str(error).split())
-            raise ValueError(
-                f"{where}: is not a {chunk.type} file that can be read, after row {first_row - 1}: "
-                f"{words:.300}"
-            ) from None
+        yield from file_blocks(path, chunk, chunk_size, where)
+
+
+def file_blocks(path: Path, chunk: RawChunk, chunk_size: int, where: str) -> Iterator[Block]:
+    """Reads the rows of one file in order.
+
+    Args:
+        path: CSV or Parquet file.
+        chunk: its format and the columns to read; `files` is not used.
+        chunk_size: the most rows of a block.
+        where: name of the file in messages.
+
+    Raises:
+        ValueError: the file cannot be read, or lacks a column.
+    """
+    if chunk.type == CSV:
+        batches = _csv_batches(path, chunk, where)
+    else:
+        batches = _parquet_batches(path, chunk, chunk_size, where)
+    first_row = 1
+    try:
+        for batch in batches:
+            columns = {name: batch.column(name) for name in chunk.features}
+            block = Block(columns, where, first_row)
+            for start in range(0, batch.num_rows, chunk_size):
+                yield block.rows(start, min(start + chunk_size, batch.num_rows))
+            first_row += batch.num_rows
+    except (pa.ArrowException, OSError, csv.Error) as error:
+        words = " ".join(str(error).split())
+        raise ValueError(
+            f"{where}: is not a {chunk.type} file that can be read, after row {first_row - 1}: "
+            f"{words:.300}"
+        ) from None
+
+
+def describe_file(path: Path, kind: str, where: str) -> tuple[list[str], int]:
+    """Returns the column names and the number of rows of a file; CSV files have a header.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    try:
+        if kind != CSV:
+            metadata = pq.read_metadata(path)
+            return metadata.schema.to_arrow_schema().names, metadata.num_rows
+        names, num_lines = [], 0
+        for block in line_blocks(path, where):
+            lines = block.splitlines()
+            if not num_lines:
+                names = next(csv.reader([lines[0].decode("utf-8", "replace")]), [])
+            num_lines += len(lines)
+        return names, max(num_lines - 1, 0)
+    except (pa.ArrowException, OSError, csv.Error) as error:
+        words = " ".join(str(error).split())
+        raise ValueError(f"{where}: is not a {kind} file that can be read: {words:.300}") from None
 
 
 def _csv_batches(path: Path, chunk: RawChunk, where: str):
@@ -142,8 +179,8 @@ def _check_quotes(block: bytes, chunk: RawChunk, where: str, first_row: int) -> 
         raise ValueError(
             f"{where}: {f'row {row}' if row else 'the header'} has a quotation mark that is not "
             f"closed at the end of its field, on its line: {found[1]!r:.100} (rows are counted "
-            "from 1, a header is not); write one inside of a quoted field twice, or 'quoting: "
-            "false' in the chunk where quotation marks mean nothing"
+            "from 1, a header is not); write one inside of a quoted field twice, or, in a "
+            "feature spec, 'quoting: false' in the chunk where quotation marks mean nothing"
         )
 
 

@@ -2,37 +2,112 @@
 
     python -m deployment.predict --model repository --input rows.csv --output scores.csv
 
-The model is one of `python -m deployment.deploy --backend local`, and the scores are those that the
-server would answer. The file's columns are named after the model's features.
+The model was written by `python -m deployment.deploy --backend local`; its scores equal those of
+the server. The file's columns are named after the model's features.
 """
 
 import argparse
+import contextlib
+import os
 import sys
+import time
+from collections.abc import Callable, Iterator
 
+import numpy as np
+
+from dataloading.spec.rules import listing
+from deployment.predict.folder_input import FolderInput
+from deployment.predict.input import FileInput
+from deployment.serving.checks import BadRequest
+from deployment.serving.interface import Interface
+from deployment.serving.scorer import RequestScorer
+from deployment.triton.model_folders import find_model
 from runtime.cli import exit_status
-from runtime.cluster.signals import interrupted_by_sigterm
-
-READER_GONE = 141  # exit status where nobody reads stdout any more: 128 + SIGPIPE, as the shell's
+from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
+from runtime.files.predictions import check_writable, open_predictions
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when all rows have their scores; otherwise 2, or 130 for Ctrl-C
-    and SIGTERM, with a message, or `READER_GONE`."""
+    """Runs the command; returns its exit status: 0 if all rows were scored, see `exit_status`."""
     flags = _parser().parse_args(argv)
-    left = "nothing was written to --output" if flags.output else "the table on stdout is not whole"
+    state = "nothing was written to --output" if flags.output else "the table on stdout is partial"
     with interrupted_by_sigterm():
-        return exit_status(lambda: _score(flags), f"interrupted; {left}")
+        return exit_status(lambda: score(flags), f"interrupted; {state}")
 
 
-def _score(flags: argparse.Namespace) -> int:
-    # Not at the top: it takes a second, in which Ctrl-C is to end in a sentence, too.
-    from deployment.predict.scores import score
+def score(flags: argparse.Namespace) -> None:
+    """Scores the rows of an input.
 
-    try:
-        score(flags)
-    except BrokenPipeError:  # `head` has seen enough
-        return READER_GONE
-    return 0
+    Raises:
+        ValueError: a flag, the model or a row is invalid.
+        OSError: scores cannot be written.
+    """
+    if flags.threads < 0:
+        raise ValueError(f"--threads is {flags.threads}; allowed: 0 (one for each core) or more")
+    if flags.output:
+        check_writable(flags.output, "--output")  # before the work
+    model = find_model(flags.model)
+    scorer = RequestScorer(model.folder, flags.threads, model.dense_folder)
+    limit = scorer.interface.max_batch_size
+    batch_size = limit if flags.batch_size is None else flags.batch_size
+    if not 1 <= batch_size <= limit:
+        raise ValueError(
+            f"--batch_size is {batch_size}; allowed: 1 to {limit}, the model's max_batch_size"
+        )
+    rows = _open_input(flags.input, flags.mapping, scorer.interface)
+    for path in rows.paths:
+        if flags.output and os.path.exists(flags.output) and os.path.samefile(flags.output, path):
+            raise ValueError(
+                f"--output {flags.output}: is the same file as {path} of --input, which it would "
+                "replace; give another path"
+            )
+    started = time.perf_counter()
+    with _open_output(flags.output, rows.num_rows) as write:
+        for batch in rows.requests(batch_size):
+            try:
+                write(scorer.score(batch.arrays)[:, 0])
+            except BadRequest as error:
+                row, name = rows.where(batch.first_row + error.row), error.feature
+                where = row if name is None else f"{row}: column '{name}'"
+                raise ValueError(f"{where}: found {error.found}; {error.rule}") from None
+        if flags.output:
+            raise_if_interrupted()
+    elapsed_s = time.perf_counter() - started
+    folders = " and ".join(str(folder) for folder in model if folder is not None)
+    report = f"{rows.num_rows:,} rows scored in {elapsed_s:.1f} s by {folders}"
+    if rows.ignored:
+        report += f"; columns that no feature is named after were ignored: {listing(rows.ignored)}"
+    print(report, file=sys.stdout if flags.output else sys.stderr)
+
+
+def _open_input(path: str, split: str | None, interface: Interface) -> FileInput | FolderInput:
+    if os.path.isdir(path):
+        return FolderInput(path, split, interface)
+    if split is not None:
+        raise ValueError(
+            f"--mapping {split}: expected the folder of a data set as --input, got {path}"
+        )
+    return FileInput(path, interface)
+
+
+@contextlib.contextmanager
+def _open_output(path: str | None, num_rows: int) -> Iterator[Callable[[np.ndarray], None]]:
+    """Yields a function that writes the scores of the next rows, to stdout without a path."""
+    if path:
+        with open_predictions(path, num_rows, "--output") as writer:
+            yield writer.add
+        return
+    next_row = 0
+
+    def write(scores: np.ndarray) -> None:
+        nonlocal next_row
+        header = "" if next_row else "row,score\n"
+        # str of a float32 is the shortest text that has all of its bits.
+        lines = (f"{row},{score!s}\n" for row, score in enumerate(scores, next_row))
+        print(header + "".join(lines), end="", flush=True)
+        next_row += len(scores)
+
+    yield write
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,12 +115,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m deployment.predict",
         description="Scores the rows of a file or a data set by a deployed model, without a "
         "server.",
-        epilog="The columns of the file are named after the model's features, others are ignored. "
-        "Numericals and single ids are one value a row; of several ids a Parquet file has lists, a "
-        "CSV file ';' between them. Ids are those of training: whole numbers, in a CSV file "
-        "without a decimal point (17, not 17.0), in a Parquet file of any type. Of texts, "
-        "`python -m dataloading.transcode --vocabulary` makes a folder of such ids for --input. "
-        "Rows are counted from 0 in the output, in the order of the file, and from 1 in messages.",
+        epilog="Columns are named after the model's features, others are ignored. Numerical "
+        "features and single ids have one value per row; several ids are a list in Parquet, and "
+        "separated by ';' in CSV. Ids are those of the training: integers, in CSV without a "
+        "decimal point (17, not 17.0). `python -m dataloading.transcode --vocabulary` encodes "
+        "texts as a folder of such ids for --input. Rows are counted from 0 in the output, and "
+        "from 1 in messages.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -53,8 +128,8 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         required=True,
         metavar="DIR",
-        help="what `python -m deployment.deploy --backend local` wrote: a repository with one "
-        "model, a model's folder (of which the highest version is taken), or a version folder",
+        help="written by `python -m deployment.deploy --backend local`: a repository with one "
+        "model, a model's folder (its highest version is used), or a version folder",
     )
     add(
         "--input",
@@ -66,27 +141,27 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--mapping",
         metavar="NAME",
-        help="which rows of a data set's folder, e.g. test (default: the only ones)",
+        help="split of a data set's folder, e.g. test (default: the only one)",
     )
     add(
         "--output",
         metavar="FILE",
-        help="where scores go: .csv or .parquet (columns row and score), or .npy (float32 [rows]); "
-        "it appears when all are there (default: stdout, as CSV, batch by batch: a bad row leaves "
-        "the scores of the batches in front of it there, with exit status 2)",
+        help="file for the scores: .csv or .parquet (columns row and score), or .npy (float32 "
+        "[rows]); it appears when it is complete (default: stdout, as CSV, batch by batch: after a "
+        "bad row, with exit status 2, the scores of earlier batches are there)",
     )
     add(
         "--batch_size",
         type=int,
         metavar="N",
-        help="rows at a time at most (default: the model's max_batch_size)",
+        help="maximum rows per batch (default: the model's max_batch_size)",
     )
     add(
         "--threads",
         type=int,
         default=0,
         metavar="N",
-        help="at most, and by default, one for each core",
+        help="threads per batch (default and maximum: one per core)",
     )
     return parser
 

@@ -1,7 +1,7 @@
-"""What a request must keep: its tensors' names, dtypes and shapes; ids in range, finite numericals,
-histories with zeros in front only.
+"""Checks of a request: names, dtypes and shapes of tensors, ranges of ids, finite numerical values,
+padding of histories.
 
-Lookups behind it clamp and numbers behind it propagate without a word, so nothing passes unseen.
+Lookups clamp ids and NaN propagates silently, so every value is checked before them.
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,14 @@ from deployment.serving.interface import (
 )
 
 
-def unknown_ids_way_out(interface: Interface) -> str:
-    """What to do about ids from the cardinality on, behind the rule; nothing where there is no way:
-    in a history id 0 is padding."""
-    if interface.histories:
-        return ""
-    return "; --unknown_ids zero of deployment.deploy takes others for id 0"
-
-
 class BadRequest(ValueError):
-    """A request that breaks a rule; the message is for whoever sent it.
+    """Request that breaks a rule.
 
     Attributes:
-      feature: which feature; None: it is a tensor's name, dtype or shape.
-      row: of the request, counted from 0.
-      found, rule: the bad value, and what is allowed.
+        feature: name of the feature; None for errors of a whole tensor or of a score.
+        row: row of the request, counted from 0; None for errors of a whole tensor.
+        found: the bad value.
+        rule: rule that it breaks.
     """
 
     def __init__(self, message: str, feature: str | None = None, row=None, found="", rule=""):
@@ -42,25 +35,25 @@ class BadRequest(ValueError):
 
 
 class RequestChecker:
-    """The checks of one model, prepared so that a request of one row takes microseconds.
+    """Checks requests of one model; prepared so that a request of one row takes microseconds.
 
     Args:
-      interface: of the model; its role says which tensors come.
+        interface: interface of the model; its role determines the tensors.
     """
 
     def __init__(self, interface: Interface):
         self._max_batch_size = interface.max_batch_size
         self._tensors = [_TensorChecker(tensor, interface) for tensor in received(interface)]
-        self._names = {check.tensor.name for check in self._tensors}
+        self._names = {checker.tensor.name for checker in self._tensors}
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The request's tensors; where unknown ids are zero, with 0 in place of those.
+        """Returns the request's tensors, with 0 for unknown ids if the interface allows them.
 
         Args:
-          arrays: tensor -> [batch, *dims].
+            arrays: tensor name -> [batch, *dims].
 
         Raises:
-          BadRequest: a rule is broken; the first row of a tensor that breaks it is named.
+            BadRequest: a rule is broken; names the first bad row of a tensor.
         """
         if arrays.keys() != self._names:
             raise BadRequest(
@@ -68,17 +61,17 @@ class RequestChecker:
             )
         batch_size = None
         checked = {}
-        for check in self._tensors:
-            array = arrays[check.tensor.name]
-            check.check_form(array)
+        for checker in self._tensors:
+            array = arrays[checker.tensor.name]
+            checker.check_form(array)
             if batch_size is None:
                 batch_size = self._checked_batch_size(len(array))
             elif len(array) != batch_size:
                 raise BadRequest(
-                    f"tensor '{check.tensor.name}' has {len(array)} rows and "
-                    f"'{self._tensors[0].tensor.name}' has {batch_size}; all need equally many"
+                    f"tensor '{checker.tensor.name}' has {len(array)} rows and "
+                    f"'{self._tensors[0].tensor.name}' has {batch_size}; all need the same number"
                 )
-            checked[check.tensor.name] = check.check_values(array)
+            checked[checker.tensor.name] = checker.check_values(array)
         return checked
 
     def _checked_batch_size(self, batch_size: int) -> int:
@@ -91,39 +84,44 @@ class RequestChecker:
 
 
 def check_scores(scores: np.ndarray) -> None:
-    """Raises BadRequest where a score [batch, 1] is NaN, to which a request that keeps all rules
-    may lead."""
+    """Raises BadRequest if a score [batch, 1] is NaN, which a valid request can cause."""
     bad = np.isnan(scores)
     if bad.any():
-        raise BadRequest(
-            f"the score of row {np.argmax(bad)} (counted from 0) is NaN: its logit is not finite, "
-            "because a numerical of the row or weights of the model are too large for its precision"
+        row = int(np.argmax(bad))
+        rule = (
+            "its logit is not finite, because a numerical value of the row or weights of the model "
+            "are too large for its precision"
         )
+        message = f"the score of row {row} (counted from 0) is NaN: {rule}"
+        raise BadRequest(message, row=row, found="a score of NaN", rule=rule)
 
 
 class _TensorChecker:
-    """One tensor: its form, then all of its values at once."""
+    """Checks one tensor: its form, then all of its values at once."""
 
     def __init__(self, tensor: ServedTensor, interface: Interface):
         self.tensor = tensor
         self._dtype, self._dims = np.dtype(tensor.dtype), tensor.dims
         self._unknown_is_zero = interface.unknown_ids == UNKNOWN_IS_ZERO
-        self._way_out = unknown_ids_way_out(interface)
+        # In a history id 0 is padding, so the flag is not available.
+        self._unknown_advice = ""
+        if not interface.histories:
+            self._unknown_advice = "; --unknown_ids zero of deployment.deploy maps others to id 0"
         self._features = [f for f in interface.features if f.input == tensor.name]
         self._columns = int(np.prod(tensor.dims))
         self._is_history = tensor.name in interface.histories
         self._is_numerical = any(f.cardinality is None for f in self._features)
         if self._is_numerical or not self._features:
             return
-        # An id, plus 1 where -1 is allowed, is one of `_limits` values from 0 on. Seen as unsigned,
-        # a negative one is large: one comparison for both ends.
-        least, end = id_limits(self._features, tensor)
-        self._shifts = (-least).astype(self._dtype)
+        # Shifted by 1 where -1 is allowed, valid ids are 0 to `_limits` - 1. As unsigned integers
+        # negative ones are large: one comparison checks both ends.
+        first, end = id_limits(self._features, tensor)
+        self._shifts = (-first).astype(self._dtype)
         self._unsigned = np.dtype(f"u{self._dtype.itemsize}")
-        # An id that the dtype holds is below this whatever the cardinality is.
-        most = np.uint64(np.iinfo(self._dtype).max) + np.uint64(1)
-        limits = end.astype(np.uint64) + (-least).astype(np.uint64)
-        self._limits = np.minimum(limits, most).astype(self._unsigned)
+        # Every id that the dtype holds is below this, whatever the cardinality.
+        largest = np.uint64(np.iinfo(self._dtype).max) + np.uint64(1)
+        limits = end.astype(np.uint64) + (-first).astype(np.uint64)
+        self._limits = np.minimum(limits, largest).astype(self._unsigned)
         self._is_padded = bool(self._shifts.any())
 
     def check_form(self, array: np.ndarray) -> None:
@@ -135,12 +133,12 @@ class _TensorChecker:
             )
 
     def check_values(self, array: np.ndarray) -> np.ndarray:
-        """The values, with 0 for unknown ids where those are zero."""
+        """Returns the values, with 0 for unknown ids if the interface allows them."""
         if not self._features:
             return array
         if self._is_numerical:
             if not np.isfinite(array).all():
-                self._refuse(array, ~np.isfinite(array), "numericals are finite")
+                self._refuse(array, ~np.isfinite(array), "numerical features are finite")
             return array
         checked = self._checked_ids(array)
         if self._is_history:
@@ -148,21 +146,21 @@ class _TensorChecker:
         return checked
 
     def _checked_ids(self, array: np.ndarray) -> np.ndarray:
-        """Ids, all in range."""
-        good = self._are_known(array)
-        if good.all():
+        """Returns ids that are all in range."""
+        valid = self._in_range(array)
+        if valid.all():
             return array
         if self._unknown_is_zero:
-            # Negative ids are nothing that training could have missed: they stay, and are refused.
-            array = np.where(good.reshape(array.shape) | (array < 0), array, 0)
-            good = self._are_known(array)
-            if good.all():
+            # Negative ids are never unknown ids of the training: they stay, and are refused.
+            array = np.where(valid.reshape(array.shape) | (array < 0), array, 0)
+            valid = self._in_range(array)
+            if valid.all():
                 return array
-        self._refuse(array, ~good)
+        self._refuse(array, ~valid)
         return array
 
-    def _are_known(self, array: np.ndarray) -> np.ndarray:
-        """Which ids are in range, bool [batch, columns]."""
+    def _in_range(self, array: np.ndarray) -> np.ndarray:
+        """Returns which ids are in range, bool [batch, columns]."""
         ids = array.reshape(len(array), self._columns)
         if self._is_padded:
             ids = ids + self._shifts
@@ -179,32 +177,34 @@ class _TensorChecker:
             if feature.padded:
                 rule += ", -1 is for no id"
             if value >= 0:
-                rule += self._way_out
+                rule += self._unknown_advice
         raise self._bad_request(feature.name, row, f"row {row}", str(value), rule)
 
     def _check_padding(self, ids: np.ndarray) -> None:
-        """Raises BadRequest for a 0 that is no padding in front."""
-        bad = find_misplaced_padding(ids)
-        if bad is None:
+        """Raises BadRequest for a 0 that is not padding at the start of a history."""
+        misplaced = find_misplaced_padding(ids)
+        if misplaced is None:
             return
-        row, feature, step, is_behind_id = bad
+        row, feature, step, is_after_id = misplaced
         name, first_name = (
             feature_at(self._features, self.tensor.name, number * ids.shape[2]).name
             for number in (feature, 0)
         )
-        found, rule = "0 behind an id", "zeros are padding, and stand in front of a history"
-        if not is_behind_id:
-            found = f"{ids[row, feature, step]}, and '{first_name}' has {ids[row, 0, step]}"
-            rule = "zeros are padding, and stand at the same steps of all histories of a row"
-        raise self._bad_request(name, row, f"row {row}, step {step}", found, rule)
+        value, rule = "0 after an id", "zeros are padding, at the start of a history only"
+        if not is_after_id:
+            value = f"{ids[row, feature, step]}, and '{first_name}' has {ids[row, 0, step]}"
+            rule = "zeros are padding, at the same steps of all histories of a row"
+        raise self._bad_request(name, row, f"row {row}, step {step}", value, rule)
 
-    def _bad_request(self, feature: str, row: int, place: str, found: str, rule: str) -> BadRequest:
+    def _bad_request(
+        self, feature: str, row: int, position: str, value: str, rule: str
+    ) -> BadRequest:
         return BadRequest(
-            f"tensor '{self.tensor.name}': feature '{feature}', {place} (counted from 0): {found}; "
-            f"{rule}",
+            f"tensor '{self.tensor.name}': feature '{feature}', {position} (counted from 0): "
+            f"{value}; {rule}",
             feature=feature,
             row=row,
-            found=found,
+            found=value,
             rule=rule,
         )
 

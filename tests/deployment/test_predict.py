@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import os
+import re
 import shutil
 import signal
 
@@ -16,7 +17,8 @@ import yaml
 from dataloading.transcode import __main__ as transcode
 from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
-from deployment.predict.rows import RowFile
+from deployment.predict.input import FileInput
+from deployment.serving.checks import BadRequest, RequestChecker
 from deployment.serving.interface import (
     Interface,
     ServedFeature,
@@ -110,82 +112,57 @@ def test_to_stdout(tmp_path, clicks, capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
-        ("4,1,0,1;1,2,1", "row 4 (line 5): column 'city': found 4; needed: an id as in training"),
         (
-            "-1,1,0,1;1,2,1",
-            "'city': found -1; needed: an id as in training, of the whole numbers fr",
+            "4,1,0,1;1,2,1",
+            "row 4 (line 5): column 'city': found 4; ids lie in [0, 4); --unknow",
         ),
-        ("-1,1,0,1;1,2,1", "from 0 to 3\n"),
-        ("9,1,0,1;1,2,1", "from 0 to 3; --unknown_ids zero of deployment.deploy takes others for "),
-        (
-            "1.0,1,0,1;1,2,1",
-            "'1.0'; needed: an id as in training, of the whole numbers from 0 to 3, w",
-        ),
-        (
-            "1.0,1,0,1;1,2,1",
-            "ole numbers from 0 to 3, written without a decimal point (17, not 17.0)",
-        ),
-        ("Bern,1,0,1;1,2,1", "column 'city': found 'Bern'; needed: an id"),
-        (
-            "Bern,1,0,1;1,2,1",
-            "3; of texts `python -m dataloading.transcode --vocabulary DATA`, with ",
-        ),
-        (",1,0,1;1,2,1", "column 'city': found no value; needed: an id"),
-        ("0,nan,0,1;1,2,1", "column 'price': found nan; needed: a finite number"),
-        ("0,1,0,1;1,,1", "column 'age': found no value; needed: a finite number (write 0"),
-        (
-            "0,1e39,0,1;1,2,1",
-            "found 1e+39; needed: a finite number (write 0 or a mean for a missing value); float32",
-        ),
-        ("0,1,0,1,2,1", "column 'tags': found 1 values; needed: 2 ids as in training"),
-        ("0,1,0,1;1;1,2,1", "column 'tags': found 3 values; needed: 2 ids"),
-        (
-            "0,1,0,1;5,2,1",
-            "column 'tags': found 5; needed: ids as in training, whole numbers from 0 to 4; --unk",
-        ),
-        (
-            "0,1,0,1;,2,1",
-            "column 'tags': found ''; needed: ids as in training, whole numbers from 0 to 4\n",
-        ),
-        ("0,1,0;1;2;3,1;1,2,1", "column 'words': found 4 values; needed: at most 3 ids"),
-        (
-            "0,1,0;6,1;1,2,1",
-            "from 0 to 5; --unknown_ids zero of deployment.deploy takes others for id 0\n",
-        ),
-        (
-            "0,1,0;x,1;1,2,1",
-            "column 'words': found 'x'; needed: ids as in training, whole numbers from 0 to 5; of",
-        ),
-        ("", "row 4 (line 5): is a blank line; needed: a row on each line, also on the last: ta"),
-        (",,,,,", "row 4 (line 5): column 'price': found no value"),
+        ("-1,1,0,1;1,2,1", "(line 5): column 'city': found -1; expected an id as in training, int"),
+        ("1.0,1,0,1;1,2,1", "'1.0'; expected an id as in training, integers from 0 to 3 (17, not "),
+        ("Bern,1,0,1;1,2,1", "found 'Bern'; expected an id as in training, integers from 0 to 3 "),
+        ("Bern,1,0,1;1,2,1", "`python -m dataloading.transcode --vocabulary DATA`, with the trai"),
+        (",1,0,1;1,2,1", "column 'city': found no value; expected an id"),
+        ("0,nan,0,1;1,2,1", "column 'price': found nan; expected a finite number"),
+        ("0,1,0,1;1,,1", "column 'age': found no value; expected a finite number of at most flo"),
+        ("0,1e39,0,1;1,2,1", "column 'price': found 1e+39; expected a finite number of at most f"),
+        ("0,1,0,1,2,1", "column 'tags': found 1 values; expected 2 ids as in training"),
+        ("0,1,0,1;1;1,2,1", "column 'tags': found 3 values; expected 2 ids"),
+        ("0,1,0,1;5,2,1", "column 'tags': found 5; ids lie in [0, 5); --unknown_ids zero of deplo"),
+        ("0,1,0,1;,2,1", "column 'tags': found ''; expected 2 ids as in training, integers from 0"),
+        ("0,1,0;1;2;3,1;1,2,1", "column 'words': found 4 values; expected at most 3 ids"),
+        ("0,1,0;6,1;1,2,1", "column 'words': found 6; ids lie in [0, 6), -1 is for no id; --unkno"),
+        ("0,1,0;-1,1;1,2,1", "column 'words': found -1; expected at most 3 ids as in training"),
+        ("0,1,0;x,1;1,2,1", "column 'words': found 'x'; expected at most 3 ids as in training"),
+        ("", "row 4 (line 5): column 'price': found no value"),
         ('0,1,0,1;1,2,"1', "row 4 has a quotation mark that is not closed at the end of its field"),
-        ('0,1,0,1;1,2,"1', "from 1, a header is not); write one inside of a quoted field twice\n"),
         ("0,1,0,1;1,2", "row 4 has 5 fields, there are 6 columns"),
     ],
 )
-def test_bad_lines(tmp_path, clicks, capsys, line, said):
+def test_bad_lines(tmp_path, clicks, capsys, line, message):
     """They come fourth, in the second batch; nothing is written."""
     path, output = csv_file(tmp_path, *LINES, line, *LINES), tmp_path / "scores.csv"
     flags = ["--model", str(clicks), "--input", str(path), "--batch_size", "3"]
     assert main([*flags, "--output", str(output)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: --input {path}: row 4 ") and said in error
+    assert error.startswith(f"error: --input {path}: row 4 ") and message in error, error
     assert not output.exists()
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"city": [0, None, 2]}, "row 2: column 'city': found no value; needed: an id"),
-        ({"age": [2.0, float("nan"), 0.5]}, "row 2: column 'age': found nan; needed: a finite"),
-        ({"words": [[5], None, []]}, "row 2: column 'words': found no list; needed: at most 3"),
-        ({"words": [[5], [0, None], []]}, "row 2: column 'words': found no value; needed"),
-        ({"words": [[5], [-1, 0], []]}, "row 2: column 'words': found -1; needed: ids as in"),
-        ({"words": [5, 0, 1]}, "row 1: column 'words': found one int64; needed: at most 3"),
-        ({"tags": [[1, 1], [4], [2, 3]]}, "row 2: column 'tags': found 1 values; needed: 2"),
-        ({"city": None, "tags": None}, "lacks the columns city, tags; needed: one for each"),
+        ({"city": [0, None, 2]}, "row 2: column 'city': found no value; expected an id"),
+        ({"age": [2.0, float("nan"), 0.5]}, "row 2: column 'age': found nan; expected a finite"),
+        ({"words": [[5], None, []]}, "row 2: column 'words': found no list; expected at most 3"),
+        ({"words": [[5], [0, None], []]}, "row 2: column 'words': found no value; expected"),
+        ({"words": [[5], [-1, 0], []]}, "row 2: column 'words': found -1; expected at most 3"),
+        ({"words": [5, 0, 1]}, "row 1: column 'words': found one int64; expected at most 3"),
+        ({"tags": [[1, 1], [4], [2, 3]]}, "row 2: column 'tags': found 1 values; expected 2"),
+        (
+            {"city": None, "tags": None},
+            "expected one column for each feature of the model, got 0 for city, tags.",
+        ),
     ],
 )
 def test_bad_parquet(tmp_path, clicks, capsys, changes, said):
@@ -197,55 +174,41 @@ def test_bad_parquet(tmp_path, clicks, capsys, changes, said):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("none.csv", None, "there is no such file or folder"),
-        ("rows.txt", b"", "its name says no format; allowed: .csv, .csv.gz, .parquet"),
-        ("rows.csv", b"", "is empty; needed: a header, then rows"),
-        ("rows.csv.gz", b"", "is empty; needed: a header, then rows"),
-        ("rows.csv", HEADER.encode(), "has a header and no rows"),
-        ("rows.csv", b"citty,price,words,tags,age\n1", "lacks the columns city; .* mean 'citty'"),
-        ("rows.csv", b"price,age,label\n1", "lacks the columns city, tags, words; .* age, label$"),
+        ("rows.txt", b"", "expected a file name with .csv, .csv.gz, .parquet"),
+        ("rows.csv", b"", "expected one column for each .*, got 0 for price, age, city, tags, wor"),
+        ("rows.csv.gz", b"", "expected one column"),
+        ("rows.csv", HEADER.encode(), "has no rows"),
+        ("rows.csv", b"citty,price,words,tags,age\n1", "expected one .* for city.* mean 'citty'"),
         (
             "rows.csv",
-            b"city;price;words\n1",
-            ".*It has city;price;words; between columns .* a comma",
+            b"price,age,label\n1",
+            "expected .* for city, tags, words. It has price, a",
         ),
-        ("rows.csv", b"city\tprice\n1", ".*It has city\tprice; between columns there is a comma"),
-        (
-            "rows.csv",
-            b"city,city,price,words,tags,age\n1",
-            "has the column 'city' 2 times; needed: once$",
-        ),
-        ("rows.csv", b'"city,price\n1', "its header has a quotation mark that is not closed"),
-        ("rows.csv", b'"%s"\n1' % (b"x" * 200_000), "has no header of a CSV file "),
-        (
-            "rows.csv",
-            gzip.compress(b"city", mtime=0),
-            "is compressed by gzip; let its name end with .csv.gz",
-        ),
-        ("rows.csv.gz", b"city\n1", "is not compressed by gzip, as its name says; let it end with"),
-        ("rows.csv", HEADER.encode("utf-16"), "is UTF-16 text; needed: UTF-8"),
-        ("rows.csv", b"PAR1...", "is a Parquet file; let its name end with .parquet"),
-        ("rows.csv", b"PK\x03\x04", "is a zip archive or a spreadsheet; write its rows as CSV"),
-        ("rows.parquet", b"nothing", "is no Parquet file"),
+        ("rows.csv", b"city;price;words\n1", "expected .* It has city;price;words"),
+        ("rows.csv", b"city,city,price,words,tags,age\n1", "expected .* got 2 for city. It has"),
+        ("rows.csv", b'"%s"\n1' % (b"x" * 200_000), "is not a csv file that can be read: field la"),
+        ("rows.csv", HEADER.encode("utf-16"), "expected one column"),
+        ("rows.csv.gz", b"city\n1", "is not a csv file that can be read"),
+        ("rows.parquet", b"nothing", "is not a parquet file that can be read"),
     ],
 )
-def test_files_that_are_none(tmp_path, clicks, capsys, name, content, said):
+def test_invalid_files(tmp_path, clicks, capsys, name, content, message):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
     assert main(["--model", str(clicks), "--input", str(path)]) == 2
     error = capsys.readouterr().err
-    with pytest.raises(ValueError, match=f"^error: --input .*{name}: {said}"):
-        raise ValueError(error.strip())
+    assert re.match(f"error: --input .*{name}: {message}", error), error
 
 
 def test_a_name_that_another_feature_has_is_no_suggestion(tmp_path):
     features = tuple(ServedFeature(f"cat_{i}", "ids", i, 1, 9) for i in (0, 1))
     interface = Interface("dlrm", (ServedTensor("ids", "int32", (2,)),), features, (), (), (), 0)
-    with pytest.raises(ValueError, match="lacks the columns cat_1; .* It has cat_0$"):
-        RowFile(csv_file(tmp_path, "1", header="cat_0"), interface)
+    with pytest.raises(ValueError, match="got 0 for cat_1. It has cat_0$"):
+        FileInput(csv_file(tmp_path, "1", header="cat_0"), interface)
 
 
 @pytest.mark.parametrize("flags", [[], ["--output", "scores.csv"]])
@@ -259,20 +222,9 @@ def test_a_file_that_is_cut_off(tmp_path, clicks, capsys, monkeypatch, flags):
     (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(text, 1)[:-100])
     assert main(["--model", str(clicks), "--input", "rows.csv.gz", *flags]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: --input rows.csv.gz: is damaged or cut off, and cannot be read")
-    assert error.endswith("(Truncated compressed stream); make or copy it anew\n")
+    assert error.startswith("error: --input rows.csv.gz: is not a csv file that can be read")
+    assert error.endswith("Truncated compressed stream\n")
     assert os.listdir(tmp_path) == ["rows.csv.gz"]
-
-
-def test_a_file_that_may_not_be_read(tmp_path, clicks, capsys, monkeypatch):
-    path = csv_file(tmp_path, *LINES)
-    monkeypatch.setattr("deployment.predict.rows.line_blocks", refuses)
-    assert main(["--model", str(clicks), "--input", str(path)]) == 2
-    assert capsys.readouterr().err == f"error: --input {path}: Permission denied\n"
-
-
-def refuses(*_):
-    raise PermissionError(13, "Permission denied")
 
 
 @pytest.mark.parametrize("link", [None, os.symlink, os.link])
@@ -313,7 +265,7 @@ def test_sigterm_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
 
     monkeypatch.setattr(RequestScorer, "score", interrupt)
     assert main(flags) == 130
-    assert capsys.readouterr().err == "interrupted; the table on stdout is not whole\n"
+    assert capsys.readouterr().err == "interrupted; the table on stdout is partial\n"
 
 
 def test_sigterm_that_a_library_swallows_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
@@ -329,12 +281,6 @@ def test_sigterm_that_a_library_swallows_leaves_nothing(tmp_path, clicks, capsys
     assert main([*flags, "--output", str(tmp_path / "scores.csv")]) == 130
     assert capsys.readouterr().err == "interrupted; nothing was written to --output\n"
     assert os.listdir(tmp_path) == ["rows.csv"]
-
-
-def test_what_takes_a_second_to_import_is_imported_where_ctrl_c_is_expected(run_script):
-    slow = "{'numpy', 'pyarrow', 'onnxruntime'}"
-    done = run_script("-c", f"import sys, deployment.predict; print({slow} & set(sys.modules))")
-    assert done.stdout == "set()\n", done.stderr
 
 
 @pytest.mark.parametrize("flags", [[], ["--output", "scores.npy"]])
@@ -353,7 +299,7 @@ def test_stdout_is_full(tmp_path, clicks, capsys, monkeypatch):
     with open("/dev/full", "w") as stdout:
         monkeypatch.setattr("sys.stdout", stdout)
         assert main(["--model", str(clicks), "--input", str(csv_file(tmp_path, *LINES))]) == 2
-    assert capsys.readouterr().err.startswith("error: stdout: No space left on device; what is ")
+    assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
 
 
 def test_a_bad_row_leaves_the_batches_in_front_of_it(tmp_path, clicks, capsys):
@@ -436,9 +382,9 @@ def test_a_data_set(tmp_path, clicks, capsys, flags):
 @pytest.mark.parametrize(
     ("file", "changes", "said"),
     [
-        ("x.bin", {"price": np.inf}, "row 5: feature 'price': found inf; needed: a finite number"),
-        ("city.bin", {"city": 4}, "row 5: feature 'city': found 4; needed: .*, from 0 to 3; --unk"),
-        ("tags.bin", {"tags": -1}, "row 5: feature 'tags': found -1; needed: .*, from 0 to 4$"),
+        ("x.bin", {"price": np.inf}, "row 5: column 'price': found inf; numerical features are "),
+        ("city.bin", {"city": 4}, "row 5: column 'city': found 4; ids lie in .*; --unknown_ids ze"),
+        ("tags.bin", {"tags": -1}, "row 5: feature 'tags': found -1; expected ids of 0 or more"),
     ],
 )
 def test_bad_values_of_a_data_set(tmp_path, clicks, capsys, file, changes, said):
@@ -469,9 +415,7 @@ def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, caps
     tags[2] = [-1, 3]
     tags.tofile(folder / "tags.bin")
     assert main(flags) == 2
-    assert "row 3: feature 'tags': found -1; needed: ids as in training, of 0 or" in (
-        capsys.readouterr().err
-    )
+    assert "row 3: feature 'tags': found -1; expected ids of 0 or more" in (capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -479,26 +423,30 @@ def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, caps
     [
         ({}, ["--mapping", "row"], "has no mapping 'row'; name one by --mapping: rows$"),
         ({"rows": None}, [], "has 2 mappings; name one by --mapping: rows, others$"),
-        ({"type": "csv"}, [], "x.bin is stored as csv; needed: split_binary. `python -m datal"),
+        (
+            {"type": "csv"},
+            [],
+            "chunks of the type split_binary, got csv for x.bin. `python -m",
+        ),
         (
             {"tags": {"dtype": "int64", "cardinality": 5}},
             [],
-            "'tags' has 1 values a row; needed: 2",
+            "'tags': expected 2 values per row as in the model, got 1",
         ),
         (
             {"city": {"dtype": "uint8", "cardinality": 5}},
             [],
-            "'city' has 5 different ids, in the model it has 4 different ids; needed: the same.",
+            "'city': expected 4 different ids as in the model, got 5 different ids.",
         ),
         (
             {"price": {"dtype": "float16", "cardinality": 5}},
             [],
-            "is no folder of a data set: .*dtype float16 with a cardinality.*--vocabulary DATA",
+            "is not a data set: .*dtype float16 with a cardinality.*--vocabulary DATA",
         ),
         (
             {"rows": {"rows": [X]}} | dict.fromkeys(["label", "city", "tags", "words"]),
             [],
-            "lacks the features city, tags, words; needed: all of the model. It has price, age$",
+            "lacks the features city, tags, words; expected all of the model. It has price, age$",
         ),
     ],
 )
@@ -512,9 +460,8 @@ def test_data_sets_of_another_kind(tmp_path, clicks, capsys, changes, flags, sai
 def test_data_sets_that_are_none(tmp_path, clicks, capsys):
     model = ["--model", str(clicks), "--input"]
     assert main([*model, str(tmp_path)]) == 2
-    assert (
-        f"--input {tmp_path}: is a folder without feature_spec.yaml; allowed: a .csv, .csv.gz"
-        in (capsys.readouterr().err)
+    assert "or the folder of a data set, got a folder without feature_spec.yaml" in (
+        capsys.readouterr().err
     )
     folder = data_set(tmp_path / "data")
     for path in folder.glob("*.bin"):
@@ -523,7 +470,7 @@ def test_data_sets_that_are_none(tmp_path, clicks, capsys):
     assert "mapping 'rows': has no rows" in capsys.readouterr().err
     path = csv_file(tmp_path, *LINES)
     assert main([*model, str(path), "--mapping", "rows"]) == 2
-    assert f"--mapping rows: is for the folder of a data set; --input {path} is none" in (
+    assert f"--mapping rows: expected the folder of a data set as --input, got {path}" in (
         capsys.readouterr().err
     )
 
@@ -552,7 +499,7 @@ def test_texts_by_the_vocabulary_of_the_training(trained_of_texts, tmp_path, cap
     assert len(expected) == 50 and len(set(expected)) > 25
     np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
     assert main([*flags, str(raw / "tomorrow.csv")]) == 2
-    assert "of texts `python -m dataloading.transcode --vocabulary DATA`" in capsys.readouterr().err
+    assert "`python -m dataloading.transcode --vocabulary DATA`" in capsys.readouterr().err
 
 
 def test_unknown_ids_are_zero_where_the_model_says_so(tmp_path):
@@ -570,10 +517,7 @@ def test_unknown_ids_are_zero_but_not_negative_ones(tmp_path, capsys):
     folder = write_clicks(tmp_path / "clicks/1", unknown_ids="zero")
     path = csv_file(tmp_path, "-1,1,0,1;1,2,1")
     assert main(["--model", str(folder), "--input", str(path)]) == 2
-    assert (
-        "found -1; needed: an id as in training, of the whole numbers from 0 to 9223372036854775806"
-        in (capsys.readouterr().err)
-    )
+    assert "found -1; expected an id as in training" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -596,7 +540,7 @@ def test_where_scores_go_is_looked_at_before_the_work(tmp_path, clicks, capsys):
     output.mkdir()
     flags = ["--model", str(clicks), "--input", str(rows), "--output", str(output)]
     assert main(flags) == 2
-    assert f"{output} exists and is no file" in capsys.readouterr().err
+    assert f"{output} exists and is not a file" in capsys.readouterr().err
 
 
 def test_a_score_that_is_no_number(tmp_path, clicks, capsys):
@@ -609,7 +553,7 @@ def test_a_score_that_is_no_number(tmp_path, clicks, capsys):
     path = csv_file(tmp_path, *LINES[1:], "0,0,5,4;4,1,1")
     assert main(["--model", str(folder), "--input", str(path)]) == 2
     error = capsys.readouterr().err
-    assert f"error: --input {path}: row 1 (line 2) and those behind it: the score of row 2" in error
+    assert f"error: --input {path}: row 3 (line 4): found a score of NaN; its logit is not" in error
 
 
 def models(repository, **roles):
@@ -701,7 +645,7 @@ def test_histories_are_right_aligned(tmp_path):
     table = {"a": [[1.0, 2.0]] * 3, "target": [3, 4, 8], "items": [[7, 2], [5], []]}
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table(table), path)
-    (found,) = RowFile(path, interface).requests(8)
+    (found,) = FileInput(path, interface).requests(8)
     assert found.first_row == 1
     assert found.arrays["history"].tolist() == [[[7, 2]], [[0, 5]], [[0, 0]]]
     assert found.arrays["target"].tolist() == [[3], [4], [8]]
@@ -710,20 +654,16 @@ def test_histories_are_right_aligned(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("items", "shops", "said"),
+    ("items", "shops", "bad"),
     [
         ("0;0;7", "4", None),  # the same, padding written or not
-        (
-            "7;0;2",
-            "4;1;1",
-            "'item': found a 0 behind an id; needed: no 0 between the ids of a",
-        ),
-        ("7;2", "4;0", "'shop': found a 0 behind an id; needed"),
-        ("7;2", "4", "'shop': found 1 ids, and 2 in 'item' .* needed: equally many in all hist"),
-        ("7", "0;4;4", "'shop': found 2 ids, and 1 in 'item' "),
+        ("7;0;2", "4;1;1", ("item", "0 after an id", "at the start")),
+        ("7;2", "4;0", ("shop", "0 after an id", "at the start")),
+        ("7;2", "4", ("shop", "0, and 'item' has 7", "at the same steps")),
+        ("7", "0;4;4", ("shop", "4, and 'item' has 0", "at the same steps")),
     ],
 )
-def test_histories_of_a_row_are_of_the_same_events(tmp_path, items, shops, said):
+def test_histories_of_a_row_are_of_the_same_events(tmp_path, items, shops, bad):
     """The bad row is the second of the second request."""
     interface = Interface(
         "sim",
@@ -736,13 +676,16 @@ def test_histories_of_a_row_are_of_the_same_events(tmp_path, items, shops, said)
         histories=("history",),
     )
     path = csv_file(tmp_path, "1;2,1;2", ",", "3,3", f"{items},{shops}", header="item,shop")
-    requests = RowFile(path, interface).requests(2)
+    requests = FileInput(path, interface).requests(2)
     assert next(requests).arrays["history"].tolist() == [[[0, 1, 2]] * 2, [[0, 0, 0]] * 2]
-    if said is None:
-        assert next(requests).arrays["history"][1].tolist() == [[0, 0, 7], [0, 0, 4]]
+    arrays, checker = next(requests).arrays, RequestChecker(interface)
+    if bad is None:
+        assert checker.check(arrays)["history"][1].tolist() == [[0, 0, 7], [0, 0, 4]]
         return
-    with pytest.raises(ValueError, match=rf"rows.csv: row 4 \(line 5\): column {said}"):
-        next(requests)
+    feature, value, rule = bad
+    with pytest.raises(BadRequest, match=f"{value}; zeros are padding, {rule}") as caught:
+        checker.check(arrays)
+    assert (caught.value.feature, caught.value.row) == (feature, 1)
 
 
 def test_as_a_program(tmp_path, clicks, run_script):

@@ -79,8 +79,8 @@ def test_what_is_no_id(server, served, model, tensor, case):
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (1e39, r"row 0 \(counted from 0\): inf; numericals are finite"),  # float32 has no such one
-        (float("nan"), r"row 0 \(counted from 0\): nan; numericals are finite"),
+        (1e39, r"row 0 \(counted from 0\): inf; numerical features are"),  # above float32's largest
+        (float("nan"), r"row 0 \(counted from 0\): nan; numerical features are finite"),
         ("1", "Unable to parse 'data'"),
     ],
 )

@@ -58,7 +58,7 @@ def test_the_first_bad_row_is_named():
 def test_numericals_must_be_finite(value):
     arrays = request(3)
     arrays[NUMERICAL][1, 1] = value
-    with pytest.raises(BadRequest, match=f"'age', row 1 .*: {value}; numericals are finite"):
+    with pytest.raises(BadRequest, match=f"'age', row 1 .*: {value}; numerical features are"):
         check(CLICKS, arrays)
 
 
@@ -163,10 +163,10 @@ def test_zeros_of_a_history_are_padding(role, dtype):
         arrays["embeddings"] = np.zeros((3, 3), np.float32)
     assert check(interface, arrays)["history"] is arrays["history"]
     for place, value, name, step, said in (
-        ((1, 0, 3), 0, "item", 3, "0 behind an id; zeros are padding, and stand in front of a h"),
-        ((2, 1, 2), 0, "shop", 2, "0 behind an id; zeros"),
-        ((1, 1, 2), 0, "shop", 2, "0, and 'item' has 9; zeros are padding, and stand at the same"),
-        ((1, 1, 1), 3, "shop", 1, "3, and 'item' has 0; zeros are padding, and stand at the same"),
+        ((1, 0, 3), 0, "item", 3, "0 after an id; zeros are padding, at the start of a history"),
+        ((2, 1, 2), 0, "shop", 2, "0 after an id; zeros"),
+        ((1, 1, 2), 0, "shop", 2, "0, and 'item' has 9; zeros are padding, at the same steps"),
+        ((1, 1, 1), 3, "shop", 1, "3, and 'item' has 0; zeros are padding, at the same steps"),
     ):
         bad = arrays["history"].copy()
         bad[place] = value

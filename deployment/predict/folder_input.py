@@ -1,0 +1,167 @@
+"""Samples of a data set in split binaries as requests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.output_folder import SPEC_FILE
+from dataloading.spec.rules import listing
+from deployment.predict.input import ENCODING_ADVICE, RequestBatch, request_arrays
+from deployment.serving.interface import Interface, ServedFeature
+
+_STORED = "split_binary"
+
+
+class FolderInput:
+    """Samples of a split of a data set whose features have the names of a model's.
+
+    Args:
+        folder: has a feature spec; every feature of the model is stored in split_binary chunks,
+            with the model's cardinality and number of values.
+        split: for example `test`; None: the only one.
+        interface: interface of the model.
+
+    Attributes:
+        paths: files that are read.
+        ignored: features of the split that the model does not have.
+        num_rows: number of samples.
+
+    Raises:
+        ValueError: a file, a split or a feature is missing or differs from the model's, or there
+            are no samples.
+    """
+
+    def __init__(self, folder: str | Path, split: str | None, interface: Interface):
+        self._folder, self._interface = Path(folder), interface
+        self._spec = self._read_spec()
+        split = self._chosen(split)
+        self._where = f"--input {self._folder}: mapping '{split}'"
+        chunk_of = {name: c for c in self._spec.source_spec[split] for name in c.features}
+        names = [feature.name for feature in interface.features]
+        missing = [name for name in names if name not in chunk_of]
+        if missing:
+            raise ValueError(
+                f"{self._where}: lacks the features {listing(missing)}; expected all of the "
+                f"model. It has {listing(chunk_of)}"
+            )
+        for feature in interface.features:
+            self._check_kind(feature)
+        used = [
+            number
+            for number, chunk in enumerate(self._spec.source_spec[split])
+            if not set(names).isdisjoint(chunk.features)
+        ]
+        self.paths, self._columns = [self._folder / SPEC_FILE], {}
+        for chunk in (self._spec.source_spec[split][number] for number in used):
+            if chunk.type != _STORED:
+                raise ValueError(
+                    f"{self._where}: expected chunks of the type {_STORED}, got {chunk.type} for "
+                    f"{listing(chunk.files)}. {ENCODING_ADVICE}"
+                )
+            self.paths += [self._folder / file for file in chunk.files]
+        self.num_rows = self._spec.num_rows(split, used)
+        if not self.num_rows:
+            raise ValueError(f"{self._where}: has no rows")
+        for number in used:
+            self._columns |= self._mapped(self._spec.source_spec[split][number])
+        self.ignored = [name for name in chunk_of if name not in names]
+
+    def requests(self, batch_size: int) -> Iterator[RequestBatch]:
+        """Yields all samples in order, at most `batch_size` per request.
+
+        Raises:
+            ValueError: an id is negative; names row and feature.
+        """
+        for start in range(0, self.num_rows, batch_size):
+            stop = min(start + batch_size, self.num_rows)
+            values = {f.name: self._values(f, start, stop) for f in self._interface.features}
+            yield RequestBatch(start + 1, request_arrays(self._interface, values))
+
+    def where(self, row: int) -> str:
+        """Returns the name of a sample, counted from 1, in messages."""
+        return f"{self._where}: row {row}"
+
+    def _read_spec(self) -> FeatureSpec:
+        if not (self._folder / SPEC_FILE).is_file():
+            raise ValueError(
+                f"--input {self._folder}: expected a .csv, .csv.gz or .parquet file, or the folder "
+                f"of a data set, got a folder without {SPEC_FILE}. {ENCODING_ADVICE}"
+            )
+        try:
+            return FeatureSpec.from_yaml(self._folder / SPEC_FILE)
+        except ValueError as error:
+            raise ValueError(
+                f"--input {self._folder}: is not a data set: {error}. {ENCODING_ADVICE}"
+            ) from None
+
+    def _chosen(self, split: str | None) -> str:
+        splits = list(self._spec.source_spec)
+        if split is None and len(splits) == 1:
+            return splits[0]
+        if split not in splits:
+            problem = f"has {len(splits)} mappings"
+            if split is not None:
+                problem = f"has no mapping '{split}'"
+            raise ValueError(
+                f"--input {self._folder}: {problem}; name one by --mapping: {listing(splits)}"
+            )
+        return split
+
+    def _check_kind(self, feature: ServedFeature) -> None:
+        """Raises ValueError if a feature has another kind, cardinality or number of values."""
+        hotness = self._spec.hotness(feature.name)
+        if hotness != feature.count:
+            raise ValueError(
+                f"{self._where}: feature '{feature.name}': expected {feature.count} values per "
+                f"row as in the model, got {hotness}. {ENCODING_ADVICE}"
+            )
+        cardinality = self._spec.feature_spec[feature.name].get("cardinality")
+        if cardinality != feature.cardinality:
+            actual, expected = (
+                "a numerical feature" if number is None else f"{number:,} different ids"
+                for number in (cardinality, feature.cardinality)
+            )
+            raise ValueError(
+                f"{self._where}: feature '{feature.name}': expected {expected} as in the model, "
+                f"got {actual}. {ENCODING_ADVICE}"
+            )
+
+    def _mapped(self, chunk) -> dict[str, list[np.ndarray]]:
+        """Maps the files of a chunk: feature -> per file the values [rows, hotness]."""
+        dtype = self._spec.dtype(chunk.features[0])
+        # NumPy trusts a stored bool to be 0 or 1; as a byte it can be checked.
+        dtype = np.dtype("u1") if dtype.kind == "b" else dtype.newbyteorder("<")
+        width = self._spec.row_bytes(chunk) // dtype.itemsize
+        paths = [self._folder / file for file in chunk.files]
+        files = [
+            np.memmap(path, dtype, "r").reshape(-1, width)
+            for path in paths
+            if path.stat().st_size  # an empty file cannot be mapped
+        ]
+        columns, start = {}, 0
+        for name in chunk.features:
+            stop = start + self._spec.hotness(name)
+            columns[name] = [values[:, start:stop] for values in files]
+            start = stop
+        return columns
+
+    def _values(self, feature: ServedFeature, start: int, stop: int) -> np.ndarray:
+        """Returns the values [rows, count] of the samples start to stop - 1."""
+        first_row, pieces = 0, []
+        for values in self._columns[feature.name]:
+            pieces.append(values[max(start - first_row, 0) : max(stop - first_row, 0)])
+            first_row += len(values)
+        values = np.concatenate(pieces)
+        if feature.cardinality is None:
+            with np.errstate(over="ignore"):  # the request's checks refuse infinity
+                return values.astype(np.float32)
+        ids = values.astype(np.int64)
+        if ids.min() < 0:
+            row, column = np.argwhere(ids < 0)[0]
+            raise ValueError(
+                f"{self.where(start + int(row) + 1)}: feature '{feature.name}': found "
+                f"{ids[row, column]}; expected ids of 0 or more, as in training"
+            )
+        return ids
