@@ -4,8 +4,6 @@ import dataclasses
 import json
 import os
 import re
-import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +12,15 @@ from absl import flags
 from config import presets
 from config.config import Config
 from config.flag import COLLABORATIVE, rules_of
-from config.sections import SECTIONS, fields_of
+from config.sections import SECTIONS, fields_of, flag_types
 from config.sections.run import AUTO
+
+_SCALARS: dict[type, Callable[..., Any]] = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
 
 
 def parse(
@@ -71,43 +76,29 @@ def define_flags(recipe: str, defaults: Mapping[str, Any] | None = None) -> flag
     """Defines a recipe's flags, with its own defaults, in a new absl `FlagValues`."""
     absl_flags = flags.FlagValues()
     defaults = dict(defaults or {})
-    hints = {section: typing.get_type_hints(kind) for section, kind in SECTIONS.items()}
-    for section, field in fields_of(recipe):
-        default = defaults.pop(field.name, field.default)
-        _define(absl_flags, field, hints[section][field.name], default)
+    for _, field in fields_of(recipe):
+        _define(absl_flags, recipe, field, defaults.pop(field.name, field.default))
     if defaults:
         raise ValueError(f"defaults for flags that do not exist: {', '.join(sorted(defaults))}")
     return absl_flags
 
 
 def _define(
-    absl_flags: flags.FlagValues, field: "dataclasses.Field[Any]", hint: Any, default: Any
+    absl_flags: flags.FlagValues, recipe: str, field: "dataclasses.Field[Any]", default: Any
 ) -> None:
-    name, help_text, choices = field.name, field.metadata["help"], rules_of(field).choices
-    if choices:
-        flags.DEFINE_enum(name, default, list(choices), help_text, flag_values=absl_flags)
-        return
-    if isinstance(hint, types.UnionType):
-        (hint,) = (kind for kind in typing.get_args(hint) if kind is not type(None))
-    scalars: dict[type, Callable[..., Any]] = {
-        bool: flags.DEFINE_bool,
-        int: flags.DEFINE_integer,
-        float: flags.DEFINE_float,
-        str: flags.DEFINE_string,
-    }
-    if hint in scalars:
-        scalars[hint](name, default, help_text, flag_values=absl_flags)
+    arguments = {"name": field.name, "default": default, "help": field.metadata["help"]}
+    arguments["flag_values"] = absl_flags
+    kind = flag_types(recipe, field.name)[0]
+    if choices := rules_of(field).choices:
+        flags.DEFINE_enum(enum_values=list(choices), **arguments)
+    elif kind is tuple:
+        flags.DEFINE_list(**arguments | {"default": [str(item) for item in default]})
     else:
-        items = [str(item) for item in default]
-        flags.DEFINE_list(name, items, help_text, flag_values=absl_flags)
+        _SCALARS[kind](**arguments)
 
 
 def _expand_precision(values: dict[str, Any], explicit: set[str]) -> set[str]:
-    """Sets `--amp` from NCF's `--opt_level`; returns the flags that this sets.
-
-    Raises:
-        ValueError: both are passed.
-    """
+    """Sets `--amp` from NCF's `--opt_level`; returns the flags that this sets."""
     if values["opt_level"] is None:
         return set()
     if "amp" in explicit:
@@ -117,11 +108,7 @@ def _expand_precision(values: dict[str, Any], explicit: set[str]) -> set[str]:
 
 
 def _expand_checkpoint_dir(values: dict[str, Any], explicit: set[str]) -> set[str]:
-    """Sets the path that NCF's `--checkpoint_dir` stands for; returns the flags that this sets.
-
-    Raises:
-        ValueError: both are passed.
-    """
+    """Sets the path that NCF's `--checkpoint_dir` stands for; returns the flags that this sets."""
     trains, folder = values["mode"] == "train", values["checkpoint_dir"]
     name = "save_checkpoint_path" if trains else "restore_checkpoint_path"
     by_default = "checkpoint_dir" not in explicit
@@ -185,11 +172,9 @@ def usage(
     absl_flags = define_flags(recipe, defaults)
     small = presets.describe_small(recipe)
     lines: list[str] = []
-    previous = None
     for section, field in fields_of(recipe):
-        if section != previous:
-            lines.append(f"\n{(SECTIONS[section].__doc__ or '').splitlines()[0].rstrip('.')}:")
-            previous = section
+        title = f"\n{str(SECTIONS[section].__doc__).rstrip('.')}:"
+        lines += [] if title in lines else [title]
         name, default = field.name, absl_flags[field.name].default
         default = ",".join(default) if isinstance(default, list) else default
         choices = rules_of(field).choices

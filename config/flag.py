@@ -87,8 +87,8 @@ class Rules:
         recipes: names of the recipes that have the flag; empty: all.
         modes: values of --mode that read it; empty: all.
         read_when: further condition for it to be read. A flag of the training command that another
-            mode does not read is no error: `--restore_checkpoint_path CHECKPOINT --mode eval` can
-            be appended to the command that trained.
+            mode does not read is permitted, so that `--restore_checkpoint_path CHECKPOINT --mode
+            eval` can be appended to the command that trained.
         needs: conditions without which it is an error to pass the flag.
         spaced: whether the items of a list may also be separate arguments: `--layers 64 32`.
     """
@@ -142,9 +142,7 @@ class Rules:
         return is_mode and (self.read_when is None or self.read_when(flags))
 
 
-def flag(default: Any, help_text: str) -> Any:
-    """Returns the dataclass field of a flag without rules."""
-    return Rules().flag(default, help_text)
+flag = Rules().flag  # a flag without rules
 
 
 def rules_of(field: "dataclasses.Field[Any]") -> Rules:

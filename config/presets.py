@@ -8,7 +8,7 @@ the command line, or in a checkpoint that a run starts from, keep their values.
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from config.config import Config
@@ -70,12 +70,12 @@ class _Selection:
     """Values of all flags; those that are not pinned can be set.
 
     Args:
-        flags: name -> value.
+        config: the flags.
         pinned: names of the flags that keep their value.
     """
 
-    def __init__(self, flags: Mapping[str, Any], pinned: Collection[str]):
-        self._flags, self._pinned = flags, pinned
+    def __init__(self, config: Config, pinned: Collection[str]):
+        self._config, self._pinned = config, pinned
         self.chosen: dict[str, Any] = {}
 
     def is_pinned(self, name: str) -> bool:
@@ -86,31 +86,20 @@ class _Selection:
         """Sets the flags that are not pinned."""
         self.chosen |= {k: v for k, v in values.items() if k not in self._pinned}
 
-    def get(self, name: str, default: Any) -> Any:
-        """Returns the value of a flag; `default` if the recipe does not have it."""
-        return self.chosen.get(name, self._flags.get(name, default))
-
     def __getitem__(self, name: str) -> Any:
-        return self.chosen.get(name, self._flags[name])
+        return self.chosen.get(name, self._config.value(name))
 
 
-def choose(
-    recipe: str,
-    preset: str,
-    num_samples: int | None,
-    flags: Mapping[str, Any],
-    pinned: Collection[str] = (),
-) -> Choice:
+def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> Choice:
     """Chooses the values of the flags that are not pinned.
 
     Args:
-        recipe: name of the recipe.
-        preset: `auto`, `small` or `terabyte`.
+        config: the flags.
         num_samples: samples (NCF: interactions) of the training split; None if unknown, for which
             the preset is `terabyte`.
-        flags: the value of every flag of the recipe.
         pinned: names of flags that keep their value: those of the command line, or of a checkpoint.
     """
+    recipe, preset = config.recipe, config.run.preset
     limit = _TERABYTE_FROM[recipe]
     if preset == TERABYTE:
         return Choice(TERABYTE, {}, "as requested")
@@ -121,7 +110,7 @@ def choose(
         reason += f", {'fewer than' if num_samples < limit else 'at least'} {limit:,}"
         if num_samples >= limit:
             return Choice(TERABYTE, {}, reason)
-    values = _Selection(flags, pinned)
+    values = _Selection(config, pinned)
     if recipe in RANKING:
         _choose_ranking(num_samples, values)
     elif recipe in SEQUENTIAL:
@@ -183,9 +172,8 @@ def apply(config: Config, count: Callable[[], int | None], pinned: Collection[st
         count: returns the number of training samples; called only if it decides.
         pinned: names of flags that keep their value, see `choose`.
     """
-    preset = config.run.preset
-    num_samples = None if preset == TERABYTE else count()
-    choice = choose(config.recipe, preset, num_samples, config.flat(), pinned)
+    num_samples = None if config.run.preset == TERABYTE else count()
+    choice = choose(config, num_samples, pinned)
     config = dataclasses.replace(config, preset_note=str(choice))
     return config.replace(preset=choice.preset, **choice.values)
 
@@ -264,7 +252,7 @@ def _choose_schedule(num_rows: int, values: _Selection) -> None:
     Args:
         num_rows: training samples per epoch, negatives included.
     """
-    batch = values["batch_size"] * values.get("grads_accumulated", 1)
+    batch = values["batch_size"] * values["grads_accumulated"]
     steps = values["epochs"] * -(-num_rows // batch)
     max_steps = steps if values["max_steps"] == -1 else min(steps, values["max_steps"])
     values.set(warmup_steps=max_steps // 20)

@@ -15,7 +15,7 @@ _saving = functools.partial(Rules, modes=TRAIN, needs=(_SAVES,))
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Checkpoints: saving, restoring and resuming."""
+    """Checkpoints and resuming."""
 
     save_checkpoint_path: str | None = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
         None, "folder of this training's checkpoints; one is always saved at the end"
@@ -26,7 +26,7 @@ class CheckpointConfig:
     resume: str | None = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
         None,
         "training to resume: auto (the newest checkpoint in --save_checkpoint_path; starts a new "
-        "training if there is none), or the path of a checkpoint or of a folder of checkpoints",
+        "training without one), or the path of a checkpoint or of a folder of checkpoints",
     )
     checkpoint_every: int | None = _saving(at_least=1).flag(None, "steps between checkpoints")
     checkpoint_every_minutes: float | None = _saving(above=0).flag(

@@ -6,24 +6,21 @@ from dataclasses import dataclass
 from config.flag import TRAIN, Need, Rules, Values, requires
 
 
-def _with(kind: str, flags: Values) -> bool:
+def _uses(flags: Values, kind: str) -> bool:
     """Returns whether the dense weights or the tables have an optimizer of this kind."""
     return kind in flags.value("optimizer") or kind in flags.value("embedding_optimizer")
 
 
-def _with_adam(flags: Values) -> bool:
-    return flags.awaits_preset("optimizer") or _with("adam", flags)
-
-
-def _with_adagrad(flags: Values) -> bool:
-    return _with("adagrad", flags)
-
-
-_ADAM = Need("with --optimizer or --embedding_optimizer adam", _with_adam)
-_ADAGRAD = Need("with --optimizer or --embedding_optimizer adagrad", _with_adagrad)
+_ADAM = Need(
+    "with --optimizer or --embedding_optimizer adam",
+    lambda flags: flags.awaits_preset("optimizer") or _uses(flags, "adam"),
+)
+_ADAGRAD = Need(
+    "with --optimizer or --embedding_optimizer adagrad", lambda flags: _uses(flags, "adagrad")
+)
 _ADAM_OR_ADAGRAD = Need(
     "with --optimizer or --embedding_optimizer adam or adagrad",
-    lambda flags: _with_adam(flags) or _with_adagrad(flags),
+    lambda flags: _ADAM.holds(flags) or _ADAGRAD.holds(flags),
 )
 _training = functools.partial(Rules, modes=TRAIN)
 

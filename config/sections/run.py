@@ -71,7 +71,7 @@ _training = functools.partial(Rules, modes=TRAIN)
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Run: mode, length, evaluation, precision, device, logs and profile."""
+    """Mode, length, evaluation, precision, device, logs and profile."""
 
     mode: str = Rules(choices=("train", "eval", "predict", "inference")).flag(
         "train",

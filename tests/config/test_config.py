@@ -28,7 +28,7 @@ def read_ncf(*flags):
     return parse(["ncf.py", PATH, *flags], "ncf", NCF_DEFAULTS, NCF_ALIASES)
 
 
-def test_defaults_are_those_of_the_published_recipe():
+def test_published_defaults():
     flat = read().flat()
     published = {
         "mode": "train",
@@ -52,7 +52,7 @@ def test_defaults_are_those_of_the_published_recipe():
     assert {name: flat[name] for name in published} == published
 
 
-def test_values_are_read_and_remembered_as_given():
+def test_explicit_values():
     config = read("--batch_size", "128", "--top_mlp_dims=8,1", "--noshuffle", "--amp=true")
     assert config.run.batch_size == 128
     assert config.model.top_mlp_dims == (8, 1)
@@ -60,14 +60,14 @@ def test_values_are_read_and_remembered_as_given():
     assert {"batch_size", "top_mlp_dims", "shuffle", "amp", "dataset_path"} == config.explicit
 
 
-def test_a_recipe_changes_defaults_and_the_command_line_wins():
+def test_recipe_defaults():
     config = read("--learning_rate=3", defaults=DCNV2_DEFAULTS)
     assert config.optimizer.optimizer == "adam"
     assert config.model.interaction == "cross"
     assert config.optimizer.learning_rate == 3
 
 
-def test_sims_defaults_are_the_originals():
+def test_sim_defaults():
     flat = read_sim().flat()
     published = {
         "model_type": "sim",
@@ -111,7 +111,7 @@ def test_sims_defaults_are_the_originals():
     assert not {"interaction", "synthetic_dataset_alpha", "top_mlp_dims"} & set(flat)
 
 
-def test_other_names_of_flags():
+def test_aliases():
     config = parse(
         ["sim.py", "--dataset_dir=d", "--lr", "0.5", "-global_batch_size=8", "--results_dir=r"],
         *("sim", SIM_DEFAULTS, SIM_ALIASES),
@@ -124,7 +124,7 @@ def test_other_names_of_flags():
     assert set(SIM_ALIASES.values()) <= set(config.flat())
 
 
-def test_a_recipe_has_its_own_flags_only():
+def test_flags_of_other_recipes():
     with pytest.raises(ValueError, match="Unknown command line flag 'model_type'"):
         read("--model_type=sim")
     with pytest.raises(ValueError, match="Unknown command line flag 'interaction'"):
@@ -154,18 +154,18 @@ def test_a_recipe_has_its_own_flags_only():
         (["--mode=eval"], "--mode eval needs a trained model"),
     ],
 )
-def test_bad_flags_of_sim(flags, message):
+def test_invalid_sim_flags(flags, message):
     with pytest.raises(ValueError, match=message):
         read_sim(*flags)
 
 
-def test_speed_can_be_measured_without_a_checkpoint():
+def test_inference_without_checkpoint():
     assert read_sim("--mode=inference").run.mode == "inference"
     with pytest.raises(ValueError, match="--mode inference needs a trained model"):
         read("--mode=inference")
 
 
-def test_defaults_of_flags_that_do_not_exist():
+def test_unknown_defaults():
     with pytest.raises(ValueError, match="flags that do not exist: learningrate"):
         read(defaults={"learningrate": 1})
 
@@ -229,18 +229,18 @@ def test_defaults_of_flags_that_do_not_exist():
         ),
     ],
 )
-def test_bad_flags(flags, message):
+def test_invalid_flags(flags, message):
     with pytest.raises(ValueError, match=message):
         read(*flags)
 
 
-def test_synthetic_rows_need_no_path_unless_they_imitate_a_data_set():
+def test_dataset_path_of_synthetic_data():
     assert parse(["x", "--dataset_type=synthetic"], "dlrm").data.dataset_path is None
     with pytest.raises(ValueError, match="--dataset_path is missing"):
         parse(["x", "--dataset_type=synthetic", "--synthetic_dataset_use_feature_spec"], "dlrm")
 
 
-def test_needs_name_flags_that_exist():
+def test_names_in_needs():
     flags = {*read().flat(), *read_sim().flat(), *read_ncf().flat()}
     for recipe in ("dlrm", "sim", "ncf"):
         for _, field in fields_of(recipe):
@@ -251,14 +251,14 @@ def test_needs_name_flags_that_exist():
                 need.holds(Config(recipe))
 
 
-def test_eval_can_be_appended_to_the_command_that_trained():
+def test_unused_flags_in_eval_mode():
     training = ["--optimizer=adam", "--batch_size=8", "--save_checkpoint_path=b", "--max_steps=3"]
     config = read(*training, "--restore_checkpoint_path=a", "--mode=eval")
     assert config.unused() == [*("batch_size", "max_steps", "optimizer", "save_checkpoint_path")]
     assert read(*training).unused() == []
 
 
-def test_ncf_has_the_flags_of_the_original_with_names_short_names_and_defaults():
+def test_ncf_defaults_and_aliases():
     flat = read_ncf().flat()
     published = {
         ("data", None): ("dataset_path", "data"),
@@ -291,7 +291,7 @@ def test_ncf_has_the_flags_of_the_original_with_names_short_names_and_defaults()
             assert re.search(rf"--{ours} .*\(also .*-{short}\b", help_text)
 
 
-def test_short_names_spaced_lists_and_words_of_the_original():
+def test_short_names_and_spaced_lists():
     config = read_ncf(
         *("-e", "3", "-b", "64", "-f=8", "--layers", "16", "8", "4", "-n", "2", "-l", "0.1"),
         *("-k", "5", "-s", "7", "-t", "0.5", "-b1", "0.8", "-b2", "0.9", "--eps=1e-3"),
@@ -310,7 +310,7 @@ def test_short_names_spaced_lists_and_words_of_the_original():
     )
 
 
-def test_checkpoint_dir_is_what_the_mode_needs(tmp_path):
+def test_checkpoint_dir(tmp_path):
     config = read_ncf(f"--checkpoint_dir={tmp_path}")
     assert config.checkpoint.save_checkpoint_path == str(tmp_path)
     assert "save_checkpoint_path" in config.explicit
@@ -324,8 +324,8 @@ def test_checkpoint_dir_is_what_the_mode_needs(tmp_path):
     own = parse(["x", PATH, "--save_checkpoint_path=own"], "ncf", with_default, NCF_ALIASES)
     assert own.checkpoint.save_checkpoint_path == "own"
     assert own.collaborative.checkpoint_dir is None
-    goes_on = parse(["x", PATH, "--resume=there"], "ncf", with_default, NCF_ALIASES)
-    assert goes_on.checkpoint.save_checkpoint_path is None
+    resumed = parse(["x", PATH, "--resume=there"], "ncf", with_default, NCF_ALIASES)
+    assert resumed.checkpoint.save_checkpoint_path is None
 
 
 @pytest.mark.parametrize(
@@ -368,12 +368,12 @@ def test_checkpoint_dir_is_what_the_mode_needs(tmp_path):
         (["--shuffle"], "shuffle"),
     ],
 )
-def test_bad_flags_of_ncf(flags, message):
+def test_invalid_ncf_flags(flags, message):
     with pytest.raises(ValueError, match=message):
         read_ncf(*flags)
 
 
-def test_what_ncf_does_not_read():
+def test_unused_ncf_flags():
     ignored = ["--evals_per_epoch=0", "-k=5", "--valid_negative=7"]
     assert read_ncf(*ignored).unused() == ["topk", "valid_negative"]
     load = ["--mode=test", "--load_checkpoint_path=x", "-t=0.9", "-k=5", "-n=3"]
@@ -382,7 +382,7 @@ def test_what_ncf_does_not_read():
     assert read_ncf(*load).unused() == expected
 
 
-def test_what_sim_does_not_read():
+def test_unused_sim_flags():
     load = ("--mode=eval", "--load_checkpoint_path=a", "--global_batch_size=8")
     assert read_sim(*load).unused() == []
     assert read_sim(*load, "--valid_batch_size=4").unused() == ["batch_size"]
@@ -397,18 +397,18 @@ def test_what_sim_does_not_read():
     assert read_sim("--mode=inference", "--auc_thresholds=9").unused() == ["auc_thresholds"]
 
 
-def test_flags_that_a_checkpoints_model_needs_wait_for_it():
+def test_needs_with_checkpoint():
     load = ("--mode=eval", "--load_checkpoint_path=a")
     assert read_sim(*load, "--din_attention=unit").sequence.din_attention == "unit"
 
 
-def test_replace_checks_again():
+def test_replace():
     with pytest.raises(ValueError, match="must end with 1"):
         read().replace(top_mlp_dims=(3,))
     assert read().replace(seed=5, epochs=2).run.seed == 5
 
 
-def test_help_names_every_flag_with_the_recipes_default():
+def test_usage():
     text = usage("dcnv2", DCNV2_DEFAULTS)
     for name in read().flat():
         assert f"--{name}" in text
@@ -423,7 +423,7 @@ def test_embedding_dims(text, dims):
     assert parse_embedding_dims(text, 3) == dims
 
 
-def test_embedding_dims_from_a_file(tmp_path):
+def test_embedding_dims_file(tmp_path):
     file = tmp_path / "dims.json"
     file.write_text(json.dumps([1, 2, 3]))
     assert read(f"--embedding_dim={file}").model.embedding_dim == "1,2,3"
@@ -432,7 +432,7 @@ def test_embedding_dims_from_a_file(tmp_path):
         read(f"--embedding_dim={file}")
 
 
-def test_embedding_dim_next_to_a_file_of_that_name(tmp_path, monkeypatch):
+def test_embedding_dim_and_file_of_that_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "128").write_text("64")
     (tmp_path / "16,32").mkdir()
@@ -451,11 +451,11 @@ def test_embedding_dim_next_to_a_file_of_that_name(tmp_path, monkeypatch):
         ("0", "--embedding_dim must be at least 1, got 0"),
     ],
 )
-def test_bad_embedding_dims(text, message):
+def test_invalid_embedding_dims(text, message):
     with pytest.raises(ValueError, match=message):
         parse_embedding_dims(text, 3)
 
 
-def test_config_is_frozen():
+def test_frozen_config():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config("dlrm").run.epochs = 3

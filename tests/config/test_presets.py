@@ -31,8 +31,7 @@ def parsed(recipe, *flags):
 
 def choose(recipe, num_samples, *flags, pinned=()):
     config = parsed(recipe, *flags)
-    preset = config.run.preset
-    return presets.choose(recipe, preset, num_samples, config.flat(), config.explicit | set(pinned))
+    return presets.choose(config, num_samples, config.explicit | set(pinned))
 
 
 def applied(recipe, num_samples, *flags):
