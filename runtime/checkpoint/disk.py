@@ -44,8 +44,8 @@ class Disk:
         """A new file.
 
         Args:
-          path: in a folder that is there.
-          aligned: all but the last write will have a multiple of ALIGNMENT bytes.
+            path: in a folder that is there.
+            aligned: all but the last write will have a multiple of ALIGNMENT bytes.
         """
         file = File(self, path, aligned and self._direct)
         try:

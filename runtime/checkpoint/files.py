@@ -34,11 +34,11 @@ class Piece(NamedTuple):
     """One .npy file: a box of a weight.
 
     Attributes:
-      file: path below the checkpoint.
-      box: where in the weight it is.
-      start: byte at which the values start.
-      block_rows: rows that share a checksum; the last block may be shorter.
-      checksums: XXH3 (64 bits, hexadecimal) of the bytes before `start`, then of each block.
+        file: path below the checkpoint.
+        box: where in the weight it is.
+        start: byte at which the values start.
+        block_rows: rows that share a checksum; the last block may be shorter.
+        checksums: XXH3 (64 bits, hexadecimal) of the bytes before `start`, then of each block.
     """
 
     file: str
@@ -125,7 +125,7 @@ class PieceReader:
     """Reads and checks the blocks of a piece.
 
     Raises:
-      DamagedCheckpoint: the file is missing, has another size, or a checksum differs.
+        DamagedCheckpoint: the file is missing, has another size, or a checksum differs.
     """
 
     def __init__(self, path: Path, piece: Piece, dtype: np.dtype):
@@ -213,9 +213,9 @@ class Index(NamedTuple):
     """What `checkpoint.json` says.
 
     Attributes:
-      description: recipe, flags, versions: what the model is.
-      state: where the training was; empty in a model that was only saved.
-      weights: of each weight its entry.
+        description: recipe, flags, versions: what the model is.
+        state: where the training was; empty in a model that was only saved.
+        weights: of each weight its entry.
     """
 
     description: dict[str, Any]
@@ -248,8 +248,8 @@ def read_index(path: Path) -> Index:
     """What a checkpoint is.
 
     Raises:
-      DamagedCheckpoint: `checkpoint.json` was changed or cut, is not there or cannot be read.
-      ValueError: it is of another format.
+        DamagedCheckpoint: `checkpoint.json` was changed or cut, is not there or cannot be read.
+        ValueError: it is of another format.
     """
     file = path / INDEX
     try:
@@ -285,7 +285,7 @@ def _check_paths(file: Path, weights: Mapping[str, WeightEntry]) -> None:
     """Refuses names that lead out of the checkpoint, or out of the folder of an export.
 
     Raises:
-      DamagedCheckpoint: the first such name.
+        DamagedCheckpoint: the first such name.
     """
     for name, entry in weights.items():
         kind = name.partition("/")[0]

@@ -35,7 +35,7 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
     also their seed and features, for only the same teacher's rows can be predicted.
 
     Raises:
-      ValueError: the command line asks for another model, or the checkpoint is of another version.
+        ValueError: the command line asks for another model, or the checkpoint is of another version.
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     remembered, flags = _flags_of(description, where)
@@ -66,12 +66,12 @@ def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -
     """The flags of the training that a checkpoint is of, but for `changes`.
 
     Args:
-      description: what the checkpoint says of itself.
-      where: names the checkpoint in messages.
-      changes: flags with other values.
+        description: what the checkpoint says of itself.
+        where: names the checkpoint in messages.
+        changes: flags with other values.
 
     Raises:
-      ValueError: the checkpoint is of another version, or has the layout of NVIDIA's recipe.
+        ValueError: the checkpoint is of another version, or has the layout of NVIDIA's recipe.
     """
     if "original_layout" in description:
         raise ValueError(
@@ -88,8 +88,8 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
     """The tables' width of a checkpoint in the layout of NVIDIA's recipe.
 
     Raises:
-      ValueError: it has tables only, which is too little for another mode than training; another
-        width on the command line.
+        ValueError: it has tables only, which is too little for another mode than training; another
+            width on the command line.
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     if config.run.mode != "train":
@@ -113,10 +113,10 @@ def resume_flags(
     command line says nothing.
 
     Returns:
-      (the flags, the names of those that the command line changes).
+        (the flags, the names of those that the command line changes).
 
     Raises:
-      ValueError: a flag differs that makes another training of it; another version.
+        ValueError: a flag differs that makes another training of it; another version.
     """
     if "original_layout" in description:
         raise ValueError(

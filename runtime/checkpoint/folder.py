@@ -37,7 +37,7 @@ class Folder:
     damaged later.
 
     Args:
-      root: the folder; need not exist.
+        root: the folder; need not exist.
     """
 
     def __init__(self, root: str | os.PathLike):
@@ -78,10 +78,10 @@ class Folder:
         """Makes the folder this process's own to write, and removes what a killed one left over.
 
         Args:
-          wait_s: for the end of another training that writes to it.
+            wait_s: for the end of another training that writes to it.
 
         Raises:
-          ValueError: it cannot be written, is a checkpoint itself, or another training has it.
+            ValueError: it cannot be written, is a checkpoint itself, or another training has it.
         """
         flag = f"--save_checkpoint_path {self.root}"
         if (self.root / INDEX).exists():
@@ -125,7 +125,7 @@ class Folder:
         """A new folder for a checkpoint that is being written.
 
         Raises:
-          OSError: it cannot be made, or another training has taken this folder.
+            OSError: it cannot be made, or another training has taken this folder.
         """
         self._lock.check()
         newest = self.newest()
@@ -208,7 +208,7 @@ def resolve(path: str | os.PathLike, flag: str = "--restore_checkpoint_path") ->
     """A checkpoint from its path, or the newest one of a folder of checkpoints.
 
     Raises:
-      ValueError: there is none.
+        ValueError: there is none.
     """
     given = Path(path)
     if not given.is_dir():

@@ -49,8 +49,8 @@ class Lock:
         """Waits for it; after some seconds a note on stderr says for whom.
 
         Raises:
-          LockedError: another training has it still.
-          OSError: the file cannot be written.
+            LockedError: another training has it still.
+            OSError: the file cannot be written.
         """
         start_s, quiet = time.monotonic(), True
         while not self._lock.acquire(blocking=False):

@@ -27,7 +27,7 @@ def describe(path: str | os.PathLike) -> Index:
     """What a checkpoint is; of one in the original's layout an index without weights.
 
     Raises:
-      ValueError: it is none, or damaged.
+        ValueError: it is none, or damaged.
     """
     path = Path(path)
     if is_original(path):
@@ -49,15 +49,15 @@ def restore(
     is raised some weights may have been set already.
 
     Args:
-      path: the checkpoint.
-      weights: what to set.
-      world: the ranks.
-      everything: the checkpoint may hold nothing else.
+        path: the checkpoint.
+        weights: what to set.
+        world: the ranks.
+        everything: the checkpoint may hold nothing else.
 
     Raises:
-      DamagedCheckpoint: a file is missing, cut or changed.
-      ValueError: a weight is missing or, in the folders of those that are wanted, left over; or has
-        another shape or dtype.
+        DamagedCheckpoint: a file is missing, cut or changed.
+        ValueError: a weight is missing or, in the folders of those that are wanted, left over; or has
+            another shape or dtype.
     """
     with StragglerBarrier(world, "checkpoint.restore") as meeting:
         _restore(Path(path), weights, everything, meeting)
@@ -193,7 +193,7 @@ def restore_original(
     The layout has no checksums: sizes and values (finite) are all that can be checked.
 
     Raises:
-      ValueError: another number of tables, another shape or dtype, a value that is not finite.
+        ValueError: another number of tables, another shape or dtype, a value that is not finite.
     """
     with StragglerBarrier(world, "checkpoint.restore") as meeting:
         _restore_original(Path(path), tables, meeting)

@@ -28,13 +28,13 @@ class Outcome(NamedTuple):
     """What became of a save; the same on every rank but for the times.
 
     Attributes:
-      step: of the training.
-      path: the checkpoint; None after a fault.
-      size_bytes: of its weights.
-      wait_s: how long this rank's training waited.
-      total_s: from its beginning until it was on the disk.
-      fault: None, or ("weight", name of a weight that is not finite), or ("error", text).
-      note: what went wrong beside the save itself.
+        step: of the training.
+        path: the checkpoint; None after a fault.
+        size_bytes: of its weights.
+        wait_s: how long this rank's training waited.
+        total_s: from its beginning until it was on the disk.
+        fault: None, or ("weight", name of a weight that is not finite), or ("error", text).
+        note: what went wrong beside the save itself.
     """
 
     step: int
@@ -75,10 +75,10 @@ class Saver:
     All ranks call `save`, `advance` and `wait` together.
 
     Args:
-      folder: where to; rank 0 must have taken it.
-      world: the ranks; all see the folder.
-      keep: newest checkpoints to keep.
-      memory_bytes: bound of the memory for blocks that are not written yet.
+        folder: where to; rank 0 must have taken it.
+        world: the ranks; all see the folder.
+        keep: newest checkpoints to keep.
+        memory_bytes: bound of the memory for blocks that are not written yet.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class Saver:
         """Begins a checkpoint, when an earlier one is done; returns when weights may change.
 
         Args:
-          step: of the training; part of the name.
-          weights: what to save, the same names on every rank.
-          description: JSON-able, what the model is.
-          state: JSON-able, where the training is.
-          best: it is the best one so far: kept, whatever is saved later, until there is a better.
+            step: of the training; part of the name.
+            weights: what to save, the same names on every rank.
+            description: JSON-able, what the model is.
+            state: JSON-able, where the training is.
+            best: it is the best one so far: kept, whatever is saved later, until there is a better.
         """
         self.wait()
         started = time.monotonic()
@@ -244,7 +244,7 @@ class _Publisher(threading.Thread):
     """Makes a checkpoint of what all ranks wrote: index, name, and an end to the oldest.
 
     Attributes:
-      fault, path: as in `Outcome`.
+        fault, path: as in `Outcome`.
     """
 
     def __init__(
@@ -312,8 +312,8 @@ def save(
     """Saves one checkpoint in a folder of checkpoints, and waits for it; all ranks together.
 
     Raises:
-      CollectiveError: it cannot be written.
-      NonFiniteWeight: a weight holds NaN or infinity.
+        CollectiveError: it cannot be written.
+        NonFiniteWeight: a weight holds NaN or infinity.
     """
     folder = Folder(path)
     fault = None

@@ -56,9 +56,9 @@ class Weight(Protocol):
     a scalar is 1 x 1.
 
     Attributes:
-      name: unique; what is before the first slash is its folder in the checkpoint.
-      shape: its shape.
-      dtype: its numpy dtype.
+        name: unique; what is before the first slash is its folder in the checkpoint.
+        shape: its shape.
+        dtype: its numpy dtype.
     """
 
     name: str

@@ -23,13 +23,13 @@ class Writer(threading.Thread):
     one gives them to the disk.
 
     Args:
-      staging: folder of the checkpoint while it is written.
-      memory_bytes: bound of the buffers together; there are always at least one.
-      text: what to say of an OSError.
+        staging: folder of the checkpoint while it is written.
+        memory_bytes: bound of the buffers together; there are always at least one.
+        text: what to say of an OSError.
 
     Attributes:
-      fault: None, or what went wrong: ("weight", its name) if it is not finite, ("error", text).
-      made: of each weight the pieces that were written.
+        fault: None, or what went wrong: ("weight", its name) if it is not finite, ("error", text).
+        made: of each weight the pieces that were written.
     """
 
     def __init__(self, staging: Path, memory_bytes: int, text: Callable[[OSError], str]):

@@ -39,8 +39,8 @@ class CollectiveError(ValueError):
     """An error of one or more ranks that every rank raises.
 
     Attributes:
-      ranks: those that it is an error of, so that the others could go on without them; empty where
-        that is not known, or rank 0 is one of them.
+        ranks: those that it is an error of, so that the others could go on without them; empty where
+            that is not known, or rank 0 is one of them.
     """
 
     def __init__(self, text: str, ranks: Sequence[int] = ()):
@@ -63,10 +63,10 @@ class World:
     size 1 the collectives are the identity.
 
     Attributes:
-      rank: this process, 0 to size - 1.
-      size: number of processes.
-      local_rank: this process among those of its machine, which is also the GPU that it uses.
-      local_size: number of processes on this machine.
+        rank: this process, 0 to size - 1.
+        size: number of processes.
+        local_rank: this process among those of its machine, which is also the GPU that it uses.
+        local_size: number of processes on this machine.
     """
 
     rank: int = 0
@@ -83,13 +83,13 @@ class World:
         """Sends consecutive rows to rank 0, 1, ... and receives theirs.
 
         Args:
-          tensor: [n, ...], float, integer or bool of 8 to 64 bits, bfloat16 too.
-          splits: int32 [size], rows for each rank; their sum is n.
-          name: letters, digits, `_`, `.` and `-`.
+            tensor: [n, ...], float, integer or bool of 8 to 64 bits, bfloat16 too.
+            splits: int32 [size], rows for each rank; their sum is n.
+            name: letters, digits, `_`, `.` and `-`.
 
         Returns:
-          (received, received_splits): the rows from rank 0, 1, ... in this order, and int32 [size],
-          how many there are of each.
+            (received, received_splits): the rows from rank 0, 1, ... in this order, and int32 [size],
+            how many there are of each.
         """
         import tensorflow as tf
 
@@ -124,14 +124,14 @@ class World:
         """Mean, sum, min or max over the ranks, element by element.
 
         Args:
-          tensors: the same shapes and dtypes on every rank: 8, 32 or 64 bit integers, 16 to 64 bit
-            floats. They travel together, in as many messages as there are dtypes.
-          op: "mean" (floats only), "sum", "min" or "max". bfloat16 is reduced in float32, float16
-            in float16.
-          name: as in `all_to_all`.
+            tensors: the same shapes and dtypes on every rank: 8, 32 or 64 bit integers, 16 to 64 bit
+                floats. They travel together, in as many messages as there are dtypes.
+            op: "mean" (floats only), "sum", "min" or "max". bfloat16 is reduced in float32, float16
+                in float16.
+            name: as in `all_to_all`.
 
         Raises:
-          ValueError: an op that does not exist, or the mean of integers.
+            ValueError: an op that does not exist, or the mean of integers.
         """
         import tensorflow as tf
 
@@ -173,8 +173,8 @@ class World:
         """Every rank's rows, concatenated on axis 0 in the order of ranks.
 
         Args:
-          tensor: [n, ...]; n may differ between ranks. Dtypes as in `all_to_all`.
-          name: likewise.
+            tensor: [n, ...]; n may differ between ranks. Dtypes as in `all_to_all`.
+            name: likewise.
         """
         import tensorflow as tf
 
@@ -241,7 +241,7 @@ class World:
         """Makes sure that every rank was given the same, e.g. flags and the sizes of the data.
 
         Raises:
-          ValueError: on every rank, with each key that differs, its values and their ranks.
+            ValueError: on every rank, with each key that differs, its values and their ranks.
         """
         digest = hashlib.sha256(_json(facts).encode()).hexdigest()
         if len(set(self.gather_objects(digest, "agreement"))) == 1:
@@ -266,7 +266,7 @@ class World:
         """Ends all ranks with the same error if one of them has one; every rank must call it.
 
         Raises:
-          CollectiveError: the text, with the ranks unless all say the same.
+            CollectiveError: the text, with the ranks unless all say the same.
         """
         ranks_of: dict[str, list[int]] = {}
         for rank, text in enumerate(self.gather_objects(error, "agree")):
@@ -294,18 +294,18 @@ def connect(
     environment stays; the time-outs are then what they say.
 
     Args:
-      timeout_s: how long ranks wait for one that does not come to a collective, before all of
-        them end with an error, which `failure_message` describes.
-      deterministic: sums over ranks have the same bits in every run.
-      start_timeout_s: how long they wait for one that does not start, before the process ends with
-        exit code 2; at least a minute, and timeout_s, where not given.
-      lost: called with the reason in place of that exit, and where the others go on without this
-        rank; it does not return.
+        timeout_s: how long ranks wait for one that does not come to a collective, before all of
+            them end with an error, which `failure_message` describes.
+        deterministic: sums over ranks have the same bits in every run.
+        start_timeout_s: how long they wait for one that does not start, before the process ends with
+            exit code 2; at least a minute, and timeout_s, where not given.
+        lost: called with the reason in place of that exit, and where the others go on without this
+            rank; it does not return.
 
     Raises:
-      RankLost: the processes that are there could not be connected.
-      ValueError: a launcher started several processes, and they cannot work together. N processes
-        that each train a model of their own would be worse than none.
+        RankLost: the processes that are there could not be connected.
+        ValueError: a launcher started several processes, and they cannot work together. N processes
+            that each train a model of their own would be worse than none.
     """
     global _world, _timeout_s, _lost
     if _world is not None:

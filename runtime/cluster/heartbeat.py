@@ -20,9 +20,9 @@ class Heartbeat:
     how many calls there are until the next one, from the pace of the last.
 
     Args:
-      world: the ranks; all make the same calls.
-      interval_s: seconds between beats, about.
-      clock: returns seconds.
+        world: the ranks; all make the same calls.
+        interval_s: seconds between beats, about.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Heartbeat:
         """For each fact whether it holds on any rank; None between beats.
 
         Args:
-          facts: gives what this rank knows; only asked at a beat.
+            facts: gives what this rank knows; only asked at a beat.
         """
         self._until_next -= 1
         if self._until_next > 0:
@@ -76,8 +76,8 @@ class StragglerBarrier:
     Leaving the block waits for all ranks, after an exception too.
 
     Args:
-      world: the ranks; all make one meeting of this name.
-      name: of the collective.
+        world: the ranks; all make one meeting of this name.
+        name: of the collective.
     """
 
     def __init__(self, world: World, name: str, interval_s: float = 1.0):

@@ -114,7 +114,7 @@ def limited(
     would wait for it before it ends.
 
     Args:
-      lost: called with the reason instead, and does not return.
+        lost: called with the reason instead, and does not return.
     """
 
     def give_up() -> None:
@@ -172,10 +172,10 @@ def ask_for_rank() -> dict[str, str] | None:
     Waits until every process has asked, or has ended, and horovodrun has as many hosts as it needs.
 
     Returns:
-      None if this process has no place any more.
+        None if this process has no place any more.
 
     Raises:
-      ValueError: horovodrun did not answer, or not within its own time-out for hosts.
+        ValueError: horovodrun did not answer, or not within its own time-out for hosts.
     """
     host = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
     port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])

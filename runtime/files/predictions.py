@@ -38,13 +38,13 @@ def open_predictions(
     and an older file of the name stays as it was. Memory does not depend on `num_rows`.
 
     Args:
-      path: ends with .parquet, .csv or .npy; its folder is made.
-      num_rows: how many scores there will be.
-      flag: what names the path on a command line.
+        path: ends with .parquet, .csv or .npy; its folder is made.
+        num_rows: how many scores there will be.
+        flag: what names the path on a command line.
 
     Raises:
-      ValueError: another ending, something other than a file at `path`, more or fewer scores than
-        `num_rows`, or the system's refusal (permission, full disk).
+        ValueError: another ending, something other than a file at `path`, more or fewer scores than
+            `num_rows`, or the system's refusal (permission, full disk).
     """
     open_format = _format_of(path, flag)
     path = Path(path)
@@ -77,7 +77,7 @@ def check_writable(path: str | os.PathLike, flag: str = FLAG) -> None:
     Makes the folder of `path`.
 
     Raises:
-      ValueError: as there.
+        ValueError: as there.
     """
     if issubclass(_format_of(path, flag), _Table):
         _import_pyarrow(flag)
@@ -100,10 +100,10 @@ class PredictionWriter:
         """Adds the scores of the next rows.
 
         Args:
-          scores: float32 [n], n from 0 on.
+            scores: float32 [n], n from 0 on.
 
         Raises:
-          ValueError: another dtype or shape, more scores than rows, or the system's refusal.
+            ValueError: another dtype or shape, more scores than rows, or the system's refusal.
         """
         scores = np.asarray(scores)
         if scores.dtype != np.float32 or scores.ndim != 1:

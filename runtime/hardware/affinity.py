@@ -32,13 +32,13 @@ def choose(mode: str, cores: Sequence[Core], place: int, sockets: Sequence[int])
     """The numbers of the logical processors that a process should use.
 
     Args:
-      mode: "socket": all of the process's socket; "socket_single": its socket's first physical
-        core; "socket_single_unique": a physical core of its own; "socket_unique_interleaved" and
-        "socket_unique_continuous": a share of the socket's physical cores of its own, dealt in
-        turns or in runs. Where a socket has fewer physical cores than processes, they share.
-      cores: those that the processes may use at all.
-      place: this process among those of the machine.
-      sockets: the socket of each process of the machine.
+        mode: "socket": all of the process's socket; "socket_single": its socket's first physical
+            core; "socket_single_unique": a physical core of its own; "socket_unique_interleaved" and
+            "socket_unique_continuous": a share of the socket's physical cores of its own, dealt in
+            turns or in runs. Where a socket has fewer physical cores than processes, they share.
+        cores: those that the processes may use at all.
+        place: this process among those of the machine.
+        sockets: the socket of each process of the machine.
     """
     socket = sockets[place]
     own: dict[int, list[int]] = {}
@@ -68,12 +68,12 @@ def bind(mode: str, world, gpu: Gpu | None = None) -> str | None:
     Without GPUs the processes are spread over the sockets; fewer than there are sockets use all.
 
     Args:
-      mode: `--affinity`.
-      world: the ranks, `runtime.cluster.distributed.World`.
-      gpu: that of this process; None if it uses none, or does not know which one it is.
+        mode: `--affinity`.
+        world: the ranks, `runtime.cluster.distributed.World`.
+        gpu: that of this process; None if it uses none, or does not know which one it is.
 
     Returns:
-      A sentence where that is not what was asked for.
+        A sentence where that is not what was asked for.
     """
     if mode == DISABLED:
         return None
@@ -110,8 +110,8 @@ def sockets_of_processes(cores: Sequence[Core], of_gpus: Sequence[int | None]) -
     """The socket of each process of a machine: its GPU's; None where each should use all.
 
     Args:
-      cores: that the processes may use.
-      of_gpus: the socket of each process's GPU; None for one without, or of which it is not known.
+        cores: that the processes may use.
+        of_gpus: the socket of each process's GPU; None for one without, or of which it is not known.
     """
     known, count = sorted({core.socket for core in cores}), len(of_gpus)
     if None not in of_gpus:

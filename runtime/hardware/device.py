@@ -1,6 +1,5 @@
 """Where the model computes: GPU or CPU, threads, XLA, precision."""
 
-import ctypes
 import functools
 import hashlib
 import os
@@ -8,7 +7,6 @@ import random
 import sys
 import tempfile
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import config as configuration
 from runtime.hardware.gpu import Gpu, look
@@ -20,15 +18,15 @@ class Device:
     """What the run computes on.
 
     Attributes:
-      kind: "GPU" or "CPU".
-      compute_dtype: dtype of activations: "float32", or with --amp "float16" (GPU) and
-        "bfloat16" (CPU). Weights are float32 always.
-      loss_scale: factor on the loss before the backward pass, or "dynamic"; 1.0 unless
-        compute_dtype is float16, whose smallest normal number 6e-5 would lose small gradients
-        (Micikevicius et al., 2018).
-      gpu: which GPU it is, not part of the text and the equality of a Device: each process has
-        another; None on a CPU, and where the driver does not say.
-      memory: memory of a rank for its tables, the same on all ranks (`with_memory`).
+        kind: "GPU" or "CPU".
+        compute_dtype: dtype of activations: "float32", or with --amp "float16" (GPU) and
+            "bfloat16" (CPU). Weights are float32 always.
+        loss_scale: factor on the loss before the backward pass, or "dynamic"; 1.0 unless
+            compute_dtype is float16, whose smallest normal number 6e-5 would lose small gradients
+            (Micikevicius et al., 2018).
+        gpu: which GPU it is, not part of the text and the equality of a Device: each process has
+            another; None on a CPU, and where the driver does not say.
+        memory: memory of a rank for its tables, the same on all ranks (`with_memory`).
     """
 
     kind: str
@@ -56,13 +54,13 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
     N that each start a thread a core would mostly wait for each other.
 
     Args:
-      run: flags.
-      local_rank: this process among those of its machine; it takes the GPU of that number, of
-        those that it sees. `runtime.hardware.gpu.check_not_shared` finds who takes the same.
-      local_size: processes on this machine.
+        run: flags.
+        local_rank: this process among those of its machine; it takes the GPU of that number, of
+            those that it sees. `runtime.hardware.gpu.check_not_shared` finds who takes the same.
+        local_size: processes on this machine.
 
     Raises:
-      ValueError: TensorFlow is initialised already, so that the settings would be ignored.
+        ValueError: TensorFlow is initialised already, so that the settings would be ignored.
     """
     if run.xla:
         # "Lite": only what XLA can fuse. Matrix products stay with the vendor's library, which
@@ -97,7 +95,6 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
             f"TensorFlow was initialised before the device was chosen ({error}): "
             "start the recipe in a process of its own"
         ) from None
-    release_code_pages()
     if run.deterministic:
         tf.random.set_seed(run.seed or 0)  # asked for; no random number of ours depends on it
         tf.config.experimental.enable_op_determinism()
@@ -149,25 +146,6 @@ def with_memory(place: Device, world) -> Device:
     """Returns `place` with the least memory of all ranks; a collective."""
     memory = read_memory(place.kind, place.gpu, world.local_size)
     return replace(place, memory=agree_on_memory(memory, world))
-
-
-def release_code_pages() -> None:
-    """Gives back the memory of code that only the start needed; Linux reads it again on demand.
-
-    Of TensorFlow's libraries some 120 MiB were touched while it was imported and are not needed
-    for training. They count as each process's own where a scheduler adds up resident memory.
-    """
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        return
-    libc = ctypes.CDLL(None)
-    for line in maps.read_text().splitlines():
-        addresses, permissions, *_, name = line.split(maxsplit=5)
-        # Code of a library, never written to: what is dropped can be read again from the file.
-        if permissions == "r-xp" and ".so" in name and not name.endswith("(deleted)"):
-            first, end = (int(address, 16) for address in addresses.split("-"))
-            dont_need = 4
-            libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), dont_need)
 
 
 def choose_seed(seed: int | None) -> int:

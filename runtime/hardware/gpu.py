@@ -52,11 +52,11 @@ def check_not_shared(gpu: Gpu | None, world) -> None:
     `look` does not know a rank's GPU, that is left to it.
 
     Args:
-      gpu: that of this process.
-      world: the ranks, `runtime.cluster.distributed.World`.
+        gpu: that of this process.
+        world: the ranks, `runtime.cluster.distributed.World`.
 
     Raises:
-      CollectiveError: an error of those that take the GPU of an earlier rank.
+        CollectiveError: an error of those that take the GPU of an earlier rank.
     """
     told = world.gather_objects([socket.gethostname(), gpu and gpu.identity], "gpus")
     taken: set[str] = set()

@@ -19,11 +19,11 @@ class Memory(NamedTuple):
     """Memory of one rank in bytes; None where it is not known.
 
     Attributes:
-      device_bytes: total memory of the rank's GPU; on a CPU, the rank's share of the memory that
-        is available on its machine.
-      host_bytes: with a GPU, the rank's share of the memory that is available on its machine; None
-        on a CPU, where it is the same memory.
-      source: description of `device_bytes` for messages.
+        device_bytes: total memory of the rank's GPU; on a CPU, the rank's share of the memory that
+            is available on its machine.
+        host_bytes: with a GPU, the rank's share of the memory that is available on its machine; None
+            on a CPU, where it is the same memory.
+        source: description of `device_bytes` for messages.
     """
 
     device_bytes: int | None = None
@@ -35,9 +35,9 @@ def read_memory(kind: str, gpu: Gpu | None, num_local_ranks: int) -> Memory:
     """Reads the memory of this rank.
 
     Args:
-      kind: "GPU" or "CPU".
-      gpu: the rank's GPU, if the driver describes it.
-      num_local_ranks: ranks on this machine, which share its memory evenly.
+        kind: "GPU" or "CPU".
+        gpu: the rank's GPU, if the driver describes it.
+        num_local_ranks: ranks on this machine, which share its memory evenly.
     """
     available = available_bytes()
     share = None if available is None else available // num_local_ranks
@@ -54,8 +54,8 @@ def agree_on_memory(memory: Memory, world) -> Memory:
     know is unknown to all.
 
     Args:
-      memory: memory of this rank.
-      world: the ranks, `runtime.cluster.distributed.World`.
+        memory: memory of this rank.
+        world: the ranks, `runtime.cluster.distributed.World`.
     """
     by_rank = world.gather_objects(list(memory), "memory")
 
@@ -77,7 +77,7 @@ def available_bytes(
     their limits where that is less.
 
     Args:
-      proc, groups: mount points of procfs and of the control groups.
+        proc, groups: mount points of procfs and of the control groups.
     """
     amounts = []
     for line in _lines(proc / "meminfo"):

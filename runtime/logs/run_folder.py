@@ -49,10 +49,10 @@ def open_log(
     """The run's log with every flag as its first line; a resumed run goes on with the file.
 
     Args:
-      append: goes on with the file at the first step, too.
-      names: what the recipe calls values.
-      metrics: losses and metrics, and the split that each is of; None: not of an evaluated one.
-      bar_values: values that the progress bar shows.
+        append: goes on with the file at the first step, too.
+        names: what the recipe calls values.
+        metrics: losses and metrics, and the split that each is of; None: not of an evaluated one.
+        bar_values: values that the progress bar shows.
     """
     log = RunLogger(
         config.run.log_path or run_dir / config.run.log_filename,
@@ -95,9 +95,9 @@ def draw_plots(
     A picture that cannot be drawn ends nothing: a note in the log gives the reason.
 
     Args:
-      history: the learning curve of a training; None of other runs.
-      evaluator: has `draw(folder, metrics)` and `split`; None where nothing was evaluated.
-      summary: the metrics, and `best_reachable_auc` where it is known.
+        history: the learning curve of a training; None of other runs.
+        evaluator: has `draw(folder, metrics)` and `split`; None where nothing was evaluated.
+        summary: the metrics, and `best_reachable_auc` where it is known.
     """
 
     def draw_curve() -> list[Path]:
