@@ -35,7 +35,7 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
     also their seed and features, for only the same teacher's rows can be predicted.
 
     Raises:
-        ValueError: the command line asks for another model, or the checkpoint is of another version.
+        ValueError: the command line specifies another model, or the checkpoint has another format.
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     remembered, flags = _flags_of(description, where)

@@ -56,7 +56,7 @@ def restore(
 
     Raises:
         DamagedCheckpoint: a file is missing, cut or changed.
-        ValueError: a weight is missing or, in the folders of those that are wanted, left over; or has
+        ValueError: a weight is missing or, in the folders of the requested ones, left over; or it has
             another shape or dtype.
     """
     with StragglerBarrier(world, "checkpoint.restore") as meeting:

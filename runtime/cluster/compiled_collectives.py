@@ -16,7 +16,7 @@ from types import ModuleType
 
 import tensorflow as tf
 
-_names_in_graph = weakref.WeakKeyDictionary()
+_names_in_graph: weakref.WeakKeyDictionary[tf.Graph, Counter[str]] = weakref.WeakKeyDictionary()
 
 
 def numbered(name: str) -> str:
@@ -48,7 +48,7 @@ def variable_shape(tensor: tf.Tensor, hvd: ModuleType, world_size: int) -> tf.Te
     return tf.reshape(tensor, shape + _unknown_zero(hvd, world_size))
 
 
-def fixed_shape(result: tf.Tensor, shape: tf.TensorShape | Sequence) -> tf.Tensor:
+def fixed_shape(result: tf.Tensor, shape: tf.TensorShape | Sequence[int | None]) -> tf.Tensor:
     """Returns the result of a collective of `variable_shape`, without a copy, with `shape`."""
     if tf.executing_eagerly():
         return result

@@ -23,7 +23,7 @@ from runtime.logs import rank_logs
 # Saving or preparing on one rank may take minutes while the others wait.
 DEFAULT_TIMEOUT_S = 600.0
 
-# Exit code of a process that cannot go on without others.
+# Exit code of a process that cannot continue without others.
 RANK_LOST = 4
 
 # Texts in TensorFlow's errors after Horovod has shut down.
@@ -39,8 +39,8 @@ class CollectiveError(ValueError):
     """An error of one or more ranks that every rank raises.
 
     Attributes:
-        ranks: those that it is an error of, so that the others could go on without them; empty where
-            that is not known, or rank 0 is one of them.
+        ranks: the ranks at fault, so that the others could continue without them; empty if they
+            are not known, or rank 0 is one of them.
     """
 
     def __init__(self, text: str, ranks: Sequence[int] = ()):
@@ -79,7 +79,7 @@ class World:
         """True in the one process that writes logs, plots and checkpoints."""
         return self.rank == 0
 
-    def all_to_all(self, tensor, splits, name: str):
+    def all_to_all(self, tensor: Any, splits: Any, name: str) -> tuple[Any, Any]:
         """Sends consecutive rows to rank 0, 1, ... and receives theirs.
 
         Args:
@@ -88,8 +88,8 @@ class World:
             name: letters, digits, `_`, `.` and `-`.
 
         Returns:
-            (received, received_splits): the rows from rank 0, 1, ... in this order, and int32 [size],
-            how many there are of each.
+            (received, received_splits): the rows from rank 0, 1, ... in this order; int32 [size],
+            the number of rows from each.
         """
         import tensorflow as tf
 
@@ -110,7 +110,7 @@ class World:
             tf.debugging.assert_less(
                 tf.size(tensor, tf.int64),
                 tf.constant(2**31, tf.int64),
-                f"all_to_all {name!r}: MPI counts elements in 32 bits and cannot carry so many; "
+                f"all_to_all {name!r}: MPI counts elements in 32 bits, which is too few; "
                 "start with Gloo (horovodrun --gloo), which can, or take smaller batches",
             )
         splits = compiled_collectives.variable_sizes(splits, hvd, self.size)
@@ -120,12 +120,12 @@ class World:
         compiled_collectives.keep(received)
         return _from_wire(received, tensor.dtype), received_splits
 
-    def all_reduce(self, tensors: Sequence, op: str, name: str) -> list:
-        """Mean, sum, min or max over the ranks, element by element.
+    def all_reduce(self, tensors: Sequence[Any], op: str, name: str) -> list[Any]:
+        """Computes the mean, sum, minimum or maximum over the ranks, element by element.
 
         Args:
-            tensors: the same shapes and dtypes on every rank: 8, 32 or 64 bit integers, 16 to 64 bit
-                floats. They travel together, in as many messages as there are dtypes.
+            tensors: the same shapes and dtypes on every rank: 8, 32 or 64 bit integers, 16 to 64
+                bit floats. They are sent together, in one message per dtype.
             op: "mean" (floats only), "sum", "min" or "max". bfloat16 is reduced in float32, float16
                 in float16.
             name: as in `all_to_all`.
@@ -145,7 +145,7 @@ class World:
             if op == "mean" and not tensor.dtype.is_floating:
                 raise ValueError(
                     f"all_reduce {name!r}: the mean of {tensor.dtype.name} would be cut off; "
-                    "cast it to a float, or ask for the sum"
+                    "cast it to a float, or use the sum"
                 )
         if self.size == 1:
             return tensors
@@ -153,28 +153,28 @@ class World:
         horovod_op = {"mean": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}[op]
         sent = [tf.cast(t, tf.float32) if t.dtype == tf.bfloat16 else t for t in tensors]
         sent = [compiled_collectives.variable_shape(t, hvd, self.size) for t in sent]
-        reduced: list = [None] * len(sent)
+        reduced: list[Any] = [None] * len(sent)
         for dtype in sorted({t.dtype.name for t in sent}):
-            places = [place for place, t in enumerate(sent) if t.dtype.name == dtype]
+            indices = [i for i, t in enumerate(sent) if t.dtype.name == dtype]
             group = hvd.grouped_allreduce(
-                [sent[place] for place in places],
+                [sent[i] for i in indices],
                 op=horovod_op,
                 name=f"{name}.{dtype}",
                 ignore_name_scope=True,
             )
             compiled_collectives.keep(group[0])
-            for place, result in zip(places, group, strict=True):
-                result = compiled_collectives.fixed_shape(result, tensors[place].shape)
-                reduced[place] = tf.cast(result, tensors[place].dtype)
+            for i, result in zip(indices, group, strict=True):
+                result = compiled_collectives.fixed_shape(result, tensors[i].shape)
+                reduced[i] = tf.cast(result, tensors[i].dtype)
         stack_sample.record_progress()  # has a meaning in eager mode only
         return reduced
 
-    def all_gather(self, tensor, name: str):
-        """Every rank's rows, concatenated on axis 0 in the order of ranks.
+    def all_gather(self, tensor: Any, name: str) -> Any:
+        """Returns every rank's rows, concatenated on axis 0 in the order of ranks.
 
         Args:
             tensor: [n, ...]; n may differ between ranks. Dtypes as in `all_to_all`.
-            name: likewise.
+            name: as in `all_to_all`.
         """
         import tensorflow as tf
 
@@ -192,8 +192,8 @@ class World:
         stack_sample.record_progress()
         return _from_wire(gathered, tensor.dtype)
 
-    def broadcast(self, tensors: Sequence, name: str, root: int = 0) -> list:
-        """The tensors of rank `root`, on every rank; all have their shapes and dtypes."""
+    def broadcast(self, tensors: Sequence[Any], name: str, root: int = 0) -> list[Any]:
+        """Returns the tensors of rank `root`; all ranks pass the same shapes and dtypes."""
         import tensorflow as tf
 
         from runtime.cluster import compiled_collectives
@@ -212,33 +212,33 @@ class World:
             received.append(_from_wire(result, tensor.dtype))
         return received
 
-    def gather_objects(self, value: Any, name: str = "objects") -> list:
-        """Every rank's value, on every rank, in the order of ranks; not within a `tf.function`.
+    def gather_objects(self, value: Any, name: str = "objects") -> list[Any]:
+        """Returns every rank's value in the order of ranks; not within a `tf.function`.
 
-        They travel as JSON: a tuple comes back as a list, what JSON does not know as its `str`.
+        They are sent as JSON: a tuple is returned as a list, types unknown to JSON as their `str`.
         """
         if self.size > 1 and _client is None:
             _connect_failure_detector(self)
         return self._gather_json(value, name)
 
-    def _gather_json(self, value: Any, name: str) -> list:
+    def _gather_json(self, value: Any, name: str) -> list[Any]:
         import numpy as np
 
         text = _json(value)
         if self.size == 1:
             return [json.loads(text)]
-        # JSON has no line break of its own, so that one collective carries texts of any lengths.
+        # JSON contains no line break, so that one collective carries texts of any lengths.
         sent = np.frombuffer(text.encode() + b"\n", np.uint8)
         received = self.all_gather(sent, name).numpy().tobytes()
         return [json.loads(line) for line in received.split(b"\n")[:-1]]
 
     def barrier(self, name: str = "barrier") -> None:
-        """Waits until every rank has come here; not within a `tf.function`."""
+        """Waits for all ranks; not within a `tf.function`."""
         if self.size > 1:
             self.all_reduce([0], "sum", name)[0].numpy()
 
     def check_agreement(self, facts: Mapping[str, Any]) -> None:
-        """Makes sure that every rank was given the same, e.g. flags and the sizes of the data.
+        """Checks that all ranks have the same values, for example flags and data sizes.
 
         Raises:
             ValueError: on every rank, with each key that differs, its values and their ranks.
@@ -266,7 +266,7 @@ class World:
         """Ends all ranks with the same error if one of them has one; every rank must call it.
 
         Raises:
-            CollectiveError: the text, with the ranks unless all say the same.
+            CollectiveError: the text, with the ranks unless all have the same one.
         """
         ranks_of: dict[str, list[int]] = {}
         for rank, text in enumerate(self.gather_objects(error, "agree")):
@@ -288,24 +288,24 @@ def connect(
     start_timeout_s: float | None = None,
     lost: Callable[[str], None] | None = None,
 ) -> World:
-    """Finds the other processes; a second call gives the same world.
+    """Connects the processes; a second call returns the same world.
 
-    It does not initialise TensorFlow's devices. What the user set of Horovod's variables in the
-    environment stays; the time-outs are then what they say.
+    Does not initialise TensorFlow's devices. Horovod's environment variables that the user has set
+    stay, time-outs included.
 
     Args:
-        timeout_s: how long ranks wait for one that does not come to a collective, before all of
-            them end with an error, which `failure_message` describes.
+        timeout_s: seconds that ranks wait for one that does not come to a collective, before all
+            of them end with an error, which `failure_message` describes.
         deterministic: sums over ranks have the same bits in every run.
-        start_timeout_s: how long they wait for one that does not start, before the process ends with
+        start_timeout_s: seconds that they wait for one that does not start before they end with
             exit code 2; at least a minute, and timeout_s, where not given.
-        lost: called with the reason in place of that exit, and where the others go on without this
-            rank; it does not return.
+        lost: called with the reason instead of that exit, and if the others continue without this
+            rank; does not return.
 
     Raises:
-        RankLost: the processes that are there could not be connected.
-        ValueError: a launcher started several processes, and they cannot work together. N processes
-            that each train a model of their own would be worse than none.
+        RankLost: the processes could not be connected.
+        ValueError: a launcher started several processes, and they cannot be connected: each would
+            train a model of its own.
     """
     global _world, _timeout_s, _lost
     if _world is not None:
@@ -328,24 +328,28 @@ def connect(
             except RuntimeError as error:
                 raise RankLost(f"Horovod could not connect the processes: {error}") from error
     if launched is not None and hvd.size() != launched.size:
-        raise ValueError(launcher.split_world(hvd, launched))
+        raise ValueError(launcher.describe_split_world(hvd, launched))
     if hvd.size() == 1:
         return World()
     _lost = lost
     _world = World(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     _timeout_s = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") or 0)
-    if _world.is_chief and (note := launcher.never_times_out(hvd)):
+    if _world.is_chief and (note := launcher.describe_missing_timeout(hvd)):
         print(note, file=sys.stderr, flush=True)
     return _world
 
 
 def current() -> World:
-    """The world of `connect()`; connects if nobody did."""
+    """Returns the world of `connect()`; connects if that was not done before."""
     return connect()
 
 
 def run_on_all_ranks(world: World, action: Callable[[], Any]) -> Any:
-    """Does what every process does; if one cannot, all stop with its error."""
+    """Calls `action` on every rank and returns its result; an error of one rank ends all.
+
+    Raises:
+        CollectiveError: the ValueError or OSError of one or more ranks.
+    """
     error = result = None
     try:
         result = action()
@@ -370,7 +374,7 @@ def failure_message(error: BaseException) -> str | None:
     signals.ignore_sigterm()
     absent = _client.absent_ranks() if _client is not None else None
     who = describe_absent(*(absent or AbsentRanks([], [])), _timeout_s)
-    return f"the {_world.size if _world else 'other'} processes cannot go on: {who}"
+    return f"the {_world.size if _world else 'other'} processes cannot continue: {who}"
 
 
 def _connect_failure_detector(world: World) -> None:
@@ -396,12 +400,12 @@ def _end_process() -> None:
     os._exit(RANK_LOST)
 
 
-def _minority_ranks(by_rank: Sequence) -> list[int]:
-    """Returns the ranks that differ from the majority; all of them if there is none."""
+def _minority_ranks(by_rank: Sequence[Any]) -> list[int]:
+    """Returns the ranks that differ from the majority; all of them without a majority."""
     for common in by_rank:
-        odd = [rank for rank, theirs in enumerate(by_rank) if theirs != common]
-        if 2 * len(odd) < len(by_rank):
-            return odd
+        minority = [rank for rank, theirs in enumerate(by_rank) if theirs != common]
+        if 2 * len(minority) < len(by_rank):
+            return minority
     return list(range(len(by_rank)))
 
 
@@ -413,14 +417,14 @@ def _checked(name: str) -> str:
     return name
 
 
-def _to_wire(tensor):
+def _to_wire(tensor: Any) -> Any:
     """Returns 16-bit integers for bfloat16, which Horovod does not support."""
     import tensorflow as tf
 
     return tf.bitcast(tensor, tf.uint16) if tensor.dtype == tf.bfloat16 else tensor
 
 
-def _from_wire(tensor, dtype):
+def _from_wire(tensor: Any, dtype: Any) -> Any:
     import tensorflow as tf
 
     return tf.bitcast(tensor, tf.bfloat16) if dtype == tf.bfloat16 else tensor

@@ -123,7 +123,7 @@ class ElasticMembership(Membership):
         # Before it requests its rank: horovodrun reports later changes to the processes it knows.
         horovod_modules.notify_host_changes(self._hosts_changed.set)
         if self.state.restarts:
-            assigned = launcher.ask_for_rank()
+            assigned = launcher.request_rank()
             if assigned is None:
                 raise LeftTraining(f"this process has left the training: {self.state.reason}")
             os.environ.update(assigned)

@@ -1,4 +1,4 @@
-"""What any rank knows, told to all of them some times a minute, without a message every step."""
+"""Periodic all-reduce of per-rank status flags, without a message in every step."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,11 +10,11 @@ from runtime.cluster.distributed import World
 INTERVAL_S = 2.0
 
 # Between beats: steps may become slower.
-MOST_CALLS = 256
+MAX_CALLS = 256
 
 
 class Heartbeat:
-    """A small collective every `interval_s` or so; on one process at every call.
+    """A small collective about every `interval_s`; on a single process at every call.
 
     Ranks count calls, not seconds, so that they come to the same beat: each beat also agrees on
     how many calls there are until the next one, from the pace of the last.
@@ -35,15 +35,15 @@ class Heartbeat:
         self.restart()
 
     def restart(self) -> None:
-        """Forgets the pace: the next calls will be slower or faster. On all ranks together."""
+        """Resets the pace before slower or faster calls; on all ranks together."""
         self._calls = self._until_next = 1
         self._last = self._clock()
 
     def __call__(self, facts: Callable[[], Sequence[bool]]) -> list[bool] | None:
-        """For each fact whether it holds on any rank; None between beats.
+        """Returns for each fact whether it holds on any rank; None between beats.
 
         Args:
-            facts: gives what this rank knows; only asked at a beat.
+            facts: returns this rank's facts; only called at a beat.
         """
         self._until_next -= 1
         if self._until_next > 0:
@@ -53,9 +53,9 @@ class Heartbeat:
             self._until_next = 1
             return known
         now = self._clock()
-        pace = self._calls / max(now - self._last, 1e-6)  # calls a second
-        wanted = min(max(1, int(pace * self._interval_s)), 4 * self._calls, MOST_CALLS)
-        sent = np.array([wanted, *known], np.int64)
+        pace = self._calls / max(now - self._last, 1e-6)  # calls per second
+        calls = min(max(1, int(pace * self._interval_s)), 4 * self._calls, MAX_CALLS)
+        sent = np.array([calls, *known], np.int64)
         agreed = np.asarray(self._world.all_reduce([sent], "max", "heartbeat")[0])
         self._calls = self._until_next = int(agreed[0])
         self._last = self._clock()
@@ -63,20 +63,20 @@ class Heartbeat:
 
 
 class StragglerBarrier:
-    """Ranks that do unequal work, of which none may seem lost to the others meanwhile.
+    """Barrier for ranks that do unequal work for longer than --rank_timeout_s.
 
-    Collectives end a rank that waits longer than --rank_timeout_s. So ranks that still work look in
-    about once a second, and those that are done wait for that, look by look.
+    Ranks that still work take part in a small collective about once per second, and so do those
+    that have finished, until all have.
 
-        with StragglerBarrier(world, "reading") as meeting:
-            for ...:                     # as much as this rank has to do
+        with StragglerBarrier(world, "reading") as barrier:
+            for ...:                     # this rank's part of the work
                 work()
-                meeting.keepalive()
+                barrier.keepalive()
 
     Leaving the block waits for all ranks, after an exception too.
 
     Args:
-        world: the ranks; all make one meeting of this name.
+        world: the ranks; all enter a barrier of this name.
         name: of the collective.
     """
 
@@ -85,19 +85,19 @@ class StragglerBarrier:
         self._last = time.monotonic()
 
     def keepalive(self) -> None:
-        """To be called often; looks in when it is time."""
+        """Takes part in the collective when it is due; called often."""
         if self._world.size > 1 and time.monotonic() - self._last > self._interval_s:
-            self._look_in(busy=True)
+            self._any_busy(busy=True)
             self._last = time.monotonic()
 
-    def _look_in(self, busy: bool) -> bool:
+    def _any_busy(self, busy: bool) -> bool:
         sent = np.array([busy], np.int32)
         return bool(np.asarray(self._world.all_reduce([sent], "max", self._name)[0])[0])
 
-    def __enter__(self):
+    def __enter__(self) -> "StragglerBarrier":
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         if self._world.size > 1:
-            while self._look_in(busy=False):
+            while self._any_busy(busy=False):
                 continue

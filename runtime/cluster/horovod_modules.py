@@ -17,7 +17,8 @@ def horovod_tensorflow() -> ModuleType:
             f"several processes need Horovod, which cannot be imported ({error}): install it with "
             "`make setup`, or start a single process"
         ) from None
-    return hvd
+    module: ModuleType = hvd
+    return module
 
 
 def horovod_keras() -> ModuleType:
@@ -25,7 +26,8 @@ def horovod_keras() -> ModuleType:
     horovod_tensorflow()
     import horovod.tensorflow.keras as hvd
 
-    return hvd
+    module: ModuleType = hvd
+    return module
 
 
 def notify_host_changes(callback: Callable[[], None]) -> None:

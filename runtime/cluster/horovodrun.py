@@ -15,7 +15,7 @@ MEANINGS = {
     4: "another process ended or did not answer",
     75: "stopped after a checkpoint; the same command with --resume auto resumes",
     130: "interrupted",
-    137: "killed, perhaps because memory was exhausted",
+    137: "killed, possibly because memory was exhausted",
     143: "ended by SIGTERM",
 }
 

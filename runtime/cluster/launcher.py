@@ -1,6 +1,6 @@
-"""What started this process and its peers, and how Horovod is set up for them.
+"""The launcher of this process and its peers, and Horovod's settings for them.
 
-It reads and sets variables of the environment and never imports Horovod (`distributed.py` does).
+Reads and sets environment variables and does not import Horovod.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import NamedTuple
 
-# The number of processes, as horovodrun, Open MPI, MPICH and SLURM's srun say it to each of them.
+# The number of processes, set by horovodrun, Open MPI, MPICH and SLURM's srun.
 # The innermost launcher comes first: mpirun within a SLURM job is seen as mpirun.
 SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 # The number of a process, and its number on its machine, by the same launchers.
@@ -30,14 +30,14 @@ _ASSIGNED = (
 
 
 class Launched(NamedTuple):
-    """Several processes were started, as `variable` says."""
+    """Several processes were started; `variable` is the one that states their number."""
 
     variable: str
     size: int
 
 
 def launched() -> Launched | None:
-    """What a launcher says; None if there is none, or if it started a single process."""
+    """Returns the processes of a launcher; None without one, or if it started a single process."""
     for variable in SIZE_VARIABLES:
         if size := int(os.environ.get(variable) or 0):
             return Launched(variable, size) if size > 1 else None
@@ -61,25 +61,25 @@ def local_rank() -> int | None:
 
 
 def is_elastic() -> bool:
-    """Whether horovodrun may start and lose processes."""
+    """Returns whether horovodrun may start and lose processes."""
     return os.environ.get("HOROVOD_ELASTIC") == "1"
 
 
 def uses_mpi(hvd: ModuleType) -> bool:
-    """Horovod's own rule: MPI where it was built in, unless the launcher says Gloo."""
-    return hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER", "mpi").lower() != "gloo"
+    """Returns whether Horovod uses MPI: if it was built in and the launcher did not set Gloo."""
+    return bool(hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER", "mpi").lower() != "gloo")
 
 
 def set_defaults(
     timeout_s: float, start_timeout_s: float, mpi: bool, deterministic: bool = False
 ) -> None:
-    """Sets up Horovod, which reads the environment when it starts; what is set already stays.
+    """Sets the environment variables that Horovod reads when it starts; existing values stay.
 
     horovodrun hands on what the user has set, and itself sets none of these unless its own flags
     (--cycle-time-ms, --stall-check-shutdown-time-seconds, --gloo-timeout-seconds, ...) are given.
     """
     default = os.environ.setdefault
-    # Horovod looks for new tensors once in a cycle, by itself every 1 ms. With Gloo each look is a
+    # Horovod looks for new tensors once in a cycle, by default every 1 ms. With Gloo each look is a
     # message that needs a core on every rank: where ranks compute on all of theirs, looks 1 ms
     # apart cost a fifth of a DLRM step of 400 ms, 10 ms apart a tenth. Steps of some milliseconds
     # want a shorter cycle. With MPI, which waits at no cost, a short one is free.
@@ -106,25 +106,28 @@ def set_defaults(
 
 @contextlib.contextmanager
 def limited(
-    launched: Launched, start_timeout_s: float, lost: Callable[[str], None] | None = None
+    launched: Launched | None,
+    start_timeout_s: float,
+    lost: Callable[[str], None] | None = None,
 ) -> Iterator[None]:
-    """Ends this process, with a sentence and exit code 2, if the block takes longer.
+    """Ends this process, with an error message and exit code 2, if the block takes longer.
 
-    Not by an exception: nobody can wake the thread that waits within Horovod's start, and Python
-    would wait for it before it ends.
+    Not by an exception: the thread that waits within Horovod's start cannot be interrupted, and
+    Python would wait for it before it ends.
 
     Args:
-        lost: called with the reason instead, and does not return.
+        lost: called with the reason instead; does not return.
     """
 
     def give_up() -> None:
-        # This process has started, even where it was too slow to say so there.
+        # This process has started, even if it was too slow to register there.
         own = os.environ.get("HOROVOD_RANK")
-        missing = [rank for rank in not_at_rendezvous(launched.size) if str(rank) != own]
+        size = launched.size if launched else 1
+        missing = [rank for rank in missing_at_rendezvous(size) if str(rank) != own]
         who = f"rank {', '.join(map(str, missing))}" if missing else "a process"
-        why = f"{who} of {launched.size} did not start within {start_timeout_s:g} seconds"
+        reason = f"{who} of {size} did not start within {start_timeout_s:g} seconds"
         if lost is not None:
-            lost(why)
+            lost(reason)
         hint = ""
         if "OMPI_COMM_WORLD_SIZE" in os.environ:
             hint = (
@@ -132,7 +135,7 @@ def limited(
                 "the others, --mca btl_tcp_if_include NAME (docs/multi_node.md)"
             )
         print(
-            f"error: {why}; look at its output, or wait longer with --rank_timeout_s{hint}",
+            f"error: {reason}; look at its output, or wait longer with --rank_timeout_s{hint}",
             file=sys.stderr,
             flush=True,
         )
@@ -147,8 +150,8 @@ def limited(
         watch.cancel()
 
 
-def not_at_rendezvous(size: int) -> list[int]:
-    """Ranks that have not come to horovodrun's meeting point for Gloo; [] where there is none."""
+def missing_at_rendezvous(size: int) -> list[int]:
+    """Returns the ranks that have not registered at horovodrun's rendezvous; [] without Gloo."""
     host = os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR")
     if not host:
         return []
@@ -166,13 +169,13 @@ def not_at_rendezvous(size: int) -> list[int]:
     return missing
 
 
-def ask_for_rank() -> dict[str, str] | None:
-    """This process's new place among the processes of elastic horovodrun, as Horovod's variables.
+def request_rank() -> dict[str, str] | None:
+    """Requests this process's new rank from elastic horovodrun.
 
-    Waits until every process has asked, or has ended, and horovodrun has as many hosts as it needs.
+    Waits until every process has requested one, or has ended, and horovodrun has enough hosts.
 
     Returns:
-        None if this process has no place any more.
+        Horovod's environment variables; None if this process has left the job.
 
     Raises:
         ValueError: horovodrun did not answer, or not within its own time-out for hosts.
@@ -180,7 +183,7 @@ def ask_for_rank() -> dict[str, str] | None:
     host = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
     port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
     place = f"{os.environ['HOROVOD_HOSTNAME']}:{os.environ['HOROVOD_LOCAL_RANK']}"
-    # A little more than horovodrun waits, which then ends all processes by itself.
+    # A little more than horovodrun waits, which then ends all processes.
     timeout_s = int(os.environ.get("HOROVOD_ELASTIC_TIMEOUT") or 600) + 60
     try:
         with contextlib.closing(http.client.HTTPConnection(host, port, timeout_s)) as connection:
@@ -189,20 +192,20 @@ def ask_for_rank() -> dict[str, str] | None:
     except TimeoutError:
         raise ValueError(
             f"horovodrun gave {place} no new rank within {timeout_s} seconds: a process has "
-            "neither ended nor come back (end it), or there are fewer hosts than --min-np asks for"
+            "neither ended nor come back (end it), or there are fewer hosts than --min-np requires"
         ) from None
     except (OSError, http.client.HTTPException) as error:
         raise ValueError(
-            f"horovodrun at {host}:{port} does not answer {place}, which asks for its new rank: "
+            f"horovodrun at {host}:{port} does not answer {place}, which requests its new rank: "
             f"{error}"
         ) from None
     if len(values) != len(_ASSIGNED):
-        raise ValueError(f"horovodrun answered {values} where {place} asked for its new rank")
+        raise ValueError(f"horovodrun answered {values} where {place} requested its new rank")
     return None if values[0] == "-1" else dict(zip(_ASSIGNED, values, strict=True))
 
 
-def split_world(hvd: ModuleType, launched: Launched) -> str:
-    """What to say where Horovod does not see the processes that were started."""
+def describe_split_world(hvd: ModuleType, launched: Launched) -> str:
+    """Returns the error message if Horovod does not see the processes that were started."""
     if hvd.mpi_built():
         other = "with the mpirun of the MPI that Horovod was built with"
     else:
@@ -217,12 +220,12 @@ def split_world(hvd: ModuleType, launched: Launched) -> str:
     )
 
 
-def never_times_out(hvd: ModuleType) -> str | None:
-    """A note where a missing rank would not be noticed: Horovod with Gloo, as it is published."""
+def describe_missing_timeout(hvd: ModuleType) -> str | None:
+    """Returns a warning if Horovod has no time-out for a missing rank: Gloo, as published."""
     version = importlib.metadata.version("horovod")
     if uses_mpi(hvd) or version.endswith("+stall"):
         return None
     return (
-        f"note: Horovod {version} with Gloo waits for a missing rank for ever; the one that "
+        f"note: Horovod {version} with Gloo waits for a missing rank forever; the one that "
         "`make setup` builds has a time-out"
     )

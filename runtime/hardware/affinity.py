@@ -1,7 +1,7 @@
-"""Which cores a process may use (`--affinity`): those near its GPU, not those of its neighbours.
+"""CPU affinity of a process (`--affinity`): cores near its GPU and not used by its neighbours.
 
-The names are those of NVIDIA's recipes. A process's memory lies on the socket of its cores; a GPU
-hangs on one socket, too, and copies from the other one's memory are slower.
+The modes have the names of NVIDIA's recipes. A process's memory is on the socket of its cores; a
+GPU is attached to one socket, too, and copies from the memory of another one are slower.
 """
 
 import os
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from runtime.cluster.distributed import World
 from runtime.hardware.gpu import Gpu
 
 DISABLED = "disabled"
@@ -18,9 +19,10 @@ DISABLED = "disabled"
 class Core(NamedTuple):
     """A logical processor.
 
-    number: as the operating system counts.
-    socket: physical package.
-    core: physical core within the socket; hyper-threads share it.
+    Attributes:
+        number: of the operating system.
+        socket: physical package.
+        core: physical core within the socket; hyper-threads share it.
     """
 
     number: int
@@ -28,101 +30,105 @@ class Core(NamedTuple):
     core: int
 
 
-def choose(mode: str, cores: Sequence[Core], place: int, sockets: Sequence[int]) -> list[int]:
-    """The numbers of the logical processors that a process should use.
+def choose(mode: str, cores: Sequence[Core], index: int, sockets: Sequence[int]) -> list[int]:
+    """Returns the numbers of the logical processors that a process should use.
 
     Args:
         mode: "socket": all of the process's socket; "socket_single": its socket's first physical
-            core; "socket_single_unique": a physical core of its own; "socket_unique_interleaved" and
-            "socket_unique_continuous": a share of the socket's physical cores of its own, dealt in
-            turns or in runs. Where a socket has fewer physical cores than processes, they share.
-        cores: those that the processes may use at all.
-        place: this process among those of the machine.
+            core; "socket_single_unique": a physical core of its own; "socket_unique_interleaved"
+            and "socket_unique_continuous": a share of its own of the socket's physical cores,
+            assigned round-robin or in contiguous blocks. If a socket has fewer physical cores than
+            processes, they share.
+        cores: those that the processes may use.
+        index: of this process on the machine.
         sockets: the socket of each process of the machine.
     """
-    socket = sockets[place]
-    own: dict[int, list[int]] = {}
+    socket = sockets[index]
+    by_core: dict[int, list[int]] = {}
     for core in cores:
         if core.socket == socket:
-            own.setdefault(core.core, []).append(core.number)
-    physical = [own[core] for core in sorted(own)]
-    neighbours = [process for process, of in enumerate(sockets) if of == socket]
-    place, count = neighbours.index(place), len(neighbours)
+            by_core.setdefault(core.core, []).append(core.number)
+    physical = [by_core[core] for core in sorted(by_core)]
+    neighbours = [process for process, other in enumerate(sockets) if other == socket]
+    position, count = neighbours.index(index), len(neighbours)
     if mode == "socket":
         chosen = physical
     elif mode == "socket_single":
         chosen = physical[:1]
     elif mode == "socket_single_unique" or len(physical) < count:
-        chosen = [physical[place % len(physical)]]
+        chosen = [physical[position % len(physical)]]
     elif mode == "socket_unique_interleaved":
-        chosen = physical[place::count]
+        chosen = physical[position::count]
     else:
         bounds = [len(physical) * i // count for i in range(count + 1)]
-        chosen = physical[bounds[place] : bounds[place + 1]]
+        chosen = physical[bounds[position] : bounds[position + 1]]
     return sorted(number for threads in chosen for number in threads)
 
 
-def bind(mode: str, world, gpu: Gpu | None = None) -> str | None:
-    """Binds this process with all its threads, and those that they will start; collective.
+def bind(mode: str, world: World, gpu: Gpu | None = None) -> str | None:
+    """Binds this process with all its threads, and those that they start; a collective.
 
-    Without GPUs the processes are spread over the sockets; fewer than there are sockets use all.
+    Without GPUs the processes are spread over the sockets; fewer than the sockets use all.
 
     Args:
         mode: `--affinity`.
-        world: the ranks, `runtime.cluster.distributed.World`.
-        gpu: that of this process; None if it uses none, or does not know which one it is.
+        world: the ranks.
+        gpu: of this process; None if it uses no GPU, or the driver does not identify it.
 
     Returns:
-        A sentence where that is not what was asked for.
+        A warning if the result is not the requested one.
     """
     if mode == DISABLED:
         return None
     allowed = sorted(os.sched_getaffinity(0))
     machine = Path("/proc/sys/kernel/random/boot_id")
     name = machine.read_text().strip() if machine.exists() else os.uname().nodename
-    # Each knows its own GPU alone: of the others it may see none (SLURM's --gpus-per-task).
-    told = world.gather_objects([name, allowed, gpu and socket_of(gpu)], "affinity")
-    neighbours = [rank for rank, (where, *_) in enumerate(told) if where == name]
-    if any(told[rank][1] != allowed for rank in neighbours):
-        return f"--affinity {mode} is not used: whoever started the processes bound them already"
+    # A process knows only its own GPU and may not see others (SLURM's --gpus-per-task).
+    by_rank = world.gather_objects([name, allowed, gpu and socket_of(gpu)], "affinity")
+    neighbours = [rank for rank, (host, *_) in enumerate(by_rank) if host == name]
+    if any(by_rank[rank][1] != allowed for rank in neighbours):
+        return f"--affinity {mode} is not used: the launcher of the processes bound them already"
     cores = topology(allowed)
-    sockets = sockets_of_processes(cores, [told[rank][2] for rank in neighbours])
+    sockets = sockets_of_processes(cores, [by_rank[rank][2] for rank in neighbours])
     if sockets is None:
         return f"--affinity {mode} is not used: without a GPU one process may use all sockets"
-    place, count = neighbours.index(world.rank), len(neighbours)
-    chosen = choose(mode, cores, place, sockets)
+    index, count = neighbours.index(world.rank), len(neighbours)
+    chosen = choose(mode, cores, index, sockets)
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), chosen)
-        except ProcessLookupError:  # it has ended meanwhile
+        except ProcessLookupError:  # it has ended
             continue
     alone = mode not in ("socket", "socket_single")
     if alone and any(
         set(chosen) & set(choose(mode, cores, other, sockets))
         for other in range(count)
-        if other != place
+        if other != index
     ):
         return f"--affinity {mode}: {count} processes share {len(cores)} cores"
     return None
 
 
-def sockets_of_processes(cores: Sequence[Core], of_gpus: Sequence[int | None]) -> list[int] | None:
-    """The socket of each process of a machine: its GPU's; None where each should use all.
+def sockets_of_processes(
+    cores: Sequence[Core], gpu_sockets: Sequence[int | None]
+) -> list[int] | None:
+    """Returns the socket of each process of a machine: its GPU's; None if each should use all.
 
     Args:
-        cores: that the processes may use.
-        of_gpus: the socket of each process's GPU; None for one without, or of which it is not known.
+        cores: those that the processes may use.
+        gpu_sockets: the socket of each process's GPU; None without a GPU, or if it is not known.
     """
-    known, count = sorted({core.socket for core in cores}), len(of_gpus)
-    if None not in of_gpus:
-        return [socket if socket in known else known[0] for socket in of_gpus]
+    known, count = sorted({core.socket for core in cores}), len(gpu_sockets)
+    gpus = [socket for socket in gpu_sockets if socket is not None]
+    if len(gpus) == count:
+        return [socket if socket in known else known[0] for socket in gpus]
     if count < len(known):
         return None
     return [known[process * len(known) // count] for process in range(count)]
 
 
 def topology(numbers: Sequence[int], root: Path = Path("/sys/devices/system/cpu")) -> list[Core]:
-    """Socket and core of these logical processors; each its own core where Linux does not say."""
+    """Returns socket and core of logical processors; each is its own core if Linux reports none."""
 
     def read(number: int, name: str, otherwise: int) -> int:
         try:
@@ -146,7 +152,7 @@ def socket_of(
     buses: Path = Path("/sys/bus/pci/devices"),
     processors: Path = Path("/sys/devices/system/cpu"),
 ) -> int | None:
-    """The socket that a GPU hangs on: that of the cores near it; None where Linux does not say."""
+    """Returns the socket of the cores near a GPU; None if Linux does not report them."""
     try:
         near = (buses / gpu.address.lower() / "local_cpulist").read_text()  # like "0-15,64-79"
     except OSError:

@@ -1,4 +1,4 @@
-"""Where the model computes: GPU or CPU, threads, XLA, precision."""
+"""Device of the model: GPU or CPU, threads, XLA, precision."""
 
 import functools
 import hashlib
@@ -9,13 +9,14 @@ import tempfile
 from dataclasses import dataclass, field, replace
 
 import config as configuration
-from runtime.hardware.gpu import Gpu, look
+from runtime.cluster.distributed import World
+from runtime.hardware.gpu import Gpu, identify
 from runtime.hardware.memory import Memory, agree_on_memory, read_memory
 
 
 @dataclass(frozen=True)
 class Device:
-    """What the run computes on.
+    """Device and precision of a run.
 
     Attributes:
         kind: "GPU" or "CPU".
@@ -24,8 +25,8 @@ class Device:
         loss_scale: factor on the loss before the backward pass, or "dynamic"; 1.0 unless
             compute_dtype is float16, whose smallest normal number 6e-5 would lose small gradients
             (Micikevicius et al., 2018).
-        gpu: which GPU it is, not part of the text and the equality of a Device: each process has
-            another; None on a CPU, and where the driver does not say.
+        gpu: the process's GPU, which differs between processes and is not part of the text and
+            the equality of a Device; None on a CPU, or if the driver does not identify it.
         memory: memory of a rank for its tables, the same on all ranks (`with_memory`).
     """
 
@@ -43,20 +44,20 @@ class Device:
 
 @functools.cache
 def available_cores() -> int:
-    """Cores that this process was started with; asked before `--affinity` binds it to some."""
+    """Returns the number of cores this process was started with, before `--affinity` binds it."""
     return len(os.sched_getaffinity(0))
 
 
 def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 1) -> Device:
     """Configures TensorFlow for this process; must run before TensorFlow touches a device.
 
-    Processes of one machine share its cores, where `--intra_op_parallelism` does not say otherwise:
-    N that each start a thread a core would mostly wait for each other.
+    Processes of one machine share its cores unless `--intra_op_parallelism` is set: N processes
+    with one thread per core each would mostly wait for each other.
 
     Args:
         run: flags.
-        local_rank: this process among those of its machine; it takes the GPU of that number, of
-            those that it sees. `runtime.hardware.gpu.check_not_shared` finds who takes the same.
+        local_rank: this process among those of its machine; it uses the visible GPU of that
+            number. `runtime.hardware.gpu.check_not_shared` finds processes that share one.
         local_size: processes on this machine.
 
     Raises:
@@ -88,28 +89,28 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
         chosen = [] if number is None else [gpus[number]]
         if gpus:
             tf.config.set_visible_devices(chosen, "GPU")
-        for gpu in chosen:
-            tf.config.experimental.set_memory_growth(gpu, True)
+        for physical in chosen:
+            tf.config.experimental.set_memory_growth(physical, True)
     except RuntimeError as error:
         raise ValueError(
             f"TensorFlow was initialised before the device was chosen ({error}): "
             "start the recipe in a process of its own"
         ) from None
     if run.deterministic:
-        tf.random.set_seed(run.seed or 0)  # asked for; no random number of ours depends on it
+        tf.random.set_seed(run.seed or 0)  # required; no random number of ours depends on it
         tf.config.experimental.enable_op_determinism()
     tf.config.run_functions_eagerly(run.run_eagerly)
     if run.tfdata_debug:
         tf.data.experimental.enable_debug_mode()
-    kind, own = ("CPU", None) if number is None else ("GPU", look(number))
+    kind, gpu = ("CPU", None) if number is None else ("GPU", identify(number))
     if not (kind == "GPU" if run.amp is None else run.amp):
-        return Device(kind, "float32", 1.0, own)
+        return Device(kind, "float32", 1.0, gpu)
     if kind == "GPU":
-        return Device(kind, "float16", configuration.read_loss_scale(run.loss_scale), own)
-    return Device(kind, "bfloat16", 1.0, own)
+        return Device(kind, "float16", configuration.read_loss_scale(run.loss_scale), gpu)
+    return Device(kind, "bfloat16", 1.0, gpu)
 
 
-# What TensorFlow writes when XLA first compiles for a CPU; none of it is of use to a user.
+# Lines of TensorFlow when XLA first compiles for a CPU; none of them helps a user.
 _XLA_START_LINES = (
     b"SetPriority unimplemented for this stream",
     b"Compiled cluster using XLA!",
@@ -119,7 +120,7 @@ _XLA_START_LINES = (
 
 @functools.cache
 def start_xla_on_cpu() -> None:
-    """Compiles a first function with XLA, without the lines that TensorFlow writes to stderr then.
+    """Compiles a first function with XLA and hides the lines that TensorFlow writes to stderr.
 
     They appear once per process, at the first compilation, and one of them looks like an error.
     All other lines that reach stderr during the call are passed on after it.
@@ -142,25 +143,25 @@ def start_xla_on_cpu() -> None:
                     os.write(2, line)
 
 
-def with_memory(place: Device, world) -> Device:
-    """Returns `place` with the least memory of all ranks; a collective."""
-    memory = read_memory(place.kind, place.gpu, world.local_size)
-    return replace(place, memory=agree_on_memory(memory, world))
+def with_memory(device: Device, world: World) -> Device:
+    """Returns `device` with the least memory of all ranks; a collective."""
+    memory = read_memory(device.kind, device.gpu, world.local_size)
+    return replace(device, memory=agree_on_memory(memory, world))
 
 
 def choose_seed(seed: int | None) -> int:
-    """The given seed, or one drawn from the system's entropy, to be logged."""
+    """Returns `seed`, or one from the system's entropy, which must be logged."""
     return random.SystemRandom().randrange(2**31) if seed is None else seed
 
 
 def derive_seed(seed: int, *names: object) -> int:
-    """A seed in [0, 2^31) for one named use, so that no two uses share random numbers."""
+    """Returns a seed in [0, 2^31) for one named use: no two uses share random numbers."""
     text = "/".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") & 0x7FFFFFFF
 
 
 def describe() -> dict[str, object]:
-    """Facts of this machine and software that a result depends on, for the log."""
+    """Returns facts of machine and software that a result depends on, for the log."""
     import platform
 
     import numpy as np

@@ -1,6 +1,6 @@
-"""Which GPU a process has, by names that mean the same in every process of a machine.
+"""Identity of a process's GPU, the same in every process of a machine.
 
-Its number does not: SLURM's --gpus-per-task shows each task its own GPU alone, as number 0.
+Its number is not: SLURM's --gpus-per-task shows each task only its own GPU, as number 0.
 """
 
 import ctypes
@@ -8,13 +8,16 @@ import socket
 import uuid
 from typing import NamedTuple
 
+from runtime.cluster.distributed import World
+
 
 class Gpu(NamedTuple):
     """A GPU, or a part of one (MIG).
 
-    identity: its UUID, which no other has on any machine.
-    address: of the card on the PCI bus, like "0000:65:00.0".
-    memory_bytes: its total memory; of a part, that of the part. None: not known.
+    Attributes:
+        identity: its UUID.
+        address: of the card on the PCI bus, like "0000:65:00.0".
+        memory_bytes: its total memory, or that of the part; None: unknown.
     """
 
     identity: str
@@ -22,46 +25,46 @@ class Gpu(NamedTuple):
     memory_bytes: int | None = None
 
 
-def look(number: int) -> Gpu | None:
-    """The GPU that CUDA counts as `number` in this process; None where the driver does not say.
+def identify(number: int) -> Gpu | None:
+    """Returns CUDA's GPU `number` of this process; None if the driver does not identify it.
 
-    It makes no use of the GPU: TensorFlow's settings may still change.
+    Does not initialise the GPU: TensorFlow's settings may still change.
     """
-    device, own, memory = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.c_size_t()
+    device, identity, memory = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.c_size_t()
     address = ctypes.create_string_buffer(32)
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
-        done = [
+        statuses = [
             cuda.cuInit(0),
             cuda.cuDeviceGet(ctypes.byref(device), number),
-            cuda.cuDeviceGetUuid_v2(own, device),  # with _v2 that of a part, else of the whole card
+            cuda.cuDeviceGetUuid_v2(identity, device),  # _v2: of the part, if it is one
             cuda.cuDeviceGetPCIBusId(address, len(address), device),
             cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device),
         ]
     except (OSError, AttributeError):  # no driver, or one of before CUDA 11.4
         return None
-    if any(done):
+    if any(statuses):
         return None
-    return Gpu(str(uuid.UUID(bytes=bytes(own))), address.value.decode(), memory.value)
+    return Gpu(str(uuid.UUID(bytes=bytes(identity))), address.value.decode(), memory.value)
 
 
-def check_not_shared(gpu: Gpu | None, world) -> None:
-    """Makes sure that each rank has a GPU of its own; a collective of ranks that compute on GPUs.
+def check_not_shared(gpu: Gpu | None, world: World) -> None:
+    """Checks that each rank has a GPU of its own; a collective of ranks that compute on GPUs.
 
-    NCCL refuses ranks that share one, but only in the first step, and in other words. Where
-    `look` does not know a rank's GPU, that is left to it.
+    NCCL rejects ranks that share one, but only in the first step. GPUs that `identify` does not
+    know are left to it.
 
     Args:
-        gpu: that of this process.
-        world: the ranks, `runtime.cluster.distributed.World`.
+        gpu: of this process.
+        world: the ranks.
 
     Raises:
-        CollectiveError: an error of those that take the GPU of an earlier rank.
+        CollectiveError: by ranks that use the GPU of an earlier rank.
     """
-    told = world.gather_objects([socket.gethostname(), gpu and gpu.identity], "gpus")
+    by_rank = world.gather_objects([socket.gethostname(), gpu and gpu.identity], "gpus")
     taken: set[str] = set()
     surplus = []
-    for rank, (_, identity) in enumerate(told):
+    for rank, (_, identity) in enumerate(by_rank):
         if identity in taken:
             surplus.append(rank)
         elif identity is not None:
@@ -69,10 +72,10 @@ def check_not_shared(gpu: Gpu | None, world) -> None:
     if not surplus:
         return
     host = socket.gethostname()
-    there = [identity for where, identity in told if where == host]
-    num_gpus = len({*there} - {None})
+    local = [identity for name, identity in by_rank if name == host]
+    num_gpus = len({*local} - {None})
     world.agree(
-        f"{len(there)} processes on {host} see {num_gpus} GPU{'s' if num_gpus > 1 else ''} in all, "
+        f"{len(local)} processes on {host} see {num_gpus} GPU{'s' if num_gpus > 1 else ''} in all, "
         "and each needs one of its own: start no more on a machine than it has GPUs (SLURM: "
         "--gpus-per-node and --ntasks-per-node of the same number; horovodrun: -H HOST:GPUS), or "
         "compute without them (--cpu)"

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from runtime.cluster.distributed import World
 from runtime.hardware.gpu import Gpu
 
 # Hierarchies of control groups, by their names in /proc/self/cgroup ("" is version 2): folder,
@@ -21,8 +22,8 @@ class Memory(NamedTuple):
     Attributes:
         device_bytes: total memory of the rank's GPU; on a CPU, the rank's share of the memory that
             is available on its machine.
-        host_bytes: with a GPU, the rank's share of the memory that is available on its machine; None
-            on a CPU, where it is the same memory.
+        host_bytes: with a GPU, the rank's share of the memory that is available on its machine;
+            None on a CPU, where it is the same memory.
         source: description of `device_bytes` for messages.
     """
 
@@ -47,7 +48,7 @@ def read_memory(kind: str, gpu: Gpu | None, num_local_ranks: int) -> Memory:
     return Memory(share, None, f"available memory of the machine{ranks}")
 
 
-def agree_on_memory(memory: Memory, world) -> Memory:
+def agree_on_memory(memory: Memory, world: World) -> Memory:
     """Returns the least memory of all ranks, the same on every rank; a collective.
 
     All ranks compute one plan, so they must use the same figures. A figure that one rank does not
@@ -55,12 +56,13 @@ def agree_on_memory(memory: Memory, world) -> Memory:
 
     Args:
         memory: memory of this rank.
-        world: the ranks, `runtime.cluster.distributed.World`.
+        world: the ranks.
     """
     by_rank = world.gather_objects(list(memory), "memory")
 
     def least(values: tuple[int | None, ...]) -> int | None:
-        return None if None in values else min(values)
+        known = [value for value in values if value is not None]
+        return min(known) if len(known) == len(values) else None
 
     device_bytes, host_bytes, _ = zip(*by_rank, strict=True)
     smallest = least(device_bytes)

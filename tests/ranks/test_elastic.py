@@ -128,7 +128,7 @@ def test_a_host_joins_the_first_rank_dies_and_one_is_asked_to_leave(
         finish(training, tmp_path)
         output = training.output
     assert "elastic: restart 1: stopped by horovodrun: hosts came or went; ranks now: 3" in output
-    died = r"elastic: restart 2: the 3 processes cannot go on: rank 0 ended.*; ranks now: 2"
+    died = r"elastic: restart 2: the 3 processes cannot continue: rank 0 ended.*; ranks now: 2"
     assert re.search(died, output), output
     assert re.search(r"elastic: restart 3: stopped by SIGTERM; ranks now: 1", output), output
     assert "exit with status code 75" in output, output
@@ -167,7 +167,7 @@ def test_one_that_was_frozen_comes_back(rows, hosts, undisturbed, tmp_path, froz
         others = {0, 1, 2} - {frozen}
         for other in others:
             stuck = (
-                f"[{other}]<stderr>:elastic: the 3 processes cannot go on: rank {frozen} did not"
+                f"[{other}]<stderr>:elastic: the 3 processes cannot continue: rank {frozen} did not"
             )
             training.wait_until(lambda stuck=stuck: stuck in training.output, every_s=0.1)
         ranks[frozen].resume()

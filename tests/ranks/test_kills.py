@@ -157,10 +157,9 @@ def kill_at_random(training: Training, draw, in_writing: bool, who: str) -> bool
     assert training.wait(1) != 0
     assert f"Process {victim} exit with status code 137" in training.output, training.output
     for other in others:
-        assert f"[{other}]<stderr>:dlrm: error: the {len(ranks)} processes cannot go on: rank " in (
-            training.output
-        ), training.output
-    assert f"cannot go on: rank {victim} ended" in training.output, training.output
+        error = f"[{other}]<stderr>:dlrm: error: the {len(ranks)} processes cannot continue: rank "
+        assert error in training.output, training.output
+    assert f"cannot continue: rank {victim} ended" in training.output, training.output
     return amid
 
 

@@ -35,5 +35,5 @@ def test_logs_of_ranks(run_ranks, tmp_path):
     pid = re.search(r"rank 1 of 2 .*, pid (\d+), ", second)[1]
     # The ranks have been introduced to each other in the first training, where it had no log.
     who = f"{socket.gethostname()}, pid {pid}"
-    assert found["said"] == f"the 2 processes cannot go on: rank 1 ended ({who})"
+    assert found["said"] == f"the 2 processes cannot continue: rank 1 ended ({who})"
     assert "[1]<stderr>:the last word of rank 1" in run.output

@@ -35,8 +35,8 @@ def test_rank_that_reads_forever(run_ranks, rows, tmp_path, num_ranks):
     texts = [(logs / f"rank-{rank:05d}.log").read_text() for rank in range(num_ranks)]
     pid = re.search(rf"rank 1 of {num_ranks} .*, pid (\d+), ", texts[1])[1]
     who = f"{socket.gethostname()}, pid {pid}, log {logs}/rank-00001.log"
-    lost = rf"error: the {num_ranks} processes cannot go on: rank 1 did not come to a collective "
-    lost += rf"within 6 seconds \(--rank_timeout_s\): {who}, at step \d+, {READS}\n"
+    lost = rf"error: the {num_ranks} processes cannot continue: rank 1 did not come to a "
+    lost += rf"collective within 6 seconds \(--rank_timeout_s\): {who}, at step \d+, {READS}\n"
     for rank, text in enumerate(texts):
         assert (re.search(lost, text) is not None) == (rank != 1), run.output
 
@@ -50,6 +50,6 @@ def test_stalled_rank_with_mpi(run_ranks, rows, tmp_path, rank, how, state):
     flags = (*SMALL, "--dataset_path", rows, "--run_dir", tmp_path, "--rank_timeout_s", "4")
     run = run_ranks(2, WORKER, rank, how, *flags, launcher="mpi", check=False)
     assert run.returncode == 4, run.output
-    lost = rf"cannot go on: rank {rank} did not come to a collective within 4 seconds "
+    lost = rf"cannot continue: rank {rank} did not come to a collective within 4 seconds "
     lost += rf"\(--rank_timeout_s\): {socket.gethostname()}, pid \d+, {state}\n"
     assert re.search(lost, run.output), run.output

@@ -20,7 +20,7 @@ def test_a_rank_that_does_not_come_is_named(run_ranks, launcher, missing, kind):
     survivor = run.results[1 - missing]
     assert run.results[missing] is None
     assert re.fullmatch(
-        f"the 2 processes cannot go on: rank {missing} did not come to a collective within "
+        f"the 2 processes cannot continue: rank {missing} did not come to a collective within "
         rf"{TIMEOUT_S} seconds \(--rank_timeout_s\): {ME}, in tests/ranks/world_worker.py:\d+ fail",
         survivor["said"],
     )
@@ -32,7 +32,7 @@ def test_a_rank_that_ends_is_named_at_once(run_ranks, num_ranks):
     run = run_ranks(num_ranks, WORKER, "end", 1, "graph", check=False)
     for rank in {*range(num_ranks)} - {1}:
         said = run.results[rank]["said"]
-        ended = rf"the {num_ranks} processes cannot go on: rank 1 ended \({ME}\)"
+        ended = rf"the {num_ranks} processes cannot continue: rank 1 ended \({ME}\)"
         assert re.fullmatch(ended, said), (rank, run.output)
 
 

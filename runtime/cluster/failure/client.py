@@ -1,6 +1,6 @@
 """Failure detector, client side: every rank's connection to the monitor of rank 0.
 
-Horovod tells the surviving ranks only that it has been shut down. So each rank keeps a TCP
+Horovod reports to the surviving ranks only that it has been shut down. So each rank keeps a TCP
 connection to rank 0. After a failed collective every rank that noticed the failure reports it; rank
 0 requests a stack sample from all and answers with the ranks that did not report.
 
@@ -45,7 +45,7 @@ class AbsentRanks(NamedTuple):
     Attributes:
         stalled: they run, but did not come to the collective.
         ended: their process has ended, or their machine is unreachable.
-        details: a description of each of the ended ranks, or if there are none, of the stalled.
+        details: a description of each of the ended ranks, or without them, of the stalled.
     """
 
     stalled: list[int]

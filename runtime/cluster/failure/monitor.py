@@ -100,7 +100,7 @@ class FailureMonitor:
             details = [self._describe(rank) for rank in silent]
             message = describe_absent(silent, [], details, self._timeout_s)
             print(
-                f"error: the {self._size} processes cannot go on: {message}",
+                f"error: the {self._size} processes cannot continue: {message}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -45,7 +45,7 @@ def test_device_knows_which_gpu_it_took(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0", "GPU:1"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: None)
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: None)
-    monkeypatch.setattr(device, "look", lambda number: Gpu(f"GPU-{number}", "0000:1A:00.0"))
+    monkeypatch.setattr(device, "identify", lambda number: Gpu(f"GPU-{number}", "0000:1A:00.0"))
     first, second = (device.set_up(RunConfig(), rank) for rank in range(2))
     assert (first.gpu.identity, second.gpu.identity) == ("GPU-0", "GPU-1")
     assert str(first) == str(second) and "GPU-0" not in str(first)
@@ -203,9 +203,9 @@ def test_settings_of_horovod(monkeypatch):
 def test_a_horovod_without_a_time_out_is_noted(monkeypatch, version, controller, noted):
     monkeypatch.setenv("HOROVOD_CONTROLLER", controller)
     monkeypatch.setattr("importlib.metadata.version", lambda name: version)
-    note = launcher.never_times_out(SimpleNamespace(mpi_built=lambda: True))
+    note = launcher.describe_missing_timeout(SimpleNamespace(mpi_built=lambda: True))
     assert bool(note) == noted
-    assert not noted or "waits for a missing rank for ever" in note
+    assert not noted or "waits for a missing rank forever" in note
 
 
 def test_who_is_not_at_the_meeting_point(monkeypatch):
@@ -217,12 +217,12 @@ def test_who_is_not_at_the_meeting_point(monkeypatch):
         def log_message(self, *args):
             pass
 
-    assert launcher.not_at_rendezvous(4) == []
+    assert launcher.missing_at_rendezvous(4) == []
     with http.server.HTTPServer(("127.0.0.1", 0), Store) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
         monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(server.server_port))
-        assert launcher.not_at_rendezvous(4) == [1, 3]
+        assert launcher.missing_at_rendezvous(4) == [1, 3]
         # Who asks has started, and was only too slow to come there itself.
         found = queue.Queue()
         monkeypatch.setenv("HOROVOD_RANK", "3")
@@ -231,7 +231,7 @@ def test_who_is_not_at_the_meeting_point(monkeypatch):
             why, code = (found.get(timeout=60) for _ in range(2))
         assert (why, code) == ("rank 1 of 4 did not start within 0.01 seconds", 2)
         server.shutdown()
-    assert launcher.not_at_rendezvous(4) == []
+    assert launcher.missing_at_rendezvous(4) == []
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_failed_collective_in_words(monkeypatch, absent, sentence):
     assert distributed.failure_message(RuntimeError("out of memory")) is None
     assert ignored == []
     error = RuntimeError("Graph execution error: Horovod has been shut down. This was caused by")
-    with pytest.raises(ValueError, match=f"^the 3 processes cannot go on: {sentence}"):
+    with pytest.raises(ValueError, match=f"^the 3 processes cannot continue: {sentence}"):
         raise ValueError(distributed.failure_message(error))
     assert ignored == ["SIGTERM"], "asking takes seconds"
     assert distributed.failure_message(distributed.RankLost("said before")) == "said before"

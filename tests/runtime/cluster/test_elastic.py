@@ -290,14 +290,14 @@ def test_horovodrun_that_does_not_answer(horovodrun, monkeypatch):
     with pytest.raises(
         ValueError, match=r"gave host:2 no new rank within 1 seconds: a process has"
     ):
-        launcher.ask_for_rank()
+        launcher.request_rank()
     monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "0")  # a minute
     horovodrun.answer = "1,2"
-    with pytest.raises(ValueError, match=r"answered \['1', '2'\] where host:2 asked"):
-        launcher.ask_for_rank()
+    with pytest.raises(ValueError, match=r"answered \['1', '2'\] where host:2 req"):
+        launcher.request_rank()
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "9")
     with pytest.raises(ValueError, match="horovodrun at 127.0.0.1:9 does not answer host:2"):
-        launcher.ask_for_rank()
+        launcher.request_rank()
 
 
 def test_a_rank_that_cannot_take_part_is_known(monkeypatch):

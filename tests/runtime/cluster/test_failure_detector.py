@@ -255,8 +255,8 @@ def test_frozen_rank_that_horovod_waits_for(monkeypatch, capsys, frozen):
     wait_until(lambda: server._request > 2)
     assert bool(ends) == frozen
     message = (
-        "error: the 2 processes cannot go on: rank 1 did not come to a collective within 9 seconds "
-        f"(--rank_timeout_s): {ME}, no answer: its process is frozen"
+        "error: the 2 processes cannot continue: rank 1 did not come to a collective within 9 "
+        f"seconds (--rank_timeout_s): {ME}, no answer: its process is frozen"
     )
     assert capsys.readouterr().err.startswith(message) == frozen
     for each in clients:

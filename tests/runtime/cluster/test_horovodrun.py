@@ -33,7 +33,7 @@ def raising(error):
     [
         (75, 75, r" (stopped after a checkpoint; the same command with --resume auto resumes)"),
         (2, 2, " (an error that its message above explains)"),
-        (-9, 137, " (killed, perhaps because memory was exhausted)"),
+        (-9, 137, " (killed, possibly because memory was exhausted)"),
         (1, 1, ""),
     ],
 )

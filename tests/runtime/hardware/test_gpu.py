@@ -8,7 +8,7 @@ import main
 from runtime.cluster.distributed import CollectiveError
 from runtime.hardware import device, gpu
 from runtime.hardware.device import Device
-from runtime.hardware.gpu import Gpu, check_not_shared, look
+from runtime.hardware.gpu import Gpu, check_not_shared, identify
 from tests.nn.embedding.fake_world import run_threads
 
 IDENTITY = uuid.UUID("12345678-9abc-def0-1122-334455667788")
@@ -51,9 +51,10 @@ class Driver:
 def test_which_gpu_it_is(monkeypatch):
     driver = Driver()
     monkeypatch.setattr(ctypes, "CDLL", {"libcuda.so.1": driver}.__getitem__)
-    assert look(1) == Gpu("12345678-9abc-def0-1122-334455667701", "0000:1A:00.1", 85 * 10**9 + 1)
-    assert look(0).identity != look(1).identity
-    assert look(2) is None
+    gpu = Gpu("12345678-9abc-def0-1122-334455667701", "0000:1A:00.1", 85 * 10**9 + 1)
+    assert identify(1) == gpu
+    assert identify(0).identity != identify(1).identity
+    assert identify(2) is None
     for driver in (
         Driver("cuInit"),
         Driver("cuDeviceGetPCIBusId"),
@@ -61,13 +62,13 @@ def test_which_gpu_it_is(monkeypatch):
         Driver(lacks="cuDeviceGetUuid_v2"),
     ):
         monkeypatch.setattr(ctypes, "CDLL", lambda name, driver=driver: driver)
-        assert look(0) is None
+        assert identify(0) is None
 
     def absent(name):
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(ctypes, "CDLL", absent)
-    assert look(0) is None
+    assert identify(0) is None
 
 
 @pytest.mark.parametrize(
