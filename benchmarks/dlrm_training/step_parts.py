@@ -26,7 +26,7 @@ PARTS = (
 # exchanges; its gather of received vectors and that of their gradients carry TensorFlow's names.
 EXCHANGE_PARTS = (
     ("exchange: ids", r"\.(ids|lengths):Horovod"),
-    ("exchange: vectors", r"\.(vectors|rows|loose\.[\d.]+):Horovod"),
+    ("exchange: vectors", r"\.(vectors|rows|uncombined\.[\d.]+):Horovod"),
     ("exchange: gradients of vectors", r"\.gradient:HorovodAlltoall"),
     ("exchange: sum of the dense gradients", r":Horovod\w*Allreduce"),
     ("exchange: the rest", r":Horovod"),

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from nn.embedding.exchange.gradients import Gradient, sum_duplicates
-from nn.embedding.reduction import Reduction, unique_name
+from nn.embedding.exchange.table_wise import unique_name
+from nn.embedding.reduction import Reduction
 from nn.precision import precise
 
 

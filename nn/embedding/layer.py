@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 
-from nn.embedding.exchange.forward import Forward
+from nn.embedding.exchange.forward import Forward, RankTables
 from nn.embedding.exchange.row_means import RowMeans
-from nn.embedding.exchange.row_wise import RowSliced
-from nn.embedding.ids import Signature, read_ids
+from nn.embedding.exchange.row_wise import RowWise
+from nn.embedding.ids import Ids, Signature, read_ids
 from nn.embedding.merlin_api.attributes import strategy_attributes
 from nn.embedding.planner import (
     DATA_PARALLEL,
@@ -25,7 +25,6 @@ from nn.embedding.planner import (
 from nn.embedding.planner import (
     plan as make_plan,
 )
-from nn.embedding.reduction import unique_name
 from nn.embedding.table_spec import Scaled, TableSpec, Untracked, matrix_of, read_table
 from nn.embedding.weights import LocalShard, TableWeight, fill
 from nn.keras import keras
@@ -103,7 +102,7 @@ class DistributedEmbedding(keras.layers.Layer):
             raise ValueError(
                 f"exchange_dtype is float32, bfloat16, float16 or None, got {exchange_dtype!r}"
             )
-        self._wire_dtype = exchange_dtype and tf.as_dtype(exchange_dtype)
+        self._comm_dtype = exchange_dtype and tf.as_dtype(exchange_dtype)
         self._check_ids = check_ids
         if plan is None:
             plan = self._make_plan(strategy, input_table_map, gpu_embedding_size)
@@ -119,8 +118,9 @@ class DistributedEmbedding(keras.layers.Layer):
         )
         self._groups = Untracked(plan.groups(self.rank))
         self._holders: list = []  # of each group its variable, or a layer of a class of its own
-        self._row_sliced = Untracked()
-        self._anchor = None
+        self._gradient_anchor = None
+        self._rank_tables: RankTables | None = None
+        self._forward: Forward | None = None  # of the last call's signatures
         # Of model-parallel input, after the first call: this rank's signatures, and those of all.
         self._all_signatures = Untracked()
 
@@ -180,10 +180,10 @@ class DistributedEmbedding(keras.layers.Layer):
         if self.world_size > 1 and exchanged:
             # So that the backward pass comes to every exchange on every rank.
             trainable = self.trainable and any(self._tables[t].trainable for t in exchanged)
-            self._anchor = self.add_weight(
+            self._gradient_anchor = self.add_weight(
                 name="anchor", shape=[0], initializer="zeros", trainable=trainable
             )
-            self._anchor.de_local = True
+            self._gradient_anchor.de_local = True
         for g, group in enumerate(self._groups):
             spec = self._tables[group.shards[0].table]
             self._check_group([self._tables[shard.table] for shard in group.shards])
@@ -203,7 +203,21 @@ class DistributedEmbedding(keras.layers.Layer):
             if group.kind != DATA_PARALLEL:
                 for variable in [holder] if spec.fused else holder.weights:
                     variable.de_local = True  # this rank's own: neither reduced nor broadcast
-        self._row_sliced.extend(self._row_sliced_exchanges())
+        check_ids = self._check_ids
+        if check_ids is None:
+            check_ids = not tf.config.get_visible_devices("GPU")
+        self._rank_tables = RankTables(
+            plan=self.plan,
+            world=self.world,
+            groups=Untracked(self._holders),
+            row_wise=Untracked(self._row_wise_exchanges()),
+            name=self._exchange_name,
+            dp_input=self.dp_input,
+            dtype=tf.as_dtype(self.compute_dtype),
+            comm_dtype=self._comm_dtype,
+            check_ids=check_ids,
+            gradient_anchor=self._gradient_anchor,
+        )
         fused = [t for t, spec in enumerate(self._tables) if spec.fused]
         for t, weight in zip(fused, self._weights_of(fused), strict=True):
             fill(weight, self._tables[t].initializer)
@@ -235,41 +249,28 @@ class DistributedEmbedding(keras.layers.Layer):
             layer.built = True
         return layer
 
-    def _row_sliced_exchanges(self) -> list[tuple]:
-        """(tables, this rank's variable, exchange) of row-sliced tables that share variables."""
-        plan, found = self.plan, []
+    def _row_wise_exchanges(self) -> list[RowWise]:
+        """Exchanges of the row-sliced tables, one for those that share variables."""
+        plan = self.plan
         tables_of: dict[tuple, list[int]] = {}
         for t in plan.row_sliced_tables:
-            table = plan.tables[t]
-            is_read = bool(plan.workload.features_of[t])
-            kind = (table.dim, table.itemsize, table.key, is_read)
-            tables_of.setdefault(kind, []).append(t)
-        groups_of_rank = [plan.groups(rank) for rank in range(self.world_size)]
+            table, is_read = plan.tables[t], bool(plan.workload.features_of[t])
+            tables_of.setdefault((table.dim, table.itemsize, table.key, is_read), []).append(t)
+        variables = {
+            group.shards[0].table: holder
+            for group, holder in zip(self._groups, self._holders, strict=True)
+            if group.kind == ROW_SLICED
+        }
+        exchanges = []
         for tables in tables_of.values():
-            offsets = {t: [0] * self.world_size for t in tables}
-            rows, variable = [0] * self.world_size, None
-            for rank, groups in enumerate(groups_of_rank):
-                for g, group in enumerate(groups):
-                    if group.kind != ROW_SLICED or group.shards[0].table not in offsets:
-                        continue
-                    rows[rank] = group.rows
-                    variable = self._holders[g] if rank == self.rank else variable
-                    for shard, offset in zip(group.shards, group.row_offsets, strict=True):
-                        offsets[shard.table][rank] = offset
-            if variable is None:  # more ranks than rows
-                first = self._tables[tables[0]]
-                variable = tf.zeros([0, first.table.dim], first.dtype)
-            bounds = [plan.row_bounds(t) for t in tables]
-            exchange = RowSliced(
-                self.world,
-                bounds,
-                [offsets[t] for t in tables],
-                rows,
-                self._wire_dtype,
-                self._anchor,
+            spec = self._tables[tables[0]]
+            held = [variables[t] for t in tables if t in variables]
+            # There may be more ranks than rows.
+            variable = held[0] if held else tf.zeros([0, spec.table.dim], spec.dtype)
+            exchanges.append(
+                RowWise(self.world, plan, tables, variable, self._comm_dtype, self._gradient_anchor)
             )
-            found.append((tables, variable, exchange))
-        return found
+        return exchanges
 
     def row_means(self) -> RowMeans | None:
         """For optimizers with one number a row; None where all columns of a row are together."""
@@ -384,10 +385,12 @@ class DistributedEmbedding(keras.layers.Layer):
           dtype: with a combiner [batch, ..., dim], without [batch, ..., hotness, dim], as Keras'
           Embedding.
         """
-        return self._look_up(inputs, concatenate)
+        forward, ids = self._prepare(inputs)
+        return forward(ids, concatenate)
 
     @tf.autograph.experimental.do_not_convert
-    def _look_up(self, inputs, concatenate: bool):
+    def _prepare(self, inputs) -> tuple[Forward, dict[int, Ids]]:
+        """Reads the ids of a batch, and returns the lookup of their signatures."""
         inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         features = range(len(self.plan.features))
         if not self.dp_input:
@@ -403,31 +406,17 @@ class DistributedEmbedding(keras.layers.Layer):
             called = f"{self.name}: feature {f} ({spec.table.name})"
             signatures[f], ids[f] = read_ids(given, spec.combiner, called)
         self._check_batch_sizes(features, ids)
-        if any(of.values.dtype == tf.int64 for of in ids.values()):  # they travel together
-            ids = {f: of._replace(values=tf.cast(of.values, tf.int64)) for f, of in ids.items()}
+        if any(i.values.dtype == tf.int64 for i in ids.values()):  # they are sent together
+            ids = {f: i._replace(values=tf.cast(i.values, tf.int64)) for f, i in ids.items()}
         if not self.dp_input:
             signatures = self._signatures_of_all(signatures)
-        if self._anchor is not None and not tf.executing_eagerly():
+        if self._gradient_anchor is not None and not tf.executing_eagerly():
             # A `tf.function` that another one calls twice has the same names in both calls. It
             # writes to a variable, therefore the calls and their exchanges run in sequence.
-            self._anchor.assign_add(tf.zeros_like(self._anchor))
-        check = self._check_ids
-        if check is None:
-            check = not tf.config.get_visible_devices("GPU")
-        forward = Forward(
-            self.plan,
-            self.world,
-            self._holders,
-            self._row_sliced,
-            signatures,
-            self.dp_input,
-            self.compute_dtype,
-            self._wire_dtype,
-            check,
-            unique_name(self._exchange_name),
-            self._anchor,
-        )
-        return forward.run(ids, concatenate)
+            self._gradient_anchor.assign_add(tf.zeros_like(self._gradient_anchor))
+        if self._forward is None or self._forward.signatures != signatures:
+            self._forward = Forward(self._rank_tables, signatures)
+        return self._forward, ids
 
     def _check_batch_sizes(self, features, ids) -> None:
         sizes = {}
@@ -472,10 +461,10 @@ class DistributedEmbedding(keras.layers.Layer):
             for f, ragged, inner, hotness, combiner in (item for items in lists for item in items):
                 inner = None if inner is None else tuple(inner)
                 everything[f] = Signature(ragged, inner, hotness, combiner)
-        loose = [f for f, signature in everything.items() if signature.inner is None]
-        if loose and self.world_size > 1:
+        uncombined = [f for f, signature in everything.items() if signature.inner is None]
+        if uncombined and self.world_size > 1:
             raise ValueError(
-                f"{self.name}: features {loose} have ragged ids and no combiner: with "
+                f"{self.name}: features {uncombined} have ragged ids and no combiner: with "
                 "model-parallel input the ranks of the samples do not know how many vectors there "
                 "are; use a combiner or dp_input=True"
             )

@@ -1,80 +1,169 @@
-"""Rows of one variable: ids of several features in, one vector or more a sample out."""
+"""Lookup of several features in one variable: ids in, vectors out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from nn.embedding.ids import Ids, Signature
+from nn.embedding.planner import Lookup
 from nn.precision import precise
 
 
-class Slot(NamedTuple):
-    """A feature's look-up in a variable that holds several tables.
+class Request(NamedTuple):
+    """Lookup of a feature in a shard, for ids of one signature."""
+
+    lookup: Lookup
+    signature: Signature
+
+    @property
+    def feature(self) -> int:
+        return self.lookup.feature
+
+    @property
+    def columns(self) -> int:
+        """Width of a vector."""
+        return self.lookup.shard.columns
+
+    @property
+    def column_start(self) -> int:
+        return self.lookup.shard.column_start
+
+    @property
+    def width(self) -> int:
+        """Elements per sample."""
+        return self.signature.vectors * self.columns
+
+
+class Requests:
+    """Lookups of a rank in the order of the exchange: by group, fixed ids before ragged ones.
 
     Attributes:
-      signature: of the feature's ids.
-      offset: row of the variable at which the table starts.
-      rows: rows of the table; valid ids are in [0, rows).
+        fixed, ragged: Requests with fixed and with ragged ids.
+        pooled: Requests whose vectors form one row per sample, [batch, width].
+        uncombined: Requests with ragged ids and no combiner, whose vectors are exchanged apart.
+        num_ids: Fixed ids per sample.
+        width: Elements of the pooled vectors of a sample.
     """
 
-    signature: Signature
-    offset: int
-    rows: int
+    def __init__(self, requests: Sequence[Request]):
+        self.ordered = sorted(requests, key=lambda r: (r.lookup.group, r.signature.ragged))
+        self.fixed = [r for r in self.ordered if not r.signature.ragged]
+        self.ragged = [r for r in self.ordered if r.signature.ragged]
+        self.pooled = [r for r in self.ordered if r.signature.inner is not None]
+        self.uncombined = [r for r in self.ordered if r.signature.inner is None]
+        self.num_ids = sum(r.signature.num_ids for r in self.fixed)
+        self.width = sum(r.width for r in self.pooled)
+
+    def by_group(self) -> dict[int, "Requests"]:
+        """Requests of each group, in the order of the groups."""
+        groups: dict[int, list[Request]] = {}
+        for r in self.ordered:
+            groups.setdefault(r.lookup.group, []).append(r)
+        return {group: Requests(requests) for group, requests in groups.items()}
+
+    def select(self, ids: Mapping[int, Ids]) -> tuple[tf.Tensor | None, list[Ids]]:
+        """Ids of these requests.
+
+        Args:
+            ids: Ids of each feature, by its number.
+
+        Returns:
+            (fixed ids [batch, num_ids], None without any; ragged ids of each request).
+        """
+        fixed = [ids[r.feature].values for r in self.fixed]
+        return tf.concat(fixed, axis=1) if fixed else None, [ids[r.feature] for r in self.ragged]
+
+    def split(self, pooled: tf.Tensor) -> list[tuple[Request, tf.Tensor]]:
+        """Splits pooled vectors [batch, width] into those of each request."""
+        parts = tf.split(pooled, [r.width for r in self.pooled], axis=1)
+        return list(zip(self.pooled, parts, strict=True))
 
 
 def look_up(
-    variable, slots: Sequence[Slot], fixed: tf.Tensor | None, ragged: Sequence[Ids], dtype, check
-) -> list[tf.Tensor]:
-    """Looks up and combines the ids of all slots with one gather for all fixed ones.
+    variable, requests: Requests, fixed: tf.Tensor | None, ragged: Sequence[Ids], dtype, check: bool
+) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
+    """Looks up and combines the ids of one group, with one gather for all fixed ones.
 
     Args:
-      variable: [rows, dim].
-      slots: the fixed ones first, then the ragged ones.
-      fixed: [batch, ids of all fixed slots], side by side.
-      ragged: ids of each ragged slot.
-      dtype: of the result.
-      check: raise InvalidArgumentError for an id that is not in its table.
+        variable: [rows, dim].
+        requests: Lookups in this variable.
+        fixed: [batch, num_ids], see `Requests.select`.
+        ragged: Ids of each ragged request.
+        dtype: Dtype of the result.
+        check: Raise InvalidArgumentError for an id that is not in its table.
 
     Returns:
-      For consecutive slots whose vectors stand side by side one tensor [batch, their vectors *
-      dim]; for a ragged slot without combiner [sum of lengths, dim].
+        (vectors of the fixed ids [batch, their width], None without any; for each ragged request
+        [batch, dim], without combiner [sum of lengths, dim]).
     """
-    num_fixed = len(slots) - len(ragged)
+    vectors = None
+    if requests.fixed:
+        vectors = _look_up_fixed(variable, requests.fixed, fixed, dtype, check)
     outputs = []
-    if num_fixed:
-        outputs += _look_up_fixed(variable, slots[:num_fixed], fixed, dtype, check)
-    for slot, ids in zip(slots[num_fixed:], ragged, strict=True):
-        rows = tf.gather(variable, _offset(ids.values, [slot], variable, check))
-        if slot.signature.combiner is not None:
-            rows = combine_ragged(rows, ids.lengths, slot.signature.combiner)
+    for request, ids in zip(requests.ragged, ragged, strict=True):
+        rows = tf.gather(variable, _offset(ids.values, [request], variable, check, [1]))
+        if request.signature.combiner is not None:
+            rows = combine_ragged(rows, ids.lengths, request.signature.combiner)
         outputs.append(tf.cast(rows, dtype))
-    return outputs
+    return vectors, outputs
 
 
-def _look_up_fixed(variable, slots, ids, dtype, check) -> list[tf.Tensor]:
+def _look_up_fixed(variable, requests: Sequence[Request], ids, dtype, check: bool) -> tf.Tensor:
     dim = variable.shape[1]
-    counts = [slot.signature.num_ids for slot in slots]
-    rows = tf.gather(variable, _offset(ids, slots, variable, check, counts))
-    kinds = {(s.signature.hotness, s.signature.combiner) for s in slots}
+    counts = [r.signature.num_ids for r in requests]
+    rows = tf.gather(variable, _offset(ids, requests, variable, check, counts))
+    kinds = {(r.signature.hotness, r.signature.combiner) for r in requests}
     if all(hotness == 1 for hotness, _ in kinds):
-        return [tf.reshape(tf.cast(rows, dtype), [-1, sum(counts) * dim])]
+        return tf.reshape(tf.cast(rows, dtype), [-1, sum(counts) * dim])
     if len(kinds) == 1:
         hotness, combiner = kinds.pop()
         vectors = sum(counts) // hotness
         rows = combine_fixed(tf.reshape(rows, [-1, vectors, hotness, dim]), combiner)
-        return [tf.reshape(tf.cast(rows, dtype), [-1, vectors * dim])]
+        return tf.reshape(tf.cast(rows, dtype), [-1, vectors * dim])
     outputs = []
-    for slot, part in zip(slots, tf.split(rows, counts, axis=1), strict=True):
-        vectors, hotness = slot.signature.vectors, slot.signature.hotness
-        part = tf.reshape(part, [-1, vectors, hotness, dim])
-        part = tf.cast(combine_fixed(part, slot.signature.combiner), dtype)
-        outputs.append(tf.reshape(part, [-1, vectors * dim]))
-    return [tf.concat(outputs, axis=1)]
+    for (_, signature), part in zip(requests, tf.split(rows, counts, axis=1), strict=True):
+        part = tf.reshape(part, [-1, signature.vectors, signature.hotness, dim])
+        part = tf.cast(combine_fixed(part, signature.combiner), dtype)
+        outputs.append(tf.reshape(part, [-1, signature.vectors * dim]))
+    return tf.concat(outputs, axis=1)
+
+
+def call_layer(
+    layer, requests: Requests, fixed: tf.Tensor | None, ragged: Sequence[Ids], dtype
+) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
+    """Calls a layer of a custom class, with the arguments and results of `look_up`."""
+    columns = requests.ordered[0].columns
+    vectors = []
+    if requests.fixed:
+        counts = [r.signature.num_ids for r in requests.fixed]
+        for r, part in zip(requests.fixed, tf.split(fixed, counts, axis=1), strict=True):
+            inner, hotness = r.signature.inner, [r.signature.hotness]
+            shape = [*inner, *(hotness if r.signature.combiner else [])]
+            output = layer(tf.reshape(part, [-1, *shape]))
+            _check_output(layer, output, (*inner, columns))
+            vectors.append(tf.cast(tf.reshape(output, [-1, r.width]), dtype))
+    outputs = []
+    for r, ids in zip(requests.ragged, ragged, strict=True):
+        output = layer(tf.RaggedTensor.from_row_lengths(ids.values, ids.lengths, validate=False))
+        if r.signature.combiner is None:
+            output = output.values
+        _check_output(layer, output, (columns,))
+        outputs.append(tf.cast(output, dtype))
+    return tf.concat(vectors, axis=1) if vectors else None, outputs
+
+
+def _check_output(layer, output, expected: tuple[int, ...]) -> None:
+    if tuple(output.shape[1:]) != expected:
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name}: expected an output of shape "
+            f"{['batch', *expected]} (that of the ids, without the last dimension if the layer has "
+            f"a combiner, and output_dim), got {output.shape}"
+        )
 
 
 def combine_fixed(rows: tf.Tensor, combiner: str | None) -> tf.Tensor:
-    """[..., hotness, dim] to [..., dim], summed in float32 and of the dtype of the rows.
+    """Pools [..., hotness, dim] to [..., dim], in float32; the result has the dtype of the rows.
 
     Without a combiner hotness is 1.
     """
@@ -85,7 +174,7 @@ def combine_fixed(rows: tf.Tensor, combiner: str | None) -> tf.Tensor:
 
 
 def combine_ragged(rows: tf.Tensor, lengths: tf.Tensor, combiner: str) -> tf.Tensor:
-    """[sum of lengths, dim] to [batch, dim], summed in float32 and of the dtype of the rows.
+    """Pools [sum of lengths, dim] to [batch, dim], in float32; the dtype is that of the rows.
 
     A sample without ids gets zeros.
     """
@@ -98,7 +187,7 @@ def combine_ragged(rows: tf.Tensor, lengths: tf.Tensor, combiner: str) -> tf.Ten
 
 
 def checked(ids: tf.Tensor, rows) -> tf.Tensor:
-    """The ids; InvalidArgumentError if one is not in [0, rows). Costs a wait on a GPU."""
+    """Returns the ids; InvalidArgumentError if one is not in [0, rows). Synchronizes with a GPU."""
     rows = tf.constant(rows, tf.int64)
     wide = tf.cast(ids, tf.int64)
     valid = tf.reduce_all(tf.logical_and(wide >= 0, wide < rows))
@@ -108,16 +197,15 @@ def checked(ids: tf.Tensor, rows) -> tf.Tensor:
         return tf.identity(ids)
 
 
-def _offset(ids, slots, variable, check: bool, counts=None) -> tf.Tensor:
-    """Ids as rows of the variable."""
+def _offset(ids, requests: Sequence[Request], variable, check: bool, counts: Sequence[int]):
+    """Converts ids, `counts` columns per request, to rows of the variable."""
     dtype = tf.int32 if variable.shape[0] < 2**31 else tf.int64
-    counts = counts or [1] * len(slots)
 
-    def a_column(values):
+    def per_column(values):
         return [v for v, count in zip(values, counts, strict=True) for _ in range(count)]
 
     if check:
-        ids = checked(ids, a_column([slot.rows for slot in slots]))
+        ids = checked(ids, per_column([r.lookup.shard.rows for r in requests]))
     ids = tf.cast(ids, dtype)
-    offsets = a_column([slot.offset for slot in slots])
+    offsets = per_column([r.lookup.row_offset for r in requests])
     return ids + tf.constant(offsets, dtype) if any(offsets) else ids

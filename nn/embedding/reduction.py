@@ -1,6 +1,5 @@
 """What makes gradients of one rank's loss those of all ranks' mean loss."""
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,10 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from nn.embedding.exchange.gradients import Gradient, sum_over_ranks
+from nn.embedding.exchange.table_wise import unique_name
 from nn.keras import keras
 from runtime.cluster import distributed, horovod_modules
-
-_calls_in_graph = weakref.WeakKeyDictionary()
 
 
 @dataclass
@@ -159,22 +157,3 @@ def _poisoned(gradient: Gradient, poison: tf.Tensor) -> Gradient:
     row = tf.zeros([carriers], gradient.indices.dtype)
     indices = tf.concat([gradient.indices, row], axis=0)
     return tf.IndexedSlices(values + poison, indices, gradient.dense_shape)
-
-
-def traced_graph():
-    """The function that is being traced, the outermost if there are several; None in eager mode."""
-    if tf.executing_eagerly():
-        return None
-    graph = tf.compat.v1.get_default_graph()
-    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
-        graph = graph.outer_graph
-    return graph
-
-
-def unique_name(name: str) -> str:
-    """Unique among the calls of a graph, and equal on all ranks; eager calls do not overlap."""
-    graph = traced_graph()
-    if graph is None:
-        return name
-    _calls_in_graph[graph] = _calls_in_graph.get(graph, 0) + 1
-    return f"{name}.{_calls_in_graph[graph]}"

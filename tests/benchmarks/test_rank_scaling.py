@@ -43,7 +43,7 @@ SMALL_TABLES = ",".join(map(str, [50] * 26))
         ("ranking_model/embedding/embedding.1.ids:HorovodAlltoall", "exchange: ids"),
         ("ranking_model/embedding/embedding.1.lengths:HorovodAlltoall", "exchange: ids"),
         ("ranking_model/embedding/embedding.1.vectors:HorovodAlltoall", "exchange: vectors"),
-        ("a/embedding.1.loose.0.12:HorovodAlltoall", "exchange: vectors"),
+        ("a/embedding.1.uncombined.0.12:HorovodAlltoall", "exchange: vectors"),
         ("embedding.1.vectors.gradient:HorovodAlltoall", "exchange: gradients of vectors"),
         ("embedding.1.rows.gradient:HorovodAlltoall", "exchange: gradients of vectors"),
         (

@@ -1,4 +1,4 @@
-"""Look-ups in tables of which every rank holds a run of rows."""
+"""Lookup in row-sliced tables, of which every rank holds a run of rows."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from nn.embedding.exchange.gradients import sum_rows
 from nn.embedding.exchange.table_wise import exchange_rows
+from nn.embedding.planner import ROW_SLICED, Plan
 from nn.precision import precise, precise_dtype
 
 
@@ -26,75 +27,84 @@ def _expand(rows, index, dtype):
     return expand(rows)
 
 
-class RowSliced:
-    """Exchange for tables of which every rank holds a run of rows: each id travels to its owner
-    once a batch and rank, however often it occurs, and its row comes back.
+class RowWise:
+    """Exchange for row-sliced tables that share variables.
 
-    The gradient of a row is the sum over the samples of a rank. It travels in float32, also where
-    rows travel in 16 bits: float16 would overflow, bfloat16 would keep 8 bits of the sum.
+    Each id is sent to its owner once per batch and rank, however often it occurs, and its row is
+    returned. The gradient of a row is the sum over the samples of a rank. It is exchanged in
+    float32, also where rows are exchanged in 16 bits: float16 would overflow, bfloat16 would keep
+    8 bits of the sum.
 
     Args:
-      world: the ranks.
-      bounds: for each table its rows' bounds, [world size + 1]: rank r holds
-        [bounds[r], bounds[r + 1]).
-      offsets: for each table and rank the row of the rank's variable at which its run starts.
-      variable_rows: rows of each rank's variable.
-      wire_dtype: dtype of rows on their way; None for their own.
-      anchor: see `exchange_rows`.
+        world: The ranks.
+        plan: The sharding plan.
+        tables: Numbers of the tables.
+        variable: This rank's rows of all of them, [rows, dim].
+        comm_dtype: Dtype of exchanged rows; None: their own.
+        gradient_anchor: See `exchange_rows`.
     """
 
-    def __init__(self, world, bounds, offsets, variable_rows, wire_dtype=None, anchor=None):
-        self.world = world
-        self.anchor = anchor
-        self.wire_dtype = wire_dtype
-        # Rows of all ranks' variables, one after the other.
-        firsts = [sum(variable_rows[:rank]) for rank in range(world.size)]
-        self._firsts = [*firsts, sum(variable_rows)]
-        self._bounds = [list(b) for b in bounds]
-        self._shifts = [
-            [firsts[r] + of[r] - b[r] for r in range(world.size)]
-            for b, of in zip(bounds, offsets, strict=True)
-        ]
+    def __init__(
+        self,
+        world,
+        plan: Plan,
+        tables: Sequence[int],
+        variable,
+        comm_dtype=None,
+        gradient_anchor=None,
+    ):
+        self._world, self._variable = world, variable
+        self._comm_dtype, self._anchor = comm_dtype, gradient_anchor
+        self.tables = tuple(tables)
+        self._bounds = {t: plan.row_bounds(t) for t in self.tables}
+        # For each table and rank the position of the rank's run among the rows of all ranks'
+        # variables, minus the first row of the run.
+        self._shifts = {t: [0] * world.size for t in self.tables}
+        self._firsts = [0]
+        for rank in range(world.size):
+            groups = [g for g in plan.groups(rank) if g.kind == ROW_SLICED]
+            rows = 0
+            for group in (g for g in groups if g.shards[0].table in self._bounds):
+                rows = group.rows
+                for shard, offset in zip(group.shards, group.row_offsets, strict=True):
+                    self._shifts[shard.table][rank] = self._firsts[-1] + offset - shard.row_start
+            self._firsts.append(self._firsts[-1] + rows)
 
-    def look_up(self, variable, ids: Sequence[tuple[int, tf.Tensor]], dtype, name: str):
-        """Rows of ids.
+    def look_up(self, ids: Sequence[tuple[int, tf.Tensor]], dtype, name: str) -> list[tf.Tensor]:
+        """Looks up the ids of this rank's samples; collective.
 
         Args:
-          variable: this rank's rows [rows, dim] of all tables.
-          ids: (place of the table among those of `bounds`, ids [n] in the table) of each feature
-            of this rank's samples.
-          dtype: of the result.
-          name: prefix of the exchanges' names.
+            ids: (table, ids [n]) of each feature.
+            dtype: Dtype of the result.
+            name: Prefix of the names of the collectives.
 
         Returns:
-          [n, dim] of each feature.
+            Rows [n, dim] of each feature.
         """
-        places = tf.concat([self._places(t, values) for t, values in ids], axis=0)
-        wanted, position = tf.unique(places)
-        order = tf.argsort(wanted)
-        back = tf.math.invert_permutation(order)
-        wanted = tf.gather(wanted, order)
-        ends = tf.searchsorted(wanted, tf.constant(self._firsts, tf.int64))
-        own_first = self._firsts[self.world.rank]
-        asked, asked_sizes = self.world.all_to_all(wanted, ends[1:] - ends[:-1], f"{name}.ids")
-        rows = precise(tf.gather(variable, asked - own_first))
+        rows_of_ids = tf.concat([self._global_rows(t, values) for t, values in ids], axis=0)
+        distinct, position = tf.unique(rows_of_ids)
+        order = tf.argsort(distinct)
+        distinct = tf.gather(distinct, order)
+        ends = tf.searchsorted(distinct, tf.constant(self._firsts, tf.int64))
+        requested, sizes = self._world.all_to_all(distinct, ends[1:] - ends[:-1], f"{name}.ids")
         rows, _ = exchange_rows(
-            self.world,
-            rows,
-            asked_sizes,
+            self._world,
+            precise(tf.gather(self._variable, requested - self._firsts[self._world.rank])),
+            sizes,
             f"{name}.rows",
-            self.wire_dtype or dtype,
-            self.anchor,
-            gradient_dtype=precise_dtype(variable.dtype),
+            self._comm_dtype or dtype,
+            self._anchor,
+            grad_dtype=precise_dtype(self._variable.dtype),
         )
-        rows = tf.ensure_shape(rows, [None, variable.shape[1]])
-        results = _expand(rows, tf.gather(back, position), dtype)
+        rows = tf.ensure_shape(rows, [None, self._variable.shape[1]])
+        inverse = tf.math.invert_permutation(order)
+        results = _expand(rows, tf.gather(inverse, position), dtype)
         return tf.split(results, [tf.size(values) for _, values in ids], axis=0)
 
-    def _places(self, table: int, ids: tf.Tensor) -> tf.Tensor:
+    def _global_rows(self, table: int, ids: tf.Tensor) -> tf.Tensor:
         """int64 [n], each id's row among the rows of all ranks' variables."""
         ids = tf.cast(tf.reshape(ids, [-1]), tf.int64)
-        # Where ids are not checked, one outside the table must not leave the ranks out of step.
+        # Where ids are not checked, one outside the table must not desynchronize the ranks.
         ids = tf.clip_by_value(ids, 0, self._bounds[table][-1] - 1)
         bounds, shifts = (tf.constant(x[table], tf.int64) for x in (self._bounds, self._shifts))
         return ids + tf.gather(shifts, tf.searchsorted(bounds, ids, side="right") - 1)

@@ -15,7 +15,8 @@ import weakref
 import tensorflow as tf
 
 from nn.embedding.clipping import ClippingOptimizer
-from nn.embedding.reduction import Reduction, traced_graph, unique_name
+from nn.embedding.exchange.table_wise import traced_graph, unique_name
+from nn.embedding.reduction import Reduction
 from nn.keras import keras
 from runtime.cluster import distributed
 
