@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataloading.formats.sequence_tfrecord.channels import num_ids, prebatch_key, sequence_channels
-from dataloading.formats.sequence_tfrecord.files import RecordFiles
+from dataloading.formats.sequence_tfrecord.files import open_records
 from dataloading.formats.sequence_tfrecord.row_cache import DecodedReader
+from dataloading.formats.tfrecord.index import RecordIndex
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
@@ -86,7 +87,7 @@ class SequenceTFRecordDataset(SampleDataset):
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
         options = SequenceOptions(batch_size=batch_size, **options)
         inputs, columns = _inputs_and_columns(spec, split, options)
-        files = RecordFiles(spec, split, columns[len(inputs.user)])
+        files = open_records(spec, split, columns[len(inputs.user)])
         _check_prebatch(spec, split, files, options.prebatch_size)
         if files.num_rows == 0:
             raise ValueError(f"{spec.origin}: source_spec: mapping '{split}' has no rows")
@@ -127,7 +128,7 @@ def _inputs_and_columns(
     return inputs, columns
 
 
-def _order(options: SequenceOptions, files: RecordFiles, window: int) -> RepeatedOrder:
+def _order(options: SequenceOptions, files: RecordIndex, window: int) -> RepeatedOrder:
     order = FileOrder()
     if options.shuffle:
         block = files.prebatch if files.prebatch > 1 else _BLOCK_ROWS
@@ -158,7 +159,7 @@ def _regrouped(batch: Batch, features: SequenceInputs) -> Batch:
 
 def count_rows(spec: FeatureSpec, mapping: str, feature: str) -> int:
     """Returns the rows of a split, counted by a feature of one value per row."""
-    return RecordFiles(spec, mapping, _id_column(spec, feature)).num_rows
+    return open_records(spec, mapping, _id_column(spec, feature)).num_rows
 
 
 def _id_column(spec: FeatureSpec, feature: str) -> Column:
@@ -167,7 +168,7 @@ def _id_column(spec: FeatureSpec, feature: str) -> Column:
 
 
 def _check_prebatch(
-    spec: FeatureSpec, mapping: str, files: RecordFiles, believed: int | None
+    spec: FeatureSpec, mapping: str, files: RecordIndex, believed: int | None
 ) -> None:
     """Raises ValueError where the files hold other prebatches than the metadata or a flag says."""
     key = prebatch_key(mapping)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dataloading.formats.tfrecord.wire import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
+from dataloading.formats.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
 
 # Tags of delimited fields (number << 3 | 2): Example.features, Features.feature, entry.key,
 # entry.value, Feature.int64_list and Int64List.value, which is packed.

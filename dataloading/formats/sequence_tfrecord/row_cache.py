@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dataloading.formats.sequence_tfrecord.decode import decode
-from dataloading.formats.sequence_tfrecord.files import RecordFiles
+from dataloading.formats.tfrecord.index import RecordIndex
 from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import ranges
 
@@ -27,7 +27,7 @@ class DecodedReader:
             and the one that was used longest ago makes room.
     """
 
-    def __init__(self, files: RecordFiles, columns: Sequence[Column], num_kept: int):
+    def __init__(self, files: RecordIndex, columns: Sequence[Column], num_kept: int):
         self._files, self.columns = files, tuple(columns)
         self.num_samples = files.num_rows
         self._keeps_all = num_kept >= files.num_records
@@ -101,9 +101,9 @@ class DecodedReader:
         files, num_rows = self._files, self._num_rows(records)
 
         def locate(number, row):
-            return files.place(int(records[number]), row)
+            return files.location(int(records[number]), row)
 
-        decoded = decode(files.contents(records), num_rows, self.columns, locate)
+        decoded = decode(files.read(records), num_rows, self.columns, locate)
         replaced = self._record_in[slots]
         self._slot_of[replaced[replaced >= 0]] = -1
         self._record_in[slots] = -1

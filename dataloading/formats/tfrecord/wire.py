@@ -1,24 +1,19 @@
-"""Where the numbers of a tensor lie in a TFRecord: framing, checksums, Example, TensorProto.
+"""Locations of the values of serialized tensors: tf.train.Example and TensorProto.
 
-A record of split TFRecords is, from the outside in:
-
-    length uint64 | its masked CRC32C uint32 | content | its masked CRC32C uint32
-    content: tf.train.Example with one bytes feature, `tf.io.serialize_tensor` of a prebatch
-    multi-hot prebatch: a string tensor of two serialized tensors, ids and row splits
+    record of split TFRecords: tf.train.Example with one bytes feature, `tf.io.serialize_tensor` of
+    a prebatch; multi-hot prebatch: a string tensor of two serialized tensors, ids and row splits
 
 Nothing is copied: the functions find offsets, and the loader takes the bytes from there.
 """
 
 import math
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import google_crc32c
 import numpy as np
 
-HEADER_BYTES = 12
-FOOTER_BYTES = 4
+from dataloading.formats.tfrecord.framing import RecordError
+
 # Numbers of tensorflow.DataType.
 _STRING = 7
 DTYPES = {
@@ -40,10 +35,6 @@ _DIMENSION, _SIZE = 2, 1
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
-class Malformed(Exception):
-    """A record is not what it should be; the text says in what way."""
-
-
 class Tensor(NamedTuple):
     """A tensor of numbers inside a buffer: its elements are at `offset`, row after row."""
 
@@ -57,42 +48,6 @@ class Tensor(NamedTuple):
         return math.prod(self.shape)
 
 
-def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
-    """(start, stop) of the content of each record of a file's bytes, uint8 `[size]`.
-
-    Raises:
-        Malformed: a length's checksum differs, or the file ends within a record.
-    """
-    position, end = 0, len(content)
-    while position < end:
-        start = position + HEADER_BYTES
-        if start > end:
-            raise Malformed(f"is cut off: its last {end - position} bytes are no whole record")
-        header = content[position:start].tobytes()
-        length, checksum = struct.unpack("<QI", header)
-        if masked_crc32c(header[:8]) != checksum:
-            raise Malformed(f"is damaged, or no TFRecord file: byte {position} begins no record")
-        if start + length + FOOTER_BYTES > end:
-            raise Malformed(
-                f"is cut off: a record of {length} bytes begins at byte {position}, and "
-                f"{end - start} bytes follow"
-            )
-        yield start, start + length
-        position = start + length + FOOTER_BYTES
-
-
-def is_whole(content: np.ndarray, start: int, stop: int) -> bool:
-    """Whether a record's content is what its checksum was computed of."""
-    (checksum,) = struct.unpack("<I", content[stop : stop + FOOTER_BYTES].tobytes())
-    return masked_crc32c(content[start:stop]) == checksum
-
-
-def masked_crc32c(content) -> int:
-    """The checksum of TFRecord files: CRC32C, rotated by 15 bits, plus a constant."""
-    checksum = google_crc32c.value(content)
-    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def tensors_of(content: memoryview, start: int, stop: int, feature: str) -> list[Tensor]:
     """The tensor of a record, or the two of a multi-hot one.
 
@@ -102,7 +57,7 @@ def tensors_of(content: memoryview, start: int, stop: int, feature: str) -> list
         feature: name of the bytes feature.
 
     Raises:
-        Malformed: the content is no such Example.
+        RecordError: the content is no such Example.
     """
     for span in _spans(content, start, stop, _FEATURES):
         for entry in _spans(content, *span, _ENTRY):
@@ -111,7 +66,7 @@ def tensors_of(content: memoryview, start: int, stop: int, feature: str) -> list
                 continue
             value = _the_span(content, *_span(fields.get(_VALUE)), _BYTES_LIST)
             return _tensors(content, *_the_span(content, *value, _BYTES))
-    raise Malformed(f"holds no bytes feature '{feature}'")
+    raise RecordError(f"holds no bytes feature '{feature}'")
 
 
 def _tensors(content: memoryview, start: int, stop: int, inner: bool = False) -> list[Tensor]:
@@ -125,7 +80,7 @@ def _tensors(content: memoryview, start: int, stop: int, inner: bool = False) ->
             for dimension in _spans(content, *_span(value), _DIMENSION):
                 size = dict(_fields(content, *dimension)).get(_SIZE, 0)
                 if not isinstance(size, int):
-                    raise Malformed("holds a tensor whose shape is no shape")
+                    raise RecordError("holds a tensor whose shape is no shape")
                 sizes.append(size)
         elif field == _CONTENT:
             place = _span(value)
@@ -134,11 +89,11 @@ def _tensors(content: memoryview, start: int, stop: int, inner: bool = False) ->
     if number == _STRING and not inner:
         return [tensor for span in strings for tensor in _tensors(content, *span, inner=True)]
     if number not in DTYPES:
-        raise Malformed(f"holds a tensor of TensorFlow's dtype number {number}")
+        raise RecordError(f"holds a tensor of TensorFlow's dtype number {number}")
     found = Tensor(DTYPES[number], tuple(sizes), place[0] if place else start)
     held = place[1] - place[0] if place else 0
     if found.size * found.dtype.itemsize != held:
-        raise Malformed(
+        raise RecordError(
             f"holds a tensor of shape {list(found.shape)} and dtype {found.dtype} in {held} bytes"
         )
     return [found]
@@ -157,7 +112,7 @@ def _the_span(content: memoryview, start: int, stop: int, wanted: int) -> tuple[
 
 def _span(value) -> tuple[int, int]:
     if not isinstance(value, tuple):
-        raise Malformed("holds no Example of one serialized tensor")
+        raise RecordError("holds no Example of one serialized tensor")
     return value
 
 
@@ -178,9 +133,9 @@ def _fields(content: memoryview, start: int, stop: int) -> Iterator[tuple[int, o
         elif kind in (_FIXED32, _FIXED64):
             start += 4 if kind == _FIXED32 else 8
         else:
-            raise Malformed("holds no protocol buffer message")
+            raise RecordError("holds no protocol buffer message")
         if start > stop:
-            raise Malformed("holds a message that ends within a field")
+            raise RecordError("holds a message that ends within a field")
         yield tag >> 3, value
 
 
@@ -193,4 +148,4 @@ def _varint(content: memoryview, start: int, stop: int) -> tuple[int, int]:
         start, shift = start + 1, shift + 7
         if byte < 0x80:
             return number, start
-    raise Malformed("holds a number without an end")
+    raise RecordError("holds a number without an end")

@@ -98,7 +98,7 @@ def change_format(spec, folder, **changes):
         (
             "numerical",
             {"dtype": "float32"},
-            r"holds float16, and format.json says float32 \(feature",
+            r"holds float16, and format.json says float32",
         ),
         (
             "categorical_1",
@@ -179,7 +179,7 @@ def test_files_of_one_chunk_in_two_folders(spec):
         (spec.base_directory / file).parent.mkdir()
         (spec.base_directory / file).touch()
     spec = FeatureSpec.from_dict(content, spec.base_directory)
-    with pytest.raises(ValueError, match="allowed: one folder, whose format.json holds for all"):
+    with pytest.raises(ValueError, match="expected files in one folder"):
         SplitTFRecordsDataset(spec, "train", 4)
 
 
@@ -266,9 +266,7 @@ def test_a_plain_prebatch_of_another_shape(spec):
     path = spec.base_directory / "train/numerical/data_2.tfrecords"
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(example(tensor([1, 2], tf.float16)))
-    with pytest.raises(
-        ValueError, match=r"holds a prebatch of shape \[2\], not \(1, 2\) \(feature"
-    ):
+    with pytest.raises(ValueError, match=r"holds a prebatch of shape \[2\], not \(1, 2\);"):
         SplitTFRecordsDataset(spec, "train", 4)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dataloading.describe import __main__ as describe
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
-from dataloading.formats.tfrecord.wire import masked_crc32c
+from dataloading.formats.tfrecord.framing import masked_crc32c
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of, write_folder
