@@ -57,7 +57,7 @@ serve-setup: .venv-serve/installed ## make .venv-serve with a Triton server, to 
 
 OP := tensorflow-dot-based-interact
 OP_SOURCES := $(wildcard $(addprefix $(OP)/,Makefile *.sh *.py *.toml */*.py */*/*.py */*/*/*.py */cc/*.h */cc/*/*.*))
-# What was asked for; `auto` takes what is there already.
+# The requested kernels; `auto` keeps those that are installed.
 OP_CHOICE := $(CUDA) $(CUDA_ARCHITECTURES)
 ifneq ($(origin CUDA) $(origin CUDA_ARCHITECTURES),file undefined)
 ifneq ($(OP_CHOICE),$(shell cat .venv/op 2>/dev/null))
@@ -112,13 +112,13 @@ lint: .venv/installed ## check style and types
 format: .venv/installed ## rewrite the code in the house format
 	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
 
-bench: .venv/installed .venv/op .venv-torch/installed ## DLRM's training step beside a plain PyTorch DLRM, interleaved
+bench: .venv/installed .venv/op .venv-torch/installed ## DLRM's training step compared with a plain PyTorch DLRM, interleaved
 	@$(PY) -m benchmarks.dlrm_training
 
-bench-op: .venv/op ## the fused dot interaction beside plain TensorFlow, interleaved
+bench-op: .venv/op ## the fused dot interaction compared with plain TensorFlow, interleaved
 	@$(PY) -m benchmarks.dot_interaction
 
-bench-ranks: .venv/op .venv/horovod ## training on 2 ranks x 1 thread beside 1 rank x 2 threads, interleaved
+bench-ranks: .venv/op .venv/horovod ## training on 2 ranks x 1 thread compared with 1 rank x 2 threads, interleaved
 	@$(PY) -m benchmarks.rank_scaling
 
 bench-checkpoints: .venv/op ## what a checkpoint every 100 steps costs of the training, interleaved
@@ -127,7 +127,7 @@ bench-checkpoints: .venv/op ## what a checkpoint every 100 steps costs of the tr
 bench-loader: .venv/installed ## samples per second of the loader alone
 	@$(PY) -m benchmarks.loader
 
-bench-records: .venv/installed ## loading split TFRecords beside split binaries, interleaved
+bench-records: .venv/installed ## loading split TFRecords compared with split binaries, interleaved
 	@$(PY) -m benchmarks.split_tfrecords
 
 bench-preparation: .venv/installed ## rows per second and peak memory of the Criteo preparation
@@ -136,19 +136,19 @@ bench-preparation: .venv/installed ## rows per second and peak memory of the Cri
 bench-engines: .venv/engines ## the Criteo preparation by DuckDB, Spark and NVTabular: the same files, seconds and memory
 	@$(PY) -m benchmarks.preparation_engines
 
-bench-sequence: .venv/op .venv-torch/installed ## SIM's, DIEN's and DIN's training step beside plain PyTorch, interleaved
+bench-sequence: .venv/op .venv-torch/installed ## SIM's, DIEN's and DIN's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.sequence_training
 
 bench-sequence-preparation: .venv/engines ## SIM's preparation by DuckDB and NVTabular: the same files, seconds and memory
 	@$(PY) -m benchmarks.sequence_preparation
 
-bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step beside plain PyTorch, interleaved
+bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.ncf_training
 
-bench-interaction-preparation: .venv/engines ## NCF's preparation beside pandas: the same rows, seconds and memory
+bench-interaction-preparation: .venv/engines ## NCF's preparation compared with pandas: the same rows, seconds and memory
 	@$(PY) -m benchmarks.interaction_preparation
 
-bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM beside its plain SavedModel, both on a Triton server, interleaved
+bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM compared with its plain SavedModel, both on a Triton server, interleaved
 	@$(PY) -m benchmarks.serving
 
 bench-network: .venv/op .venv/horovod ## what a plan puts on the network: computed for published models, measured on slowed links
@@ -160,7 +160,7 @@ bench-network: .venv/op .venv/horovod ## what a plan puts on the network: comput
 	@.venv-torch/bin/python -m pip install --disable-pip-version-check -qq -r requirements/torch.txt
 	@touch $@
 
-lock: ## resolve all requirements*.txt anew and write their locks
+lock: ## resolve all requirements and write their locks
 	@bash runtime/setup/lock.sh "$(PYTHON)"
 
 clean: ## remove .venv and the caches (never data/ or runs/)

@@ -193,7 +193,7 @@ def test_a_link_to_an_environment_is_kept(clone, tmp_path, fits):
     done = make(clone, "setup", f"PYTHON={python / 'python'}", "HOROVOD=no", "ENGINES=no")
     assert (clone / ".venv").is_symlink() and (tmp_path / "shared/bin/python").exists()
     assert (done.returncode == 0) == fits
-    message = "used as it is" if fits else "lacks packages of requirements/base.lock"
+    message = "used unchanged" if fits else "lacks packages of requirements/base.lock"
     assert f"setup: .venv is a link to {tmp_path}/shared" in done.stdout + done.stderr
     assert message in done.stdout + done.stderr
 
@@ -331,7 +331,7 @@ def test_a_damaged_horovod_is_built_again(set_up_horovod, tmp_path):
     wheel.write_text("damaged")
     done, calls = set_up_horovod()
     assert (done.returncode, calls) == (0, ["install damaged", *BUILT]), done.stderr
-    assert "is of no use here, Horovod is built again" in done.stdout
+    assert "cannot be used, building Horovod again" in done.stdout
     assert [file.read_text() for file in kept(tmp_path)[0].glob("*")] == ["a wheel"]
 
 

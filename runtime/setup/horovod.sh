@@ -2,7 +2,7 @@
 # Installs Horovod into .venv; built from source once, then taken from ~/.cache. `make setup` runs it.
 #
 # Gloo is always built in, MPI where mpicxx and mpirun are (Debian: libopenmpi-dev openmpi-bin).
-# NCCL is, beside a TensorFlow for GPUs, where nvcc and nccl.h are; HOROVOD_GPU_OPERATIONS=NCCL or
+# With a TensorFlow for GPUs also NCCL, if nvcc and nccl.h are installed; HOROVOD_GPU_OPERATIONS=NCCL or
 # empty decides otherwise, and Horovod's other build variables (HOROVOD_NCCL_HOME, ...) reach it.
 set -euo pipefail
 requirement=$(grep '^horovod==' requirements/horovod.txt)
@@ -17,7 +17,7 @@ finish() {
   local code=$?
   rm -rf "$work"
   [ $code = 0 ] ||
-    echo "setup: Horovod could not be built, the end of $log says why; mend that and run make again, or do without training on several processes: make setup HOROVOD=no" >&2
+    echo "setup: Horovod could not be built, the end of $log says why; fix that and run make again, or do without training on several processes: make setup HOROVOD=no" >&2
   exit $code
 }
 trap finish EXIT
@@ -34,7 +34,7 @@ if [[ $tensorflow == *-cuda-* ]] && command -v nvcc >/dev/null &&
   "${CXX:-g++}" -I"${HOROVOD_NCCL_HOME:-/usr}/include" -include nccl.h -E -x c++ /dev/null &>/dev/null; then
   export HOROVOD_GPU_OPERATIONS=${HOROVOD_GPU_OPERATIONS-NCCL}
 fi
-# The name says all that a built wheel depends on; "stall" is a change to the source, see below.
+# The name lists all dependencies of a built wheel; "stall" is a change to the source, see below.
 name=horovod-$version+stall-$tensorflow-$transport${HOROVOD_GPU_OPERATIONS:+-$HOROVOD_GPU_OPERATIONS}
 cache=${XDG_CACHE_HOME:-${HOME:-$PWD/.venv}/.cache}/recommenders-at-scale
 kept=$cache/$name
@@ -53,7 +53,7 @@ put_horovodrun() {
 
 if [ -d "$kept" ]; then
   if installed "$kept"; then exit; fi
-  echo "setup: $kept is of no use here, Horovod is built again"
+  echo "setup: $kept cannot be used, building Horovod again"
   rm -rf "$kept"
 fi
 

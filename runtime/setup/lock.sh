@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
 "$python" -m venv "$work/venv"
-pip install --quiet 'pip<26.3' # runtime/setup/engines.sh says why
+pip install --quiet 'pip<26.3' # for the reason in runtime/setup/engines.sh
 pip install --quiet --requirement requirements.txt --requirement requirements/dev.txt
 pip freeze >"$work/packages"
 pip install --quiet --requirement requirements/engines.txt --constraint "$work/packages"

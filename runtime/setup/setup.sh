@@ -32,7 +32,7 @@ if [ -L .venv ]; then
   where=".venv is a link to $(readlink .venv)"
   .venv/bin/python -c "$CHECK" >/dev/null 2>&1 ||
     stop "$where, which lacks packages of requirements/base.lock; bring it up to date where it is, or remove the link and run make again"
-  echo "setup: $where, which is used as it is"
+  echo "setup: $where, used unchanged"
   touch .venv/installed
   exit
 fi
@@ -52,7 +52,7 @@ show_progress() {
   done
 }
 
-# A half-made or outdated environment is made anew: what is installed is then exactly the lock.
+# An incomplete or outdated environment is replaced: it then has exactly the packages of the lock.
 rm -rf .venv
 echo "setup: installing the packages of requirements/base.lock into .venv (a minute or more, once)"
 "$python" -m venv .venv

@@ -1,4 +1,4 @@
-"""`--interaction`: the same training by every implementation, and what a checkpoint remembers."""
+"""`--interaction`: equal training by every implementation, and the model in a checkpoint."""
 
 import pytest
 
@@ -11,34 +11,34 @@ from tests.training.test_golden_losses import FLAGS
 
 __all__ = ["tiny"]
 
-# Of a step's loss, between implementations that round in other places.
+# Relative difference of a step's loss between implementations, which round differently.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-3}
 
 
 def losses(folder):
-    found = [line.get("data", {}).get("loss") for line in lines(folder / "log.json")]
-    return [loss for loss in found if loss is not None]
+    values = [line.get("data", {}).get("loss") for line in lines(folder / "log.json")]
+    return [loss for loss in values if loss is not None]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("numericals", [5, 0])
-def test_20_steps_with_the_op_and_without(precision, numericals, tmp_path, capsys):
-    found = {}
+def test_equal_losses(precision, numericals, tmp_path, capsys):
+    losses_by_run = {}
     for interaction in ("dot_tensorflow", "dot_custom"):
         flags = [*FLAGS, "--learning_rate=2", f"--interaction={interaction}"]
         flags += [f"--synthetic_dataset_num_numerical_features={numericals}"]
         flags += ["--amp"] if precision == "bfloat16" else []
         run_dir = tmp_path / interaction
         assert dlrm.main(["prog", *flags, f"--run_dir={run_dir}"]) == 0
-        found[interaction] = losses(run_dir)
-        assert len(found[interaction]) == 20
+        losses_by_run[interaction] = losses(run_dir)
+        assert len(losses_by_run[interaction]) == 20
         assert f"interaction {interaction}" in capsys.readouterr().out
-    plain, custom = found.values()
+    plain, custom = losses_by_run.values()
     assert custom == pytest.approx(plain, rel=TOLERANCE[precision])
 
 
-def test_xla_compiles_around_the_op(tmp_path, run_script):
-    found = {}
+def test_xla(tmp_path, run_script):
+    losses_by_run = {}
     for flags in ([], ["--xla"], ["--xla", "--amp"]):
         run_dir = tmp_path / "-".join(["run", *flags])
         done = run_script(
@@ -51,21 +51,21 @@ def test_xla_compiles_around_the_op(tmp_path, run_script):
         assert ("bfloat16" if "--amp" in flags else "float32") in done.stdout
         assert summary(run_dir)["log_loss"] < 0.75
         assert ("Compiled cluster using XLA" in done.stderr) == bool(flags)
-        found["".join(flags)] = losses(run_dir)
-    assert found["--xla"] == pytest.approx(found[""], rel=TOLERANCE["float32"])
-    assert found["--xla--amp"] == pytest.approx(found[""], rel=2e-2)
+        losses_by_run["".join(flags)] = losses(run_dir)
+    assert losses_by_run["--xla"] == pytest.approx(losses_by_run[""], rel=TOLERANCE["float32"])
+    assert losses_by_run["--xla--amp"] == pytest.approx(losses_by_run[""], rel=2e-2)
 
 
-def test_the_log_says_which_implementation_it_was(tiny, tmp_path, capsys):
+def test_implementation_in_log(tiny, tmp_path, capsys):
     for wanted, chosen in (("dot", "dot_custom"), ("dot_tensorflow", "dot_tensorflow")):
         flags = (f"--dataset_path={tiny}", *TINY, f"--interaction={wanted}")
         assert in_process(tmp_path, *flags)[0] == 0
-        said = capsys.readouterr().out
-        assert f"interaction {chosen}" in said
-        assert "note: --interaction" not in said
+        output = capsys.readouterr().out
+        assert f"interaction {chosen}" in output
+        assert "note: --interaction" not in output
 
 
-def test_a_missing_op_is_announced(tiny, tmp_path, capsys, monkeypatch):
+def test_missing_op(tiny, tmp_path, capsys, monkeypatch):
     ops = custom_op()
     monkeypatch.setattr(ops, "LIBRARY", tmp_path / "nothing.so")
     ops.library.cache_clear()
@@ -73,20 +73,20 @@ def test_a_missing_op_is_announced(tiny, tmp_path, capsys, monkeypatch):
         assert in_process(tmp_path, f"--dataset_path={tiny}", *TINY)[0] == 0
     finally:
         ops.library.cache_clear()
-    said = capsys.readouterr().out
-    assert "interaction dot_tensorflow" in said
-    assert "note: --interaction dot is computed by dot_tensorflow, for the op's library" in said
+    output = capsys.readouterr().out
+    assert "interaction dot_tensorflow" in output
+    assert "note: --interaction dot is computed by dot_tensorflow, for the op's library" in output
 
 
-def test_gpu_kernels_on_a_machine_without_gpu(tiny, tmp_path, capsys):
+def test_gpu_kernels_without_gpu(tiny, tmp_path, capsys):
     flags = (f"--dataset_path={tiny}", *TINY, "--cpu", "--interaction=dot_custom_cuda")
     assert in_process(tmp_path, *flags)[0] == 2
-    said = capsys.readouterr().err
-    assert "dot_custom_cuda needs the op's GPU kernels, but there is no GPU" in said
-    assert "--interaction dot" in said
+    output = capsys.readouterr().err
+    assert "dot_custom_cuda needs the op's GPU kernels, but there is no GPU" in output
+    assert "--interaction dot" in output
 
 
-def test_a_checkpoint_remembers_the_model_and_not_the_implementation(tiny, tmp_path, capsys):
+def test_checkpoint(tiny, tmp_path, capsys):
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
     save = f"--save_checkpoint_path={model}"
     train = (data, *TINY, save, "--interaction=dot_tensorflow", "--max_steps=2")
@@ -111,7 +111,7 @@ def test_a_checkpoint_remembers_the_model_and_not_the_implementation(tiny, tmp_p
     assert in_process(tmp_path / "eval", *restore, "--interaction=cross")[0] == 2
     assert "--interaction cross differs from the checkpoint's dot" in capsys.readouterr().err
 
-    # A training goes on with its own implementation, or with the one that is asked for.
+    # A resumed training keeps its implementation, or takes the requested one.
     assert in_process(tmp_path / "on", data, save, "--resume=auto", "--max_steps=3")[0] == 0
     assert "interaction dot_tensorflow" in capsys.readouterr().out
     resumed = (data, save, "--resume=auto", "--max_steps=4", "--interaction=dot_custom")
@@ -120,9 +120,7 @@ def test_a_checkpoint_remembers_the_model_and_not_the_implementation(tiny, tmp_p
     assert summary(tmp_path / "on")["steps"] == 4
 
 
-def test_an_old_checkpoint_that_names_an_implementation_takes_the_one_that_is_there(
-    tiny, tmp_path, capsys, monkeypatch
-):
+def test_checkpoint_with_implementation(tiny, tmp_path, capsys, monkeypatch):
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
     # As it was before the op.
     monkeypatch.setattr(ctr, "canonical_value", lambda name, value: value)

@@ -68,7 +68,7 @@ TERABYTE_RANKING = {
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("flags", [("--preset=terabyte",), ()])
-def test_terabyte_is_the_published_settings(recipe, flags):
+def test_terabyte_values(recipe, flags):
     before = parsed(recipe).flat()
     after = applied(recipe, 8_000 if flags else 10**9, *flags).flat()
     assert after == {**before, "preset": "terabyte"}
@@ -78,7 +78,7 @@ def test_terabyte_is_the_published_settings(recipe, flags):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 100, 8_000, 10**6, 9_999_999])
-def test_small_values_fit_the_data(recipe, num_samples):
+def test_small_values(recipe, num_samples):
     """A batch fits into an epoch, and the learning rate reaches 0 at the last step."""
     flat = applied(recipe, num_samples).flat()
     rows = num_samples * (9 if recipe == "ncf" else 1)
@@ -92,7 +92,7 @@ def test_small_values_fit_the_data(recipe, num_samples):
 @pytest.mark.parametrize(
     ("recipe", "limit"), [("dlrm", 524_288_000), ("dcnv2", 524_288_000), ("ncf", 10_000_000)]
 )
-def test_auto_chooses_by_the_samples(recipe, limit):
+def test_auto(recipe, limit):
     assert choose(recipe, limit - 1).preset == "small"
     assert choose(recipe, limit).preset == "terabyte"
     assert choose(recipe, None).preset == "terabyte"
@@ -100,7 +100,7 @@ def test_auto_chooses_by_the_samples(recipe, limit):
     assert choose(recipe, 1, "--preset=terabyte").values == {}
 
 
-def test_note_on_the_choice():
+def test_note():
     note = applied("dlrm", 8_000, "--learning_rate=0.01").preset_note
     assert note.startswith("preset small (8,000 training samples, fewer than 524,288,000): ")
     assert "batch_size 128, " in note and "bottom_mlp_dims 64,32,16" in note
@@ -110,7 +110,7 @@ def test_note_on_the_choice():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("num_samples", [20_000, 50_000_000])
-def test_given_flags_win(recipe, num_samples):
+def test_pinned_flags(recipe, num_samples):
     """Each flag that the preset sets, given on the command line, keeps its value."""
     chosen = choose(recipe, num_samples, "--preset=small").values
     before = parsed(recipe).flat()
@@ -122,7 +122,7 @@ def test_given_flags_win(recipe, num_samples):
         assert kept.flat()[name] == before[name]
 
 
-def test_schedule_follows_given_lengths():
+def test_schedule_with_pinned_lengths():
     flat = applied("dlrm", 8_000, "--epochs=10", "--batch_size=500").flat()
     assert (flat["warmup_steps"], flat["decay_start_step"], flat["decay_steps"]) == (8, 8, 152)
     flat = applied("dlrm", 8_000, "--max_steps=40").flat()
@@ -134,7 +134,7 @@ def test_schedule_follows_given_lengths():
     assert flat["decay_start_step"] + flat["decay_steps"] == 3 * 5
 
 
-def test_widths_fit_given_sizes():
+def test_widths_with_pinned_sizes():
     """DLRM's dot products need vectors of one width: the size that is not given follows."""
     assert applied("dlrm", 8_000, "--embedding_dim=8").model.bottom_mlp_dims == (64, 32, 8)
     assert applied("dlrm", 8_000, "--bottom_mlp_dims=30,24").model.embedding_dim == "24"
@@ -142,7 +142,7 @@ def test_widths_fit_given_sizes():
     assert (cross.embedding_dim, cross.bottom_mlp_dims) == ("16", (30, 24))
 
 
-def test_learning_rate_fits_a_given_optimizer():
+def test_learning_rate_with_pinned_optimizer():
     rates = {"adam": 0.002, "adagrad": 0.02, "sgd": 0.5}
     for name, rate in rates.items():
         optimizer = applied("dlrm", 8_000, f"--optimizer={name}").optimizer
@@ -152,7 +152,7 @@ def test_learning_rate_fits_a_given_optimizer():
     assert applied("ncf", 8_000, "-l=5").optimizer.embedding_learning_rate is None
 
 
-def test_flags_of_the_optimizer_that_the_preset_chooses():
+def test_optimizer_flags():
     """`--beta1` needs Adam, which DLRM has by the small preset and not by the other."""
     assert applied("dlrm", 8_000, "--beta1=0.5").optimizer.beta1 == 0.5
     with pytest.raises(ValueError, match="--beta1 is only read with"):
@@ -163,7 +163,7 @@ def test_flags_of_the_optimizer_that_the_preset_chooses():
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_help_describes_the_values(recipe):
+def test_usage(recipe):
     set_by_small = set(choose(recipe, 8_000, "--preset=small").values)
     if recipe == "dlrm":
         set_by_small |= {"num_cross_layers", "cross_layer_projection_dim"}  # --interaction cross
@@ -175,7 +175,7 @@ def test_help_describes_the_values(recipe):
     assert text.count(" (--preset small: ") == len(described)
 
 
-def test_training_rows_of_each_kind_of_files(tiny, tmp_path):
+def test_row_counts(tiny, tmp_path):
     assert count_training_rows(FeatureSpec.from_yaml(tiny / "feature_spec.yaml")) == 1000
     copied = ["--src_dataset_path", str(tiny), "--dst_dataset_path", str(tmp_path / "records")]
     assert transcribe.main(copied) == 0
@@ -189,7 +189,7 @@ def test_training_rows_of_each_kind_of_files(tiny, tmp_path):
     assert count_training_rows(interactions) == 8 * tastes.USERS
 
 
-def test_rows_of_a_data_set_without_training_split(tiny, tmp_path):
+def test_row_count_without_training_split(tiny, tmp_path):
     content = FeatureSpec.from_yaml(tiny / "feature_spec.yaml").to_dict()
     del content["source_spec"]["train"]
     assert count_training_rows(FeatureSpec.from_dict(content, tiny)) is None
@@ -203,7 +203,7 @@ def test_missing_training_files(tiny):
         count_training_rows(elsewhere)
 
 
-def test_plan_prints_the_preset(tiny, capsys):
+def test_plan(tiny, capsys):
     flags = [f"--dataset_path={tiny}", "--plan_only", "--plan_world_size=2"]
     assert dlrm.main(["prog", *flags]) == 0
     small = capsys.readouterr().out
@@ -212,7 +212,7 @@ def test_plan_prints_the_preset(tiny, capsys):
     assert capsys.readouterr().out.startswith("preset terabyte (as requested): no flag is changed")
 
 
-def test_synthetic_rows_are_counted_by_their_flags(tmp_path):
+def test_synthetic_data(tmp_path):
     flags = ["--dataset_type=synthetic", "--synthetic_dataset_train_batches=6", "--batch_size=100"]
     flags += ["--synthetic_dataset_valid_batches=1", "--synthetic_dataset_cardinalities=10,20"]
     code, result = in_process(tmp_path, *flags, "--epochs=1", "--valid_batch_size=100")
@@ -225,7 +225,7 @@ def message(run_dir):
     return [e["data"]["message"] for e in lines(run_dir / "log.json") if e.get("step") == "MESSAGE"]
 
 
-def test_checkpoint_of_a_small_model_needs_no_flags(tiny, tmp_path):
+def test_checkpoint(tiny, tmp_path):
     """eval, predict, a resumed training and a new one from its weights get its model."""
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
     save = f"--save_checkpoint_path={model}"
@@ -270,7 +270,7 @@ def twenty_thousand(tmp_path_factory, run_script):
 
 
 @pytest.mark.parametrize("recipe", [dlrm, pytest.param(dcnv2, marks=pytest.mark.long)])
-def test_quality_without_flags(recipe, twenty_thousand, tmp_path):
+def test_quality(recipe, twenty_thousand, tmp_path):
     """Far from the 0.5 of the published settings; the larger the data, the closer to the best."""
     code, result = in_process(tmp_path, f"--dataset_path={twenty_thousand}", recipe=recipe)
     assert code == 0
@@ -279,7 +279,7 @@ def test_quality_without_flags(recipe, twenty_thousand, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("recipe", [dlrm, dcnv2])
-def test_quality_on_real_rows_without_flags(recipe, criteo_rows, tmp_path, run_script):
+def test_quality_on_criteo(recipe, criteo_rows, tmp_path, run_script):
     """Within 0.01 of the tuned flags of docs/criteo.md, 0.7383 with either recipe."""
     done = run_script(
         *("-m", "preproc.criteo", "--input", criteo_rows, "--output", tmp_path / "rows"),
