@@ -46,12 +46,9 @@ ALLOWED = {
     "benchmarks": {"deployment", "dlrm", "main", "ncf", "preproc", "sim"} | RECIPES,
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests"}
-SPARK = (
-    "preproc/criteo/spark_job.py",
-    *(
-        f"preproc/criteo/engines/spark/{part}.py"
-        for part in ("session", "lines", "blocks", "tasks")
-    ),
+SPARK = tuple(
+    f"preproc/criteo/engines/spark/{part}.py"
+    for part in ("engine", "session", "lines", "blocks", "tasks")
 )
 NVTABULAR = tuple(
     f"preproc/{file}.py"
@@ -198,9 +195,9 @@ LARGE_FOLDERS: set[str] = set()
 # Triton looks for a class of this name in every model in Python.
 SHARED_CLASS_NAMES = {"TritonPythonModel"}
 DUPLICATE_CLASSES = {
-    *("Batch", "Block", "Classifier", "Column", "Columns", "Dense", "DuckDBEngine", "Engine"),
+    *("Batch", "Block", "Classifier", "Column", "Columns", "Dense"),
     *("Feature", "InterestEvolution", "Layout", "Measurements", "Memory", "Model"),
-    *("Multiplications", "NVTabularEngine", "Options", "Parts", "Piece", "Rows", "Run"),
+    *("Multiplications", "Parts", "Piece", "Rows", "Run"),
     *("Scorer", "SequenceConfig", "SequenceModel", "Setting", "Sizes", "Split", "Table", "Tensor"),
     *("Training", "_Table"),
 }
@@ -223,24 +220,6 @@ CIRCLES = {
         "nn.embedding.planner.report",
         "nn.embedding.planner.sharding_plan",
         "nn.embedding.planner.traffic",
-    ),
-    (
-        "preproc.amazon_books.arguments",
-        "preproc.amazon_books.engines.duckdb_engine",
-        "preproc.amazon_books.engines.engine",
-        "preproc.amazon_books.engines.nvtabular_engine",
-    ),
-    (
-        "preproc.criteo.__main__",
-        "preproc.criteo.arguments",
-        "preproc.criteo.engines.column_rows",
-        "preproc.criteo.engines.duckdb_engine",
-        "preproc.criteo.engines.engine",
-        "preproc.criteo.engines.nvtabular_engine",
-        "preproc.criteo.engines.spark.session",
-        "preproc.criteo.estimate",
-        "preproc.criteo.prepare",
-        "preproc.criteo.spark_job",
     ),
 }
 BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.amazon_books.generated_lines import (
+from preproc.amazon_books.lines.generated_lines import (
     FIRST_DAY,
     LAST_DAY,
     metadata_lines,
@@ -39,7 +39,7 @@ _BY_TASTE, _BY_ANY_TASTE = 0.7, 0.2
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ReviewSizes:
     """How many of each there are.
 
     Raises:
@@ -60,10 +60,10 @@ class Sizes:
         ):
             value = getattr(self, name)
             if not 1 <= value <= most:
-                raise ValueError(f"--{name} must be 1 to {most:,} ({why}), found {value:,}")
+                raise ValueError(f"--{name} must be 1 to {most:,} ({why}), got {value:,}")
 
 
-def generate(folder: Path, sizes: Sizes, seed: int, literal: bool, compress: bool) -> None:
+def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compress: bool) -> None:
     """Writes a file of reviews and one of metadata, each of which appears when it is whole.
 
     The same arguments give the same bytes. All reviews' numbers are in memory at a time: about
@@ -102,7 +102,7 @@ def _writable(path: Path):
     partial.replace(path)
 
 
-def _first_items(sizes: Sizes) -> np.ndarray:
+def _first_items(sizes: ReviewSizes) -> np.ndarray:
     """Category c has the items first[c] to first[c + 1] - 1; early categories have more."""
     weights = 1 / np.sqrt(np.arange(1.0, sizes.categories + 1))
     further = np.cumsum(weights) / weights.sum() * (sizes.items - sizes.categories)
@@ -111,7 +111,7 @@ def _first_items(sizes: Sizes) -> np.ndarray:
     return np.concatenate([[0], ends])
 
 
-def _events(random: np.random.Generator, sizes: Sizes, first_item: np.ndarray):
+def _events(random: np.random.Generator, sizes: ReviewSizes, first_item: np.ndarray):
     """User, item and day of all reviews, [reviews] each, by item."""
     weights = 1 / (np.arange(sizes.users) + sizes.users * _FLATNESS)
     lengths = 1 + random.multinomial(sizes.reviews - sizes.users, weights / weights.sum())
@@ -175,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def work() -> None:
         if flags.seed < 0:
-            raise ValueError(f"--seed must be 0 or more, found {flags.seed}")
+            raise ValueError(f"--seed must be 0 or more, got {flags.seed}")
         sizes = _sizes(flags)
         generate(folder, sizes, flags.seed, flags.literal_metadata, flags.gzip)
         print(
@@ -186,7 +186,7 @@ def main(argv: list[str] | None = None) -> int:
     return exit_status(work, "interrupted; a file that is not whole is called .partial")
 
 
-def _sizes(flags: argparse.Namespace) -> Sizes:
+def _sizes(flags: argparse.Namespace) -> ReviewSizes:
     users, items, categories = flags.users, flags.items, flags.categories
     if users is None:
         users = max(1, min(flags.reviews // _PER_USER, _MOST))
@@ -194,7 +194,7 @@ def _sizes(flags: argparse.Namespace) -> Sizes:
         items = max(1, min(flags.reviews // _PER_ITEM, _MOST))
     if categories is None:
         categories = max(1, min(items // _PER_CATEGORY, _MOST_CATEGORIES))
-    return Sizes(flags.reviews, users, items, categories)
+    return ReviewSizes(flags.reviews, users, items, categories)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preproc.amazon_books.samples import Rows, Split
+from preproc.amazon_books.samples import SampleBlock, SampleSplit
 from runtime.files.atomic import write_errors_name
 
 METADATA_FILE = "metadata.json"
@@ -26,7 +26,7 @@ _BYTES_PER_VALUE = 32
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """What the features are called: in the data set, and in `metadata.json`.
 
     user, item: the id first. The columns of items are <name>_trgt, <name>_pos and <name>_neg.
@@ -69,7 +69,12 @@ class Columns:
 
 
 def write_split(
-    split: Split, folder: Path, columns: Columns, rows_per_file: int, block_rows: int, threads: int
+    split: SampleSplit,
+    folder: Path,
+    columns: ColumnNames,
+    rows_per_file: int,
+    block_rows: int,
+    threads: int,
 ) -> list[Path]:
     """Writes the rows of a split in order, `rows_per_file` to a file, several files at a time.
 
@@ -121,7 +126,7 @@ def block_rows(num_item_features: int, max_history: int, memory_bytes: int, thre
     return max(2, min(_BLOCK_VALUES, values) // max_history // 2 * 2)
 
 
-def _table(rows: Rows, schema: pa.Schema) -> pa.Table:
+def _table(rows: SampleBlock, schema: pa.Schema) -> pa.Table:
     arrays = [_array(pa.int64(), column) for column in (rows.label, *rows.user, *rows.target)]
     for history in (*rows.positive, *rows.negative):
         num_rows, length = history.shape

@@ -15,7 +15,13 @@ from dataloading.formats.sequence_tfrecord.writer import (
     writes_data_set,
 )
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
-from preproc.amazon_books.prepared_rows import Cut, Layout, parquet_files, read_layout, read_rows
+from preproc.amazon_books.prepared_rows import (
+    Cut,
+    HistoryColumns,
+    parquet_files,
+    read_layout,
+    read_rows,
+)
 from runtime.cli import exit_status
 
 
@@ -152,10 +158,12 @@ def _check(options: argparse.Namespace) -> None:
     for name, bound in least.items():
         value = getattr(options, name)
         if value is not None and value < bound:
-            raise ValueError(f"--{name} must be {bound} or more, found {value}")
+            raise ValueError(f"--{name} must be {bound} or more, got {value}")
 
 
-def _convert_split(mapping: str, files: list[Path], layout: Layout, writer: MappingWriter) -> None:
+def _convert_split(
+    mapping: str, files: list[Path], layout: HistoryColumns, writer: MappingWriter
+) -> None:
     started, cut = time.monotonic(), Cut()
     for file in files:
         for arrays in read_rows(file, layout, cut):

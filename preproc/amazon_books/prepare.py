@@ -14,13 +14,15 @@ from typing import TextIO
 
 import pyarrow.parquet as pq
 
-from preproc.amazon_books.arguments import AMAZON, Options
-from preproc.amazon_books.engines.engine import Engine, NumberedLog, StagedLog, open_engine
+from preproc.amazon_books.engines.interface import NumberedLog, StagedLog
+from preproc.amazon_books.engines.registry import open_engine
 from preproc.amazon_books.lines import metadata_lines, review_lines
+from preproc.amazon_books.lines.json_reader import JsonReader
 from preproc.amazon_books.lines.line_files import find_files, pieces, stage_lines
+from preproc.amazon_books.options import AMAZON, AmazonOptions
 from preproc.amazon_books.parquet_rows import (
     METADATA_FILE,
-    Columns,
+    ColumnNames,
     block_rows,
     write_metadata,
     write_split,
@@ -34,7 +36,7 @@ _BASE_BYTES = 192 << 20
 _LEAST_BLOCK_BYTES = 4 << 20  # for each thread
 
 
-def prepare(options: Options) -> dict[str, int]:
+def prepare(options: AmazonOptions) -> dict[str, int]:
     """Makes the data set `options.output_path`, under that name only when it is whole.
 
     Returns:
@@ -50,10 +52,10 @@ def prepare(options: Options) -> dict[str, int]:
         atomic_folder(options.output_path) as folder,
         _scratch_folder(options, folder) as scratch,
     ):
+        log, bad = _stage(options, scratch)
+        num_events = _num_rows(log.events)
+        say(f"staged {num_events:,} events; left out {bad:,} bad lines or rows")
         with open_engine(options, scratch) as engine, engine.explained_errors():
-            log, bad = _stage(options, engine, scratch)
-            num_events = _num_rows(log.events)
-            say(f"staged {num_events:,} events; left out {bad:,} bad lines or rows")
             numbered = engine.number(log, options.min_events, scratch)
         for path in {*log.events, *log.users, *log.items}:
             path.unlink()
@@ -97,7 +99,7 @@ class _Reporter:
 
 
 @contextlib.contextmanager
-def _scratch_folder(options: Options, folder: Path) -> Iterator[Path]:
+def _scratch_folder(options: AmazonOptions, folder: Path) -> Iterator[Path]:
     """A folder for what is needed on the way, in `--temp_dir` or else in `folder`.
 
     A file `.<output>.preparing` beside the output, gone when the context ends, keeps other runs for
@@ -142,11 +144,11 @@ def _remove_what_is_left(record: TextIO) -> None:
     record.truncate(0)
 
 
-def _columns(options: Options) -> Columns:
+def _columns(options: AmazonOptions) -> ColumnNames:
     """The names in NVIDIA's data set, and those of one's own features."""
     if options.input_format == AMAZON:
-        return Columns(("user_id",), ("item_id", "cat_id"), ("uid", "item", "cat"))
-    return Columns(
+        return ColumnNames(("user_id",), ("item_id", "cat_id"), ("uid", "item", "cat"))
+    return ColumnNames(
         user=("user_id", *options.user_features),
         item=("item_id", *options.item_features),
         titles=("uid", *options.user_features, "item", *options.item_features),
@@ -156,7 +158,7 @@ def _columns(options: Options) -> Columns:
 # Raw files -> staged events
 
 
-def _stage(options: Options, engine: Engine, scratch: Path) -> tuple[StagedLog, int]:
+def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
     """The log as Parquet files, and how many bad lines or rows it is without."""
     if options.input_format != AMAZON:
         return stage_tables(options, scratch)
@@ -175,12 +177,13 @@ def _stage(options: Options, engine: Engine, scratch: Path) -> tuple[StagedLog, 
                 "meta_*.json.gz, with the items' categories; name the files with --meta, or put "
                 "all items in one category with --no_metadata"
             )
-    events, bad_reviews = _stage_files(
-        options, reviews, engine.stage_reviews, review_lines, scratch / "reviews"
-    )
-    items, bad_items = _stage_files(
-        options, meta, engine.stage_metadata, metadata_lines, scratch / "meta"
-    )
+    with JsonReader(options, scratch) as reader:
+        events, bad_reviews = _stage_files(
+            options, reviews, reader.stage_reviews, review_lines, scratch / "reviews"
+        )
+        items, bad_items = _stage_files(
+            options, meta, reader.stage_metadata, metadata_lines, scratch / "meta"
+        )
     if not items:
         items = (scratch / "none.parquet",)
         pq.write_table(metadata_lines.SCHEMA.empty_table(), items[0])
@@ -189,7 +192,7 @@ def _stage(options: Options, engine: Engine, scratch: Path) -> tuple[StagedLog, 
     return log, bad_reviews + bad_items
 
 
-def _found(options: Options, start: str) -> tuple[Path, ...]:
+def _found(options: AmazonOptions, start: str) -> tuple[Path, ...]:
     """The files of the folder, and says which they are: reviews of two categories, or all reviews
     and their 5-core, are all read where they lie side by side."""
     files = find_files(options.amazon_dataset_path, start)
@@ -199,7 +202,7 @@ def _found(options: Options, start: str) -> tuple[Path, ...]:
 
 
 def _stage_files(
-    options: Options,
+    options: AmazonOptions,
     files: tuple[Path, ...],
     stage_quickly: Callable[[Path, Path], bool],
     lines: ModuleType,
@@ -207,7 +210,7 @@ def _stage_files(
 ) -> tuple[tuple[Path, ...], int]:
     """Files of lines as Parquet files in `folder`, made here, and the number of bad lines.
 
-    stage_quickly: the engine's way to read a plain file; its result only counts if all is well.
+    stage_quickly: a fast reader of a plain file; returns False if a line may be bad.
     lines: the module that says what a good line is.
     """
     folder.mkdir()
@@ -232,7 +235,7 @@ def _num_rows(files: tuple[Path, ...]) -> int:
 
 
 def _write_rows(
-    options: Options, log: NumberedLog, folder: Path, columns: Columns, say: _Reporter
+    options: AmazonOptions, log: NumberedLog, folder: Path, columns: ColumnNames, say: _Reporter
 ) -> dict[str, int]:
     """Writes all splits; returns their numbers of rows."""
     held = log.num_users * BYTES_PER_USER + sum(
@@ -243,7 +246,7 @@ def _write_rows(
         least = _BASE_BYTES + held + options.threads * _LEAST_BLOCK_BYTES
         raise ValueError(
             f"{log.num_users:,} users and {log.num_items:,} items need a --memory_limit of "
-            f"{least / (1 << 20):.0f} MiB or more with --threads {options.threads}, found "
+            f"{least / (1 << 20):.0f} MiB or more with --threads {options.threads}, got "
             f"{options.memory_limit_bytes / (1 << 20):.0f} MiB"
         )
     block = block_rows(len(columns.item), options.max_history, memory, options.threads)
@@ -260,7 +263,7 @@ def _write_rows(
     return rows
 
 
-def _metadata(options: Options, bad: int, rows: dict[str, int]) -> dict:
+def _metadata(options: AmazonOptions, bad: int, rows: dict[str, int]) -> dict:
     """What the data set was made from; nothing of engines, machines or times, so that every
     engine writes the same."""
     return {

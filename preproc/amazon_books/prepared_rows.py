@@ -26,7 +26,7 @@ _BEHIND_AN_ID = (
 
 
 @dataclass(frozen=True)
-class Layout:
+class HistoryColumns:
     """What the columns are called and hold.
 
     label: the column of labels.
@@ -58,7 +58,7 @@ class Layout:
 
 @dataclass
 class Cut:
-    """Histories that were longer than `Layout.history_length`, in all files so far."""
+    """Histories that were longer than `HistoryColumns.history_length`, in all files so far."""
 
     num_histories: int = 0
 
@@ -86,7 +86,7 @@ def parquet_files(folder: Path) -> list[Path]:
 
 def read_layout(
     file: Path, metadata: Path, num_user: int, num_item: int | None, history_length: int | None
-) -> Layout:
+) -> HistoryColumns:
     """The layout of the rows of a file, whose features `metadata` gives cardinalities.
 
     Args:
@@ -129,7 +129,7 @@ def read_layout(
         )
     scalars = dict(zip(names[1:], sizes.values(), strict=False))
     histories = names[1 + num_user + num_item :]
-    return Layout(
+    return HistoryColumns(
         names[0],
         dict(list(scalars.items())[:num_user]),
         dict(list(scalars.items())[num_user:]),
@@ -144,7 +144,7 @@ def _read_metadata(path: Path) -> tuple[dict[str, int], int, bool]:
     """Reads a `metadata.json`.
 
     Returns:
-        name -> number of ids, 0 included; the length of histories; `Layout.is_foreign`.
+        name -> number of ids, 0 included; the length of histories; `HistoryColumns.is_foreign`.
     """
     rule = (
         '{"cardinalities": [{"name": "uid", "value": 105925}, ...]}, each name once, with values '
@@ -165,7 +165,7 @@ def _read_metadata(path: Path) -> tuple[dict[str, int], int, bool]:
     return {name: size + is_foreign for name, size in sizes.items()}, max_history, is_foreign
 
 
-def read_rows(file: Path, layout: Layout, cut: Cut) -> Iterator[list[np.ndarray]]:
+def read_rows(file: Path, layout: HistoryColumns, cut: Cut) -> Iterator[list[np.ndarray]]:
     """The rows of a file, some thousands at a time: an array `[rows, values]` per column.
 
     Ids are int32 (int64 where the cardinality needs it), labels int8. Histories are

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
-from preproc.amazon_books.engines.engine import NumberedLog, running_total
+from preproc.amazon_books.engines.interface import NumberedLog, running_total
 from preproc.amazon_books.negatives import (
     POPULARITY,
     UNIFORM,
@@ -28,7 +28,7 @@ BYTES_PER_USER = 6 * 8
 
 
 @dataclass(frozen=True)
-class Rows:
+class SampleBlock:
     """A run of a split's rows; everything is int64.
 
     user: the features of users, the id first: a list of [n].
@@ -43,7 +43,7 @@ class Rows:
     negative: list[np.ndarray]
 
 
-class Split:
+class SampleSplit:
     """The rows of one split, by number.
 
     Args:
@@ -86,7 +86,7 @@ class Split:
     def num_rows(self) -> int:
         return 2 * int(self._pair_starts[-1])
 
-    def rows(self, start: int, stop: int) -> Rows:
+    def rows(self, start: int, stop: int) -> SampleBlock:
         """Rows [start, stop), both even and not beyond num_rows; vectorised, no loop over rows."""
         pairs = np.arange(start // 2, stop // 2)
         users = np.searchsorted(self._pair_starts, pairs, side="right") - 1  # from 0
@@ -104,7 +104,7 @@ class Split:
         steps = np.zeros(len(pairs), np.int64)
         missed = self._drawn(keys[1::2], steps, targets)
         negative = self._negative_histories(keys, lengths, np.repeat(history, 2, axis=0))
-        return Rows(
+        return SampleBlock(
             label=label,
             user=[users, *(ids[users].astype(np.int64) for ids in self._log.user_features)],
             target=self._with_features(np.stack([targets, missed], axis=1).reshape(-1)),
@@ -170,7 +170,7 @@ def splits(
     max_history: int,
     seed: int,
     negatives: str = UNIFORM,
-) -> Iterator[Split]:
-    """Returns all splits, training first, each made when it is needed; see `Split`."""
+) -> Iterator[SampleSplit]:
+    """Returns all splits, training first, each made when it is needed; see `SampleSplit`."""
     for name in (TRAIN, VALIDATION, TEST) if with_validation else (TRAIN, TEST):
-        yield Split(name, log, with_validation, max_history, seed, negatives)
+        yield SampleSplit(name, log, with_validation, max_history, seed, negatives)

@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from preproc.amazon_books.arguments import CSV, Options
-from preproc.amazon_books.engines.engine import StagedLog
+from preproc.amazon_books.engines.interface import StagedLog
 from preproc.amazon_books.event_times import EventTimes, Place
+from preproc.amazon_books.options import CSV, AmazonOptions
 from preproc.raw_files import damaged_gzip, is_gzip
 
 _INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
@@ -62,7 +62,7 @@ class _Table:
         return _place(path, row)
 
 
-def stage_tables(options: Options, folder: Path) -> tuple[StagedLog, int]:
+def stage_tables(options: AmazonOptions, folder: Path) -> tuple[StagedLog, int]:
     """Stages the log of `--interactions`, `--users` and `--items`.
 
     Returns:
@@ -105,7 +105,7 @@ def stage_tables(options: Options, folder: Path) -> tuple[StagedLog, int]:
     return staged, sum(table.bad_rows for table in tables.values())
 
 
-def _look_through(table: _Table, options: Options) -> None:
+def _look_through(table: _Table, options: AmazonOptions) -> None:
     """Reads a table for the first time: counts its bad rows and learns what its columns hold."""
     table.integers = set(table.columns) - {"time"}
     for path in table.paths:
@@ -125,7 +125,7 @@ def _look_through(table: _Table, options: Options) -> None:
         _check_times(table, options)
 
 
-def _check_times(table: _Table, options: Options) -> None:
+def _check_times(table: _Table, options: AmazonOptions) -> None:
     """Reads a table once more where its times become float64, which may not be exact."""
     for path in table.paths if table.times.is_float else ():
         first_row = 1
@@ -134,7 +134,7 @@ def _check_times(table: _Table, options: Options) -> None:
             first_row += batch.num_rows
 
 
-def _write(table: _Table, options: Options, target: Path) -> None:
+def _write(table: _Table, options: AmazonOptions, target: Path) -> None:
     """Reads a table for the second time and writes its good rows."""
     types = {name: pa.int64() if name in table.integers else pa.string() for name in table.columns}
     if "time" in types:
@@ -179,13 +179,13 @@ def _places(table: _Table, path: Path, first_row: int) -> Place:
     return lambda row: f"{table.place(path, first_row + row)}: {table.columns['time']}"
 
 
-def _is_integer(values: pa.ChunkedArray, options: Options) -> bool:
+def _is_integer(values: pa.ChunkedArray, options: AmazonOptions) -> bool:
     if options.input_format == CSV:
         return _are_whole(values, _INTEGER)
     return pa.types.is_integer(values.type)
 
 
-def _is_float_integer(values: pa.ChunkedArray, options: Options) -> bool:
+def _is_float_integer(values: pa.ChunkedArray, options: AmazonOptions) -> bool:
     if options.input_format != CSV:
         return False
     if not pc.all(pc.match_substring_regex(values, _FLOAT_INTEGER), min_count=0).as_py():
@@ -217,7 +217,7 @@ def _place(path: Path, row: int) -> str:
 
 
 def _batches(
-    table: _Table, path: Path, options: Options, again: bool = False
+    table: _Table, path: Path, options: AmazonOptions, again: bool = False
 ) -> Iterator[pa.Table]:
     """A file's rows in blocks, with the staged names; empty text is null.
 
@@ -240,7 +240,9 @@ def _batches(
         raise damaged_gzip(path, error) from error
 
 
-def _csv_batches(table: _Table, path: Path, options: Options, again: bool) -> Iterator[pa.Table]:
+def _csv_batches(
+    table: _Table, path: Path, options: AmazonOptions, again: bool
+) -> Iterator[pa.Table]:
     table.skipped, wrong = [], []
 
     def judge(row: pyarrow.csv.InvalidRow) -> str:

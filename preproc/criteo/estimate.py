@@ -20,13 +20,14 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.spec.feature_spec import smallest_id_dtype
-from preproc.criteo.arguments import Options
-from preproc.criteo.engines.engine import DayFile, open_engine
+from preproc.arguments import MIN_MEMORY_BYTES
+from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.engines.registry import open_engine
 from preproc.criteo.log_files import find_log_files
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output import data_set
 from preproc.criteo.output.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
 from preproc.criteo.output.row_buckets import spilled_bytes
-from preproc.machine_limits import MIN_MEMORY_BYTES
 from preproc.raw_files import BYTE_ORDER_MARK, damaged_gzip, is_gzip
 
 SAMPLE_BYTES = 48 << 20  # about 200,000 lines
@@ -75,7 +76,7 @@ class Estimate:
         )
 
 
-def estimate(options: Options) -> Estimate:
+def estimate(options: CriteoOptions) -> Estimate:
     """Samples the log and says what its preparation makes.
 
     Raises:
@@ -85,7 +86,7 @@ def estimate(options: Options) -> Estimate:
     with tempfile.TemporaryDirectory(prefix="criteo_estimate.") as folder:
         folder = Path(folder)
         sample = _Sample.of(files, folder / "sample.tsv")
-        small = Options(
+        small = CriteoOptions(
             input=options.input,
             output=None,
             estimate=True,

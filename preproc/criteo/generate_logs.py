@@ -117,9 +117,9 @@ def main(argv: list[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     for name in ("days", "rows_per_day"):
         if getattr(flags, name) < 1:
-            parser.error(f"--{name} must be 1 or more, found {getattr(flags, name)}")
+            parser.error(f"--{name} must be 1 or more, got {getattr(flags, name)}")
     if flags.seed < 0:
-        parser.error(f"--seed must be 0 or more, found {flags.seed}")
+        parser.error(f"--seed must be 0 or more, got {flags.seed}")
     folder = Path(flags.output)
 
     def work() -> None:

@@ -9,17 +9,18 @@ from itertools import accumulate
 from pathlib import Path
 
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
-from preproc.criteo.arguments import TRAINING_ROWS, Options
-from preproc.criteo.engines.engine import DayFile, Engine, open_engine
+from preproc.criteo.engines.interface import CriteoEngine, DayFile
+from preproc.criteo.engines.registry import open_engine
 from preproc.criteo.known_values import KnownValues
 from preproc.criteo.log_files import LogFile, find_log_files
+from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
 from preproc.criteo.output import data_set
-from preproc.criteo.output.binary_files import NUM_BINS, ColumnFiles, Layout, sync
+from preproc.criteo.output.binary_files import NUM_BINS, ColumnFiles, SplitLayout, sync
 from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.row_buckets import in_random_order
 from preproc.criteo.output.splits import Split, all_for_test, split_by_day, split_by_fraction
 from preproc.criteo.output.staging import SPEC_FILE, Staging, check_output, stage_key
-from preproc.criteo.progress import Progress
+from preproc.criteo.progress import StageProgress
 from preproc.criteo.raw_lines import explain, has_labels, read_line
 
 
@@ -37,7 +38,7 @@ class ParsedLog:
     bad_lines: int
 
 
-def prepare(options: Options) -> FeatureSpec:
+def prepare(options: CriteoOptions) -> FeatureSpec:
     """Makes the data set `options.output`, under that name only when it is whole.
 
     Returns:
@@ -62,7 +63,7 @@ def prepare(options: Options) -> FeatureSpec:
             options, scratch := staging.temp_folder(options.temp_dir), with_labels
         ) as engine,
         engine.explained_errors(),
-        Progress(len(files) + 1 + 2 * len(data_set.CATEGORICALS)) as progress,
+        StageProgress(len(files) + 1 + 2 * len(data_set.CATEGORICALS)) as progress,
     ):
         if staging.num_finished:
             print(
@@ -93,11 +94,11 @@ def prepare(options: Options) -> FeatureSpec:
 
 @dataclass(frozen=True)
 class _Stages:
-    options: Options
+    options: CriteoOptions
     staging: Staging
     scratch: Path  # for what does not fit into memory
-    engine: Engine
-    progress: Progress
+    engine: CriteoEngine
+    progress: StageProgress
     known: KnownValues | None  # where ids are given already
     with_labels: bool
     with_bins: bool
@@ -170,7 +171,7 @@ class _Stages:
     def write_numericals(self, log: ParsedLog) -> dict[str, int]:
         """Labels, numericals and their bins -> files; returns the clicks of each split."""
         writer = data_set.numerical_writer(
-            Layout(self.staging.data, log.splits, log.order),
+            SplitLayout(self.staging.data, log.splits, log.order),
             with_labels=self.with_labels,
             with_bins=self.with_bins,
         )
@@ -206,7 +207,7 @@ class _Stages:
         values, vocabulary_key = self._vocabulary(log, column, vocabulary)
         cardinality = values + 1
         files = data_set.categorical_files(
-            Layout(self.staging.data, log.splits, log.order), column, cardinality
+            SplitLayout(self.staging.data, log.splits, log.order), column, cardinality
         )
 
         def encode() -> dict[str, int]:
@@ -256,7 +257,7 @@ class _Stages:
         return counted["values"], key
 
 
-def _check_vocabulary_days(options: Options, files: list[LogFile]) -> None:
+def _check_vocabulary_days(options: CriteoOptions, files: list[LogFile]) -> None:
     if not isinstance(options.vocabulary_days, tuple):
         return
     there = [file.day for file in files]
@@ -305,7 +306,7 @@ def _metadata(
     return metadata
 
 
-def _vocabulary_metadata(options: Options) -> dict:
+def _vocabulary_metadata(options: CriteoOptions) -> dict:
     days = options.vocabulary_days
     columns = {data_set.CATEGORICALS[i]: limit for i, limit in options.column_thresholds}
     return {

@@ -6,7 +6,7 @@ import time
 from tqdm import tqdm
 
 
-class Progress:
+class StageProgress:
     """Reports finished stages on stderr; a context manager."""
 
     def __init__(self, num_stages: int, stream=None):

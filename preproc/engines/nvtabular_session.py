@@ -37,7 +37,7 @@ class NVTabularSession:
         if memory_limit_bytes < _MIN_MEMORY_BYTES:
             raise ValueError(
                 f"--engine nvtabular needs a --memory_limit of {_MIN_MEMORY_BYTES >> 20} MiB or "
-                f"more, found {memory_limit_bytes / (1 << 20):.0f} MiB; --engine duckdb "
+                f"more, got {memory_limit_bytes / (1 << 20):.0f} MiB; --engine duckdb "
                 "works with less"
             )
         self._memory_limit_bytes = memory_limit_bytes

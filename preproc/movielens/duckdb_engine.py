@@ -13,7 +13,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from preproc.engines.duckdb_connection import DuckDBConnection
+from preproc.arguments import MachineOptions
+from preproc.engines.duckdb_session import PreparationSession
 from preproc.movielens.rating_lines import (
     NO_TIME,
     TIME_TYPES,
@@ -58,17 +59,17 @@ class Counts:
     interactions_left_out: int
 
 
-class RatingsEngine(DuckDBConnection):
+class RatingsEngine(PreparationSession):
     """A context manager around one connection.
 
     Args:
-        memory_limit_bytes, threads, scratch: as `DuckDBConnection` has them.
+        options: limits of the whole process.
+        scratch: folder for what does not fit into memory.
     """
 
-    def __init__(self, memory_limit_bytes: int, threads: int, scratch: Path):
+    def __init__(self, options: MachineOptions, scratch: Path):
         super().__init__(
-            memory_limit_bytes,
-            threads,
+            options,
             scratch,
             # Rows are sorted by what is in them, never by where they were.
             preserve_insertion_order=False,
@@ -82,7 +83,7 @@ class RatingsEngine(DuckDBConnection):
         Raises:
             ValueError: a line is bad, or no user has `min_ratings` items.
         """
-        sql = self._connection.execute
+        sql = self.connection.execute
         sql(f"CREATE VIEW ratings AS {' UNION ALL '.join(map(table, files))}")
         content = self._content(files)
         with _explained(files):
@@ -139,12 +140,12 @@ class RatingsEngine(DuckDBConnection):
 
     def num_of_users(self) -> np.ndarray:
         """The number of interactions of each user, int64 [users]."""
-        rows = self._connection.sql("SELECT num FROM users ORDER BY id").to_arrow_table()
+        rows = self.connection.sql("SELECT num FROM users ORDER BY id").to_arrow_table()
         return rows["num"].to_numpy()
 
     def interactions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Users and items, int32 [n] each, some at a time: by user, by time, by item."""
-        reader = self._connection.sql(
+        reader = self.connection.sql(
             """
             SELECT users.id AS user, items.id AS item
             FROM pairs JOIN users ON user = users.value JOIN items ON item = items.value
@@ -159,7 +160,7 @@ class RatingsEngine(DuckDBConnection):
 
         kind: "user" or "item".
         """
-        yield from self._connection.sql(
+        yield from self.connection.sql(
             f"SELECT id, value FROM {kind}s ORDER BY id"
         ).to_arrow_reader(_FETCHED_ROWS)
 
@@ -185,7 +186,7 @@ class RatingsEngine(DuckDBConnection):
         )
 
     def _row(self, query: str) -> tuple:
-        (row,) = self._connection.execute(query).fetchall()
+        (row,) = self.connection.execute(query).fetchall()
         return row
 
 

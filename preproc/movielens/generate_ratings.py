@@ -39,7 +39,7 @@ _BLOCK_RATINGS = 1 << 20  # made at a time
 
 
 @dataclass(frozen=True)
-class Sizes:
+class RatingSizes:
     """How many of each there are.
 
     Raises:
@@ -65,11 +65,11 @@ class Sizes:
             value = getattr(self, name)
             if not least <= value <= highest:
                 raise ValueError(
-                    f"--{name} must be {least:,} to {highest:,} ({why}), found {value:,}"
+                    f"--{name} must be {least:,} to {highest:,} ({why}), got {value:,}"
                 )
 
 
-def generate(folder: Path, sizes: Sizes, seed: int, overwrite: bool = False) -> Path:
+def generate(folder: Path, sizes: RatingSizes, seed: int, overwrite: bool = False) -> Path:
     """Writes ratings.csv, which appears when it is whole, into `folder`; returns its path.
 
     The same arguments give the same bytes. Memory: about 300 MiB, and 100 bytes a user or movie.
@@ -101,7 +101,7 @@ def generate(folder: Path, sizes: Sizes, seed: int, overwrite: bool = False) -> 
     return path
 
 
-def _blocks(sizes: Sizes, seed: int) -> Iterator[pa.Table]:
+def _blocks(sizes: RatingSizes, seed: int) -> Iterator[pa.Table]:
     """The rows of some users at a time."""
     random = np.random.default_rng([seed, 0])
     movies = _Movies(random, sizes.movies)
@@ -153,7 +153,7 @@ class _Movies:
         return self.starts[genre] + np.minimum(place.astype(np.int64), self.sizes[genre] - 1)
 
 
-def _lengths(random: np.random.Generator, sizes: Sizes) -> np.ndarray:
+def _lengths(random: np.random.Generator, sizes: RatingSizes) -> np.ndarray:
     """Each user's number of ratings, [users]."""
     most = sizes.movies // _MOST_SHARE
     weights = random.lognormal(0, _SPREAD, sizes.users)
@@ -235,7 +235,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def work() -> None:
         if flags.seed < 0:
-            raise ValueError(f"--seed must be 0 or more, found {flags.seed}")
+            raise ValueError(f"--seed must be 0 or more, got {flags.seed}")
         sizes = _sizes(flags)
         path = generate(Path(flags.output), sizes, flags.seed, flags.overwrite)
         print(
@@ -246,13 +246,13 @@ def main(argv: list[str] | None = None) -> int:
     return exit_status(work, "interrupted; nothing was made")
 
 
-def _sizes(flags: argparse.Namespace) -> Sizes:
+def _sizes(flags: argparse.Namespace) -> RatingSizes:
     users, movies = flags.users, flags.movies
     if users is None:
         users = max(1, flags.ratings // _PER_USER)
     if movies is None:
         movies = int(_MOVIES_PER_ROOT * max(0, flags.ratings) ** 0.5)
-    return Sizes(flags.ratings, users, movies)
+    return RatingSizes(flags.ratings, users, movies)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import numpy as np
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.feature_spec import TEST, VALIDATION
 from dataloading.spec.output_folder import data_set_folder
-from preproc.movielens.arguments import Options
 from preproc.movielens.data_set import (
     Questions,
     raw_value,
@@ -23,6 +22,7 @@ from preproc.movielens.data_set import (
 )
 from preproc.movielens.duckdb_engine import RatingsEngine
 from preproc.movielens.held_out import LastOfUsers
+from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import PaperFile, hold_out, read_paper
 from preproc.movielens.rating_lines import RatingFile, csv_file, dat_file
 from preproc.movielens.source_files import CSV, NCF, unpacked
@@ -57,7 +57,7 @@ class _Interactions:
     counts: dict[str, int]
 
 
-def prepare(options: Options) -> str:
+def prepare(options: MovieLensOptions) -> str:
     """Makes the data set `options.output`, under that name only when it is whole.
 
     Returns:
@@ -104,12 +104,12 @@ def _say(what: str) -> None:
 # Raw files -> training rows, and what is held out
 
 
-def _read_log(options: Options, folder: Path, scratch: Path) -> _Interactions:
+def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
     """Ratings, by DuckDB."""
     files = [_rating_file(options, path, scratch) for path in options.source.files]
     spilled = scratch / "duckdb"
     with (
-        RatingsEngine(options.memory_limit_bytes, options.threads, spilled) as engine,
+        RatingsEngine(options, spilled) as engine,
         engine.explained_errors(),
     ):
         counts = engine.number(files, options.min_ratings)
@@ -135,7 +135,7 @@ def _read_log(options: Options, folder: Path, scratch: Path) -> _Interactions:
     )
 
 
-def _rating_file(options: Options, path: Path, scratch: Path) -> RatingFile:
+def _rating_file(options: MovieLensOptions, path: Path, scratch: Path) -> RatingFile:
     plain = unpacked(path, scratch)
     if options.source.form != CSV:
         return dat_file(path, plain)
@@ -143,7 +143,7 @@ def _rating_file(options: Options, path: Path, scratch: Path) -> RatingFile:
     return csv_file(path, plain, options.delimiter, columns)
 
 
-def _check_memory(options: Options, num_interactions: int, num_questions: int) -> None:
+def _check_memory(options: MovieLensOptions, num_interactions: int, num_questions: int) -> None:
     """Of the negatives, which are drawn in memory."""
     drawn_bytes = num_questions * options.valid_negative * np.dtype(np.int32).itemsize
     least = _BASE_BYTES + num_interactions * _BYTES_PER_INTERACTION + drawn_bytes
@@ -155,7 +155,7 @@ def _check_memory(options: Options, num_interactions: int, num_questions: int) -
         )
 
 
-def _read_paper(options: Options, folder: Path, scratch: Path) -> _Interactions:
+def _read_paper(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
     """The NCF paper's files."""
     data = read_paper(*(PaperFile(path, unpacked(path, scratch)) for path in options.source.files))
     stored = data.test_negatives.shape[1]
@@ -196,7 +196,9 @@ def _read_paper(options: Options, folder: Path, scratch: Path) -> _Interactions:
 # Negatives
 
 
-def _questions(options: Options, found: _Interactions, folder: Path) -> dict[str, Questions]:
+def _questions(
+    options: MovieLensOptions, found: _Interactions, folder: Path
+) -> dict[str, Questions]:
     """The questions of each mapping, with the negatives that it came with, or drawn ones."""
     questions, keys = {}, None
     for mapping, (users, items) in found.held_out.items():
@@ -218,7 +220,9 @@ def _questions(options: Options, found: _Interactions, folder: Path) -> dict[str
     return questions
 
 
-def _metadata(options: Options, found: _Interactions, questions: dict[str, Questions]) -> dict:
+def _metadata(
+    options: MovieLensOptions, found: _Interactions, questions: dict[str, Questions]
+) -> dict:
     """What the data set was made from; nothing of machines or times."""
     return {
         "made_by": "preproc.movielens",

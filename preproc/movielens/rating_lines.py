@@ -25,7 +25,7 @@ _LINE_ENDS = {"\n": "LF", "\r\n": "CR LF", "\r": "CR"}
 
 
 @dataclass(frozen=True)
-class Layout:
+class RatingFormat:
     """How a plain file's rows are written.
 
     num_columns: of each row.
@@ -55,7 +55,7 @@ class RatingFile:
 
     path: Path
     plain: Path
-    layout: Layout
+    layout: RatingFormat
 
 
 def dat_file(path: Path, plain: Path) -> RatingFile:
@@ -64,7 +64,9 @@ def dat_file(path: Path, plain: Path) -> RatingFile:
         is_marked = source.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
     names = ("the user", "the item", "the time")
     encoding = "utf-8" if is_marked else "latin-1"
-    return RatingFile(path, plain, Layout("::", False, _COLUMNS_OF_DAT, 0, 1, 3, names, encoding))
+    return RatingFile(
+        path, plain, RatingFormat("::", False, _COLUMNS_OF_DAT, 0, 1, 3, names, encoding)
+    )
 
 
 def csv_file(path: Path, plain: Path, delimiter: str, names: tuple[str, str, str]) -> RatingFile:
@@ -94,7 +96,7 @@ def csv_file(path: Path, plain: Path, delimiter: str, names: tuple[str, str, str
             )
     places = (header.index(name) for name in names)
     return RatingFile(
-        path, plain, Layout(delimiter, True, len(header), *places, names, "utf-8", '"')
+        path, plain, RatingFormat(delimiter, True, len(header), *places, names, "utf-8", '"')
     )
 
 
@@ -216,7 +218,7 @@ def _plain_rows(file: RatingFile) -> Iterator[tuple[int, list[str]]]:
                 yield number, text.split(file.layout.delimiter)
 
 
-def _fault(fields: list[str], layout: Layout) -> tuple[str | None, bool]:
+def _fault(fields: list[str], layout: RatingFormat) -> tuple[str | None, bool]:
     """What is wrong with a row, None for nothing; and whether its time is a number."""
     if len(fields) != layout.num_columns:
         return f"it has {len(fields)} fields; a row has {layout.num_columns}", False

@@ -62,7 +62,7 @@ def _only_log(folder: Path) -> Path:
         what = ", ".join(path.name for path in found) or "none of them"
         raise ValueError(
             f"--input {folder}: a folder must hold one of ratings.csv, ratings.dat, *.train.rating "
-            f"and *.train.pairs.tsv (or one of these as .gz); found {what}. Name the file itself"
+            f"and *.train.pairs.tsv (or one of these as .gz); got {what}. Name the file itself"
         )
     return found[0]
 
@@ -84,7 +84,7 @@ def _with_tests(train: Path) -> tuple[Path, Path, Path]:
         if len(beside) != 1:
             found = "both of them" if beside else "neither"
             raise ValueError(
-                f"--input {train}: {plain.name} or {plain.name}{_GZIP} must lie beside it, found "
+                f"--input {train}: {plain.name} or {plain.name}{_GZIP} must lie beside it, got "
                 f"{found}"
             )
         files += beside

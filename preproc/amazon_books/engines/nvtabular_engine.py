@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from preproc.amazon_books.arguments import Options
-from preproc.amazon_books.engines import arrow_lines
-from preproc.amazon_books.engines.engine import NumberedLog, StagedLog, no_user_left, two_values
+from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_user_left, two_values
+from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
 _PARTITION_SHARE = 8  # of the memory for data, a partition of events takes one part in so many
@@ -33,8 +32,8 @@ _JOINED_ROWS = 1 << 20  # users or items that features are found for at a time
 _ABSENT, _PRESENT = "", "="
 
 
-class NVTabularEngine(NVTabularSession):
-    """A context manager; see `preproc/amazon_books/engines/engine.py`.
+class AmazonNVTabularEngine(NVTabularSession):
+    """A context manager; see `preproc/amazon_books/engines/interface.py`.
 
     Args:
         options: their memory limit decides how large partitions are; their threads are Arrow's.
@@ -46,7 +45,7 @@ class NVTabularEngine(NVTabularSession):
 
     name = "nvtabular"
 
-    def __init__(self, options: Options, scratch: Path):
+    def __init__(self, options: AmazonOptions, scratch: Path):
         super().__init__(
             options.memory_limit_bytes,
             options.threads,
@@ -58,20 +57,8 @@ class NVTabularEngine(NVTabularSession):
         )
         self._partition_bytes = min(_MAX_PARTITION_BYTES, self._free_bytes // _PARTITION_SHARE)
 
-    # Lines
-
-    def stage_reviews(self, source: Path, target: Path) -> bool:
-        """See `Engine`."""
-        return arrow_lines.stage_reviews(source, target)
-
-    def stage_metadata(self, source: Path, target: Path) -> bool:
-        """See `Engine`; lines that are Python literals may not be good ones to this reader."""
-        return arrow_lines.stage_metadata(source, target)
-
-    # Numbers
-
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
-        """See `Engine`."""
+        """See `AmazonEngine`."""
         ops = self._nvtabular.ops
         with self._folder("number") as work, _without_remarks():
             events = self._dataset(log.events)

@@ -25,7 +25,7 @@ _LOCATION += "--on_bad_line skip"
 
 
 @dataclass(frozen=True)
-class Piece:
+class LinePiece:
     """Whole lines of a file, as a plain file.
 
     path: where they are; the file itself if that is plain.
@@ -58,7 +58,7 @@ def find_files(folder: Path, start: str) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def pieces(file: Path, scratch: Path) -> Iterator[Iterator[Piece]]:
+def pieces(file: Path, scratch: Path) -> Iterator[Iterator[LinePiece]]:
     """A plain file as one piece; a gzip file unpacked piece by piece, its checksums verified, so
     that no more than one piece of 256 MiB is on the disk.
 
@@ -66,7 +66,7 @@ def pieces(file: Path, scratch: Path) -> Iterator[Iterator[Piece]]:
         ValueError: the gzip data is cut off or damaged.
     """
     if not is_gzip(file):
-        yield iter([Piece(file, file, 1)])
+        yield iter([LinePiece(file, file, 1)])
         return
     unpacked = scratch / "unpacked.json"
     try:
@@ -75,7 +75,7 @@ def pieces(file: Path, scratch: Path) -> Iterator[Iterator[Piece]]:
         unpacked.unlink(missing_ok=True)
 
 
-def _unpacked(file: Path, target: Path) -> Iterator[Piece]:
+def _unpacked(file: Path, target: Path) -> Iterator[LinePiece]:
     try:
         with gzip.open(file) as source:
             first_line, is_more = 1, True
@@ -92,14 +92,18 @@ def _unpacked(file: Path, target: Path) -> Iterator[Piece]:
                         out.write(block)
                         num_lines += block.count(b"\n")
                         is_more = bool(block)
-                yield Piece(target, file, first_line)
+                yield LinePiece(target, file, first_line)
                 first_line += num_lines
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged_gzip(file, error) from error
 
 
 def stage_lines(
-    piece: Piece, parse: Callable[[str], tuple], schema: pa.Schema, target: Path, on_bad_line: str
+    piece: LinePiece,
+    parse: Callable[[str], tuple],
+    schema: pa.Schema,
+    target: Path,
+    on_bad_line: str,
 ) -> int:
     """Makes a Parquet file of a piece's good lines, in their order; empty lines mean nothing.
 

@@ -16,8 +16,8 @@ import duckdb
 import numpy as np
 
 from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
-from preproc.criteo.arguments import Options
-from preproc.criteo.engines.engine import DayFile
+from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter, sync
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,
@@ -28,7 +28,7 @@ from preproc.criteo.raw_lines import (
     line_end,
     write_plain_copy,
 )
-from preproc.engines.duckdb_connection import DuckDBConnection
+from preproc.engines.duckdb_session import PreparationSession
 from preproc.raw_files import BYTE_ORDER_MARK, is_gzip
 
 _NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
@@ -38,8 +38,8 @@ _STAGED_ROW_BYTES = 2048  # what a thread holds of a row while it writes Parquet
 _MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is no row
 
 
-class DuckDBEngine(DuckDBConnection):
-    """A context manager around one connection; see `preproc/criteo/engines/engine.py`.
+class CriteoDuckDBEngine(PreparationSession):
+    """A context manager around one connection; see `preproc/criteo/engines/interface.py`.
 
     Args:
         options: their memory limit is for the whole process; their threads are DuckDB's.
@@ -50,15 +50,18 @@ class DuckDBEngine(DuckDBConnection):
     name = "duckdb"
     writes_in_order = False
 
-    def __init__(self, options: Options, scratch: Path, with_labels: bool = True):
-        super().__init__(options.memory_limit_bytes, options.threads, scratch)
+    def __init__(self, options: CriteoOptions, scratch: Path, with_labels: bool = True):
+        super().__init__(options, scratch)
         self._pattern = LINE_PATTERN if with_labels else UNLABELLED_PATTERN
 
     # Days
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """See `Engine`; `target` is a Parquet file with the columns label, num_0.. (x + 3, and 0
-        where missing or undefined), cat_0.. (NULL where missing)."""
+        """See `CriteoEngine`; `target` is a Parquet file.
+
+        Its columns: label, num_0.. (x + 3, and 0 where missing or undefined), cat_0.. (NULL where
+        missing).
+        """
         plain = scratch / "plain.tsv"
         parsed = scratch / "parsed.parquet"
         try:
@@ -124,14 +127,14 @@ class DuckDBEngine(DuckDBConnection):
         """
 
     def _copy(self, query: str, target: Path) -> None:
-        per_thread = self._memory_bytes // (self._threads * _STAGED_ROW_BYTES)
+        per_thread = self.memory_bytes // (self.threads * _STAGED_ROW_BYTES)
         row_group_rows = max(2048, min(_ROW_GROUP_ROWS, per_thread // 2048 * 2048))
-        self._connection.execute(
+        self.connection.execute(
             f"COPY ({query}) TO {quoted(target)} (FORMAT parquet, ROW_GROUP_SIZE {row_group_rows})"
         )
 
     def _line_counts(self, parsed: Path) -> dict[str, int]:
-        lines, rows, last, first_bad = self._connection.execute(
+        lines, rows, last, first_bad = self.connection.execute(
             f"""
             SELECT count(*), count(*) FILTER (label < {_MALFORMED}),
                 max(file_row_number + 1) FILTER (label <> {_EMPTY}),
@@ -148,7 +151,7 @@ class DuckDBEngine(DuckDBConnection):
         }
 
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
-        """See `Engine`."""
+        """See `CriteoEngine`."""
         clicks = Counter()
         for day in days:
             for block in self._numerical_blocks(day):
@@ -159,7 +162,7 @@ class DuckDBEngine(DuckDBConnection):
         """The day's rows in blocks: row numbers [n], labels [n], numericals x + 3 [n, 13]."""
         columns = ", ".join(f"num_{i}" for i in range(NUM_NUMERICAL))
         for start in range(0, day.num_rows, _NUMERICAL_ROWS):
-            block = self._connection.execute(
+            block = self.connection.execute(
                 f"SELECT file_row_number, label, {columns} FROM {_parquet(day.path)} "
                 f"WHERE file_row_number >= {start} AND file_row_number < {start + _NUMERICAL_ROWS}"
             ).fetchnumpy()
@@ -171,9 +174,9 @@ class DuckDBEngine(DuckDBConnection):
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
-        """See `Engine`; `target` is a Parquet file (value, count) in the order of the ids."""
+        """See `CriteoEngine`; `target` is a Parquet file (value, count) in the order of the ids."""
         new = target.with_suffix(".new")
-        (kept,) = self._connection.execute(
+        (kept,) = self.connection.execute(
             f"""
             COPY (
                 SELECT value, count(*) AS count FROM ({_column_query(column, days, num_rows)})
@@ -187,19 +190,19 @@ class DuckDBEngine(DuckDBConnection):
         return kept
 
     def read_vocabulary(self, source: Path, target: Path) -> int:
-        """See `Engine`.
+        """See `CriteoEngine`.
 
         Raises:
             ValueError: a line is not (value, tab, count), or a value is there twice.
         """
         new = target.with_suffix(".new")
-        with _behind_a_header(source, self._scratch) as (text, has_header):
+        with _behind_a_header(source, self.scratch) as (text, has_header):
             options = (
                 f"auto_detect=false, header={has_header}, delim='\t', quote='', escape='', "
                 "columns={'value': 'VARCHAR', 'count': 'BIGINT'}, nullstr='', new_line='\\n'"
             )
             try:
-                (values,) = self._connection.execute(
+                (values,) = self.connection.execute(
                     f"COPY (SELECT value, count FROM {read_csv(text, options)}) "
                     f"TO {quoted(new)} (FORMAT parquet)"
                 ).fetchone()
@@ -208,7 +211,7 @@ class DuckDBEngine(DuckDBConnection):
                     f"{source} is no vocabulary, with a value, a tab and a count on each line: "
                     f"{str(error).splitlines()[0]}; prepare the data set anew"
                 ) from error
-        (different,) = self._connection.execute(
+        (different,) = self.connection.execute(
             f"SELECT count(DISTINCT value) FROM {_parquet(new)}"
         ).fetchone()
         if different != values:
@@ -221,8 +224,8 @@ class DuckDBEngine(DuckDBConnection):
         return values
 
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        """See `Engine`."""
-        self._connection.execute(
+        """See `CriteoEngine`."""
+        self.connection.execute(
             f"COPY (SELECT value, count FROM {_parquet(vocabulary)}) TO {quoted(target)} "
             "(FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '')"
         )
@@ -230,7 +233,7 @@ class DuckDBEngine(DuckDBConnection):
     def write_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
     ) -> int:
-        """See `Engine`."""
+        """See `CriteoEngine`."""
         known = 0
         for rows, ids in self._known_ids(column, days, vocabulary):
             files.write(rows, ids)
@@ -245,7 +248,7 @@ class DuckDBEngine(DuckDBConnection):
         # The result is a table, which spills, because a query's blocks cannot be fetched singly.
         for batch in self._batches(days):
             end = batch[-1].first_row + batch[-1].num_rows
-            self._connection.execute(
+            self.connection.execute(
                 f"""
                 CREATE OR REPLACE TEMP TABLE ids AS
                 SELECT log.row, known.id
@@ -254,17 +257,17 @@ class DuckDBEngine(DuckDBConnection):
                 USING (value)
                 """
             )
-            (count,) = self._connection.execute("SELECT count(*) FROM ids").fetchone()
+            (count,) = self.connection.execute("SELECT count(*) FROM ids").fetchone()
             for start in range(0, count, _ID_ROWS):
-                block = self._connection.execute(
+                block = self.connection.execute(
                     f"SELECT row, id FROM ids WHERE rowid >= {start} AND rowid < {start + _ID_ROWS}"
                 ).fetchnumpy()
                 yield block["row"], block["id"]
-            self._connection.execute("DROP TABLE ids")
+            self.connection.execute("DROP TABLE ids")
 
     def _batches(self, days: Sequence[DayFile]) -> Iterator[list[DayFile]]:
         """Days in groups whose (row, id) pairs take a quarter of the memory, or single days."""
-        most_rows = self._memory_bytes // 4 // 16
+        most_rows = self.memory_bytes // 4 // 16
         batch: list[DayFile] = []
         for day in days:
             if batch and sum(other.num_rows for other in batch) + day.num_rows > most_rows:

@@ -1,7 +1,7 @@
-"""The engine for NVTabular: on a GPU where cuDF is, else on the CPU with pandas.
+"""NVTabular engine: on a GPU with cuDF, or on the CPU with pandas.
 
-Lines are parsed by Arrow (`arrow_lines.py`) into one Parquet file a day. From then on each
-categorical column is worked on alone: its values, without the missing ones, go to a file whose row
+DuckDB parses the lines into one Parquet file per day. From then on each categorical column is
+processed alone: its values, without the missing ones, go to a file whose row
 groups are NVTabular's partitions. `Categorify` counts them and looks them up, partition by
 partition, in this process: a Dask cluster on one machine is slower.
 
@@ -11,33 +11,30 @@ value, and each slice is a column of its own. What is kept of all slices, Arrow 
 """
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from preproc.criteo.arguments import Options
-from preproc.criteo.engines.arrow_lines import stage_lines
-from preproc.criteo.engines.column_rows import ROWS_SCHEMA, staged_blocks, write_column
-from preproc.criteo.engines.engine import DayFile
+from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
+from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter, sync
-from preproc.criteo.output.data_set import LABEL, NUMERICALS
-from preproc.criteo.raw_lines import write_plain_copy
 from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
 _ROW_BYTES = 400  # what a row of a partition takes while NVTabular looks it up; measured: 200
 _VALUE_BYTES = 500  # what a different value takes while NVTabular looks it up; measured: 350
 _MAX_PARTITION_ROWS = 1 << 20  # larger ones are no faster
-_NUMERICAL_ROWS = 1 << 16  # rows read at a time: 7 MiB
+_ROWS_SCHEMA = pa.schema({"value": pa.string(), "row": pa.int64()})
 # A vocabulary may hold more than the 2 GiB of text that a column of pa.string() can.
 _VOCABULARY_SCHEMA = pa.schema({"value": pa.large_string(), "count": pa.int64()})
 
 
-class NVTabularEngine(NVTabularSession):
-    """A context manager; see `preproc/criteo/engines/engine.py`.
+class CriteoNVTabularEngine(NVTabularSession):
+    """A context manager; see `preproc/criteo/engines/interface.py`.
 
     Args:
         options: their memory limit decides how large partitions and slices are; their threads are
@@ -51,7 +48,8 @@ class NVTabularEngine(NVTabularSession):
     name = "nvtabular"
     writes_in_order = False
 
-    def __init__(self, options: Options, scratch: Path):
+    def __init__(self, options: CriteoOptions, scratch: Path):
+        self._options = options
         super().__init__(
             options.memory_limit_bytes,
             options.threads,
@@ -61,41 +59,35 @@ class NVTabularEngine(NVTabularSession):
         self._partition_rows = min(_MAX_PARTITION_ROWS, self._free_bytes // 4 // _ROW_BYTES)
         self._slice_values = self._free_bytes // 2 // _VALUE_BYTES
 
-    # Days
+    # By DuckDB, whose staged days and vocabularies have the same form
+
+    def _duckdb(self) -> CriteoDuckDBEngine:
+        return CriteoDuckDBEngine(self._options, self._scratch)
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """See `Engine`; `target` is a Parquet file as `arrow_lines.stage_lines` makes it."""
-        plain = scratch / "plain.tsv"
-        parsed = scratch / "parsed.parquet"
-        try:
-            write_plain_copy(source, plain)
-            counts = stage_lines(plain, parsed)
-        finally:
-            plain.unlink(missing_ok=True)
-        sync(parsed)
-        parsed.replace(target)
-        return counts
+        """See `CriteoEngine`; `target` is a Parquet file as DuckDB's engine makes it."""
+        with self._duckdb() as duckdb:
+            return duckdb.parse_day(source, target, scratch)
 
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
-        """See `Engine`."""
-        clicks = Counter()
-        for day in days:
-            for rows, block in staged_blocks(
-                day, day.num_rows, [LABEL, *NUMERICALS], _NUMERICAL_ROWS
-            ):
-                shifted = np.stack([block[name].to_numpy() for name in NUMERICALS], axis=1)
-                clicks.update(writer(rows, block[LABEL].to_numpy(), shifted))
-        return dict(clicks)
+        """See `CriteoEngine`."""
+        with self._duckdb() as duckdb:
+            return duckdb.write_numericals(days, writer)
 
-    # Columns
+    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
+        """See `CriteoEngine`."""
+        with self._duckdb() as duckdb:
+            duckdb.write_vocabulary(vocabulary, target)
+
+    # By NVTabular
 
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
-        """See `Engine`; `target` is a Parquet file (value, count) in the order of the ids."""
+        """See `CriteoEngine`; `target` is a Parquet file (value, count) in the order of the ids."""
         with self._folder("column") as folder:
             rows = folder / "rows.parquet"
-            most_values = write_column(column, days, num_rows, rows, self._partition_rows)
+            most_values = _write_column(column, days, num_rows, rows, self._partition_rows)
             num_slices = -(-most_values // self._slice_values)
             counted = [
                 self._counted(part, num_slices, threshold)
@@ -125,17 +117,10 @@ class NVTabularEngine(NVTabularSession):
         # Where no value is left, NVTabular's file says nothing of its type.
         return counted.rename_columns(_VOCABULARY_SCHEMA.names).cast(_VOCABULARY_SCHEMA)
 
-    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        """See `Engine`."""
-        with open(target, "wb") as file:
-            for block in pq.ParquetFile(vocabulary).iter_batches(_NUMERICAL_ROWS):
-                pairs = zip(*(column.to_pylist() for column in block), strict=True)
-                file.writelines(f"{value}\t{count}\n".encode() for value, count in pairs)
-
     def write_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
     ) -> int:
-        """See `Engine`."""
+        """See `CriteoEngine`."""
         values = pq.read_table(vocabulary, columns=["value"])["value"].combine_chunks()
         if not len(values):
             return 0
@@ -145,7 +130,7 @@ class NVTabularEngine(NVTabularSession):
         known = 0
         with self._folder("column") as folder:
             rows = folder / "rows.parquet"
-            write_column(column, days, end, rows, self._partition_rows)
+            _write_column(column, days, end, rows, self._partition_rows)
             for i, part in enumerate(_sliced(rows, num_slices)):
                 positions = np.flatnonzero(slices == i)
                 if part is None or not len(positions):
@@ -207,7 +192,53 @@ def _sliced(rows: Path, num_slices: int) -> list[Path | None]:
                 if start == end:
                     continue
                 if i not in writers:
-                    writers[i] = stack.enter_context(pq.ParquetWriter(paths[i], ROWS_SCHEMA))
+                    writers[i] = stack.enter_context(pq.ParquetWriter(paths[i], _ROWS_SCHEMA))
                 writers[i].write_table(table.slice(start, end - start))
     rows.unlink()
     return [path if i in writers else None for i, path in enumerate(paths)]
+
+
+def _write_column(
+    column: str, days: Sequence[DayFile], num_rows: int, target: Path, group_rows: int
+) -> int:
+    """Writes one column's rows, except those where it is missing, as a Parquet file.
+
+    Args:
+        column: the column's name.
+        days: the staged days to read.
+        num_rows: only rows of the log below this number are written.
+        target: the file; its columns are those of `_ROWS_SCHEMA`.
+        group_rows: the largest number of rows in a row group.
+
+    Returns:
+        An upper bound of the number of different values: the sum over the row groups.
+    """
+    most_values = 0
+    with pq.ParquetWriter(target, _ROWS_SCHEMA) as writer:
+        for table in _row_groups(column, days, num_rows, group_rows):
+            most_values += pc.count_distinct(table["value"]).as_py()
+            writer.write_table(table, row_group_size=table.num_rows)
+    return most_values
+
+
+def _row_groups(
+    column: str, days: Sequence[DayFile], num_rows: int, group_rows: int
+) -> Iterator[pa.Table]:
+    """Yields the present values and their row numbers, at most group_rows at a time."""
+    waiting, num_waiting = [], 0
+    for day in days:
+        first, end = day.first_row, min(day.first_row + day.num_rows, num_rows)
+        for block in pq.ParquetFile(day.path).iter_batches(group_rows, columns=[column]):
+            block = block.slice(0, max(0, end - first))
+            rows = pa.record_batch(
+                [block[column], np.arange(first, first + len(block))], schema=_ROWS_SCHEMA
+            )
+            first += len(block)
+            rows = rows.filter(pc.is_valid(rows["value"]))
+            if num_waiting + len(rows) > group_rows:
+                yield pa.Table.from_batches(waiting)
+                waiting, num_waiting = [], 0
+            waiting.append(rows)
+            num_waiting += len(rows)
+    if num_waiting:
+        yield pa.Table.from_batches(waiting)

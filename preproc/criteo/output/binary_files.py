@@ -53,7 +53,7 @@ def bin_ids(shifted: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SplitLayout:
     """Where rows are stored: `folder` holds a folder for each split, `order` says which row of a
     split is where."""
 
@@ -69,7 +69,7 @@ class ColumnFiles:
     file_name: the same in the folder of each split.
     """
 
-    layout: Layout
+    layout: SplitLayout
     file_name: str
     dtype: np.dtype
     width: int = 1

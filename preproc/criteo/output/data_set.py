@@ -15,8 +15,8 @@ from preproc.criteo.output.binary_files import (
     NUM_BINS,
     NUMERICAL_DTYPE,
     ColumnFiles,
-    Layout,
     NumericalWriter,
+    SplitLayout,
 )
 from preproc.criteo.output.splits import Split
 from preproc.criteo.output.staging import SPEC_FILE
@@ -29,7 +29,7 @@ BINS = tuple(f"bin_{i}" for i in range(NUM_NUMERICAL))  # the numericals as cate
 VOCABULARY_FOLDER = "vocabulary"
 
 
-def numerical_writer(layout: Layout, *, with_labels: bool, with_bins: bool) -> NumericalWriter:
+def numerical_writer(layout: SplitLayout, *, with_labels: bool, with_bins: bool) -> NumericalWriter:
     """The files of the labels (one bool a row), of the numericals (13 float16 a row, one after the
     other) and of their bins (a file a column, one int8 id a row)."""
     return NumericalWriter(
@@ -39,7 +39,7 @@ def numerical_writer(layout: Layout, *, with_labels: bool, with_bins: bool) -> N
     )
 
 
-def categorical_files(layout: Layout, column: str, cardinality: int) -> ColumnFiles:
+def categorical_files(layout: SplitLayout, column: str, cardinality: int) -> ColumnFiles:
     """One categorical column: one id a row, 0 to cardinality - 1."""
     return ColumnFiles(layout, f"{column}.bin", smallest_id_dtype(cardinality).newbyteorder("<"))
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from preproc.amazon_books import __main__, arguments, prepare
-from preproc.amazon_books.arguments import Options, parse
-from preproc.amazon_books.engines import engine
+from preproc.amazon_books.arguments import parse
+from preproc.amazon_books.engines import registry
+from preproc.amazon_books.options import AmazonOptions
 from runtime.cli import USER_ERROR
 
 ROOT = Path(__file__).parents[3]
@@ -32,28 +33,28 @@ def log(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([*AMAZON, "--min_events", "1"], "--min_events must be 2 or more, found 1"),
-        ([*AMAZON, "--max_history", "0"], "--max_history must be 1 or more, found 0"),
-        ([*AMAZON, "--threads", "0"], "--threads must be 1 or more, found 0"),
-        ([*AMAZON, "--seed", "-1"], "--seed must be 0 or more, found -1"),
+        ([*AMAZON, "--min_events", "1"], "--min_events must be 2 or more, got 1"),
+        ([*AMAZON, "--max_history", "0"], "--max_history must be 1 or more, got 0"),
+        ([*AMAZON, "--threads", "0"], "--threads must be 1 or more, got 0"),
+        ([*AMAZON, "--seed", "-1"], "--seed must be 0 or more, got -1"),
         (
             [*AMAZON, "--seed", str(1 << 64)],
-            "--seed must be below 2.64, found 18446744073709551616",
+            "--seed must be below 2.64, got 18446744073709551616",
         ),
-        ([*AMAZON, "--rows_per_file", "3"], "--rows_per_file must be even, .* found 3"),
+        ([*AMAZON, "--rows_per_file", "3"], "--rows_per_file must be even, .* got 3"),
         (
             [*AMAZON, "--memory_limit", "100MiB"],
-            "--memory_limit must be 384 MiB or more, found 100",
+            "--memory_limit must be 384 MiB or more, got 100",
         ),
-        ([*AMAZON, "--memory_limit", "much"], "'much' is no size; write it like 4GB"),
-        ([*AMAZON, "--temp_dir", "nowhere"], "--temp_dir nowhere is no folder; make it first"),
-        ([*CSV, "--delimiter", '"'], "--delimiter must be one ASCII character .* found '\"'"),
+        ([*AMAZON, "--memory_limit", "much"], "got 'much'"),
+        ([*AMAZON, "--temp_dir", "nowhere"], "--temp_dir nowhere is not a folder; create it first"),
+        ([*CSV, "--delimiter", '"'], "--delimiter must be one ASCII character .* got '\"'"),
         ([*CSV, "--delimiter", "||"], "--delimiter must be one ASCII character"),
         (CSV[:4], "--input_format csv needs --interactions"),
         (AMAZON[:2], "--amazon_dataset_path is missing"),
         ([*AMAZON[:2], "--reviews", "x"], "--amazon_dataset_path is missing"),
         ([*AMAZON, "--meta", "x", "--no_metadata"], "--meta and --no_metadata contradict each"),
-        ([*CSV, "--time_column", "item_id"], "must be three columns, found user_id, item_id, item"),
+        ([*CSV, "--time_column", "item_id"], "must be three columns, got user_id, item_id, item"),
         ([*CSV, "--users", "x"], "--users x needs --user_features: which of its columns to take"),
         ([*CSV, "--items", "x"], "--items x needs --item_features"),
         ([*CSV, "--item_features", "a,,b"], "--item_features 'a,,b' must be different names"),
@@ -90,14 +91,16 @@ def test_good_flags():
 def test_flags_are_fields():
     parser = arguments._parser()
     flags = {action.dest for action in parser._actions} - {"help", "memory_limit"}
-    assert flags == {field.name for field in dataclasses.fields(Options)} - {"memory_limit_bytes"}
+    assert flags == {field.name for field in dataclasses.fields(AmazonOptions)} - {
+        "memory_limit_bytes"
+    }
     assert not parser.allow_abbrev
 
 
 def test_defaults_are_those_of_the_help():
     """The help names the defaults of the fields."""
     text = " ".join(arguments._parser().format_help().split())
-    for field in dataclasses.fields(Options):
+    for field in dataclasses.fields(AmazonOptions):
         if isinstance(field.default, int | str) and field.name not in (
             "threads",
             "engine",
@@ -115,13 +118,13 @@ def test_engine_by_what_there_is(monkeypatch, tmp_path):
         (0, ["cudf", "nvtabular"], "duckdb"),
         (1, ["cudf", "nvtabular"], "nvtabular"),
     ):
-        monkeypatch.setattr(engine, "_GPU", tmp_path if gpu else tmp_path / "none")
+        monkeypatch.setattr(registry, "_GPU", tmp_path if gpu else tmp_path / "none")
         monkeypatch.setattr(
-            engine.importlib.util,
+            registry.importlib.util,
             "find_spec",
             lambda name, found=modules: True if name in found else None,
         )
-        assert engine.default_engine() == expected
+        assert registry.default_engine() == expected
         assert parse(AMAZON).engine == expected
 
 

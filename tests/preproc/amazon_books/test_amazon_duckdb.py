@@ -6,13 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.amazon_books.arguments import Options
-from preproc.amazon_books.engines.duckdb_engine import DuckDBEngine
-from preproc.amazon_books.engines.engine import StagedLog, open_engine
+from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
+from preproc.amazon_books.engines.interface import StagedLog
+from preproc.amazon_books.engines.registry import open_engine
+from preproc.amazon_books.options import AmazonOptions
 
 
 def engine(folder, **more):
-    return open_engine(Options(folder / "out", folder, threads=2, **more), folder)
+    return open_engine(AmazonOptions(folder / "out", folder, threads=2, **more), folder)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ def engine(folder, **more):
             duckdb.OutOfMemoryException,
             "no room",
             ValueError,
-            "--memory_limit 512 MiB is too small, or the disk of --temp_dir .*: no room",
+            "--memory_limit 512 MiB is too small, or the disk of temporary files .*: no room",
         ),
         (duckdb.IOException, "disk", OSError, "reading or writing failed: disk"),
         (duckdb.InterruptException, "stop", KeyboardInterrupt, "^$"),
@@ -51,10 +52,11 @@ def test_a_log_that_does_not_fit_is_sorted_on_the_disk(tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     log = pa.table({"user": users[order], "item": items[order], "time": times[order]})
     pq.write_table(log, path, compression="none")
-    monkeypatch.setattr("preproc.engines.duckdb_connection._OUTSIDE_DUCKDB_BYTES", 360 << 20)
+    monkeypatch.setattr("preproc.engines.duckdb_session._RESERVED_BYTES", 360 << 20)
     (tmp_path / "scratch").mkdir()
-    with DuckDBEngine(
-        Options(tmp_path / "out", tmp_path, memory_limit_bytes=384 << 20), tmp_path / "scratch"
+    with AmazonDuckDBEngine(
+        AmazonOptions(tmp_path / "out", tmp_path, memory_limit_bytes=384 << 20),
+        tmp_path / "scratch",
     ) as duck:
         spilled = []
         write = duck._write_events

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preproc.amazon_books.arguments import Options
-from preproc.amazon_books.engines import arrow_lines
-from preproc.amazon_books.engines.duckdb_engine import DuckDBEngine
 from preproc.amazon_books.lines import line_files, literal_lines, metadata_lines, review_lines
-from preproc.amazon_books.lines.line_files import Piece, find_files, pieces, stage_lines
+from preproc.amazon_books.lines.json_reader import JsonReader
+from preproc.amazon_books.lines.line_files import LinePiece, find_files, pieces, stage_lines
+from preproc.arguments import MachineOptions
 
 REVIEW = '{"reviewerID": "A1", "asin": "B1", "unixReviewTime": 5}'
 BAD_REVIEWS = {
@@ -79,8 +78,8 @@ BAD_METADATA = {
 }
 
 
-def engine(tmp_path):
-    return DuckDBEngine(Options(tmp_path / "out", tmp_path, threads=2), tmp_path)
+def reader(tmp_path):
+    return JsonReader(MachineOptions(threads=2), tmp_path)
 
 
 def result(parse, line):
@@ -158,13 +157,13 @@ def test_most_literals_are_read_quickly(name, item, text):
         assert literal_lines.parse_quickly(line) == (item, name)
 
 
-# Engines' own readers
+# The fast reader
 
 
-def staged_by(engine_method, path, lines, tmp_path):
+def staged_by(read, path, lines, tmp_path):
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     target = tmp_path / "staged.parquet"
-    if not engine_method(path, target):
+    if not read(path, target):
         return None
     rows = pq.read_table(target).to_pylist()
     return sorted(tuple(row.values()) for row in rows)
@@ -173,17 +172,19 @@ def staged_by(engine_method, path, lines, tmp_path):
 def test_duckdb_reads_reviews_like_the_rule(tmp_path):
     good = [REVIEW, '{"asin": "\\u00e9\\n\\"", "reviewerID": "B\\u0000", "unixReviewTime": -7}']
     bad_bytes = [REVIEW.encode().replace(b"A1", b"A\xff"), b"\xef\xbb\xbf" + REVIEW.encode()]
-    with engine(tmp_path) as duck:
+    with reader(tmp_path) as json_reader:
         path = tmp_path / "a*[b].json"
         lines = [line.encode() for line in good]
         expected = sorted(review_lines.parse(line) for line in good)
-        assert staged_by(duck.stage_reviews, path, [*lines, b"", b" "], tmp_path) == expected
+        assert staged_by(json_reader.stage_reviews, path, [*lines, b"", b" "], tmp_path) == expected
         text = REVIEW[:-1] + ', "x": "a,]b, }: nan, \\"", "y": [NaN]}'  # only looks bad
         assert review_lines.parse(text) == ("A1", "B1", 5)
-        assert staged_by(duck.stage_reviews, path, [text.encode()], tmp_path) is not None
+        assert staged_by(json_reader.stage_reviews, path, [text.encode()], tmp_path) is not None
         for line in [*(line.encode() for line in BAD_REVIEWS), *bad_bytes]:
-            assert staged_by(duck.stage_reviews, path, [lines[0], line], tmp_path) is None, line
-        assert staged_by(duck.stage_reviews, path, [], tmp_path) == []
+            assert staged_by(json_reader.stage_reviews, path, [lines[0], line], tmp_path) is None, (
+                line
+            )
+        assert staged_by(json_reader.stage_reviews, path, [], tmp_path) == []
 
 
 @pytest.mark.parametrize("start", [b"\v", b"\f"])
@@ -191,11 +192,10 @@ def test_duckdb_reads_reviews_like_the_rule(tmp_path):
 def test_space_that_is_not_json(tmp_path, start, line):
     """DuckDB takes a vertical tab and a form feed for blanks; JSON and the other readers do not."""
     path = tmp_path / "reviews.json"
-    with engine(tmp_path) as duck:
+    with reader(tmp_path) as json_reader:
         for odd in (start + line, line + start):
             lines = [REVIEW.encode(), odd]
-            assert staged_by(duck.stage_reviews, path, lines, tmp_path) is None
-            assert staged_by(arrow_lines.stage_reviews, path, lines, tmp_path) is None
+            assert staged_by(json_reader.stage_reviews, path, lines, tmp_path) is None
             with pytest.raises(ValueError, match="the file, line 2: it is not JSON"):
                 stage(path, tmp_path)
 
@@ -205,10 +205,10 @@ def test_a_character_cut_in_half_by_the_message(tmp_path, shift):
     """DuckDB quotes the first 50 bytes of a line that is JSON of another kind."""
     line = '{"asin": "B", "asin": "B", "x": "' + "a" * shift + "ü" * 40 + '"}'
     path = tmp_path / "reviews.json"
-    with engine(tmp_path) as duck:
+    with reader(tmp_path) as json_reader:
         lines = [REVIEW.encode(), line.encode()]
-        assert staged_by(duck.stage_reviews, path, lines, tmp_path) is None
-        assert staged_by(duck.stage_reviews, path, lines[:1], tmp_path) == [("A1", "B1", 5)]
+        assert staged_by(json_reader.stage_reviews, path, lines, tmp_path) is None
+        assert staged_by(json_reader.stage_reviews, path, lines[:1], tmp_path) == [("A1", "B1", 5)]
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(ValueError, match="the file, line 2: asin is there twice"):
         stage(path, tmp_path)
@@ -216,10 +216,10 @@ def test_a_character_cut_in_half_by_the_message(tmp_path, shift):
 
 
 def test_duckdb_reads_metadata_like_the_rule(tmp_path):
-    with engine(tmp_path) as duck:
+    with reader(tmp_path) as json_reader:
         path = tmp_path / "meta.json"
         for line, expected in METADATA.items():
-            found = staged_by(duck.stage_metadata, path, [line.encode()], tmp_path)
+            found = staged_by(json_reader.stage_metadata, path, [line.encode()], tmp_path)
             assert found == [expected], line
         trailing = '{"asin": "B", "x": 1,}'
         for line in [
@@ -229,7 +229,50 @@ def test_duckdb_reads_metadata_like_the_rule(tmp_path):
             '{"asin": "B", "asin": "B"}',
             '{"asin": 7}',
         ]:
-            assert staged_by(duck.stage_metadata, path, [line.encode()], tmp_path) is None, line
+            assert staged_by(json_reader.stage_metadata, path, [line.encode()], tmp_path) is None, (
+                line
+            )
+
+
+GOOD = '{"reviewerID": "u", "asin": "a", "unixReviewTime": 7}'
+MORE_REVIEWS = {
+    "good": [GOOD, '{"unixReviewTime":-1,"o":{"asin":[{}]},"asin":"é\\u0000\\"","reviewerID":"v"}'],
+    "\\r": [GOOD + "\r", GOOD],
+    "not a line each": [GOOD + GOOD],
+    "over two lines": [GOOD[:20], GOOD[20:]],
+    "as many of each, all opened": [GOOD[:-1] + ', "o": [', "{}]}" + GOOD],
+    "as many of each, all closed": [GOOD + GOOD[:-1] + ', "o": {}', ', "p": 1}'],
+    "a list": ["[1]"],
+    "no user": [GOOD, '{"asin": "a", "unixReviewTime": 7}'],
+    "an empty item": [GOOD.replace('"a"', '""')],
+    "no time": [GOOD.replace("7", "null")],
+    "half a second": [GOOD.replace("7", "7.5")],
+    "time as text": [GOOD.replace("7", '"7"')],
+    "a large time": [GOOD.replace("7", "9223372036854775808")],
+    "a user of two names": [GOOD.replace("{", '{"reviewerID": "w", ')],
+    "a number for an item": [GOOD.replace('"a"', "1")],
+    "half a character": [GOOD.replace('"a"', '"\\ud800"')],
+    "cut off": [GOOD, GOOD[:-2]],
+    "nothing": [],
+}  # fmt: skip
+
+
+def parsed(lines, text):
+    """The rows that the slow way makes of a text; None if a line is bad."""
+    try:
+        return sorted(lines.parse(line.strip()) for line in text.split("\n") if line.strip())
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize("name", MORE_REVIEWS)
+def test_review_lines(tmp_path, name):
+    """The same rows as the slow way, or none where a line is bad."""
+    lines = [line.encode() for line in MORE_REVIEWS[name]]
+    with reader(tmp_path) as json_reader:
+        rows = staged_by(json_reader.stage_reviews, tmp_path / "lines", lines, tmp_path)
+    assert rows == parsed(review_lines, "\n".join(MORE_REVIEWS[name]))
+    assert (rows is None) == (name not in ("good", "\\r", "nothing"))
 
 
 # Files
@@ -237,7 +280,7 @@ def test_duckdb_reads_metadata_like_the_rule(tmp_path):
 
 def stage(path, tmp_path, on_bad_line="error", first_line=1):
     target = tmp_path / "lines.parquet"
-    piece = Piece(path, tmp_path / "the file", first_line)
+    piece = LinePiece(path, tmp_path / "the file", first_line)
     bad = stage_lines(piece, review_lines.parse, review_lines.SCHEMA, target, on_bad_line)
     return bad, [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
 

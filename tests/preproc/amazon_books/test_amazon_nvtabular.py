@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.amazon_books.arguments import Options
-from preproc.amazon_books.engines import arrow_lines
-from preproc.amazon_books.engines.engine import StagedLog
-from preproc.amazon_books.engines.nvtabular_engine import NVTabularEngine
-from preproc.amazon_books.generate_reviews import Sizes, generate
-from preproc.amazon_books.lines import metadata_lines, review_lines
+from preproc.amazon_books.engines.interface import StagedLog
+from preproc.amazon_books.engines.nvtabular_engine import AmazonNVTabularEngine
+from preproc.amazon_books.generate_reviews import ReviewSizes, generate
+from preproc.amazon_books.lines import review_lines
+from preproc.amazon_books.options import AmazonOptions
 from preproc.amazon_books.prepare import prepare
 
 needs_nvtabular = pytest.mark.skipif(
@@ -28,14 +27,14 @@ MIB = 1 << 20
 
 def options(folder, **changed):
     changed = {"memory_limit_bytes": 1024 * MIB, "threads": 2} | changed
-    return Options(amazon_dataset_path=folder, output_path=folder / "out", **changed)
+    return AmazonOptions(amazon_dataset_path=folder, output_path=folder / "out", **changed)
 
 
 @pytest.fixture
 def engine(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with NVTabularEngine(options(tmp_path), scratch) as engine:
+    with AmazonNVTabularEngine(options(tmp_path), scratch) as engine:
         yield engine
     assert list(scratch.iterdir()) == []
 
@@ -212,97 +211,6 @@ def test_two_values_of_a_feature(engine, tmp_path, users, items, message):
 
 
 GOOD = '{"reviewerID": "u", "asin": "a", "unixReviewTime": 7}'
-REVIEWS = {
-    "good": [GOOD, '{"unixReviewTime":-1,"o":{"asin":[{}]},"asin":"é\\u0000\\"","reviewerID":"v"}'],
-    "\\r": [GOOD + "\r", GOOD],
-    "BOM": ["\ufeff" + GOOD],
-    "not a line each": [GOOD + GOOD],
-    "over two lines": [GOOD[:20], GOOD[20:]],
-    "as many of each, all opened": [GOOD[:-1] + ', "o": [', "{}]}" + GOOD],
-    "as many of each, all closed": [GOOD + GOOD[:-1] + ', "o": {}', ', "p": 1}'],
-    "a list": ["[1]"],
-    "no user": [GOOD, '{"asin": "a", "unixReviewTime": 7}'],
-    "an empty item": [GOOD.replace('"a"', '""')],
-    "no time": [GOOD.replace("7", "null")],
-    "half a second": [GOOD.replace("7", "7.5")],
-    "time as text": [GOOD.replace("7", '"7"')],
-    "a large time": [GOOD.replace("7", "9223372036854775808")],
-    "a user of two names": [GOOD.replace("{", '{"reviewerID": "w", ')],
-    "a number for an item": [GOOD.replace('"a"', "1")],
-    "half a character": [GOOD.replace('"a"', '"\\ud800"')],
-    "cut off": [GOOD, GOOD[:-2]],
-    "nothing": [],
-}  # fmt: skip
-
-
-def parsed(lines, text):
-    """The rows that the slow way makes of a text; None if a line is bad."""
-    try:
-        return [lines.parse(line.strip()) for line in text.split("\n") if line.strip()]
-    except ValueError:
-        return None
-
-
-def staged_rows(stage, lines, folder, text):
-    """The rows of the quick way; None where it gives up."""
-    source, target = folder / "lines", folder / "staged.parquet"
-    source.write_bytes(text if isinstance(text, bytes) else text.encode())
-    if not stage(source, target):
-        return None
-    table = pq.read_table(target)
-    assert table.schema == lines.SCHEMA
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-@pytest.mark.parametrize("name", REVIEWS)
-def test_review_lines(tmp_path, name):
-    """The same rows as the slow way, or none where a line is bad."""
-    text = "".join(line + "\n" for line in REVIEWS[name])
-    found = staged_rows(arrow_lines.stage_reviews, review_lines, tmp_path, text)
-    assert found == parsed(review_lines, text.removeprefix("\ufeff"))
-    assert (found is None) == (name not in ("good", "\\r", "BOM", "nothing"))
-
-
-def test_lines_that_are_no_utf8(tmp_path):
-    line = GOOD.replace('"a"', '"\xff"').encode("latin-1")
-    assert staged_rows(arrow_lines.stage_reviews, review_lines, tmp_path, line) is None
-
-
-META = '{"asin": "a", "categories": [["Books", "X"], ["Y", "Z"]]}'
-METADATA = {
-    "good": [META, META.replace('"Z"', '"é\\""'), META.replace("[[", "[[], [")],
-    "no categories": ['{"asin": "a"}', META, '{"asin": "b", "categories": null}', META],
-    "empty": [META.replace(']]', '], []]'), '{"asin": "c", "categories": []}', META],
-    "an empty name": [META.replace('"Z"', '""'), META],
-    "no item": ['{"categories": [["Books"]]}'],
-    "a name that is null": [META.replace('"X"', "null")],
-    "a list that is null": [META.replace("[[", "[null, [")],
-    "one list": ['{"asin": "a", "categories": ["Books"]}'],
-    "numbers": [META.replace('"X"', "1")],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", METADATA)
-def test_metadata_lines(tmp_path, name):
-    text = "\n".join(METADATA[name]) + "\n\n"
-    found = staged_rows(arrow_lines.stage_metadata, metadata_lines, tmp_path, text)
-    assert found == parsed(metadata_lines, text)
-    assert (found is None) == ([*METADATA].index(name) > 3)
-
-
-def test_python_literals_are_for_others(tmp_path):
-    text = repr(json.loads(META)) + "\n"
-    assert staged_rows(arrow_lines.stage_metadata, metadata_lines, tmp_path, text) is None
-
-
-@pytest.mark.parametrize("block_bytes", [1, 60, 100])
-def test_blocks_of_lines(tmp_path, monkeypatch, block_bytes):
-    """No line is lost where a block ends; one that is longer than a block is for others."""
-    monkeypatch.setattr(arrow_lines, "_BLOCK_BYTES", block_bytes)
-    lines = [GOOD.replace("7", str(time)) for time in range(9)]
-    text = "\n".join([*lines, *(["", " "] if block_bytes == 100 else [])])
-    found = staged_rows(arrow_lines.stage_reviews, review_lines, tmp_path, text)
-    assert found == (parsed(review_lines, text) if block_bytes > len(GOOD) else None)
 
 
 def both(folder, **changed):
@@ -310,7 +218,7 @@ def both(folder, **changed):
     files = {}
     for engine in ("duckdb", "nvtabular"):
         output = folder / f"by_{engine}"
-        prepare(Options(output_path=output, engine=engine, threads=2, **changed))
+        prepare(AmazonOptions(output_path=output, engine=engine, threads=2, **changed))
         paths = sorted(path for path in output.rglob("*") if path.is_file())
         files[engine] = {str(path.relative_to(output)): path.read_bytes() for path in paths}
     assert files["nvtabular"] == files["duckdb"]
@@ -321,7 +229,7 @@ def both(folder, **changed):
 @pytest.mark.parametrize("literal", [False, True], ids=["JSON", "Python"])
 def test_generated_reviews_as_by_duckdb(tmp_path, literal):
     """The same bytes; of gzip files, with a validation event, with another seed."""
-    generate(tmp_path / "raw", Sizes(5000, 800, 300, 12), 3, literal, compress=literal)
+    generate(tmp_path / "raw", ReviewSizes(5000, 800, 300, 12), 3, literal, compress=literal)
     files = both(
         tmp_path,
         amazon_dataset_path=tmp_path / "raw",
@@ -340,13 +248,13 @@ def test_generated_reviews_as_by_duckdb(tmp_path, literal):
 @needs_nvtabular
 def test_bad_lines_as_by_duckdb(tmp_path):
     """And without metadata."""
-    generate(tmp_path, Sizes(300, 10, 20, 3), 0, literal=False, compress=False)
+    generate(tmp_path, ReviewSizes(300, 10, 20, 3), 0, literal=False, compress=False)
     reviews = tmp_path / "reviews_Books.json"
     with open(reviews, "a") as file:
-        file.write(GOOD.replace("7", "7.5") + "\n")
+        file.write('{"reviewerID": "u", "asin": "a", "unixReviewTime": 7.5}\n')
     files = {"reviews": (reviews,), "no_metadata": True}
     with pytest.raises(ValueError, match=r"reviews_Books.json, line 301: unixReviewTime is 7\.5"):
-        prepare(Options(tmp_path / "out", engine="nvtabular", **files))
+        prepare(AmazonOptions(tmp_path / "out", engine="nvtabular", **files))
     metadata = json.loads(
         both(tmp_path, on_bad_line="skip", min_events=5, **files)["metadata.json"]
     )
@@ -374,7 +282,7 @@ def test_grocery_as_by_duckdb(tmp_path, root):
 @needs_nvtabular
 def test_threads_are_given_back(tmp_path):
     before = pa.cpu_count()
-    with NVTabularEngine(options(tmp_path, threads=before + 3), tmp_path):
+    with AmazonNVTabularEngine(options(tmp_path, threads=before + 3), tmp_path):
         assert pa.cpu_count() == before + 3
     assert pa.cpu_count() == before
 
@@ -399,20 +307,20 @@ def test_out_of_memory(engine, tmp_path, monkeypatch):
 
 
 def test_too_small_a_limit(tmp_path):
-    with pytest.raises(ValueError, match="needs a --memory_limit of 768 MiB or more, found 767"):
-        NVTabularEngine(options(tmp_path, memory_limit_bytes=767 * MIB), tmp_path)
+    with pytest.raises(ValueError, match="needs a --memory_limit of 768 MiB or more, got 767"):
+        AmazonNVTabularEngine(options(tmp_path, memory_limit_bytes=767 * MIB), tmp_path)
 
 
 def test_not_installed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvtabular", None)
     with pytest.raises(ValueError, match="cannot be imported here .*nvtabular.*; run `make engi"):
-        NVTabularEngine(options(tmp_path), tmp_path)
+        AmazonNVTabularEngine(options(tmp_path), tmp_path)
 
 
 @needs_nvtabular
 def test_the_command(run_script, tmp_path):
     """It says what it does, nothing else, and does without TensorFlow."""
-    generate(tmp_path, Sizes(300, 10, 20, 3), 0, literal=False, compress=False)
+    generate(tmp_path, ReviewSizes(300, 10, 20, 3), 0, literal=False, compress=False)
     done = run_script(
         "-c",
         "import sys; from preproc.amazon_books.__main__ import main\n"

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.amazon_books.engines.engine import NumberedLog
+from preproc.amazon_books.engines.interface import NumberedLog
 from preproc.amazon_books.negatives import draw, draw_by_popularity, row_keys
-from preproc.amazon_books.parquet_rows import Columns, block_rows, write_split
-from preproc.amazon_books.samples import BYTES_PER_USER, Split, splits
+from preproc.amazon_books.parquet_rows import ColumnNames, block_rows, write_split
+from preproc.amazon_books.samples import BYTES_PER_USER, SampleSplit, splits
 from tests.preproc.amazon_books.amazon_reference import negative, random_64
 
 
@@ -73,7 +73,7 @@ def test_each_event_is_in_one_split(tmp_path, counts, with_validation):
 
 def test_blocks_do_not_matter(tmp_path):
     log = log_of(tmp_path, [[1, 2, 3, 4, 5], [6, 7], [8, 9, 1, 2]])
-    train = Split("train", log, False, 3, 5)
+    train = SampleSplit("train", log, False, 3, 5)
     whole = train.rows(0, train.num_rows)
     for start in range(0, train.num_rows, 2):
         part = train.rows(start, start + 2)
@@ -86,8 +86,8 @@ def test_blocks_do_not_matter(tmp_path):
 
 def test_files_side_by_side(tmp_path):
     log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6, 7, 8, 9], [6, 7], [8, 9, 1, 2]])
-    columns = Columns(("user_id",), ("item_id",), ("uid", "item"))
-    train = Split("train", log, False, 3, 5)
+    columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
+    train = SampleSplit("train", log, False, 3, 5)
     tables = []
     for i, (rows_per_file, block, threads) in enumerate([(100, 100, 1), (4, 4, 3), (6, 2, 2)]):
         paths = write_split(train, tmp_path / str(i), columns, rows_per_file, block, threads)
@@ -104,9 +104,9 @@ def test_files_side_by_side(tmp_path):
 def test_a_file_that_cannot_be_written_ends_it(tmp_path):
     log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6]])
     (tmp_path / "train").mkdir()
-    columns = Columns(("user_id",), ("item_id",), ("uid", "item"))
+    columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
     with pytest.raises(FileExistsError):
-        write_split(Split("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
+        write_split(SampleSplit("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
 
 
 def test_a_full_disk_is_said_with_the_files_name(tmp_path, monkeypatch):
@@ -115,9 +115,9 @@ def test_a_full_disk_is_said_with_the_files_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6]])
-    columns = Columns(("user_id",), ("item_id",), ("uid", "item"))
+    columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
     with pytest.raises(OSError, match=r"train/part\.\d\.parquet could not be written: .*full"):
-        write_split(Split("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
+        write_split(SampleSplit("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
 
 
 def test_memory_of_splits(tmp_path):
@@ -137,16 +137,16 @@ def test_memory_of_splits(tmp_path):
 
 def test_one_item(tmp_path):
     with pytest.raises(ValueError, match="one item occurs in all events"):
-        Split("test", log_of(tmp_path, [[1, 1, 1]], num_items=1), False, 3, 0)
+        SampleSplit("test", log_of(tmp_path, [[1, 1, 1]], num_items=1), False, 3, 0)
 
 
 def test_columns_of_one_name():
     with pytest.raises(ValueError, match="two columns .* called user_id; rename a feature"):
-        Columns(("user_id", "user_id"), ("item_id",), ("uid", "user_id", "item"))
+        ColumnNames(("user_id", "user_id"), ("item_id",), ("uid", "user_id", "item"))
 
 
 def test_titles_of_one_name():
-    columns = Columns(("user_id", "item"), ("item_id", "cat"), ("uid", "item", "item", "cat"))
+    columns = ColumnNames(("user_id", "item"), ("item_id", "cat"), ("uid", "item", "item", "cat"))
     assert columns.titles == ("user_id", "item", "item_id_trgt", "cat_trgt")
 
 

@@ -157,11 +157,11 @@ def test_names_differ(prefix, digits):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--reviews", "0"], "--reviews must be 1 to 2,147,483,648 .*, found 0"),
-        (["--reviews", "5", "--users", "6"], r"--users must be 1 to 5 \(each user .*\), found 6"),
-        (["--items", "60466177"], "--items must be 1 to 60,466,176 .*, found 60,466,177"),
-        (["--items", "3", "--categories", "4"], "--categories must be 1 to 3 .*, found 4"),
-        (["--seed", "-1"], "--seed must be 0 or more, found -1"),
+        (["--reviews", "0"], "--reviews must be 1 to 2,147,483,648 .*, got 0"),
+        (["--reviews", "5", "--users", "6"], r"--users must be 1 to 5 \(each user .*\), got 6"),
+        (["--items", "60466177"], "--items must be 1 to 60,466,176 .*, got 60,466,177"),
+        (["--items", "3", "--categories", "4"], "--categories must be 1 to 3 .*, got 4"),
+        (["--seed", "-1"], "--seed must be 0 or more, got -1"),
     ],
 )
 def test_bad_flags(tmp_path, capsys, flags, message):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from preproc.criteo import __main__, arguments, generate_logs
-from preproc.criteo.arguments import Options
+from preproc.criteo.options import CriteoOptions
 from runtime.cli import USER_ERROR
 from tests.preproc.criteo import criteo_reference as reference
 
@@ -74,9 +74,9 @@ def test_interrupted(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--days", "-1"], "--days must be 1 or more, found -1"),
-        (["--rows_per_day", "-5"], "--rows_per_day must be 1 or more, found -5"),
-        (["--seed", "-1"], "--seed must be 0 or more, found -1"),
+        (["--days", "-1"], "--days must be 1 or more, got -1"),
+        (["--rows_per_day", "-5"], "--rows_per_day must be 1 or more, got -5"),
+        (["--seed", "-1"], "--seed must be 0 or more, got -1"),
     ],
     ids=["days", "rows_per_day", "seed"],
 )
@@ -101,7 +101,7 @@ def test_generator_cannot_write(tmp_path, capsys):
 def test_help_names_every_flag():
     text = call("preproc.criteo", "--help").stdout
     flags = {action.option_strings[-1] for action in arguments._parser()._actions}
-    fields = {f"--{field.name}" for field in dataclasses.fields(Options)}
+    fields = {f"--{field.name}" for field in dataclasses.fields(CriteoOptions)}
     assert flags - {"--help", "--memory_limit"} == fields - {
         "--memory_limit_bytes",
         "--column_thresholds",

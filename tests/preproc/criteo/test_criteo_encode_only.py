@@ -8,8 +8,8 @@ import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo.__main__ import main
-from preproc.criteo.arguments import Options
 from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
 from tests.preproc.criteo import criteo_reference as reference
 
@@ -27,7 +27,7 @@ def known(log, tmp_path_factory):
     """A data set with bins."""
     output = tmp_path_factory.mktemp("known") / "out"
     prepare(
-        Options(
+        CriteoOptions(
             input=log,
             output=output,
             frequency_threshold=2,
@@ -180,7 +180,7 @@ def test_damaged_vocabulary(log, known, tmp_path, damage, message):
     damage(tmp_path / "known")
     with pytest.raises(ValueError, match=message):
         prepare(
-            Options(
+            CriteoOptions(
                 input=log / "day_2",
                 output=tmp_path / "out",
                 encode_only=True,
@@ -197,7 +197,7 @@ def test_damaged_vocabulary(log, known, tmp_path, damage, message):
         (["--bin_numericals"], "--bin_numericals is only read with a preparation"),
         (["--holdout_fraction", "0.2"], "--holdout_fraction is only read with a preparation"),
         (["--output_ordering", "any"], "--output_ordering is only read with a preparation"),
-        (["--engine", "spark"], "--encode_only works with --engine duckdb, found spark"),
+        (["--engine", "spark"], "--encode_only works with --engine duckdb, got spark"),
     ],
 )
 def test_flags_that_nothing_reads(log, known, tmp_path, capsys, flags, message):
@@ -222,7 +222,7 @@ def test_a_value_that_begins_like_a_byte_order_mark(tmp_path):
     lines = [reference.line(0, {}, {0: value}) for value in values]
     (tmp_path / "log").write_text("\n".join(lines) + "\n", encoding="utf-8")
     prepare(
-        Options(
+        CriteoOptions(
             input=tmp_path / "log",
             output=tmp_path / "known",
             frequency_threshold=0,

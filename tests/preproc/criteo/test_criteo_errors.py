@@ -8,14 +8,15 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from preproc.criteo.arguments import Options, parse
-from preproc.criteo.engines.duckdb_engine import DuckDBEngine
+from preproc.arguments import parse_size
+from preproc.criteo.arguments import parse
+from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.output.staging import check_output
 from preproc.criteo.prepare import prepare
-from preproc.criteo.progress import Progress
-from preproc.machine_limits import parse_size
+from preproc.criteo.progress import StageProgress
 from tests.preproc.criteo import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4}, {0: "aa"})
@@ -32,7 +33,9 @@ def raw(tmp_path):
 
 
 def run(source, output, **options):
-    return prepare(Options(input=source, output=output, memory_limit_bytes=1 << 30, **options))
+    return prepare(
+        CriteoOptions(input=source, output=output, memory_limit_bytes=1 << 30, **options)
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,15 +104,15 @@ def test_days_of_a_single_file(raw, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"frequency_threshold": -1}, "--frequency_threshold must be 0 or more, found -1"),
-        ({"threads": 0}, "--threads must be 1 or more, found 0"),
-        ({"memory_limit_bytes": 1 << 20}, "--memory_limit must be 384 MiB or more, found 1 MiB"),
+        ({"frequency_threshold": -1}, "--frequency_threshold must be 0 or more, got -1"),
+        ({"threads": 0}, "--threads must be 1 or more, got 0"),
+        ({"memory_limit_bytes": 1 << 20}, "--memory_limit must be 384 MiB or more, got 1 MiB"),
         ({"temp_dir": Path("nowhere")}, "--temp_dir nowhere is no folder"),
-        ({"holdout_fraction": 0.0}, "--holdout_fraction must lie between 0 and 1, found 0.0"),
-        ({"holdout_fraction": 1.0}, "--holdout_fraction must lie between 0 and 1, found 1.0"),
+        ({"holdout_fraction": 0.0}, "--holdout_fraction must lie between 0 and 1, got 0.0"),
+        ({"holdout_fraction": 1.0}, "--holdout_fraction must lie between 0 and 1, got 1.0"),
         (
             {"holdout_fraction": 0.5, "validation_fraction": 0.5},
-            "--validation_fraction must be 0 or more and leave rows .*0.5, found 0.5",
+            "--validation_fraction must be 0 or more and leave rows .*0.5, got 0.5",
         ),
         ({"validation_fraction": 0.5}, "--validation_fraction 0.5 needs --holdout_fraction"),
         (
@@ -121,17 +124,17 @@ def test_days_of_a_single_file(raw, tmp_path):
 )
 def test_bad_options(raw, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
-        Options(input=raw, output=tmp_path / "out", **options)
+        CriteoOptions(input=raw, output=tmp_path / "out", **options)
 
 
 def test_single_file_needs_a_holdout(raw, tmp_path):
     with pytest.raises(ValueError, match="is a single file: .*--holdout_fraction 0.2"):
-        Options(input=raw / "day_0", output=tmp_path / "out")
+        CriteoOptions(input=raw / "day_0", output=tmp_path / "out")
 
 
 def test_single_file_has_no_vocabulary_days(raw, tmp_path):
     with pytest.raises(ValueError, match="is a single file; use --vocabulary_days train"):
-        Options(
+        CriteoOptions(
             input=raw / "day_0",
             output=tmp_path / "out",
             holdout_fraction=0.2,
@@ -146,7 +149,7 @@ def test_vocabulary_day_without_file(raw, tmp_path):
 
 @pytest.mark.parametrize("text", ["", "GB", "4 X", "-1GB", "1e3"])
 def test_bad_size(text):
-    with pytest.raises(ValueError, match="is no size; write it like 4GB"):
+    with pytest.raises(ValueError, match="expected a size like 4GB"):
         parse_size(text)
 
 
@@ -292,8 +295,8 @@ def test_output_that_holds_the_input(raw, output):
 
 def explained_errors():
     """Those of an engine with 500 MiB."""
-    options = Options(input=Path("raw"), output=Path("out"), memory_limit_bytes=500 << 20)
-    return DuckDBEngine(options, Path("scratch")).explained_errors()
+    options = CriteoOptions(input=Path("raw"), output=Path("out"), memory_limit_bytes=500 << 20)
+    return CriteoDuckDBEngine(options, Path("scratch")).explained_errors()
 
 
 def test_out_of_memory():
@@ -356,7 +359,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(("stream", "expected"), [(Terminal(), "100%"), (io.StringIO(), "[1/1]")])
 def test_progress(stream, expected):
     """A bar on a terminal, a line anywhere else."""
-    with Progress(1, stream) as progress:
+    with StageProgress(1, stream) as progress:
         progress.start("count cat_0")
         progress.finish("count cat_0", "7 values kept")
     assert expected in stream.getvalue()

@@ -6,9 +6,9 @@ import pytest
 
 from preproc.criteo import estimate as estimate_module
 from preproc.criteo.__main__ import main
-from preproc.criteo.arguments import Options
 from preproc.criteo.estimate import estimate
 from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output import row_buckets
 from preproc.criteo.prepare import prepare
 
@@ -22,7 +22,7 @@ def log(tmp_path_factory):
 
 
 def options(source, **changes):
-    return Options(
+    return CriteoOptions(
         **{"input": source, "output": None, "estimate": True, "memory_limit_bytes": 1 << 30}
         | changes
     )
@@ -30,7 +30,7 @@ def options(source, **changes):
 
 def truth(source, output, threshold):
     spec = prepare(
-        Options(
+        CriteoOptions(
             input=source,
             output=output,
             frequency_threshold=threshold,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from preproc.criteo.arguments import Options
 from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
 
 ROOT = Path(__file__).parents[3]
@@ -45,7 +45,9 @@ def files_of(folder):
 @pytest.fixture(scope="module")
 def expected(raw, tmp_path_factory):
     output = tmp_path_factory.mktemp("expected") / "out"
-    prepare(Options(input=raw, output=output, frequency_threshold=2, memory_limit_bytes=1 << 30))
+    prepare(
+        CriteoOptions(input=raw, output=output, frequency_threshold=2, memory_limit_bytes=1 << 30)
+    )
     return files_of(output)
 
 

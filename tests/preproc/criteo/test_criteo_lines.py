@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from preproc.criteo import raw_lines
-from preproc.criteo.arguments import Options
-from preproc.criteo.engines.duckdb_engine import DuckDBEngine
-from preproc.criteo.engines.engine import DayFile
+from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
+from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.raw_lines import MAX_LINE_BYTES, explain, read_line, write_plain_copy
 from tests.preproc.criteo import criteo_reference as reference
 
@@ -46,8 +46,10 @@ MALFORMED = {
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     folder = tmp_path_factory.mktemp("temp")
-    options = Options(input=folder, output=folder / "out", memory_limit_bytes=1 << 30, threads=2)
-    with DuckDBEngine(options, folder) as engine:
+    options = CriteoOptions(
+        input=folder, output=folder / "out", memory_limit_bytes=1 << 30, threads=2
+    )
+    with CriteoDuckDBEngine(options, folder) as engine:
         yield engine
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
-from preproc.criteo.arguments import Options, parse
+from preproc.criteo.arguments import parse
 from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output import row_buckets
 from preproc.criteo.output.output_order import OutputOrder, output_order, permuted
 from preproc.criteo.output.splits import split_by_day, split_by_fraction
@@ -28,7 +29,7 @@ def log(tmp_path_factory):
 
 def run(source, output, **changes):
     changes = {"frequency_threshold": 2, "memory_limit_bytes": 1 << 30, "threads": 2} | changes
-    return prepare(Options(input=source, output=output, **changes))
+    return prepare(CriteoOptions(input=source, output=output, **changes))
 
 
 def rows_of(spec: FeatureSpec, mapping: str) -> list[bytes]:
@@ -174,5 +175,5 @@ def test_flags():
     assert parse([*common[:-1], "--seed", "7"]).output_ordering == "total_random"
     with pytest.raises(ValueError, match="--seed is only read with --output_ordering total_random"):
         parse([*common, "input", "--seed", "7"])
-    with pytest.raises(ValueError, match="--seed must be 0 or more, found -1"):
+    with pytest.raises(ValueError, match="--seed must be 0 or more, got -1"):
         parse([*common, "total_random", "--seed", "-1"])

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
-from preproc.criteo.arguments import Options, parse_thresholds
+from preproc.arguments import parse_size
+from preproc.criteo.arguments import parse_thresholds
 from preproc.criteo.engines import duckdb_engine
-from preproc.criteo.engines.duckdb_engine import DuckDBEngine
+from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NUM_BINS, bin_ids, encode_numericals
 from preproc.criteo.prepare import prepare
-from preproc.machine_limits import parse_size
 from tests.preproc.criteo import criteo_reference as reference
 
 KAGGLE = Path(__file__).parents[3].parent / "shared" / "data" / "criteo_kaggle"
@@ -23,7 +24,7 @@ needs_kaggle = pytest.mark.skipif(not KAGGLE.is_dir(), reason="no ../shared/data
 def run(source, output, **options):
     options.setdefault("memory_limit_bytes", 1 << 30)
     options.setdefault("threads", 2)
-    return prepare(Options(input=source, output=output, **options))
+    return prepare(CriteoOptions(input=source, output=output, **options))
 
 
 @pytest.fixture(scope="module")
@@ -242,19 +243,19 @@ def test_blocks_and_batches(log, tmp_path, monkeypatch):
     """More rows than one block, and more days than one batch, hold."""
     monkeypatch.setattr(duckdb_engine, "_NUMERICAL_ROWS", 100)
     monkeypatch.setattr(duckdb_engine, "_ID_ROWS", 64)
-    enter, batches = DuckDBEngine.__enter__, []
+    enter, batches = CriteoDuckDBEngine.__enter__, []
 
     def enter_with_little_memory(self):
         enter(self)._memory_bytes = 4 * 16 * 1600  # 1,600 rows a batch; the days have 700 to 1,003
         return self
 
-    def noted(self, days, split=DuckDBEngine._batches):
+    def noted(self, days, split=CriteoDuckDBEngine._batches):
         for batch in split(self, days):
             batches.append([day.num_rows for day in batch])
             yield batch
 
-    monkeypatch.setattr(DuckDBEngine, "__enter__", enter_with_little_memory)
-    monkeypatch.setattr(DuckDBEngine, "_batches", noted)
+    monkeypatch.setattr(CriteoDuckDBEngine, "__enter__", enter_with_little_memory)
+    monkeypatch.setattr(CriteoDuckDBEngine, "_batches", noted)
     run(log, tmp_path / "out", frequency_threshold=2)
     expected = reference.prepare(days(log, 0, 1, 2, 3), 2)
     assert reference.files_of(tmp_path / "out") == expected
@@ -347,5 +348,5 @@ def test_wrong_thresholds(text, message):
     "changes", [{"frequency_threshold": -1}, {"column_thresholds": ((3, -1),)}]
 )
 def test_negative_thresholds(log, tmp_path, changes):
-    with pytest.raises(ValueError, match="--frequency_threshold must be 0 or more, found -1"):
+    with pytest.raises(ValueError, match="--frequency_threshold must be 0 or more, got -1"):
         run(log, tmp_path / "out", **changes)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from preproc.criteo import prepare as prepare_module
-from preproc.criteo.arguments import Options
 from preproc.criteo.generate_logs import generate_day
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.staging import Staging
 from preproc.criteo.prepare import prepare
 from tests.preproc.criteo import criteo_reference as reference
@@ -57,7 +57,7 @@ def expected(raw):
 
 def options(raw, output, **changes):
     changes = {"frequency_threshold": 2, "memory_limit_bytes": 1 << 30, "threads": 2} | changes
-    return Options(input=raw, output=output, **changes)
+    return CriteoOptions(input=raw, output=output, **changes)
 
 
 def finished_before(stderr):
@@ -67,13 +67,13 @@ def finished_before(stderr):
 @pytest.mark.parametrize(
     ("place", "name", "when", "calls", "num_finished"),
     [
-        ("duckdb_engine.DuckDBEngine", "parse_day", "before", 1, 0),
+        ("duckdb_engine.CriteoDuckDBEngine", "parse_day", "before", 1, 0),
         ("staging.Staging", "_write_state", "before", 1, 0),
         ("staging.Staging", "_write_state", "after", 1, 1),
-        ("duckdb_engine.DuckDBEngine", "_line_counts", "after", 3, 2),
+        ("duckdb_engine.CriteoDuckDBEngine", "_line_counts", "after", 3, 2),
         ("binary_files.ColumnFiles", "write_at", "after", 2, 3),
         ("row_buckets._Buckets", "write_all", "after", 2, 3),
-        ("duckdb_engine.DuckDBEngine", "count_values", "after", 1, 4),
+        ("duckdb_engine.CriteoDuckDBEngine", "count_values", "after", 1, 4),
         ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
         ("staging.Staging", "_write_state", "after", 30, 30),
         ("staging.Staging", "publish", "before", 1, NUM_STAGES),

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from preproc.criteo.arguments import Options
-from preproc.criteo.engines.engine import DayFile
-from preproc.criteo.engines.nvtabular_engine import NVTabularEngine
+from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.engines.nvtabular_engine import CriteoNVTabularEngine
 from preproc.criteo.generate_logs import generate_day
-from preproc.criteo.output.binary_files import ColumnFiles, Layout
+from preproc.criteo.options import CriteoOptions
+from preproc.criteo.output.binary_files import ColumnFiles, SplitLayout
 from preproc.criteo.output.splits import Split
 from preproc.criteo.prepare import prepare
 from tests.preproc.criteo import criteo_reference as reference
@@ -25,14 +25,14 @@ MIB = 1 << 20
 
 def options(folder, **changed):
     changed = {"memory_limit_bytes": 1024 * MIB, "threads": 2} | changed
-    return Options(input=folder, output=folder / "out", **changed)
+    return CriteoOptions(input=folder, output=folder / "out", **changed)
 
 
 @pytest.fixture
 def engine(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with NVTabularEngine(options(tmp_path), scratch) as engine:
+    with CriteoNVTabularEngine(options(tmp_path), scratch) as engine:
         yield engine
     assert list(scratch.iterdir()) == []
 
@@ -54,7 +54,9 @@ def stage(engine, folder, days):
 def count_and_encode(engine, folder, staged, counted, num_rows, threshold):
     """cat_0 by the engine: its vocabulary as text, its ids."""
     total = sum(day.num_rows for day in staged)
-    files = ColumnFiles(Layout(folder, (Split("train", 0, total),)), "cat_0.bin", np.dtype("<i4"))
+    files = ColumnFiles(
+        SplitLayout(folder, (Split("train", 0, total),)), "cat_0.bin", np.dtype("<i4")
+    )
     files.create()
     vocabulary = folder / "vocabulary.parquet"
     num_values = engine.count_values("cat_0", counted, num_rows, threshold, vocabulary)
@@ -141,7 +143,7 @@ def log(tmp_path_factory):
 def assert_like_duckdb(source, folder, **changed):
     for engine in ("duckdb", "nvtabular"):
         prepare(
-            Options(
+            CriteoOptions(
                 input=source,
                 output=folder / engine,
                 engine=engine,
@@ -202,7 +204,7 @@ def test_damaged_gzip(engine, tmp_path):
 @needs_nvtabular
 def test_threads_are_given_back(tmp_path):
     before = pa.cpu_count()
-    with NVTabularEngine(options(tmp_path, threads=before + 3), tmp_path):
+    with CriteoNVTabularEngine(options(tmp_path, threads=before + 3), tmp_path):
         assert pa.cpu_count() == before + 3
     assert pa.cpu_count() == before
 
@@ -234,14 +236,14 @@ def test_out_of_memory(engine, tmp_path, monkeypatch):
 
 
 def test_too_small_a_limit(tmp_path):
-    with pytest.raises(ValueError, match="needs a --memory_limit of 768 MiB or more, found 767"):
-        NVTabularEngine(options(tmp_path, memory_limit_bytes=767 * MIB), tmp_path)
+    with pytest.raises(ValueError, match="needs a --memory_limit of 768 MiB or more, got 767"):
+        CriteoNVTabularEngine(options(tmp_path, memory_limit_bytes=767 * MIB), tmp_path)
 
 
 def test_not_installed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvtabular", None)
     with pytest.raises(ValueError, match="cannot be imported here .*nvtabular.*; run `make engi"):
-        NVTabularEngine(options(tmp_path), tmp_path)
+        CriteoNVTabularEngine(options(tmp_path), tmp_path)
 
 
 @needs_nvtabular
@@ -249,10 +251,10 @@ def test_quiet_and_without_tensorflow(run_script):
     """Importing NVTabular says nothing, does not load TensorFlow, and does not keep it away."""
     done = run_script(
         "-c",
-        "import sys; from pathlib import Path; from preproc.criteo.arguments import Options\n"
-        "from preproc.criteo.engines.nvtabular_engine import NVTabularEngine\n"
+        "import sys; from pathlib import Path; from preproc.criteo.options import CriteoOptions\n"
+        "from preproc.criteo.engines.nvtabular_engine import CriteoNVTabularEngine\n"
         "here = Path()\n"
-        "NVTabularEngine(Options(input=here, output=here), here)\n"
+        "CriteoNVTabularEngine(CriteoOptions(input=here, output=here), here)\n"
         "print('nvtabular' in sys.modules, 'tensorflow' in sys.modules)",
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "True False\n", "")

@@ -15,19 +15,20 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from preproc.criteo import spark_job
-from preproc.criteo.arguments import Options
-from preproc.criteo.engines.engine import DayFile, open_engine
+from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.engines.registry import open_engine
 from preproc.criteo.engines.spark import blocks as spark_blocks
+from preproc.criteo.engines.spark import engine as spark_engine
 from preproc.criteo.engines.spark import lines as spark_lines
 from preproc.criteo.engines.spark import session as spark_session
 from preproc.criteo.engines.spark import tasks
-from preproc.criteo.output.binary_files import Layout
+from preproc.criteo.engines.spark.engine import SparkEngine
+from preproc.criteo.options import CriteoOptions
+from preproc.criteo.output.binary_files import SplitLayout
 from preproc.criteo.output.data_set import categorical_files, numerical_writer
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
 from preproc.criteo.raw_lines import MAX_LINE_BYTES
-from preproc.criteo.spark_job import SparkEngine
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, LINE_ENDS, MALFORMED
 
@@ -37,7 +38,7 @@ BLOCK_BYTES = 16 << 10  # some 200 lines
 
 def options(output, **changes):
     changes = {"threads": 2, "memory_limit_bytes": 3 << 30, "spark_conf": (QUICK_JAVA,)} | changes
-    return Options(input=output, output=output, engine="spark", **changes)
+    return CriteoOptions(input=output, output=output, engine="spark", **changes)
 
 
 @pytest.fixture(scope="module")
@@ -203,9 +204,9 @@ def log(session, tmp_path_factory):
 )
 def test_column(engine, log, tmp_path, monkeypatch, column, join, ordering, threshold):
     """Vocabulary, text and ids, by each way of looking up; pieces of 64 rows."""
-    monkeypatch.setattr(spark_job, "_PIECE_ROWS", 64)
+    monkeypatch.setattr(spark_engine, "_PIECE_ROWS", 64)
     if join != "small":
-        monkeypatch.setattr(spark_job, "_BROADCAST_VALUES", 1)
+        monkeypatch.setattr(spark_engine, "_BROADCAST_VALUES", 1)
     pct = 100.0 if join == "cold only" else 3.0
     engine._options = options(tmp_path / "out", skew_broadcast_pct=pct)
     days, lines = log
@@ -222,7 +223,7 @@ def test_column(engine, log, tmp_path, monkeypatch, column, join, ordering, thre
     assert text.read_bytes() == "".join(f"{v}\t{n}\n" for v, n in known).encode()
     text.unlink()
     files = categorical_files(
-        Layout(tmp_path / "data", splits, order), f"cat_{column}", num_values + 1
+        SplitLayout(tmp_path / "data", splits, order), f"cat_{column}", num_values + 1
     )
     files.create()
     written = engine.write_ids(f"cat_{column}", days, vocabulary, files)
@@ -236,12 +237,12 @@ def test_column(engine, log, tmp_path, monkeypatch, column, join, ordering, thre
 
 @pytest.mark.parametrize("ordering", ["day_random", pytest.param("input", marks=pytest.mark.long)])
 def test_numericals(engine, log, tmp_path, monkeypatch, ordering):
-    monkeypatch.setattr(spark_job, "_PIECE_ROWS", 64)
+    monkeypatch.setattr(spark_engine, "_PIECE_ROWS", 64)
     days, lines = log
     splits = tuple(split_by_day([day.num_rows for day in days]))
     order = output_order(ordering, 3, splits, [day.num_rows for day in days])
     writer = numerical_writer(
-        Layout(tmp_path / "data", splits, order), with_labels=True, with_bins=True
+        SplitLayout(tmp_path / "data", splits, order), with_labels=True, with_bins=True
     )
     for files in writer.files:
         files.create()
@@ -418,7 +419,9 @@ def test_what_a_task_says(engine, log, tmp_path):
     days, _ = log
     engine._token.path.unlink()
     splits = tuple(split_by_day([day.num_rows for day in days]))
-    writer = numerical_writer(Layout(tmp_path / "data", splits), with_labels=True, with_bins=False)
+    writer = numerical_writer(
+        SplitLayout(tmp_path / "data", splits), with_labels=True, with_bins=False
+    )
     for files in writer.files:
         files.create()
     with (

@@ -8,7 +8,7 @@ import pytest
 
 from preproc.movielens import prepare, source_files
 from preproc.movielens.__main__ import main
-from preproc.movielens.generate_ratings import Sizes, generate
+from preproc.movielens.generate_ratings import RatingSizes, generate
 from tests.preproc.movielens.movielens_reference import CSV_HEADER, Prepared, rows_of, split
 
 # Users 9 and 10 are kept. User 10 saw movie 30 twice and, at the end, two movies at one time.
@@ -53,7 +53,7 @@ def by_hand(tmp_path):
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory):
     """A log of 4,000 ratings by 60 users."""
-    return generate(tmp_path_factory.mktemp("log"), Sizes(4000, 60, 300), 0)
+    return generate(tmp_path_factory.mktemp("log"), RatingSizes(4000, 60, 300), 0)
 
 
 def test_by_hand(tmp_path, by_hand, capsys):

@@ -171,9 +171,9 @@ def test_damaged_gzip(tmp_path, refused):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ([], "found none of them. Name the file itself"),
-        (["ratings.csv", "x.train.rating"], "found ratings.csv, x.train.rating"),
-        (["ratings.dat", "ratings.dat.gz"], "found ratings.dat, ratings.dat.gz"),
+        ([], "got none of them. Name the file itself"),
+        (["ratings.csv", "x.train.rating"], "got ratings.csv, x.train.rating"),
+        (["ratings.dat", "ratings.dat.gz"], "got ratings.dat, ratings.dat.gz"),
     ],
 )
 def test_folders(tmp_path, refused, names, message):
@@ -195,26 +195,26 @@ def test_files(tmp_path, refused):
     (tmp_path / "y.train.rating").touch()
     assert "files of one form" in refused("--input", train, tmp_path / "y.train.rating")
     said = refused("--input", train)
-    assert "x.test.rating or x.test.rating.gz must lie beside it, found neither" in said
+    assert "x.test.rating or x.test.rating.gz must lie beside it, got neither" in said
     for name in ("x.test.rating", "x.test.rating.gz"):
         (tmp_path / name).touch()
-    assert "found both of them" in refused("--input", train)
+    assert "got both of them" in refused("--input", train)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--seed", -1), "--seed must be 0 or more, found -1"),
-        (("--threads", 0), "--threads must be 1 or more, found 0"),
-        (("--valid_negative", 0), "--valid_negative must be 1 or more, found 0"),
+        (("--seed", -1), "--seed must be 0 or more, got -1"),
+        (("--threads", 0), "--threads must be 1 or more, got 0"),
+        (("--valid_negative", 0), "--valid_negative must be 1 or more, got 0"),
         (("--min_ratings", 1), "--min_ratings must be 2 or more, so that a user whose last inter"),
         (("--min_ratings", 2, "--validation"), "--min_ratings must be 3 or more"),
-        (("--memory_limit", "10MB"), "--memory_limit must be 384 MiB or more, found 10 MiB"),
-        (("--memory_limit", "much"), "'much' is no size"),
-        (("--temp_dir", "nowhere"), "--temp_dir nowhere is no folder"),
+        (("--memory_limit", "10MB"), "--memory_limit must be 384 MiB or more, got 10 MiB"),
+        (("--memory_limit", "much"), "got 'much'"),
+        (("--temp_dir", "nowhere"), "--temp_dir nowhere is not a folder"),
         (("--delimiter", "::"), "--delimiter must be one ASCII character"),
         (("--delimiter", '"'), "--delimiter must be one ASCII character"),
-        (("--item_column", "userId"), "must be three columns, found userId, userId, timestamp"),
+        (("--item_column", "userId"), "must be three columns, got userId, userId, timestamp"),
     ],
 )
 def test_flags(tmp_path, refused, flags, message):

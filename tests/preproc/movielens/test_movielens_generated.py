@@ -8,13 +8,13 @@ import pytest
 
 from dataloading.interactions.unseen_items import draw_unseen
 from preproc.movielens import generate_ratings
-from preproc.movielens.generate_ratings import Sizes, generate, main
+from preproc.movielens.generate_ratings import RatingSizes, generate, main
 from tests.preproc.movielens.movielens_reference import rows_of
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    return generate(tmp_path_factory.mktemp("log"), Sizes(100_000, 700, 1900), 3)
+    return generate(tmp_path_factory.mktemp("log"), RatingSizes(100_000, 700, 1900), 3)
 
 
 def test_the_form(log):
@@ -70,7 +70,7 @@ def test_tastes_can_be_learned(log):
 
 def test_seeds_and_blocks(tmp_path, monkeypatch):
     """The same arguments give the same bytes; all users are there whatever a block holds."""
-    sizes = Sizes(2000, 40, 200)
+    sizes = RatingSizes(2000, 40, 200)
     first, again, other = (
         generate(tmp_path / str(i), sizes, seed).read_bytes() for i, seed in enumerate((0, 0, 1))
     )
@@ -83,9 +83,9 @@ def test_seeds_and_blocks(tmp_path, monkeypatch):
 
 def test_everyone_at_most(tmp_path):
     """As many as can be: each user rates half of all movies."""
-    rows = rows_of(generate(tmp_path, Sizes(200, 10, 40), 0))
+    rows = rows_of(generate(tmp_path, RatingSizes(200, 10, 40), 0))
     assert [sum(user == u for user, *_ in rows) for u in range(1, 11)] == [20] * 10
-    rows = rows_of(generate(tmp_path, Sizes(250, 10, 50), 0, overwrite=True))
+    rows = rows_of(generate(tmp_path, RatingSizes(250, 10, 50), 0, overwrite=True))
     assert [sum(user == u for user, *_ in rows) for u in range(1, 11)] == [25] * 10
 
 
@@ -126,7 +126,7 @@ def test_a_full_disk(tmp_path):
         (["--users", "0"], "--users must be 1 to 1,073,741,824"),
         (["--movies", "39"], "--movies must be 40 to"),
         (["--ratings", "1000", "--users", "51"], "--ratings must be 1,020 to"),
-        (["--seed", "-1"], "--seed must be 0 or more, found -1"),
+        (["--seed", "-1"], "--seed must be 0 or more, got -1"),
     ],
 )
 def test_what_is_refused(tmp_path, capsys, flags, message):

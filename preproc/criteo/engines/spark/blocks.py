@@ -29,7 +29,7 @@ _STAGED = T.StructType([T.StructField(BLOCK, T.LongType()), T.StructField(SEQ, T
 
 
 @dataclass(frozen=True)
-class Block:
+class StagedBlock:
     """Rows seq, seq + 1, ... of a block."""
 
     block: int
@@ -37,7 +37,7 @@ class Block:
     num_rows: int
 
 
-def stage(rows: DataFrame, target: Path) -> list[Block]:
+def stage(rows: DataFrame, target: Path) -> list[StagedBlock]:
     """Writes rows with the columns `block` and `seq` as the folder `target`, which appears whole.
 
     Returns:
@@ -51,7 +51,7 @@ def stage(rows: DataFrame, target: Path) -> list[Block]:
     if blocks is None:
         staged = read(rows.sparkSession, new, _STAGED)
         counts = staged.groupBy(BLOCK).agg(F.min(SEQ), F.count(F.lit(1)))
-        blocks = [Block(*row) for row in counts.collect()]
+        blocks = [StagedBlock(*row) for row in counts.collect()]
     blocks.sort(key=lambda block: block.block)
     entries = [[block.block, block.seq, block.num_rows] for block in blocks]
     (new / _INDEX).write_text(json.dumps(entries))
@@ -63,7 +63,7 @@ def stage(rows: DataFrame, target: Path) -> list[Block]:
     return blocks
 
 
-def _blocks_of_files(paths: list[Path]) -> list[Block] | None:
+def _blocks_of_files(paths: list[Path]) -> list[StagedBlock] | None:
     """The blocks as far as the files' footers tell: None where a file holds several."""
     blocks = []
     for path in paths:
@@ -80,13 +80,13 @@ def _blocks_of_files(paths: list[Path]) -> list[Block] | None:
             return None
         if min(one.min for one in block) != max(one.max for one in block):
             return None
-        blocks.append(Block(block[0].min, min(one.min for one in seq), footer.num_rows))
+        blocks.append(StagedBlock(block[0].min, min(one.min for one in seq), footer.num_rows))
     return blocks
 
 
-def blocks_of(folder: Path) -> list[Block]:
+def blocks_of(folder: Path) -> list[StagedBlock]:
     """The blocks of a staged folder, in rising order."""
-    return [Block(*entry) for entry in json.loads((folder / _INDEX).read_text())]
+    return [StagedBlock(*entry) for entry in json.loads((folder / _INDEX).read_text())]
 
 
 def part_files(folder: Path) -> list[Path]:

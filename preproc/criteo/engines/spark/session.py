@@ -17,7 +17,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from preproc.criteo.arguments import Options
+from preproc.criteo.options import CriteoOptions
 
 _PACKAGES = ("preproc", "dataloading")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[4]
@@ -37,7 +37,7 @@ def is_local(master: str) -> bool:
     return _LOCAL_MASTER.fullmatch(master) is not None
 
 
-def settings(options: Options, scratch: Path) -> dict[str, str]:
+def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
     """Spark's settings for these options; those of --spark_conf come last and win.
 
     Where spark-submit started this process it has read its own flags already: the master and the
@@ -95,7 +95,7 @@ def _check_local_dir(folder: Path) -> None:
         )
 
 
-def _heap_bytes(master: str, options: Options) -> int:
+def _heap_bytes(master: str, options: CriteoOptions) -> int:
     threads = _LOCAL_MASTER.fullmatch(master)[1] or "1"
     num_threads = os.cpu_count() if threads == "*" else int(threads)
     outside = _OUTSIDE_HEAP_BYTES + num_threads * _OUTSIDE_HEAP_BYTES_PER_THREAD
@@ -109,7 +109,7 @@ def _heap_bytes(master: str, options: Options) -> int:
     return heap
 
 
-def start(options: Options, scratch: Path) -> SparkSession:
+def start(options: CriteoOptions, scratch: Path) -> SparkSession:
     """Starts Spark.
 
     Raises:
@@ -220,7 +220,7 @@ class Interruptions:
 
 
 @contextlib.contextmanager
-def explained_errors(options: Options, interruptions: Interruptions):
+def explained_errors(options: CriteoOptions, interruptions: Interruptions):
     """Turns what Spark and its Java raise into one sentence.
 
     Raises:

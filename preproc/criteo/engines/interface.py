@@ -9,14 +9,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
-
-if TYPE_CHECKING:
-    from preproc.criteo.arguments import Options
-
-ENGINES = ("duckdb", "spark", "nvtabular")
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,7 @@ class DayFile:
     first_row: int
 
 
-class Engine(Protocol):
+class CriteoEngine(Protocol):
     """A context manager, made from the run's options and a scratch folder of its own.
 
     Attributes:
@@ -83,21 +78,3 @@ class Engine(Protocol):
 
     def explained_errors(self) -> AbstractContextManager:
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
-
-
-def open_engine(options: "Options", scratch: Path, with_labels: bool = True) -> Engine:
-    """The engine that `--engine` names, imported here and not before: the others may be absent.
-
-    with_labels: False where the log has none, which only DuckDB reads (`--encode_only`).
-    """
-    if options.engine == "spark":
-        from preproc.criteo.spark_job import SparkEngine
-
-        return SparkEngine(options, scratch)
-    if options.engine == "nvtabular":
-        from preproc.criteo.engines.nvtabular_engine import NVTabularEngine
-
-        return NVTabularEngine(options, scratch)
-    from preproc.criteo.engines.duckdb_engine import DuckDBEngine
-
-    return DuckDBEngine(options, scratch, with_labels)

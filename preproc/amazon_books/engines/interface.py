@@ -6,19 +6,12 @@ their files are the same for every engine (`review_lines.py`, `metadata_lines.py
 """
 
 import functools
-import importlib.util
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from preproc.amazon_books.arguments import Options
-
-ENGINES = ("duckdb", "nvtabular")
-_GPU = Path("/dev/nvidiactl")  # there where NVIDIA's driver is
 
 
 @dataclass(frozen=True)
@@ -93,22 +86,10 @@ def running_total(counts: np.ndarray) -> np.ndarray:
     return totals
 
 
-class Engine(Protocol):
+class AmazonEngine(Protocol):
     """A context manager, made from the run's options and a scratch folder of its own."""
 
     name: str
-
-    def stage_reviews(self, source: Path, target: Path) -> bool:
-        """Makes the Parquet file `target` (user, item, time) of a plain file of review lines.
-
-        Returns:
-            False, and it does not matter what `target` is, if any line may not be a good one:
-            `review_lines.py`, which says which are, will then look at each.
-        """
-
-    def stage_metadata(self, source: Path, target: Path) -> bool:
-        """Likewise (item, item_0: the category) of metadata lines; `metadata_lines.py` has the
-        rule."""
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
         """Leaves out users with fewer than `min_events` events, and gives ids to what is left.
@@ -121,24 +102,6 @@ class Engine(Protocol):
 
     def explained_errors(self) -> AbstractContextManager:
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
-
-
-def default_engine() -> str:
-    """NVTabular where it is installed and has a GPU to work with, else DuckDB."""
-    modules = ("nvtabular", "cudf")
-    is_there = _GPU.exists() and all(map(importlib.util.find_spec, modules))
-    return "nvtabular" if is_there else "duckdb"
-
-
-def open_engine(options: "Options", scratch: Path) -> Engine:
-    """The engine that `--engine` names, imported here and not before: NVTabular may be absent."""
-    if options.engine == "nvtabular":
-        from preproc.amazon_books.engines.nvtabular_engine import NVTabularEngine
-
-        return NVTabularEngine(options, scratch)
-    from preproc.amazon_books.engines.duckdb_engine import DuckDBEngine
-
-    return DuckDBEngine(options, scratch)
 
 
 def no_user_left(min_events: int, most: int) -> ValueError:
