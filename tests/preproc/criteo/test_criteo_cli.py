@@ -121,7 +121,7 @@ def test_flags_of_spark(tmp_path, capsys, flags):
     expected = f"error: {flags[0]} is only read with --engine spark; leave it out\n"
     assert capsys.readouterr().err == expected
     assert arguments.parse([*common, "--engine", "spark", "--master", "yarn"]).master == "yarn"
-    with pytest.raises(ValueError, match="--skew_broadcast_pct must lie above 0 .* found 0"):
+    with pytest.raises(ValueError, match="--skew_broadcast_pct must lie above 0 .* got 0"):
         arguments.parse([*common, "--engine", "spark", "--skew_broadcast_pct", "0"])
 
 
@@ -156,7 +156,7 @@ def test_clicks_follow_the_fields(raw):
 @pytest.mark.parametrize(
     ("master", "flag", "message"),
     [
-        ("local[4]", "--threads", "--threads is only read with no --master, which says it itself"),
+        ("local[4]", "--threads", "--threads is only read with no --master, which specifies them itself"),
         (
             "yarn",
             "--memory_limit",

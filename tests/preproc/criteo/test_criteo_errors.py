@@ -107,7 +107,7 @@ def test_days_of_a_single_file(raw, tmp_path):
         ({"frequency_threshold": -1}, "--frequency_threshold must be 0 or more, got -1"),
         ({"threads": 0}, "--threads must be 1 or more, got 0"),
         ({"memory_limit_bytes": 1 << 20}, "--memory_limit must be 384 MiB or more, got 1 MiB"),
-        ({"temp_dir": Path("nowhere")}, "--temp_dir nowhere is no folder"),
+        ({"temp_dir": Path("nowhere")}, "--temp_dir nowhere is not a folder"),
         ({"holdout_fraction": 0.0}, "--holdout_fraction must lie between 0 and 1, got 0.0"),
         ({"holdout_fraction": 1.0}, "--holdout_fraction must lie between 0 and 1, got 1.0"),
         (

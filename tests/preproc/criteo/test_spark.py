@@ -461,7 +461,7 @@ def test_another_token(tmp_path):
 
 
 def test_without_pyspark(tmp_path, monkeypatch):
-    for name in [n for n in sys.modules if n.startswith("preproc.criteo.spark_")]:
+    for name in [n for n in sys.modules if n.startswith("preproc.criteo.engines.spark")]:
         monkeypatch.delitem(sys.modules, name)
     for name in [n for n in sys.modules if n.split(".")[0] == "pyspark"] + ["pyspark"]:
         monkeypatch.setitem(sys.modules, name, None)
