@@ -180,7 +180,6 @@ def test_nothing_happens_at_import(root, run_script):
 MAX_COMPLEXITY, MAX_LINES, MAX_MODULES = 20, 80, 12
 COMPLEX_FUNCTIONS = {
     "config/rules.py check",
-    "dataloading/describe/columns.py chunk_facts",
     "dataloading/transcode/arguments.py parser",
     "deployment/deploy/arguments.py _parser",
     "nn/embedding/exchange/forward.py run",

@@ -7,19 +7,27 @@ Every byte of split binaries and split TFRecords is looked at, a few megabytes a
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
-from dataloading.describe.candidate_lists import has_interactions, interactions_of, rare_items_note
-from dataloading.describe.columns import NumberFacts, chunk_facts
-from dataloading.describe.id_counts import IdFacts
+from dataloading.describe.facts import (
+    ChunkFacts,
+    IdFacts,
+    NumberFacts,
+    has_interactions,
+    interactions_of,
+    rare_items_note,
+)
 from dataloading.formats.split_tfrecords.chunk import RecordChunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
 from dataloading.spec.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
+from dataloading.table_input.duckdb_session import DuckDBSession
 from runtime.cli import exit_status
 
 BROKEN = 1  # exit status where the data set is not whole
+_MEMORY_BYTES = 1 << 30  # for counting ids; what does not fit goes to a temporary folder
 _FILES_SHOWN = 3  # of a chunk with more files, the sum
 _LOOKED_AT = ("split_binary", CHUNK_TYPE)  # types of chunks; of others, whether files are there
 
@@ -35,8 +43,12 @@ def describe(path: Path) -> int:
     """Prints what is in the data set of a feature spec; returns 0 if it is whole, else 1."""
     spec = _as_stored(FeatureSpec.from_yaml(path))
     faults: list[str] = []
-    for mapping in spec.source_spec:
-        print("\n".join(describe_mapping(spec, mapping, faults)))
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        DuckDBSession(Path(scratch), _MEMORY_BYTES) as session,
+    ):
+        for mapping in spec.source_spec:
+            print("\n".join(describe_mapping(spec, mapping, faults, session)))
     if faults:
         print(f"broken: {len(faults)} faults", *faults, sep="\n  ")
         return BROKEN
@@ -44,7 +56,9 @@ def describe(path: Path) -> int:
     return 0
 
 
-def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list[str]:
+def describe_mapping(
+    spec: FeatureSpec, mapping: str, faults: list[str], session: DuckDBSession
+) -> list[str]:
     """A mapping in lines for people; what is wrong with it is added to `faults`."""
     bodies, rows, opened, kind, size_bytes = [], {}, {}, "", 0
     for index, chunk in enumerate(spec.source_spec[mapping]):
@@ -64,7 +78,7 @@ def describe_mapping(spec: FeatureSpec, mapping: str, faults: list[str]) -> list
             if chunk.type == CHUNK_TYPE:
                 records = opened[index] = RecordChunk(spec, mapping, chunk)
             rows[index] = _num_rows(spec, chunk, sizes, records)
-            for facts in chunk_facts(spec, chunk, records):
+            for facts in ChunkFacts(spec, chunk, records).read(session):
                 faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
                 bodies.append("    " + _feature_line(spec, facts, records))
                 bodies += rare_items_note(spec, mapping, facts)

@@ -8,14 +8,14 @@ import pytest
 import yaml
 
 from dataloading.describe import __main__ as describe
-from dataloading.describe import columns as describe_columns
-from dataloading.describe import id_counts
+from dataloading.describe import facts
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
+from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.transcribe import main as transcribe
 
 # Four rows: (click, x, y0, y1, user, tag, tag), and a feature in no channel.
@@ -167,58 +167,34 @@ def one_feature(folder, ids, cardinality) -> FeatureSpec:
     return FeatureSpec.from_dict(content, folder)
 
 
-@pytest.fixture
-def num_passes(monkeypatch):
-    """How often the rows of a chunk were read."""
-    passes = []
-    stored = describe_columns._stored
-    monkeypatch.setattr(
-        describe_columns, "_stored", lambda *args: passes.append(1) or stored(*args)
-    )
-    return passes
+def facts_of(spec: FeatureSpec, scratch) -> list:
+    with DuckDBSession(scratch / "duckdb", 1 << 28) as session:
+        return facts.ChunkFacts(spec, spec.source_spec["train"][0]).read(session)
 
 
-@pytest.mark.parametrize(
-    ("cardinality", "dense", "sparse", "passes"),
-    [
-        (4, 50, 50, 1),
-        (60, 50, 1, 2),
-        (3000, 50, 1, 49),  # of the 60 windows; the others hold no id
-        (3000, 5000, 1, 1),
-        (3000, 1, 500, 1),
-        (3000, 1, 100, 4),  # some 330 ids are in use
-    ],
-)
-def test_counting_in_pieces(cardinality, dense, sparse, passes, tmp_path, monkeypatch, num_passes):
-    """Several passes, many blocks, sorting or not: the counts of NumPy in one go."""
-    monkeypatch.setattr(id_counts, "_DENSE_IDS", dense)
-    monkeypatch.setattr(id_counts, "_SPARSE_IDS", sparse)
-    monkeypatch.setattr(id_counts, "_SMALL_CARDINALITY", 40)
-    monkeypatch.setattr(describe_columns, "_BLOCK_BYTES", 64)
+@pytest.mark.parametrize("cardinality", [4, 60, 3000])
+def test_id_counts(cardinality, tmp_path, monkeypatch):
+    monkeypatch.setattr(facts, "_BLOCK_BYTES", 64)
     generator = np.random.default_rng(cardinality)
     ids = (generator.random(400) ** 3 * cardinality).astype("<i2")
     ids[:3] = -1, cardinality, cardinality + 5
     ids[3] = cardinality - 1
-    spec = one_feature(tmp_path, ids, cardinality)
-    (facts,) = describe_columns.chunk_facts(spec, spec.source_spec["train"][0])
+    (column,) = facts_of(one_feature(tmp_path, ids, cardinality), tmp_path)
     counts = np.bincount(ids[3:], minlength=cardinality)
     order = np.lexsort((np.arange(cardinality), -counts))[:5]
-    assert facts.top == [(i, counts[i] / 400) for i in order if counts[i]]
-    assert facts.num_used == np.count_nonzero(counts)
-    assert facts.faults == [f"feature 'a': 3 ids outside of [0, {cardinality})"]
-    assert len(num_passes) == passes
+    assert column.top == [(i, counts[i] / 400) for i in order if counts[i]]
+    assert column.num_used == np.count_nonzero(counts)
+    assert column.faults == [f"feature 'a': 3 ids outside of [0, {cardinality})"]
 
 
-def test_a_few_ids_of_a_large_cardinality_are_read_once(tmp_path, num_passes):
-    """The work is that of the rows: 7,000 passes would be needed for a place for every id."""
+def test_id_counts_of_a_large_cardinality(tmp_path):
     spec = one_feature(tmp_path, np.array([123_456_789_011, 5, 5]), 123_456_789_012)
-    (facts,) = describe_columns.chunk_facts(spec, spec.source_spec["train"][0])
-    assert facts.top == [(5, 2 / 3), (123_456_789_011, 1 / 3)]
-    assert (facts.num_used, facts.faults, len(num_passes)) == (2, [], 1)
+    (column,) = facts_of(spec, tmp_path)
+    assert column.top == [(5, 2 / 3), (123_456_789_011, 1 / 3)]
+    assert (column.num_used, column.faults) == (2, [])
 
 
-def test_features_share_a_pass_as_far_as_memory_goes(tmp_path, monkeypatch, num_passes):
-    """Ids of three features in one file, beside a number: each pass takes what it has room for."""
+def test_several_features_of_a_file(tmp_path):
     rows = np.array([[1, 2, 3, 0], [1, 7, 6, 4]], "<i2")
     rows.tofile(tmp_path / "a")
     features = {name: {"dtype": "int16", "cardinality": 8} for name in "abc"}
@@ -228,14 +204,9 @@ def test_features_share_a_pass_as_far_as_memory_goes(tmp_path, monkeypatch, num_
         "source_spec": {"train": [chunk]},
         "channel_spec": {"categorical": ["a", "b", "c"], "numerical": ["x"]},
     }
-    spec = FeatureSpec.from_dict(content, tmp_path)
-    for budget, passes in ((8 * 8 * 3, 1), (8 * 8 * 2, 2), (1, 3)):
-        num_passes.clear()
-        monkeypatch.setattr(describe_columns, "BUDGET_BYTES", budget)
-        *ids, x = describe_columns.chunk_facts(spec, spec.source_spec["train"][0])
-        assert len(num_passes) == passes
-        assert [f.top for f in ids] == [[(1, 1)], [(2, 0.5), (7, 0.5)], [(3, 0.5), (6, 0.5)]]
-        assert (x.smallest, x.mean, x.largest) == (0, 2, 4)
+    *ids, x = facts_of(FeatureSpec.from_dict(content, tmp_path), tmp_path)
+    assert [f.top for f in ids] == [[(1, 1)], [(2, 0.5), (7, 0.5)], [(3, 0.5), (6, 0.5)]]
+    assert (x.smallest, x.mean, x.largest) == (0, 2, 4)
 
 
 @pytest.fixture(scope="module")

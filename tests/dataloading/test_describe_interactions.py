@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dataloading.describe import __main__ as describe
-from dataloading.describe import candidate_lists, columns
+from dataloading.describe import facts
 
 # Five interactions; then three series of two rows.
 CONTENT = {
@@ -123,8 +123,8 @@ BROKEN = {
 @pytest.mark.parametrize("fault", BROKEN)
 def test_broken_series(fault, at_a_time, tmp_path, capsys, monkeypatch):
     """Whatever is read and looked at together, 12 bytes of a file and 1, 4 or all rows."""
-    monkeypatch.setattr(candidate_lists, "_ROWS", at_a_time)
-    monkeypatch.setattr(columns, "_BLOCK_BYTES", 12 if at_a_time == 4 else 3)
+    monkeypatch.setattr(facts, "_ROWS", at_a_time)
+    monkeypatch.setattr(facts, "_BLOCK_BYTES", 12 if at_a_time == 4 else 3)
     files, message = BROKEN[fault]
     code, said = described(tmp_path, capsys, **files)
     assert code == 1 and "broken: 1 faults" in said
