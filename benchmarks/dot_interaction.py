@@ -31,9 +31,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.dlrm_training import workload
-from benchmarks.dlrm_training.__main__ import start_ours
-from benchmarks.dlrm_training.report import summary
-from benchmarks.harness import interleaved, machine
+from benchmarks.dlrm_training.__main__ import OURS as OUR_TRAINING
+from benchmarks.harness import machine
+from benchmarks.harness.report import finish, machine_facts, summary
 from benchmarks.harness.worker import timed_ms
 
 TARGET_RATIO = 3.0
@@ -76,7 +76,7 @@ def interactions(dtype: str, apart: bool) -> dict[str, Callable]:
     }
 
 
-class Side:
+class InteractionSide:
     """One way to compute the interaction: its forward pass, and forward and backward together."""
 
     def __init__(self, interact: Callable, dtype: str, apart: bool):
@@ -114,7 +114,7 @@ def extra_mib(side: str, dtype: str, apart: bool) -> float:
     is resident, of a pass in which nothing can be taken from an earlier one."""
     import tensorflow as tf
 
-    measured = Side(interactions(dtype, apart)[side], dtype, apart)
+    measured = InteractionSide(interactions(dtype, apart)[side], dtype, apart)
     measured.call(BOTH, samples=1)  # everything but the tensors is there now
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
@@ -132,15 +132,15 @@ def extra_mib_of_a_process(*what) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
-def check_same_results(found: dict[str, Side]) -> None:
+def check_same_results(sides: dict[str, InteractionSide]) -> None:
     """Raises RuntimeError if the sides do not compute the same."""
     import tensorflow as tf
 
     results = {
         name: [tf.cast(x, tf.float32).numpy() for x in tf.nest.flatten(side.call(BOTH, 64))]
-        for name, side in found.items()
+        for name, side in sides.items()
     }
-    tolerance = 1e-4 if found[OP].inputs[0].dtype == tf.float32 else 5e-2
+    tolerance = 1e-4 if sides[OP].inputs[0].dtype == tf.float32 else 5e-2
     for name, tensors in results.items():
         for tensor, of_op in zip(tensors, results[OP], strict=True):
             scale = np.abs(of_op).max()
@@ -148,11 +148,13 @@ def check_same_results(found: dict[str, Side]) -> None:
                 raise RuntimeError(f"{name} and {OP} do not compute the same")
 
 
-def measure_calls(found: dict[str, Side], rounds: int) -> dict[tuple[str, str], list[float]]:
+def measure_calls(
+    sides: dict[str, InteractionSide], rounds: int
+) -> dict[tuple[str, str], list[float]]:
     """Milliseconds by side and call, a value a round."""
     times = defaultdict(list)
     for number in range(WARM_UP_CALLS + rounds):
-        order = list(found.items())
+        order = list(sides.items())
         for name, side in order if number % 2 else order[::-1]:
             for what in side.functions:
                 taken_ms = timed_ms(functools.partial(side.call, what))
@@ -170,14 +172,15 @@ def measure_steps(args, precision: str) -> dict[str, list[float]]:
         workload.make_rows(folder / "rows", num_rows, workload.TABLE_ROWS)
         workers = {}
         for name in STEP_SIDES:
-            worker = start_ours(folder, args.threads, "--interaction", name)
-            workers[name] = stack.enter_context(contextlib.closing(worker))
+            side = OUR_TRAINING._replace(flags=("--interaction", name))
+            worker = stack.enter_context(contextlib.closing(side.start(folder, args)))
+            workers[name] = worker
             worker.ask("start", precision=precision)
-            worker.ask("steps", precision=precision, count=WARM_UP_CALLS)
+            worker.ask("steps", count=WARM_UP_CALLS)
         for number in range(args.step_rounds):
             order = list(workers.items())
             for name, worker in order if number % 2 else order[::-1]:
-                answer = worker.ask("steps", precision=precision, count=args.steps)
+                answer = worker.ask("steps", count=args.steps)
                 times[name].append(statistics.median(answer["ms"]))
     return times
 
@@ -208,8 +211,8 @@ def steps_table(times: dict[str, dict[str, list[float]]]) -> list[str]:
     """Rows of a table of `measure_steps`, by precision."""
     lines = ["| precision | `dot_tensorflow`, ms | `dot_custom`, ms | faster |"]
     lines += ["| --- | ---: | ---: | ---: |"]
-    for precision, found in times.items():
-        before, after = found["dot_tensorflow"], found["dot_custom"]
+    for precision, sides in times.items():
+        before, after = sides["dot_tensorflow"], sides["dot_custom"]
         lines.append(
             f"| {precision} | {summary(before, '.1f')} | {summary(after, '.1f')} | "
             f"{summary(ratios(before, after), '.3f')} x |"
@@ -229,7 +232,7 @@ def setting(args) -> list[str]:
         f"`python -m benchmarks.dot_interaction --rounds {args.rounds} --step_rounds "
         f"{args.step_rounds} --steps {args.steps} --threads {args.threads}`",
         "",
-        *(f"- {name}: {fact}" for name, fact in machine.describe().items()),
+        *machine_facts(),
         f"- TensorFlow {tf.__version__}; the op's instruction set: {custom_op().cpu_isa()}",
         f"- {BATCH:,} samples x {FEATURES} features x {DIM}, {args.threads} threads; median "
         "[quartiles] over the rounds, which alternate",
@@ -264,14 +267,17 @@ def main() -> None:
         for dtype in workload.PRECISIONS:
             functions = interactions(dtype, apart)
             memory = {name: extra_mib_of_a_process(name, dtype, apart) for name in functions}
-            found = {name: Side(interact, dtype, apart) for name, interact in functions.items()}
-            check_same_results(found)
-            times = measure_calls(found, args.rounds)
+            sides = {
+                name: InteractionSide(interact, dtype, apart)
+                for name, interact in functions.items()
+            }
+            check_same_results(sides)
+            times = measure_calls(sides, args.rounds)
             what = "embeddings and bottom apart, as in the model" if apart else "joined input"
             page += ["", f"## {dtype}, {what}", "", *calls_table(times, memory)]
             if verdict is None:
                 verdict = statistics.median(ratios(times[PLAIN, BOTH], times[OP, BOTH]))
-            del found
+            del sides
             gc.collect()
     if args.step_rounds:
         steps = {precision: measure_steps(args, precision) for precision in workload.PRECISIONS}
@@ -283,7 +289,7 @@ def main() -> None:
         f"version, target {TARGET_RATIO:.0f}: {'met' if met else 'missed'}."
     ]
     text = "\n".join(page) + "\n"
-    interleaved.finish(text, met, args.output)
+    finish(text, met, args.output)
 
 
 if __name__ == "__main__":

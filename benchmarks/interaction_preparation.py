@@ -38,7 +38,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Run:
+class PreparationRun:
     """One preparation: seconds, peak memory, and what its rows are but for the negatives."""
 
     elapsed_s: float
@@ -46,7 +46,7 @@ class Run:
     checksum: str
 
 
-def prepare(side: str, log: Path, work: Path, *flags) -> Run:
+def prepare(side: str, log: Path, work: Path, *flags) -> PreparationRun:
     """Prepares a log, measures, and removes the data set."""
     output = work / "prepared"
     if side == OURS:
@@ -54,9 +54,9 @@ def prepare(side: str, log: Path, work: Path, *flags) -> Run:
     else:
         command = module("benchmarks.pandas_interactions", log, output)
     elapsed_s, peak_mib = run(command)
-    found = checksum(output)
+    digest = checksum(output)
     shutil.rmtree(output)
-    return Run(elapsed_s, peak_mib, found)
+    return PreparationRun(elapsed_s, peak_mib, digest)
 
 
 def checksum(folder: Path) -> str:
@@ -69,7 +69,7 @@ def checksum(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def compare(log: Path, work: Path, repeats: int) -> dict[str, list[Run]]:
+def compare(log: Path, work: Path, repeats: int) -> dict[str, list[PreparationRun]]:
     """Both sides in turn, the order changing from round to round.
 
     Raises:
@@ -80,11 +80,11 @@ def compare(log: Path, work: Path, repeats: int) -> dict[str, list[Run]]:
     )
 
 
-def median_s(runs: list[Run]) -> float:
+def median_s(runs: list[PreparationRun]) -> float:
     return statistics.median(each.elapsed_s for each in runs)
 
 
-def table(runs: dict[str, list[Run]], num_ratings: int) -> list[str]:
+def table(runs: dict[str, list[PreparationRun]], num_ratings: int) -> list[str]:
     """The comparison as Markdown, seconds as median [least, most]."""
     lines = [
         "| preparation | seconds | ratings per second | peak memory, MiB |",

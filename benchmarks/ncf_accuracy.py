@@ -91,14 +91,14 @@ TASKS = {
 
 def prepare(task: Task, data: Path, folder: Path) -> dict[str, Path]:
     """The data set with a validation interaction of each user, and as it is, prepared."""
-    found = {mapping: folder / mapping for mapping in (VALIDATION, TEST)}
+    results = {mapping: folder / mapping for mapping in (VALIDATION, TEST)}
     command = ("-m", "preproc.movielens", "--input", data / task.folder, "--output")
-    run(*command, found[TEST])
+    run(*command, results[TEST])
     if task.popular is None:
-        run(*command, found[VALIDATION], "--validation", "--valid_negative", 99)
+        run(*command, results[VALIDATION], "--validation", "--valid_negative", 99)
     else:
-        hold_out(found[TEST], found[VALIDATION], task.popular)
-    return found
+        hold_out(results[TEST], results[VALIDATION], task.popular)
+    return results
 
 
 def hold_out(rows: Path, output: Path, popular: float) -> None:
@@ -125,8 +125,8 @@ def hold_out(rows: Path, output: Path, popular: float) -> None:
     for _ in range(12):
         power = (least + most) / 2
         series = np.concatenate([items[held(power)][:, None], negatives], axis=1)
-        found, _ = popularity_of(counts, series, np.arange(series.shape[1])[None] == 0)
-        least, most = (power, most) if found < popular else (least, power)
+        results, _ = popularity_of(counts, series, np.arange(series.shape[1])[None] == 0)
+        least, most = (power, most) if results < popular else (least, power)
     left = np.delete(np.arange(len(users)), held(power))
     output.mkdir()
     columns = {
@@ -196,14 +196,14 @@ def measure(task: Task, data: Path, seeds: int, folder: Path) -> dict[str, Any]:
         print(name, [round(tried[name][metric], 4) for metric in METRICS], flush=True)
         (folder / f"model-{CHOOSING_SEED}").rename(folder / f"tried-{len(tried)}")
     chosen = max(tried, key=lambda name: tried[name]["ndcg@10"])
-    found = []
+    results = []
     for seed in range(1, seeds + 1):
-        found.append(train(rows[TEST], folder, task.candidates[chosen], seed, TEST))
-        print("test, seed", seed, [round(found[-1][m], 4) for m in METRICS], flush=True)
+        results.append(train(rows[TEST], folder, task.candidates[chosen], seed, TEST))
+        print("test, seed", seed, [round(results[-1][m], 4) for m in METRICS], flush=True)
     return {
         "tried": tried,
         "chosen": chosen,
-        "found": found,
+        "found": results,
         "popular": popularity(rows[TEST]),
         "time_to_target": time_to(task, rows[TEST], folder, task.candidates[chosen]),
     }
@@ -271,17 +271,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", choices=list(TASKS), help="one data set")
     parser.add_argument("--kept", type=Path, help="JSON file: keeps what was found so far")
-    given = parser.parse_args()
-    results = json.loads(given.kept.read_text()) if given.kept and given.kept.exists() else {}
-    for name in [given.only] if given.only else TASKS:
+    args = parser.parse_args()
+    results = json.loads(args.kept.read_text()) if args.kept and args.kept.exists() else {}
+    for name in [args.only] if args.only else TASKS:
         if name in results:
             continue
         with tempfile.TemporaryDirectory() as temporary:
-            results[name] = measure(TASKS[name], given.data, given.seeds, Path(temporary))
-        if given.kept:
-            given.kept.write_text(json.dumps(results, indent=1))
-    given.output.write_text(page(results))
-    print(given.output.read_text())
+            results[name] = measure(TASKS[name], args.data, args.seeds, Path(temporary))
+        if args.kept:
+            args.kept.write_text(json.dumps(results, indent=1))
+    args.output.write_text(page(results))
+    print(args.output.read_text())
 
 
 if __name__ == "__main__":

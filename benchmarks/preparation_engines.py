@@ -48,9 +48,9 @@ def prepare(log: Path, output: Path, *flags, beside: list[int] = ()) -> tuple[fl
     """Seconds, peak MiB and the checksum of one preparation, which is removed again."""
     command = module("preproc.criteo", "--input", log, "--output", output, *flags)
     elapsed_s, peak_mib = run(command, beside)
-    found = checksum(output)
+    digest = checksum(output)
     shutil.rmtree(output)
-    return elapsed_s, peak_mib, found
+    return elapsed_s, peak_mib, digest
 
 
 def compare(log: Path, work: Path, flags: list, repeats: int) -> dict[str, list]:
@@ -79,7 +79,7 @@ def compare(log: Path, work: Path, flags: list, repeats: int) -> dict[str, list]
             results[name].append(result)
             print(f"round {turn}: {name}: {result[0]:.1f} s, {result[1]:.0f} MiB", file=sys.stderr)
     for name, runs in results.items():
-        checksums |= {found: name for _, _, found in runs}
+        checksums |= {digest: name for _, _, digest in runs}
     if len(checksums) != 1:
         raise RuntimeError(f"different files: {checksums}")
     return {name: [(s, mib) for s, mib, _ in runs] for name, runs in results.items()}

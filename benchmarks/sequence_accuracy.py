@@ -62,12 +62,12 @@ def train(records: Path, folder: Path, flags, seed: int, epochs: int, mapping: s
         *("sim.py", f"--dataset_dir={records}", *COMMON, *flags, f"--seed={seed}"),
         *(f"--epochs={epochs}", f"--eval_mapping={mapping}", f"--results_dir={folder}"),
     )
-    found = []
+    results = []
     for line in (folder / "log.json").read_text().splitlines():
         entry = json.loads(line.removeprefix("DLLL "))
         if isinstance(entry.get("step"), list) and len(entry["step"]) == 1:
-            found.append(entry["data"][f"{mapping}_auc"])
-    return found
+            results.append(entry["data"][f"{mapping}_auc"])
+    return results
 
 
 def choose(records: Path, folder: Path, epochs: int, kept: Path | None) -> dict[str, dict]:
@@ -113,7 +113,7 @@ def popularity(parquet: Path, mapping: str) -> float:
     return metrics.result().auc
 
 
-def page(chosen: dict, found: dict, popular: dict, num_seeds: int) -> str:
+def page(chosen: dict, results: dict, popular: dict, num_seeds: int) -> str:
     """The results as Markdown."""
     facts = "\n".join(f"- {name}: {value}" for name, value in describe().items())
     columns = "model | settings | epochs | validation AUC (one seed) | mean test AUC | range"
@@ -134,7 +134,7 @@ def page(chosen: dict, found: dict, popular: dict, num_seeds: int) -> str:
         f"| {columns} |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for model, aucs in found.items():
+    for model, aucs in results.items():
         choice = chosen[model]
         settings = " ".join(f"--{name}={value}" for name, value in choice["settings"].items())
         lines.append(
@@ -153,21 +153,21 @@ def main() -> None:
     parser.add_argument("--chosen", type=Path, help="JSON file: keeps the choice")
     parser.add_argument("--epochs", type=int, default=5, help="most epochs to choose from")
     parser.add_argument("--seeds", type=int, default=5)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        records = prepare(given.data, folder)
-        chosen = choose(records, folder, given.epochs, given.chosen)
-        found = {}
+        records = prepare(args.data, folder)
+        chosen = choose(records, folder, args.epochs, args.chosen)
+        results = {}
         for model, choice in chosen.items():
-            found[model] = [
+            results[model] = [
                 train(records, folder, choice["flags"], seed, choice["epochs"], "test")[-1]
-                for seed in range(1, given.seeds + 1)
+                for seed in range(1, args.seeds + 1)
             ]
-            print(model, [round(auc, 4) for auc in found[model]], flush=True)
+            print(model, [round(auc, 4) for auc in results[model]], flush=True)
         popular = {m: popularity(folder / "parquet", m) for m in ("validation", "test")}
-    given.output.write_text(page(chosen, found, popular, given.seeds))
-    print(given.output.read_text())
+    args.output.write_text(page(chosen, results, popular, args.seeds))
+    print(args.output.read_text())
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Run:
+class StagedRun:
     """One preparation: seconds in all and by stage, as it says itself; peak memory."""
 
     elapsed_s: float
@@ -58,36 +58,36 @@ class Run:
         return self.elapsed_s - self.rows_s
 
 
-def prepare(log: Path, work: Path, *flags) -> Run:
+def prepare(log: Path, work: Path, *flags) -> StagedRun:
     """Prepares a log, measures, and removes the data set.
 
     Raises:
         RuntimeError: the preparation fails; the message holds what it said.
     """
-    output, said = work / "prepared", work / "said.txt"
+    output, messages = work / "prepared", work / "said.txt"
     command = module(
         "preproc.amazon_books", "--amazon_dataset_path", log, "--output_path", output, *flags
     )
     try:
-        elapsed_s, peak_mib = run(["sh", "-c", 'exec "$@" 2> "$0"', said, *command])
+        elapsed_s, peak_mib = run(["sh", "-c", 'exec "$@" 2> "$0"', messages, *command])
     except RuntimeError as error:
-        raise RuntimeError(f"{error}\n{said.read_text()}") from error
-    read_s, number_s, rows_s = stages(said.read_text())
-    found = checksum(output)
+        raise RuntimeError(f"{error}\n{messages.read_text()}") from error
+    read_s, number_s, rows_s = stages(messages.read_text())
+    digest = checksum(output)
     shutil.rmtree(output)
-    return Run(elapsed_s, read_s, number_s, rows_s, peak_mib, found)
+    return StagedRun(elapsed_s, read_s, number_s, rows_s, peak_mib, digest)
 
 
-def stages(said: str) -> tuple[float, float, float]:
+def stages(messages: str) -> tuple[float, float, float]:
     """What the preparation says of its stages -> seconds for reading, numbering, rows."""
     by_name = {}
-    for name, seconds in _STAGE.findall(said):
+    for name, seconds in _STAGE.findall(messages):
         by_name[name] = by_name.get(name, 0.0) + float(seconds)
     read_s, number_s = by_name.pop("staged"), by_name.pop("kept")
     return read_s, number_s, sum(by_name.values())
 
 
-def compare(log: Path, work: Path, repeats: int) -> dict[str, list[Run]]:
+def compare(log: Path, work: Path, repeats: int) -> dict[str, list[StagedRun]]:
     """Both engines in turn, the order changing from round to round.
 
     Raises:
@@ -98,11 +98,11 @@ def compare(log: Path, work: Path, repeats: int) -> dict[str, list[Run]]:
     )
 
 
-def median(runs: list[Run], what: str) -> float:
+def median(runs: list[StagedRun], what: str) -> float:
     return statistics.median(getattr(each, what) for each in runs)
 
 
-def table(runs: dict[str, list[Run]], num_reviews: int) -> list[str]:
+def table(runs: dict[str, list[StagedRun]], num_reviews: int) -> list[str]:
     """The comparison as Markdown, seconds as median [least, most]."""
     lines = [
         "| engine | seconds | reviews per second | read | number | rows | peak memory, MiB |",

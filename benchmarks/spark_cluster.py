@@ -80,7 +80,7 @@ def _wait_for(log: Path, pattern: str) -> str:
     """
     end = time.monotonic() + _START_S
     while time.monotonic() < end:
-        if found := re.search(pattern, log.read_text()):
-            return found[1]
+        if match := re.search(pattern, log.read_text()):
+            return match[1]
         time.sleep(0.1)
     raise RuntimeError(f"{log} never said {pattern!r}:\n{log.read_text()}")

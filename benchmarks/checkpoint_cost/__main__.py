@@ -28,14 +28,15 @@ from typing import Any, NamedTuple
 
 from benchmarks.checkpoint_cost import report as checkpoint_report
 from benchmarks.dlrm_training import workload
-from benchmarks.harness import interleaved, machine
+from benchmarks.harness import machine
+from benchmarks.harness.report import finish
 from benchmarks.harness.worker import Worker
 
 NUM_TABLES = len(workload.TABLE_ROWS)
 WARM_UP_STEPS = 10
 
 
-class Setting(NamedTuple):
+class CheckpointSetting(NamedTuple):
     """What is trained: the flags that differ from the recipe's; `has_target` or for information."""
 
     label: str
@@ -44,16 +45,16 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    "float32": Setting("float32, SGD", {}, True),
-    "bfloat16": Setting("bfloat16, SGD", {"amp": True}, True),
-    "adagrad": Setting(
+    "float32": CheckpointSetting("float32, SGD", {}, True),
+    "bfloat16": CheckpointSetting("bfloat16, SGD", {"amp": True}, True),
+    "adagrad": CheckpointSetting(
         "float32, Adagrad for the tables", {"embedding_optimizer": "adagrad"}, False
     ),
 }
 
 
 @dataclass
-class Measurements:
+class CheckpointMeasurements:
     """What was measured of one setting, perhaps in several runs.
 
     Attributes:
@@ -78,28 +79,33 @@ class Record:
 
     Args:
       path: the file; None to keep nothing.
-      of: what measurements must have in common to stand on one page.
+      sizes: what measurements must have in common to stand on one page.
 
     Raises:
       ValueError: the file has measurements of something else.
     """
 
-    def __init__(self, path: Path | None, of: dict[str, Any]):
-        self._path, self._of = path, of
-        self.found: dict[str, Measurements] = {}
+    def __init__(self, path: Path | None, sizes: dict[str, Any]):
+        self._path, self._sizes = path, sizes
+        self.measurements: dict[str, CheckpointMeasurements] = {}
         if path is not None and path.exists():
             content = json.loads(path.read_text())
-            if content["of"] != of:
+            if content["of"] != sizes:
                 raise ValueError(
-                    f"--measurements {path} are of {content['of']}, now it is {of}: give another "
-                    "file, or the same sizes"
+                    f"--measurements {path} are of {content['of']}, now it is {sizes}: give "
+                    "another file, or the same sizes"
                 )
-            self.found = {name: Measurements(**kept) for name, kept in content["found"].items()}
+            self.measurements = {
+                name: CheckpointMeasurements(**kept) for name, kept in content["found"].items()
+            }
 
     def save(self) -> None:
         """Writes the file."""
         if self._path is not None:
-            content = {"of": self._of, "found": {n: asdict(m) for n, m in self.found.items()}}
+            content = {
+                "of": self._sizes,
+                "found": {n: asdict(m) for n, m in self.measurements.items()},
+            }
             self._path.write_text(json.dumps(content, indent=1))
 
 
@@ -132,23 +138,26 @@ def measure_turn(worker: Worker, saving: bool, steps: int) -> dict[str, float]:
 
 def measure(args, name: str, rows: Path, record: Record) -> None:
     """Adds rounds to the measurements of a setting, and one pass over the parts of a save."""
-    setting, found = SETTINGS[name], record.found.setdefault(name, Measurements())
+    setting, measurements = (
+        SETTINGS[name],
+        record.measurements.setdefault(name, CheckpointMeasurements()),
+    )
     num_rounds = args.rounds if setting.has_target else -(-args.rounds // 2)
     with training(args, rows) as worker:
         started = worker.ask("start", flags=setting.flags, warm_up_steps=WARM_UP_STEPS)
-        found.size_mib, found.versions = started["size_mib"], worker.ask("describe")
-        found.commands.append(command_of(args, name))
+        measurements.size_mib, measurements.versions = started["size_mib"], worker.ask("describe")
+        measurements.commands.append(command_of(args, name))
         for _ in range(num_rounds):
-            saving_first = len(found.rounds) % 2 == 0
+            saving_first = len(measurements.rounds) % 2 == 0
             measured: dict[str, Any] = {"before_mib": started["peak_mib"]}
             for saving in (saving_first, not saving_first):
                 turn = measure_turn(worker, saving, args.steps)
                 measured["saving" if saving else "plain"] = turn
-            found.rounds.append(measured)
+            measurements.rounds.append(measured)
             print(f"{name}: {checkpoint_report.progress(measured)}", file=sys.stderr, flush=True)
             record.save()
         for _ in range(args.parts):
-            found.parts.append(worker.ask("parts")["parts"])
+            measurements.parts.append(worker.ask("parts")["parts"])
         record.save()
 
 
@@ -202,11 +211,15 @@ def main() -> None:
             workload.make_rows(rows, workload.NUM_BATCHES * args.batch_size, tables)
             for name in wanted:
                 measure(args, name, rows, record)
-    found = [(SETTINGS[name], record.found[name]) for name in SETTINGS if name in record.found]
-    if not found:
+    measurements = [
+        (SETTINGS[name], record.measurements[name])
+        for name in SETTINGS
+        if name in record.measurements
+    ]
+    if not measurements:
         parser.error("--rounds 0 makes the page of --measurements, in which there are none")
-    page, met = checkpoint_report.render(found, args, table_rows(args.table_mib))
-    interleaved.finish(page, met, args.output)
+    page, met = checkpoint_report.render(measurements, args, table_rows(args.table_mib))
+    finish(page, met, args.output)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import numpy as np
 
 from benchmarks.checkpoint_cost.worker import PARTS
 from benchmarks.dlrm_training import workload
-from benchmarks.dlrm_training.report import summary
 from benchmarks.harness import machine
+from benchmarks.harness.report import machine_facts, summary
 
 TARGET_COST = 0.05
 
@@ -15,7 +15,7 @@ TARGET_COST = 0.05
 STEPS_BEHIND = 20
 
 
-def render(found: Sequence[tuple], args, table_rows: int) -> tuple[str, bool]:
+def render(measured: Sequence[tuple], args, table_rows: int) -> tuple[str, bool]:
     """The page as Markdown, and whether saving costs no more than the target.
 
     Args:
@@ -24,12 +24,12 @@ def render(found: Sequence[tuple], args, table_rows: int) -> tuple[str, bool]:
       table_rows: rows of each table.
     """
     page = ["# What checkpoints cost of the training throughput", ""]
-    page += _setting(found, args, table_rows)
-    page += ["", "## Training with and without saving", "", *_throughput_table(found, args)]
-    page += ["", "## Seconds that a save adds", "", *_seconds_table(found, args)]
-    page += ["", "## A save", "", *_save_table(found)]
-    page += ["", "## What a save is made of", "", *_parts_table(found)]
-    verdicts, met = _verdicts(found, args)
+    page += _setting(measured, args, table_rows)
+    page += ["", "## Training with and without saving", "", *_throughput_table(measured, args)]
+    page += ["", "## Seconds that a save adds", "", *_seconds_table(measured, args)]
+    page += ["", "## A save", "", *_save_table(measured)]
+    page += ["", "## What a save is made of", "", *_parts_table(measured)]
+    verdicts, met = _verdicts(measured, args)
     return "\n".join([*page, "", "## Verdict", "", *verdicts, ""]), met
 
 
@@ -66,16 +66,16 @@ def _of_rounds(measurements, value: Callable[[dict], float]) -> np.ndarray:
     return np.asarray([value(measured) for measured in measurements.rounds])
 
 
-def _setting(found, args, table_rows: int) -> list[str]:
-    versions = found[0][1].versions
-    turns = [r[side] for _, m in found for r in m.rounds for side in ("saving", "plain")]
+def _setting(measured, args, table_rows: int) -> list[str]:
+    versions = measured[0][1].versions
+    turns = [r[side] for _, m in measured for r in m.rounds for side in ("saving", "plain")]
     foreign = {
         saving: summary([t["foreign_cpu"] for t in turns if ("copy_s" in t) == saving], ".2f")
         for saving in (True, False)
     }
     return [
-        *(f"- `{command}`" for _, m in found for command in m.commands),
-        *(f"- {name}: {fact}" for name, fact in machine.describe().items()),
+        *(f"- `{command}`" for _, m in measured for command in m.commands),
+        *machine_facts(),
         f"- checkpoints on: {machine.describe_disk(args.folder)}",
         f"- TensorFlow {versions['tensorflow']}, NumPy {versions['numpy']}, xxhash "
         f"{versions['xxhash']}",
@@ -92,13 +92,13 @@ def _setting(found, args, table_rows: int) -> list[str]:
     ]
 
 
-def _throughput_table(found, args) -> list[str]:
+def _throughput_table(measured, args) -> list[str]:
     table = [
         f"| setting | rounds | samples/s without | samples/s, a save every {args.steps} steps | "
         "of the samples/s without | cost within a turn |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for setting, m in found:
+    for setting, m in measured:
         rates = (
             _of_rounds(m, lambda r, s=side: args.steps * args.batch_size / r[s]["turn_s"])
             for side in ("plain", "saving")
@@ -117,7 +117,7 @@ def _throughput_table(found, args) -> list[str]:
     ]
 
 
-def _seconds_table(found, args) -> list[str]:
+def _seconds_table(measured, args) -> list[str]:
     table = [
         f"To the seconds of {args.steps} steps; the steps are slower while the thread writes. CPU: "
         "all threads of the process.",
@@ -126,7 +126,7 @@ def _seconds_table(found, args) -> list[str]:
         "waits for the disk at the end | slower steps | CPU seconds added |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for setting, m in found:
+    for setting, m in measured:
 
         def added(r: dict, key: str = "turn_s") -> float:
             return r["saving"][key] - r["plain"][key]
@@ -144,7 +144,7 @@ def _seconds_table(found, args) -> list[str]:
     return table
 
 
-def _save_table(found) -> list[str]:
+def _save_table(measured) -> list[str]:
     table = [
         "Memory: the largest resident size (VmHWM) in turns with a save, in those without after "
         "the first save, and in steps before it.",
@@ -153,7 +153,7 @@ def _save_table(found) -> list[str]:
         "MiB of memory before | without | saving | more than before |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for setting, m in found:
+    for setting, m in measured:
         disk_s = _of_rounds(m, lambda r: r["saving"]["disk_s"])
         peaks = {side: max(r[side]["peak_mib"] for r in m.rounds) for side in ("plain", "saving")}
         more = max(r["saving"]["peak_mib"] - r["before_mib"] for r in m.rounds)
@@ -167,30 +167,30 @@ def _save_table(found) -> list[str]:
     return table
 
 
-def _parts_table(found) -> list[str]:
-    found = [(setting, m) for setting, m in found if m.parts]
-    if not found:
+def _parts_table(measured) -> list[str]:
+    measured = [(setting, m) for setting, m in measured if m.parts]
+    if not measured:
         return ["Not measured (`--parts 0`)."]
-    columns = [f"{setting.label}: s | MiB/s" for setting, _ in found]
+    columns = [f"{setting.label}: s | MiB/s" for setting, _ in measured]
     table = [
         "Each part alone, one thread, of the same blocks; nothing is trained meanwhile. The "
         "training waits for the first four, a thread does the rest. Medians.",
         "",
         f"| part | {' | '.join(columns)} |",
-        f"| --- |{' ---: | ---: |' * len(found)}",
+        f"| --- |{' ---: | ---: |' * len(measured)}",
     ]
     for part in PARTS:
         cells = []
-        for _, m in found:
+        for _, m in measured:
             seconds = float(np.median([parts[part] for parts in m.parts]))
             cells.append(f"{seconds:.2f} | {m.size_mib / seconds:,.0f}")
         table.append(f"| {part} | {' | '.join(cells)} |")
     return table
 
 
-def _verdicts(found, args) -> tuple[list[str], bool]:
+def _verdicts(measured, args) -> tuple[list[str], bool]:
     lines, all_met = [], True
-    for setting, m in found:
+    for setting, m in measured:
         cost, turns = float(np.median(within_turns(m))), 1 - float(np.median(ratios(m)))
         verdict = "for information"
         if setting.has_target:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import xxhash
 
-from benchmarks.dlrm_training.recipe import Training, configure
+from benchmarks.dlrm_training.recipe import DLRMTraining, configure
 from benchmarks.harness import machine
 from benchmarks.harness.worker import serve
 from runtime.checkpoint import Folder, files
@@ -40,16 +40,16 @@ class SavedTraining:
     """
 
     def __init__(self, config, folder: Folder):
-        self._training = training = Training(config)
+        self._training = training = DLRMTraining(config)
         self._description = describe_training(config, training.recipe, training.spec.fingerprint())
-        self._said_at = 0.0  # when the training's log said that a checkpoint was saved
+        self._saved_at = 0.0  # when the training's log reported a saved checkpoint
         log = SimpleNamespace(message=self._note)
         world, signals = World(), StopSignal()
         self._policy = CheckpointPolicy(config.checkpoint, folder, world, log, signals)
         self._no_policy = CheckpointPolicy(config.checkpoint, None, world, log, signals)
 
     def _note(self, text: str) -> None:
-        self._said_at = time.perf_counter()
+        self._saved_at = time.perf_counter()
 
     def weights(self) -> list:
         """What is saved."""
@@ -85,11 +85,11 @@ class SavedTraining:
         stepped = time.perf_counter()
         policy.finish()
         end = time.perf_counter()
-        found = {"turn_s": end - begin, "peak_mib": machine.peak_memory_mib(), "steps_s": steps_s}
+        turn = {"turn_s": end - begin, "peak_mib": machine.peak_memory_mib(), "steps_s": steps_s}
         if saving:
-            found |= {"copy_s": copied - begin, "rest_s": end - stepped}
-            found["disk_s"] = self._said_at - begin
-        return found
+            turn |= {"copy_s": copied - begin, "rest_s": end - stepped}
+            turn["disk_s"] = self._saved_at - begin
+        return turn
 
     def _begin_save(self) -> None:
         trainer = self._training.trainer

@@ -43,7 +43,7 @@ DEMO += ("--decay_start_step=400", "--decay_steps=600")
 GROCERY = ("--global_batch_size=1024", "--embedding_dim=16", "--decay_steps=0")
 
 
-class Case(NamedTuple):
+class QualityCase(NamedTuple):
     """A data set and a recipe.
 
     Attributes:
@@ -59,7 +59,7 @@ class Case(NamedTuple):
     tuned: tuple[str, ...] | None = None
 
 
-def _cases() -> dict[str, Case]:
+def _cases() -> dict[str, QualityCase]:
     cases = {}
     for script, criteo, extra in (
         ("dlrm.py", CRITEO_DLRM, ()),
@@ -67,15 +67,15 @@ def _cases() -> dict[str, Case]:
     ):
         name = script.removesuffix(".py")
         cases |= {
-            f"criteo_kaggle {name}": Case(data_sets.criteo, script, tuned=criteo),
-            f"shop {name}": Case(data_sets.shop, script, tuned=(*SHOP, *extra)),
-            f"movielens_clicks {name}": Case(data_sets.movielens_clicks, script),
-            f"generated {name}": Case(data_sets.generated, script, tuned=(*DEMO, *extra)),
+            f"criteo_kaggle {name}": QualityCase(data_sets.criteo, script, tuned=criteo),
+            f"shop {name}": QualityCase(data_sets.shop, script, tuned=(*SHOP, *extra)),
+            f"movielens_clicks {name}": QualityCase(data_sets.movielens_clicks, script),
+            f"generated {name}": QualityCase(data_sets.generated, script, tuned=(*DEMO, *extra)),
         }
     lastfm, ml_1m = (list(TASKS[n].candidates.values()) for n in ("lastfm", "ml-1m"))
-    cases["lastfm ncf"] = Case(data_sets.lastfm, "ncf.py", tuned=lastfm[0])
-    cases["movielens_small ncf"] = Case(data_sets.movielens, "ncf.py", tuned=lastfm[0])
-    cases["ml_1m ncf"] = Case(data_sets.ml_1m, "ncf.py", tuned=ml_1m[1])
+    cases["lastfm ncf"] = QualityCase(data_sets.lastfm, "ncf.py", tuned=lastfm[0])
+    cases["movielens_small ncf"] = QualityCase(data_sets.movielens, "ncf.py", tuned=lastfm[0])
+    cases["ml_1m ncf"] = QualityCase(data_sets.ml_1m, "ncf.py", tuned=ml_1m[1])
     models = {
         "din": ("--lr=0.01", "--epochs=2"),
         "sim": ("--lr=0.01", "--dropout_rate=0.5", "--epochs=3"),
@@ -84,7 +84,7 @@ def _cases() -> dict[str, Case]:
     for name, tuned in models.items():
         flags = (f"--model_type={name}", "--noevaluate_training_rows")
         for data_set in (data_sets.grocery, data_sets.musical):
-            case = Case(data_set, "sim.py", flags, (*GROCERY, *tuned))
+            case = QualityCase(data_set, "sim.py", flags, (*GROCERY, *tuned))
             cases[f"{data_set.__name__} {name}"] = case
     return cases
 
@@ -92,7 +92,9 @@ def _cases() -> dict[str, Case]:
 CASES = _cases()
 
 
-def train(case: Case, rows: Path, work: Path, flags: tuple[str, ...], seed: int) -> list[float]:
+def train(
+    case: QualityCase, rows: Path, work: Path, flags: tuple[str, ...], seed: int
+) -> list[float]:
     """Trains; returns the metric on the test split after the last epoch, and seconds."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         began = time.perf_counter()
@@ -106,7 +108,7 @@ def train(case: Case, rows: Path, work: Path, flags: tuple[str, ...], seed: int)
     return [next(summary[name] for name in METRICS if name in summary), seconds]
 
 
-def evaluate_simple_model(case: Case, rows: Path) -> float:
+def evaluate_simple_model(case: QualityCase, rows: Path) -> float:
     """Returns the metric of popularity or of a logistic regression."""
     if case.script == "ncf.py":
         return popularity(rows)[0]
@@ -115,19 +117,19 @@ def evaluate_simple_model(case: Case, rows: Path) -> float:
     return evaluate_linear_model(rows)
 
 
-def measure(name: str, given: argparse.Namespace, results: dict) -> None:
+def measure(name: str, args: argparse.Namespace, results: dict) -> None:
     """Adds the results that are missing to a row of the table."""
     case = CASES[name]
-    rows = case.prepare(given.data, given.work)
+    rows = case.prepare(args.data, args.work)
     if "simple" not in results:
         results["simple"] = evaluate_simple_model(case, rows)
     sides = {"none": ("--preset=auto",)}
-    if case.tuned and not given.no_tuned:
+    if case.tuned and not args.no_tuned:
         sides["tuned"] = ("--preset=terabyte", *case.tuned)
     for side, flags in sides.items():
         runs = results.setdefault(side, [])
-        for seed in range(len(runs) + 1, given.seeds + 1):
-            runs.append(train(case, rows, given.work, flags, seed))
+        for seed in range(len(runs) + 1, args.seeds + 1):
+            runs.append(train(case, rows, args.work, flags, seed))
             print(name, side, "seed", seed, runs[-1], flush=True)
 
 
@@ -168,18 +170,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=list(CASES), help="rows of the table")
     parser.add_argument("--no_tuned", action="store_true", help="leave the tuned flags out")
-    given = parser.parse_args()
-    given.work.mkdir(parents=True, exist_ok=True)
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
     results = {}
-    for name in given.only or CASES:
-        kept = given.work / f"{name.replace(' ', '_')}.json"
+    for name in args.only or CASES:
+        kept = args.work / f"{name.replace(' ', '_')}.json"
         results[name] = json.loads(kept.read_text()) if kept.exists() else {}
         try:
-            measure(name, given, results[name])
+            measure(name, args, results[name])
         finally:
             kept.write_text(json.dumps(results[name]))
-    given.output.write_text(page(results))
-    print(given.output.read_text())
+    args.output.write_text(page(results))
+    print(args.output.read_text())
 
 
 if __name__ == "__main__":

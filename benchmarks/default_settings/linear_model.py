@@ -13,18 +13,18 @@ BATCH_SIZE = 256
 RATES = (0.05, 0.2)
 
 
-class Rows(NamedTuple):
+class OneHotRows(NamedTuple):
     """Ids in one table of all features, inputs of the dense part, labels."""
 
     ids: np.ndarray
     dense: np.ndarray
     labels: np.ndarray
 
-    def at(self, chosen) -> "Rows":
-        return Rows(*(array[chosen] for array in self))
+    def at(self, chosen) -> "OneHotRows":
+        return OneHotRows(*(array[chosen] for array in self))
 
 
-def read_rows(spec: FeatureSpec, split: str) -> Rows:
+def read_rows(spec: FeatureSpec, split: str) -> OneHotRows:
     """Returns the rows of split binaries."""
     columns = {}
     for chunk in spec.source_spec[split]:
@@ -39,7 +39,9 @@ def read_rows(spec: FeatureSpec, split: str) -> Rows:
         first += spec.cardinality(feature)
     dense = [np.ones((len(labels), 1))]
     dense += [columns[f].astype(np.float64) for f in spec.channel(fs.NUMERICAL_CHANNEL)]
-    return Rows(np.hstack([np.zeros((len(labels), 0), np.int64), *ids]), np.hstack(dense), labels)
+    return OneHotRows(
+        np.hstack([np.zeros((len(labels), 0), np.int64), *ids]), np.hstack(dense), labels
+    )
 
 
 def evaluate_linear_model(folder: Path) -> float:
@@ -62,7 +64,7 @@ def evaluate_linear_model(folder: Path) -> float:
     return auc(test, *weights)
 
 
-def fit(rows: Rows, num_ids: int, rate: float, epochs: int):
+def fit(rows: OneHotRows, num_ids: int, rate: float, epochs: int):
     """Yields the weights of ids and of the dense part after each epoch."""
     weights, dense = np.zeros(num_ids), np.zeros(rows.dense.shape[1])
     sums, dense_sums = np.full_like(weights, 0.1), np.full_like(dense, 0.1)
@@ -82,12 +84,12 @@ def fit(rows: Rows, num_ids: int, rate: float, epochs: int):
         yield weights.copy(), dense.copy()
 
 
-def auc(rows: Rows, weights: np.ndarray, dense: np.ndarray) -> float:
+def auc(rows: OneHotRows, weights: np.ndarray, dense: np.ndarray) -> float:
     """Returns the AUC of the model."""
     metrics = make_metrics(None)
     metrics.update(rows.labels, _probability(rows, weights, dense).astype(np.float32))
     return metrics.result().auc
 
 
-def _probability(rows: Rows, weights: np.ndarray, dense: np.ndarray) -> np.ndarray:
+def _probability(rows: OneHotRows, weights: np.ndarray, dense: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-(weights[rows.ids].sum(1) + rows.dense @ dense)))

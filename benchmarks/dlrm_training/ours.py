@@ -1,101 +1,85 @@
 """Our side: the recipe `dlrm.py`, its loader and training step. A worker of `dlrm_training`."""
 
-import argparse
 import tempfile
 
+import numpy as np
 import tensorflow as tf
 
 from benchmarks.dlrm_training import workload
-from benchmarks.dlrm_training.recipe import Training, configure
+from benchmarks.dlrm_training.recipe import DLRMTraining, configure
 from benchmarks.dlrm_training.step_parts import parts_ms
-from benchmarks.harness.worker import serve, timed_ms, timed_steps
+from benchmarks.harness.training_worker import parser_of, serve_training
+from benchmarks.harness.worker import timed_ms
 
 
-def save_weights_of(model, path: str) -> None:
-    """Writes the weights for the other side."""
+class MeasuredTraining(DLRMTraining):
+    """The recipe in training, and the step's matrix products alone."""
 
-    def layers(mlp):
-        return [(layer.kernel.numpy(), layer.bias.numpy()) for layer in mlp.stack]
+    def __init__(self, config, precision: str):
+        super().__init__(config)
+        self._multiplications = multiplications(precision)
 
-    (table,) = model.embedding.trainable_variables
-    workload.save_weights(path, table.numpy(), layers(model.bottom_mlp), layers(model.top_mlp))
+    def step(self) -> float:
+        """One training step; its loss."""
+        super().step()
+        return self.trainer.progress().loss
 
+    def save_weights(self, path) -> None:
+        """Writes the weights for PyTorch: `table`, and `{stack}.dense_{i}.{kernel,bias}`."""
+        (table,) = self.model.embedding.trainable_variables
+        layers = {
+            f"{name}.dense_{i}.{part}": getattr(layer, part).numpy()
+            for name, mlp in (("bottom", self.model.bottom_mlp), ("top", self.model.top_mlp))
+            for i, layer in enumerate(mlp.stack)
+            for part in ("kernel", "bias")
+        }
+        np.savez(path, table=table.numpy(), **layers)
 
-class Multiplications:
-    """The step's matrix products alone."""
+    def parts_ms(self, count: int) -> dict[str, float]:
+        """Milliseconds of each part of a step."""
+        with tempfile.TemporaryDirectory() as folder:
+            return dict(parts_ms(self.step, count, folder))
 
-    def __init__(self, precision: str):
-        self.calls = []
-        for product in workload.products():
-            a, b, transpose_a, transpose_b = workload.operands(product)
-            a = tf.cast(tf.random.normal(a), precision)
-            b = tf.cast(tf.random.normal(b), precision)
-            multiply = _multiplication(transpose_a, transpose_b)
-            self.calls.append(lambda a=a, b=b, multiply=multiply: multiply(a, b))
-
-    def times_ms(self) -> list[float]:
+    def products_ms(self) -> list[float]:
         """Milliseconds of each of `workload.products()`."""
-        return [timed_ms(call) for call in self.calls]
+        return [timed_ms(multiply) for multiply in self._multiplications]
 
 
-def _multiplication(transpose_a: bool, transpose_b: bool):
-    @tf.function(autograph=False)
-    def multiply(a, b):
-        return tf.linalg.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
-
-    return multiply
+def multiplications(precision: str) -> list:
+    """Calls that compute each of `workload.products()`."""
+    calls = []
+    for product in workload.products():
+        a, b, transpose_a, transpose_b = workload.operands(product)
+        a = tf.cast(tf.random.normal(a), precision)
+        b = tf.cast(tf.random.normal(b), precision)
+        multiply = tf.function(tf.linalg.matmul, autograph=False)
+        calls.append(
+            lambda a=a, b=b, multiply=multiply, transposed=(transpose_a, transpose_b): multiply(
+                a, b, *transposed
+            )
+        )
+    return calls
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dataset_path", required=True)
-    parser.add_argument("--weights", required=True)
-    parser.add_argument("--threads", type=int, required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--inter_op_threads", type=int, help="--threads where not given")
     parser.add_argument("--interaction", default="dot")
     args = parser.parse_args()
-    trainings, multiplications = {}, {}
 
-    def describe() -> dict:
-        return {"version": tf.__version__}
-
-    def start(precision: str) -> dict:
-        amp = precision == "bfloat16"
+    def make(precision: str) -> MeasuredTraining:
         config = configure(
-            args.dataset_path,
+            str(args.folder / "rows"),
             args.threads,
             args.inter_op_threads,
-            amp=amp,
+            amp=precision == "bfloat16",
             interaction=args.interaction,
         )
-        trainings[precision] = Training(config)
-        multiplications[precision] = Multiplications(precision)
-        return {}
+        training = MeasuredTraining(config, precision)
+        training.save_weights(args.folder / "weights.npz")
+        return training
 
-    def save_weights() -> dict:
-        save_weights_of(trainings["float32"].model, args.weights)
-        return {}
-
-    def steps(precision: str, count: int) -> dict:
-        return timed_steps(trainings[precision].loss_of_step, count)
-
-    def products(precision: str) -> dict:
-        return {"ms": multiplications[precision].times_ms()}
-
-    def parts(precision: str, count: int) -> dict:
-        with tempfile.TemporaryDirectory() as folder:
-            return {"parts": parts_ms(trainings[precision].loss_of_step, count, folder)}
-
-    serve(
-        {
-            "describe": describe,
-            "start": start,
-            "save_weights": save_weights,
-            "steps": steps,
-            "products": products,
-            "parts": parts,
-        }
-    )
+    serve_training(tf.__version__, make)
 
 
 if __name__ == "__main__":

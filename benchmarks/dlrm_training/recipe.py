@@ -22,7 +22,7 @@ def configure(
     """The flags of a training: the recipe's own, but for those that a benchmark needs.
 
     Args:
-      dataset_path: folder of the rows, made by `dlrm_workload.make_rows`.
+      dataset_path: folder of the rows, made by `workload.make_rows`.
       threads: of one operation, and of operations side by side.
       inter_op_threads: of operations side by side, where it is another number.
       flags: others, by name.
@@ -49,7 +49,7 @@ def dense_bytes(model) -> int:
     return sum(v.shape.num_elements() * v.dtype.size for v in model.dense_variables)
 
 
-class Training:
+class DLRMTraining:
     """The recipe's model and trainer, and where it is in the rows."""
 
     def __init__(self, config: configuration.Config, world: World = World()):
@@ -65,8 +65,3 @@ class Training:
         training does not but once in --print_freq steps."""
         self.trainer.train_step(self.iterator)
         return int(self.trainer.step)
-
-    def loss_of_step(self) -> float:
-        """One training step; its loss."""
-        self.step()
-        return self.trainer.progress().loss

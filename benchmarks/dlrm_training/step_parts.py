@@ -117,8 +117,8 @@ def parts_ms(step: Callable[[], object], count: int, folder: str) -> Sequence[tu
         part: ps / 1e9 / count for part, ps in share_out(intervals_of(trace.read_bytes())).items()
     }
     always = {part for part, _ in (*PARTS, *LAST_PARTS)} | {OTHER}
-    found = [(part, shares.get(part, 0.0)) for part in in_order(always | shares.keys())]
-    return [*found, (WAITING, total_ms - sum(shares.values()))]
+    result = [(part, shares.get(part, 0.0)) for part in in_order(always | shares.keys())]
+    return [*result, (WAITING, total_ms - sum(shares.values()))]
 
 
 def intervals_of(trace: bytes) -> Iterable[Interval]:
@@ -130,7 +130,7 @@ def intervals_of(trace: bytes) -> Iterable[Interval]:
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace.FromString(trace)
-    begun, done = {}, {}
+    started, done = {}, {}
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:
@@ -141,10 +141,10 @@ def intervals_of(trace: bytes) -> Iterable[Interval]:
                 elif name.startswith(_ASYNCHRONOUS):
                     facts = _facts(plane, event)
                     key = facts["name"], facts["kernel_type"], facts["step_id"]
-                    (begun if name.endswith("Start") else done)[key] = begin
-    for key in begun.keys() & done.keys():
+                    (started if name.endswith("Start") else done)[key] = begin
+    for key in started.keys() & done.keys():
         name, kind, _ = key
-        yield Interval(part_of(f"{name}:{kind}"), begun[key], done[key], waits=True)
+        yield Interval(part_of(f"{name}:{kind}"), started[key], done[key], waits=True)
 
 
 def _facts(plane, event) -> dict[str, object]:

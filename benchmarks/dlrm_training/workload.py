@@ -31,7 +31,7 @@ NUM_PAIRS = NUM_FEATURES * (NUM_FEATURES - 1) // 2
 INTERACTION_WIDTH = EMBEDDING_DIM + NUM_PAIRS
 
 
-class Rows(NamedTuple):
+class DLRMRows(NamedTuple):
     """numerical [n, 13] float32, ids [n, 26] int64, labels [n, 1] float32."""
 
     numerical: np.ndarray
@@ -72,18 +72,18 @@ def products(padded_to: int = 8) -> list[Product]:
     width = -(-INTERACTION_WIDTH // padded_to) * padded_to
     bottom, top = (NUM_NUMERICAL, *BOTTOM_MLP_DIMS), (width, *TOP_MLP_DIMS)
     layers = [*itertools.pairwise(bottom), *itertools.pairwise(top)]
-    found = [
-        # Nobody needs the gradient of the numerical features.
+    result = [
+        # The gradient of the numerical features is not needed.
         Product(kind, sizes, skipped=kind == "dX" and sizes[0] == NUM_NUMERICAL)
         for sizes in layers
         for kind in ("forward", "dX", "dW")
     ]
     interaction = (NUM_FEATURES, EMBEDDING_DIM)
-    found.append(Product("forward", interaction, batched=True))
-    found.append(Product("dX", interaction, batched=True))
+    result.append(Product("forward", interaction, batched=True))
+    result.append(Product("dX", interaction, batched=True))
     # G X and G^T X of plain backpropagation are one product with the symmetric G + G^T.
-    found.append(Product("dX", interaction, batched=True, skipped=True))
-    return found
+    result.append(Product("dX", interaction, batched=True, skipped=True))
+    return result
 
 
 def operands(product: Product) -> tuple[tuple[int, ...], tuple[int, ...], bool, bool]:
@@ -112,20 +112,3 @@ def make_rows(folder: Path, num_rows: int, table_rows: Sequence[int]) -> None:
     command += ["--rows", str(num_rows), "--validation_rows", "1", "--test_rows", "1"]
     command += ["--alpha", str(ID_ALPHA), "--cardinalities", ",".join(map(str, table_rows))]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def save_weights(path: Path, table: np.ndarray, bottom: list, top: list) -> None:
-    """Writes initial weights: `table` [400000, 128] and (kernel [in, out], bias [out]) a layer."""
-    layers = {
-        f"{stack}_{i}_{part}": value
-        for stack, weights in (("bottom", bottom), ("top", top))
-        for i, layer in enumerate(weights)
-        for part, value in zip(("kernel", "bias"), layer, strict=True)
-    }
-    np.savez(path, table=table, **layers)
-
-
-def load_weights(path: Path) -> dict[str, np.ndarray]:
-    """Reads what `save_weights` wrote: `table`, `bottom_0_kernel`, ..., `top_4_bias`."""
-    with np.load(path) as stored:
-        return dict(stored)

@@ -17,7 +17,7 @@ ANSWER_TIMEOUT_S = 900.0
 END_TIMEOUT_S = 20.0
 
 
-class AskedRanks:
+class LaunchedRanks:
     """Processes of `command` that `launch` starts.
 
     Args:
@@ -29,7 +29,7 @@ class AskedRanks:
       place: where that is, as a word.
 
     Attributes:
-      said: what each rank said when it came, in their order.
+      greetings: first message of each rank, in their order.
 
     Raises:
       RuntimeError: not all came; the message ends with their last words.
@@ -62,7 +62,7 @@ class AskedRanks:
                 while len(came) < num_ranks:
                     came.append(self._accept(server, deadline, len(came)))
                 came.sort(key=lambda each: each[0]["rank"])
-                self.said = [said for said, _ in came]
+                self.greetings = [greeting for greeting, _ in came]
                 self._streams = [stream for _, stream in came]
             except BaseException:
                 self.close()

@@ -45,12 +45,12 @@ def run(command: list, beside: list[int] = ()) -> tuple[float, float]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     finally:
         ended.set()
         watcher.join()
     if process.returncode:
-        raise RuntimeError(f"{command} failed with {process.returncode}:\n{said}")
+        raise RuntimeError(f"{command} failed with {process.returncode}:\n{output}")
     return time.perf_counter() - started, peak[0]
 
 

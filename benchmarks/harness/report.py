@@ -1,61 +1,113 @@
-"""Pieces of the results pages of `ncf_training` and `sequence_training`."""
+"""Results pages in Markdown, and the exit code of a benchmark."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 
-from benchmarks.dlrm_training.report import summary
+from benchmarks.harness import machine
 
 
-def steps_table(
-    measurements, kind: str, names: Sequence[str], ours: str, batch_size: int
-) -> list[str]:
-    """Milliseconds and samples per second of all sides as Markdown.
+def summary(values, form: str = ".0f") -> str:
+    """Median and quartiles."""
+    low, middle, high = np.percentile(values, [25, 50, 75])
+    return f"{middle:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence], num_text: int = 1) -> list[str]:
+    """Lines of a table, of which the first `num_text` columns are text and the others numbers."""
+    alignment = ["---"] * num_text + ["---:"] * (len(columns) - num_text)
+    return [f"| {' | '.join(map(str, row))} |" for row in (columns, alignment, *rows)]
+
+
+def command(name: str, args: Any, flags: Sequence[str]) -> str:
+    """The command line of a benchmark with the values of `flags`."""
+    words = [f"python -m benchmarks.{name}"]
+    for flag in flags:
+        value = getattr(args, flag)
+        text = " ".join(map(str, value)) if isinstance(value, list) else value
+        words.append(f"--{flag} {text}")
+    return f"`{' '.join(words)}`"
+
+
+def machine_facts() -> list[str]:
+    """Lines on the machine, for the head of a page."""
+    return [f"- {name}: {fact}" for name, fact in machine.describe().items()]
+
+
+def foreign_cpu(cores: Sequence[float]) -> str:
+    """Line on what else the machine did."""
+    return f"- other processes kept {summary(cores, '.2f')} cores busy during the turns"
+
+
+def page(
+    title: str, setting: Sequence[str], sections: Mapping[str, Sequence[str]], verdict: list[str]
+) -> str:
+    """A whole page."""
+    lines = [f"# {title}", "", *setting]
+    for name, content in {**sections, "Verdict": verdict}.items():
+        lines += ["", f"## {name}", "", *content]
+    return "\n".join([*lines, ""])
+
+
+def target(value: float, least: float) -> tuple[str, bool]:
+    """Verdict on a value that should reach `least`, and whether it does."""
+    return f"target {least}: {'met' if value >= least else 'MISSED'}", value >= least
+
+
+def finish(text: str, met: bool, output: Path | None) -> NoReturn:
+    """Prints a page, writes it to `output`, and exits with 1 if a target is missed."""
+    print(text)
+    if output:
+        output.write_text(text)
+    sys.exit(0 if met else 1)
+
+
+def steps_table(measurements, kind: str, sizes: Mapping[str, int]) -> list[str]:
+    """Milliseconds and samples per second of all sides.
 
     Args:
-      measurements: `interleaved.Turns` with `versions` of the sides.
-      kind: the word for what is trained, e.g. "model".
-      names: what was trained.
-      ours: our side, with which the others are compared.
+        measurements: `training.TrainingMeasurements`.
+        kind: column name of the cases, e.g. "model".
+        sizes: batch size of each case.
     """
-    table = [
-        f"| {kind} | side | ms a step | samples/s | page faults a step | ours is faster by |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for name in names:
-        for side in measurements.versions:
-            if (side, name) not in measurements.step_ms:
-                continue
-            ms = np.asarray(measurements.step_ms[side, name])
-            ratio = ms / np.asarray(measurements.step_ms[ours, name])
-            table.append(
-                f"| {name} | {side} | {summary(ms)} | {summary(batch_size / ms * 1e3)} | "
-                f"{np.median(measurements.faults[side, name]):,.0f} | "
-                f"{'' if side == ours else summary(ratio, '.2f')} |"
+    columns = (kind, "side", "ms per step", "samples/s", "page faults per step")
+    rows = []
+    for (side, case), values in measurements.step_ms.items():
+        ms = np.asarray(values)
+        ours = np.asarray(measurements.step_ms[measurements.ours, case])
+        rows.append(
+            (
+                *(case, side, summary(ms), summary(sizes[case] / ms * 1e3)),
+                f"{np.median(measurements.faults[side, case]):,.0f}",
+                "" if side == measurements.ours else summary(ms / ours, ".2f"),
             )
-    return table
+        )
+    return table((*columns, "ours is faster by"), rows, num_text=2)
 
 
 def verdicts(
-    measurements, names: Sequence[str], sides: Sequence[str], targets: Mapping[str, float]
+    measurements, peers: Sequence[str], targets: Mapping[str, float]
 ) -> tuple[list[str], bool]:
-    """How many times the fastest peer's speed ours is, as Markdown; whether all targets are met.
+    """Speed of our side relative to the fastest peer, and whether all targets are met.
 
     Args:
-      sides: our side and the peers that count.
-      targets: of what was trained; without one it is for information.
+        measurements: `training.TrainingMeasurements`.
+        peers: the sides that count.
+        targets: of cases; a case without one is for information.
     """
-    ours, *peers = sides
     lines, all_met = [], True
-    for name in names:
-        ms = np.asarray(measurements.step_ms[ours, name])
+    for case in measurements.first_losses:
+        ms = np.asarray(measurements.step_ms[measurements.ours, case])
         ratio, peer = min(
-            (float(np.median(np.asarray(measurements.step_ms[side, name]) / ms)), side)
+            (float(np.median(np.asarray(measurements.step_ms[side, case]) / ms)), side)
             for side in peers
         )
         verdict = "for information"
-        if name in targets:
-            all_met &= ratio >= targets[name]
-            verdict = f"target {targets[name]}: {'met' if ratio >= targets[name] else 'MISSED'}"
-        lines.append(f"- {name}: {ratio:.2f} times the samples per second of {peer}; {verdict}")
+        if case in targets:
+            verdict, met = target(ratio, targets[case])
+            all_met &= met
+        lines.append(f"- {case}: {ratio:.2f} times the samples per second of {peer}; {verdict}")
     return lines, all_met

@@ -4,18 +4,17 @@ import numpy as np
 import tensorflow as tf
 
 import config as configuration
-from benchmarks.harness.recipe_training import RecipeTraining, set_up, wait
+from benchmarks.harness.tensorflow_training import RecipeTraining, set_up
 from benchmarks.harness.training_worker import parser_of, serve_training
 from benchmarks.harness.workload_files import load
 from benchmarks.ncf_training import workload
-from benchmarks.ncf_training.workload import timed_in_turn
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from nn.ncf.config import NEUMF, NCFConfig, embedding_tables
 from nn.ncf.loss import ncf_loss
 from nn.ncf.model import NCFModel
 
 
-def model_config(sizes: workload.Sizes) -> NCFConfig:
+def model_config(sizes: workload.NCFSizes) -> NCFConfig:
     """The recipe's model of these sizes."""
     return NCFConfig(
         model_type=NEUMF,
@@ -27,10 +26,10 @@ def model_config(sizes: workload.Sizes) -> NCFConfig:
     )
 
 
-class Training(RecipeTraining):
+class NCFTraining(RecipeTraining):
     """NeuMF in training, as the recipe trains it."""
 
-    def __init__(self, rows: workload.Rows, sizes: workload.Sizes, dtype: str = "float32"):
+    def __init__(self, rows: workload.NCFRows, sizes: workload.NCFSizes, dtype: str = "float32"):
         config = model_config(sizes)
         model = NCFModel(config, seed=1, dtype=dtype)
         options = configuration.OptimizerConfig(
@@ -52,17 +51,15 @@ class Training(RecipeTraining):
             sizes.batch_size,
         )
 
-    def parts_ms(self, count: int) -> dict[str, list[float]]:
-        """Milliseconds of prefixes of the step and of all of it, in turn, `count` times."""
+    def parts(self) -> dict:
+        """Prefixes of the step."""
 
         @tf.function(autograph=False)
         def look_up():
             inputs = self.iterator.get_next().inputs
             return [tf.reduce_sum(vectors) for vectors in self.model.look_up(inputs).vectors]
 
-        calls = {"look-up": look_up, **self.passes()}
-        waited = {name: lambda call=call: wait(call()) for name, call in calls.items()}
-        return timed_in_turn(waited | {"step": self.step}, count)
+        return {"lookup": look_up, **super().parts()}
 
 
 def main() -> None:
@@ -70,10 +67,10 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     args = parser.parse_args()
     set_up(args.threads)
-    rows, sizes = load(args.folder, workload.Rows, workload.Sizes)
+    rows, sizes = load(args.folder, workload.NCFRows, workload.NCFSizes)
 
-    def make(dropout: float) -> Training:
-        training = Training(rows, workload.with_dropout(sizes, dropout), args.dtype)
+    def make(dropout: float) -> NCFTraining:
+        training = NCFTraining(rows, workload.with_dropout(sizes, dropout), args.dtype)
         if args.dtype == "float32":
             training.save_weights(args.folder / "weights.npz")
         return training

@@ -3,13 +3,11 @@
 NumPy only: the environment of the PyTorch side has nothing else.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.harness.worker import timed_ms
 from dataloading.synthetic.power_law import PowerLaw
 
 LEARNING_RATE = 0.0045
@@ -23,7 +21,7 @@ SHAPES = {"ml-20m": (138_493, 26_744), "ml-1m": (6_040, 3_706)}
 
 
 @dataclass(frozen=True)
-class Sizes:
+class NCFSizes:
     """Sizes of the model and of its batches; the defaults are the recipe's on ml-20m."""
 
     users: int = SHAPES["ml-20m"][0]
@@ -35,7 +33,7 @@ class Sizes:
     num_batches: int = 4  # different ones; an epoch of the benchmark
 
 
-class Rows(NamedTuple):
+class NCFRows(NamedTuple):
     """user, item [n] int32; labels [n, 1] float32."""
 
     user: np.ndarray
@@ -43,18 +41,18 @@ class Rows(NamedTuple):
     labels: np.ndarray
 
 
-def of_shape(shape: str, batch_size: int) -> Sizes:
+def of_shape(shape: str, batch_size: int) -> NCFSizes:
     """The sizes of a data set."""
     users, items = SHAPES[shape]
-    return replace(Sizes(), users=users, items=items, batch_size=batch_size)
+    return replace(NCFSizes(), users=users, items=items, batch_size=batch_size)
 
 
-def with_dropout(sizes: Sizes, dropout: float) -> Sizes:
+def with_dropout(sizes: NCFSizes, dropout: float) -> NCFSizes:
     """The sizes with another dropout; both sides train the same without any."""
     return replace(sizes, dropout=dropout)
 
 
-def make_rows(sizes: Sizes, seed: int = 1) -> Rows:
+def make_rows(sizes: NCFSizes, seed: int = 1) -> NCFRows:
     """Rows as the loader makes them: shuffled interactions and uniform negatives.
 
     A batch is a small part of an epoch, so that its rows are drawn independently: a user as often
@@ -70,25 +68,13 @@ def make_rows(sizes: Sizes, seed: int = 1) -> Rows:
     popular = names[PowerLaw(sizes.items, ITEM_ALPHA).draw(random, count)]
     items = np.where(positive, popular, random.integers(0, sizes.items, count))
     labels = positive.astype(np.float32)[:, np.newaxis]
-    return Rows(users.astype(np.int32), items.astype(np.int32), labels)
+    return NCFRows(users.astype(np.int32), items.astype(np.int32), labels)
 
 
-def facts(rows: Rows, sizes: Sizes) -> dict[str, float]:
+def facts(rows: NCFRows, sizes: NCFSizes) -> dict[str, float]:
     """Distinct users and items of a batch, on average."""
     columns = {"distinct users": rows.user, "distinct items": rows.item}
     return {
         name: float(np.mean([np.unique(b).size for b in ids.reshape(sizes.num_batches, -1)]))
         for name, ids in columns.items()
     }
-
-
-def timed_in_turn(calls: Mapping[str, Callable[[], object]], count: int) -> dict[str, list[float]]:
-    """Milliseconds of each call, `count` times after one that does not count; one after another, so
-    that what else the machine does meets all of them alike."""
-    found = {name: [] for name in calls}
-    for number in range(1 + count):
-        for name, call in calls.items():
-            elapsed_ms = timed_ms(call)
-            if number:
-                found[name].append(elapsed_ms)
-    return found

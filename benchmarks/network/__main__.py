@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.dlrm_training import workload
-from benchmarks.harness import interleaved, machine
+from benchmarks.harness import machine
+from benchmarks.harness.report import finish
 from benchmarks.network import report as network_report
 from benchmarks.network.machines import Machines, machines, why_missing
 from benchmarks.network.ranks import Ranks
@@ -31,7 +32,7 @@ from benchmarks.rank_scaling.sides import why_missing as why_launcher_missing
 IDLE_S = 2.0
 
 
-class Setting(NamedTuple):
+class NetworkSetting(NamedTuple):
     """What is trained: the flags that differ from the recipe's.
 
     Attributes:
@@ -44,9 +45,9 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("float32", {}),
-    Setting("vectors travel as bfloat16", {"exchange_dtype": "bfloat16"}),
-    Setting(
+    NetworkSetting("float32", {}),
+    NetworkSetting("vectors travel as bfloat16", {"exchange_dtype": "bfloat16"}),
+    NetworkSetting(
         "row, column and no slices, copies",
         {
             "row_slice_threshold": 11_000_000,
@@ -58,7 +59,7 @@ SETTINGS = (
 )
 
 
-class Measurements:
+class NetworkMeasurements:
     """What was measured; keys are (setting, Mbit/s of a link or None), a value a round.
 
     Attributes:
@@ -97,7 +98,8 @@ class Measurements:
 def of_machines(planned: Sequence[dict], per_machine: int) -> list[tuple[float, float]]:
     """Bytes between machines, of each machine, from what each rank says of its plan."""
     totals = [
-        (sum(of["sent_between"].values()), sum(of["received_between"].values())) for of in planned
+        (sum(rank_bytes["sent_between"].values()), sum(rank_bytes["received_between"].values()))
+        for rank_bytes in planned
     ]
     return [
         tuple(map(sum, zip(*totals[first : first + per_machine], strict=True)))
@@ -105,38 +107,42 @@ def of_machines(planned: Sequence[dict], per_machine: int) -> list[tuple[float, 
     ]
 
 
-def measure(args: argparse.Namespace, folder: Path) -> Measurements:
+def measure(args: argparse.Namespace, folder: Path) -> NetworkMeasurements:
     """Everything at all speeds."""
-    found, per_machine = Measurements(), args.ranks_per_machine
+    measurements, per_machine = NetworkMeasurements(), args.ranks_per_machine
     rows = folder / "rows"
     workload.make_rows(rows, 4 * args.batch_size, args.table_rows)
     command = [sys.executable, "-m", "benchmarks.network.worker", "--dataset_path", str(rows)]
     command += ["--ranks_per_machine", str(per_machine), "--socket"]
-    with machines(args.machines, folder, per_machine) as made:
+    with machines(args.machines, folder, per_machine) as cluster:
         num_ranks = args.machines * per_machine
-        with contextlib.closing(Ranks(made.launch, command, num_ranks, folder)) as ranks:
-            found.tensorflow = ranks.ask("describe")[0]["tensorflow"]
+        with contextlib.closing(Ranks(cluster.launch, command, num_ranks, folder)) as ranks:
+            measurements.tensorflow = ranks.ask("describe")[0]["tensorflow"]
             for setting in SETTINGS:
                 planned = ranks.ask(
                     "start", key=setting.name, batch_size=args.batch_size, flags=setting.flags
                 )
-                found.planned[setting.name] = of_machines(planned, per_machine)
+                measurements.planned[setting.name] = of_machines(planned, per_machine)
                 ranks.ask("steps", key=setting.name, count=2)
             (first, *_) = ranks.ask("idle", seconds=IDLE_S)
-            found.idle_bytes_per_s = first["sent"] / first["elapsed_s"]
+            measurements.idle_bytes_per_s = first["sent"] / first["elapsed_s"]
             for number in range(args.rounds):
-                _measure_round(found, made, ranks, args, number)
-    return found
+                _measure_round(measurements, cluster, ranks, args, number)
+    return measurements
 
 
 def _measure_round(
-    found: Measurements, made: Machines, ranks: Ranks, args: argparse.Namespace, number: int
+    measurements: NetworkMeasurements,
+    cluster: Machines,
+    ranks: Ranks,
+    args: argparse.Namespace,
+    number: int,
 ) -> None:
     rates = [None, *args.rates]
     for rate in rates if number % 2 else rates[::-1]:
-        made.limit(None if rate is None else rate * 1e6)
+        cluster.limit(None if rate is None else rate * 1e6)
         for setting in SETTINGS:
-            found.measure_turn(ranks, args.ranks_per_machine, setting.name, rate, args.steps)
+            measurements.measure_turn(ranks, args.ranks_per_machine, setting.name, rate, args.steps)
     print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
 
 
@@ -166,15 +172,15 @@ def main() -> None:
         parser.error(f"--batch_size {args.batch_size} is not a multiple of the {ranks} ranks")
     if min(args.rates) < 1 or args.steps < 1 or args.rounds < 0:
         parser.error("--rates and --steps are 1 or more, --rounds 0 or more")
-    found = None
+    measurements = None
     if args.rounds:
         if missing := why_missing() or why_launcher_missing("mpi"):
             parser.error(f"nothing can be measured here ({missing}): take --rounds 0")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(args, Path(folder))
-    page, met = network_report.render(found, args)
-    interleaved.finish(page, met, args.output)
+            measurements = measure(args, Path(folder))
+    page, met = network_report.render(measurements, args)
+    finish(page, met, args.output)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ _LATENCY = "100ms"
 
 def why_missing() -> str | None:
     """Why this machine cannot play several; None if it can."""
-    absent = [f"{name} ({of})" for name, of in _PROGRAMS.items() if not _path_of(name)]
+    absent = [f"{name} ({package})" for name, package in _PROGRAMS.items() if not _path_of(name)]
     if absent:
         return f"not installed: {', '.join(absent)}"
     tried = subprocess.run(
@@ -107,7 +107,7 @@ class Machines:
         self._namespaces = namespaces
         self.names = [*namespaces]
         agent = folder / "agent"
-        pids = "\n".join(f"  {name}) pid={of.pid} ;;" for name, of in namespaces.items())
+        pids = "\n".join(f"  {name}) pid={machine.pid} ;;" for name, machine in namespaces.items())
         enter = f'exec {_path_of("nsenter")} --target "$pid" {" ".join(_NAMESPACES)} -- sh -c "$*"'
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in\n{pids}\nesac\n{enter}\n')
         agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
@@ -127,11 +127,11 @@ class Machines:
 
     def limit(self, bits_per_s: float | None) -> None:
         """Lets no machine send faster than that; None: as fast as this machine copies."""
-        for of in self._namespaces.values():
+        for machine in self._namespaces.values():
             with contextlib.suppress(RuntimeError):  # there may be no limit yet
-                of.run("tc", "qdisc", "delete", "dev", LINK, "root")
+                machine.run("tc", "qdisc", "delete", "dev", LINK, "root")
             if bits_per_s is not None:
-                of.run(
+                machine.run(
                     *("tc", "qdisc", "add", "dev", LINK, "root", "tbf"),
                     *("rate", f"{bits_per_s:.0f}bit", "burst", _BURST, "latency", _LATENCY),
                 )
@@ -147,23 +147,23 @@ def machines(count: int, folder: Path, ranks_per_machine: int = 1) -> Iterator[M
     Raises:
       RuntimeError: this machine does not let us.
     """
-    with contextlib.ExitStack() as made:
+    with contextlib.ExitStack() as stack:
         switch = _Namespaces()
-        made.callback(switch.end)
+        stack.callback(switch.end)
         switch.run("ip", "link", "add", "switch", "type", "bridge")
         switch.run("ip", "link", "set", "switch", "up")
-        found = {}
+        machines_by_name = {}
         for number in range(count):
             name, port = f"machine{number}", f"port{number}"
-            found[name] = of = _Namespaces(among=switch)
-            made.callback(of.end)
-            of.run("hostname", name)
+            machines_by_name[name] = machine = _Namespaces(among=switch)
+            stack.callback(machine.end)
+            machine.run("hostname", name)
             _run(
-                *(_path_of("ip"), "link", "add", LINK, "netns", of.pid, "type", "veth"),
+                *(_path_of("ip"), "link", "add", LINK, "netns", machine.pid, "type", "veth"),
                 *("peer", "name", port, "netns", switch.pid),
             )
             switch.run("ip", "link", "set", port, "master", "switch", "up")
-            of.run("ip", "address", "add", f"10.78.0.{number + 1}/24", "dev", LINK)
-            of.run("ip", "link", "set", LINK, "up")
-            of.run("ip", "link", "set", "lo", "up")
-        yield Machines(found, folder, ranks_per_machine)
+            machine.run("ip", "address", "add", f"10.78.0.{number + 1}/24", "dev", LINK)
+            machine.run("ip", "link", "set", LINK, "up")
+            machine.run("ip", "link", "set", "lo", "up")
+        yield Machines(machines_by_name, folder, ranks_per_machine)

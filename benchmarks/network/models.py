@@ -41,7 +41,7 @@ ETHERNET_10 = Link("10 GbE a machine", 1.25e9, shared=True)
 BETWEEN = (HDR, ETHERNET_100, ETHERNET_10)
 
 
-class Model(NamedTuple):
+class PublishedModel(NamedTuple):
     """A ranking model as NVIDIA published it: Criteo's terabyte with a frequency threshold."""
 
     name: str
@@ -52,9 +52,9 @@ class Model(NamedTuple):
 
 _CROSS = {"interaction": "cross", "optimizer": "adam"}
 MODELS = (
-    Model("DLRM large", "dlrm", "criteo_t3_synthetic", {}),
-    Model("DLRM extra large", "dlrm", "criteo_t0_synthetic", {}),
-    Model("DCNv2 large", "dcnv2", "criteo_t3_synthetic", _CROSS),
+    PublishedModel("DLRM large", "dlrm", "criteo_t3_synthetic", {}),
+    PublishedModel("DLRM extra large", "dlrm", "criteo_t0_synthetic", {}),
+    PublishedModel("DCNv2 large", "dcnv2", "criteo_t3_synthetic", _CROSS),
 )
 
 
@@ -170,12 +170,12 @@ class Load(NamedTuple):
         return max(self.ms(NVLINK), self.ms(link))
 
 
-def load_of(made: Plan, dense_bytes: float) -> Load:
+def load_of(sharding_plan: Plan, dense_bytes: float) -> Load:
     """What a plan's step puts on machines of RANKS_PER_MACHINE."""
-    ranks = traffic(made, ranks_per_machine=RANKS_PER_MACHINE, dense_bytes=dense_bytes)
+    ranks = traffic(sharding_plan, ranks_per_machine=RANKS_PER_MACHINE, dense_bytes=dense_bytes)
 
-    def busiest(of: Sequence[RankTraffic], *ways: str) -> float:
-        return max(sum(getattr(r, way)[kind] for r in of for kind in KINDS) for way in ways)
+    def busiest(planned: Sequence[RankTraffic], *ways: str) -> float:
+        return max(sum(getattr(r, way)[kind] for r in planned for kind in KINDS) for way in ways)
 
     within, between = (
         max(busiest([r], f"sent_{place}", f"received_{place}") for r in ranks)
@@ -183,11 +183,11 @@ def load_of(made: Plan, dense_bytes: float) -> Load:
     )
     first_ranks = range(0, len(ranks), RANKS_PER_MACHINE)
     machines = [ranks[first : first + RANKS_PER_MACHINE] for first in first_ranks]
-    of_machine = max(busiest(of, "sent_between", "received_between") for of in machines)
+    of_machine = max(busiest(planned, "sent_between", "received_between") for planned in machines)
     return Load(len(ranks), within, between, of_machine)
 
 
-def ranking_load(model: Model, ranks: int, amp: bool, **flags) -> Load:
+def ranking_load(model: PublishedModel, ranks: int, amp: bool, **flags) -> Load:
     """The load of a published model by the plan that its recipe makes.
 
     Raises:
@@ -222,10 +222,10 @@ def synthetic_load(model: Synthetic, ranks: int) -> Load:
         state_bytes_per_element=4,
         dp_input=False,
     )
-    made = plan(workload, Limits(_COLUMN_SLICE_THRESHOLD), "memory_balanced")
+    sharding_plan = plan(workload, Limits(_COLUMN_SLICE_THRESHOLD), "memory_balanced")
     width = sum(tables[t].dim for t in features)
     if model.pooling:
         width = -(-width // model.pooling)
     layers = (width + model.num_numerical, *model.mlp, 1)
     weights = sum((n + 1) * m for n, m in itertools.pairwise(layers))
-    return load_of(made, 4 * weights)
+    return load_of(sharding_plan, 4 * weights)

@@ -5,10 +5,10 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.harness.launched_ranks import AskedRanks
+from benchmarks.harness.launched_ranks import LaunchedRanks
 
 
-class Ranks(AskedRanks):
+class Ranks(LaunchedRanks):
     """Processes of `command` that `launch` starts, see `AskedRanks`.
 
     Args:

@@ -5,8 +5,7 @@ import importlib.metadata
 import numpy as np
 
 from benchmarks.dlrm_training import workload
-from benchmarks.dlrm_training.report import summary
-from benchmarks.harness import machine
+from benchmarks.harness.report import foreign_cpu, machine_facts, summary
 from benchmarks.network import models
 
 RANKS = (8, 16, 32, 64, 128)
@@ -14,26 +13,31 @@ RANKS = (8, 16, 32, 64, 128)
 MOST_OVERHEAD = 0.02
 
 
-def render(found, args) -> tuple[str, bool]:
+def render(measured, args) -> tuple[str, bool]:
     """The page, and whether every target is met.
 
     Args:
-      found: `network.Measurements`; None: nothing was measured.
+      measured: `NetworkMeasurements`; None: nothing was measured.
       args: the command's arguments.
     """
-    page = ["# What a plan puts on the network", "", *_setting(found, args)]
+    page = ["# What a plan puts on the network", "", *_setting(measured, args)]
     page += ["", "## NVIDIA's models: bytes and time of the network, computed", "", *_computed()]
     page += ["", "## Beside NVIDIA's throughputs on one machine", "", *_beside_published()]
     page += ["", "## Beside published steps on many machines", "", *_beside_synthetic()]
     verdicts, met = ["- nothing was measured (`--rounds 0`)"], True
-    if found is not None:
-        page += ["", "## Bytes: the plan beside the interfaces", "", *_bytes_table(found)]
-        page += ["", "## Time: the plan beside links of a given speed", "", *_times_table(found)]
-        verdicts, met = _verdicts(found)
+    if measured is not None:
+        page += ["", "## Bytes: the plan beside the interfaces", "", *_bytes_table(measured)]
+        page += [
+            "",
+            "## Time: the plan beside links of a given speed",
+            "",
+            *_times_table(measured),
+        ]
+        verdicts, met = _verdicts(measured)
     return "\n".join([*page, "", "## Verdict", "", *verdicts, ""]), met
 
 
-def _setting(found, args) -> list[str]:
+def _setting(measured, args) -> list[str]:
     names = ("machines", "ranks_per_machine", "batch_size", "rounds", "steps")
     command = [f"--{name} {getattr(args, name)}" for name in names]
     command.insert(3, f"--rates {','.join(map(str, args.rates))}")
@@ -42,17 +46,17 @@ def _setting(found, args) -> list[str]:
     lines = [
         f"`python -m benchmarks.network {' '.join(command)}`",
         "",
-        *(f"- {key}: {value}" for key, value in machine.describe().items()),
+        *machine_facts(),
         "- *computed*: from the plan (`nn/embedding/planner/traffic.py`) and the links' "
         "specifications; *published*: NVIDIA's figures, on machines that we do not have; "
         "*measured*: here, between namespaces of this machine",
     ]
-    if found is None:
+    if measured is None:
         return lines
     ranks = args.machines * args.ranks_per_machine
     return [
         *lines,
-        f"- TensorFlow {found.tensorflow}, Horovod {importlib.metadata.version('horovod')} with "
+        f"- TensorFlow {measured.tensorflow}, Horovod {importlib.metadata.version('horovod')} with "
         "MPI over TCP",
         f"- {args.machines} machines (network namespaces) of {args.ranks_per_machine} rank"
         f"{'s' if args.ranks_per_machine > 1 else ''} with one thread, {ranks} ranks in all; links "
@@ -61,7 +65,7 @@ def _setting(found, args) -> list[str]:
         f"batch {args.batch_size:,}, SGD",
         f"- the same processes train at every speed in turn, {args.steps} steps after one that is "
         f"not measured, {args.rounds} rounds; median [quartiles], ratios taken within a round",
-        f"- other processes kept {summary(found.foreign_cpu, '.2f')} cores busy during the turns",
+        foreign_cpu(measured.foreign_cpu),
     ]
 
 
@@ -121,13 +125,13 @@ def _beside_published() -> list[str]:
         "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     of_name = {model.name: model for model in models.MODELS}
-    for said in models.PUBLISHED:
+    for row in models.PUBLISHED:
         for precision, amp in models.PRECISIONS.items():
-            rate = said.mixed if amp else said.tf32
-            load = models.ranking_load(of_name[said.model], said.gpus, amp)
+            rate = row.mixed if amp else row.tf32
+            load = models.ranking_load(of_name[row.model], row.gpus, amp)
             step_ms, network_ms = models.BATCH_SIZE / rate * 1e3, load.ms(models.NVLINK)
             lines.append(
-                f"| {said.model} | {said.gpus} | {precision} | {rate / 1e6:g} | {step_ms:.2f} | "
+                f"| {row.model} | {row.gpus} | {precision} | {rate / 1e6:g} | {step_ms:.2f} | "
                 f"{load.within / 1e6:.1f} | {network_ms:.2f} | {network_ms / step_ms:.2f} |"
             )
     return lines
@@ -161,45 +165,49 @@ def _busiest(planned) -> float:
     return max(size for ways in planned for size in ways)
 
 
-def overhead(found, setting: str) -> np.ndarray:
+def overhead(measured, setting: str) -> np.ndarray:
     """Bytes on the interfaces over the plan's, of all machines, directions, rounds and speeds."""
-    planned = np.asarray(found.planned[setting])
-    turns = [turn for (name, _), turns in found.passed.items() if name == setting for turn in turns]
+    planned = np.asarray(measured.planned[setting])
+    turns = [
+        turn for (name, _), turns in measured.passed.items() if name == setting for turn in turns
+    ]
     return (np.asarray(turns) / planned).ravel()
 
 
-def predicted_ms(found, setting: str, rate: int) -> np.ndarray:
+def predicted_ms(measured, setting: str, rate: int) -> np.ndarray:
     """The step without a limit, and the plan's bytes at the link's speed; a value a round."""
-    network_ms = _busiest(found.planned[setting]) * 8 / (rate * 1e6) * 1e3
-    return np.asarray(found.step_ms[setting, None]) + network_ms
+    network_ms = _busiest(measured.planned[setting]) * 8 / (rate * 1e6) * 1e3
+    return np.asarray(measured.step_ms[setting, None]) + network_ms
 
 
-def _bytes_table(found) -> list[str]:
+def _bytes_table(measured) -> list[str]:
     lines = [
         "MB (10^6 bytes) a step out of the busiest machine. Measured: what Linux counted on its "
         "interface at all speeds, headers and Horovod's own messages included; the ratio is of "
         "every machine and direction. While ranks wait for work, Horovod's looks for it pass "
-        f"{found.idle_bytes_per_s / 1e6:.2f} MB/s. In row slices the plan counts different ids as "
-        "if they were uniform; these rows are skewed.",
+        f"{measured.idle_bytes_per_s / 1e6:.2f} MB/s. In row slices the plan counts different ids "
+        "as if they were uniform; these rows are skewed.",
         "",
         "| setting | computed | measured | measured / computed |",
         "| --- | ---: | ---: | ---: |",
     ]
-    for setting, planned in found.planned.items():
-        turns = [t for (name, _), turns in found.passed.items() if name == setting for t in turns]
+    for setting, planned in measured.planned.items():
+        turns = [
+            t for (name, _), turns in measured.passed.items() if name == setting for t in turns
+        ]
         passed = [_busiest(turn) / 1e6 for turn in turns]
         lines.append(
             f"| {setting} | {_busiest(planned) / 1e6:.3f} | {summary(passed, '.3f')} | "
-            f"{summary(overhead(found, setting), '.4f')} |"
+            f"{summary(overhead(measured, setting), '.4f')} |"
         )
     return lines
 
 
-def _rates(found) -> list[int]:
-    return sorted({rate for _, rate in found.step_ms if rate is not None}, reverse=True)
+def _rates(measured) -> list[int]:
+    return sorted({rate for _, rate in measured.step_ms if rate is not None}, reverse=True)
 
 
-def _times_table(found) -> list[str]:
+def _times_table(measured) -> list[str]:
     lines = [
         "Milliseconds a step. Computed: the network alone, the plan's bytes of the busiest machine "
         "over the link's speed; with the measured step without a limit added, the prediction for a "
@@ -211,26 +219,26 @@ def _times_table(found) -> list[str]:
         "measured | measured / predicted | share of the link |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for setting, planned in found.planned.items():
-        base = np.asarray(found.step_ms[setting, None])
+    for setting, planned in measured.planned.items():
+        base = np.asarray(measured.step_ms[setting, None])
         lines.append(f"| {setting} | no limit | | | {summary(base)} | | |")
-        for rate in _rates(found):
-            predicted = predicted_ms(found, setting, rate)
-            measured = np.asarray(found.step_ms[setting, rate])
+        for rate in _rates(measured):
+            predicted = predicted_ms(measured, setting, rate)
+            step_ms = np.asarray(measured.step_ms[setting, rate])
             network_ms = _busiest(planned) * 8 / rate / 1e3
-            added_ms = np.median(measured - base)
+            added_ms = np.median(step_ms - base)
             share = f"{network_ms / added_ms:.2f}" if added_ms > 0 else "-"
             lines.append(
                 f"| {setting} | {rate:,} | {network_ms:.0f} | {np.median(predicted):.0f} | "
-                f"{summary(measured)} | {summary(measured / predicted, '.2f')} | {share} |"
+                f"{summary(step_ms)} | {summary(step_ms / predicted, '.2f')} | {share} |"
             )
     return lines
 
 
-def _verdicts(found) -> tuple[list[str], bool]:
+def _verdicts(measured) -> tuple[list[str], bool]:
     lines, all_met = [], True
-    for setting in found.planned:
-        ratios, exact = overhead(found, setting), setting in found.exact
+    for setting in measured.planned:
+        ratios, exact = overhead(measured, setting), setting in measured.exact
         verdict = "for information"
         if exact:
             met = ratios.min() >= 1 and np.median(ratios) <= 1 + MOST_OVERHEAD
@@ -239,9 +247,9 @@ def _verdicts(found) -> tuple[list[str], bool]:
         lines.append(
             f"- {setting}: {np.median(ratios):.4f} of the plan's bytes on the interfaces; {verdict}"
         )
-        for rate in _rates(found) if exact else ():
-            bound_ms = _busiest(found.planned[setting]) * 8 / rate / 1e3
-            fastest = min(found.step_ms[setting, rate])
+        for rate in _rates(measured) if exact else ():
+            bound_ms = _busiest(measured.planned[setting]) * 8 / rate / 1e3
+            fastest = min(measured.step_ms[setting, rate])
             met = fastest >= bound_ms
             all_met &= bool(met)
             lines.append(

@@ -7,7 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from benchmarks.dlrm_training.recipe import Training, configure, dense_bytes
+from benchmarks.dlrm_training.recipe import DLRMTraining, configure, dense_bytes
 from benchmarks.harness.worker import answer_requests, timed_ms
 from benchmarks.network.machines import LINK
 from nn.embedding.planner.traffic import traffic
@@ -31,11 +31,11 @@ def main() -> None:
     parser.add_argument("--ranks_per_machine", type=int, required=True)
     args = parser.parse_args()
     world = distributed.connect()
-    trainings: dict[str, Training] = {}
+    trainings: dict[str, DLRMTraining] = {}
 
     def start(key: str, batch_size: int, flags: dict) -> dict:
         config = configure(args.dataset_path, 1, 1, batch_size, **flags)
-        training = trainings[key] = Training(config, world)
+        training = trainings[key] = DLRMTraining(config, world)
         model = training.model
         planned = traffic(
             model.embedding.plan,

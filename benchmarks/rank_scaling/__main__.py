@@ -23,12 +23,14 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.dlrm_training import workload
-from benchmarks.harness import interleaved, machine
+from benchmarks.harness import machine
+from benchmarks.harness.report import finish
+from benchmarks.harness.training import check_losses
 from benchmarks.rank_scaling import report as rank_report
 from benchmarks.rank_scaling.sides import LAUNCHERS, RankSide, launch_command, why_missing
 
 
-class Setting(NamedTuple):
+class RankSetting(NamedTuple):
     """What is trained: the flags that differ from the recipe's.
 
     Attributes:
@@ -40,7 +42,7 @@ class Setting(NamedTuple):
     loss_tolerance: float
 
 
-class SideOf(NamedTuple):
+class LaunchedSide(NamedTuple):
     """How a side is started."""
 
     name: str
@@ -49,23 +51,23 @@ class SideOf(NamedTuple):
     threads: int  # of a rank
 
 
-def settings_of(precisions: Sequence[str]) -> list[Setting]:
+def settings_of(precisions: Sequence[str]) -> list[RankSetting]:
     """The precisions; and float32 whose vectors travel as bfloat16."""
-    found = [
-        Setting("float32", {}, 1e-4),
-        Setting("float32, vectors travel as bfloat16", {"exchange_dtype": "bfloat16"}, 2e-2),
-        Setting("bfloat16", {"amp": True}, 2e-2),
+    measurements = [
+        RankSetting("float32", {}, 1e-4),
+        RankSetting("float32, vectors travel as bfloat16", {"exchange_dtype": "bfloat16"}, 2e-2),
+        RankSetting("bfloat16", {"amp": True}, 2e-2),
     ]
-    return [setting for setting in found if setting.name.split(",")[0] in precisions]
+    return [setting for setting in measurements if setting.name.split(",")[0] in precisions]
 
 
-def sides_of(launchers: Sequence[str], threads: int, ranks: int) -> list[SideOf]:
+def sides_of(launchers: Sequence[str], threads: int, ranks: int) -> list[LaunchedSide]:
     """One rank with all threads, which the others are compared with; then `ranks` by launcher."""
-    sides = [SideOf(f"1 rank x {threads} threads", (), 1, threads)]
+    sides = [LaunchedSide(f"1 rank x {threads} threads", (), 1, threads)]
     for launcher in launchers:
         name = f"{ranks} ranks x {threads // ranks} thread{'s' if threads > ranks else ''}, "
         command = launch_command(launcher, ranks)
-        sides.append(SideOf(name + LAUNCHERS[launcher], command, ranks, threads // ranks))
+        sides.append(LaunchedSide(name + LAUNCHERS[launcher], command, ranks, threads // ranks))
     return sides
 
 
@@ -74,7 +76,7 @@ def num_batches(batch_size: int) -> int:
     return max(4, min(workload.NUM_BATCHES, 2**18 // batch_size))
 
 
-class Measurements:
+class RankMeasurements:
     """What was measured at one batch size, a value a round; the rounds of all lists correspond.
 
     A side's time is that of its slowest rank, the mean over the steps of a turn.
@@ -105,7 +107,7 @@ class Measurements:
                 self.cpu_ms[name, setting].append([(a["user_ms"], a["system_ms"]) for a in answers])
 
     def check_same_training(
-        self, sides: dict[str, RankSide], settings: Sequence[Setting], steps: int = 3
+        self, sides: dict[str, RankSide], settings: Sequence[RankSetting], steps: int = 3
     ) -> None:
         """Does the first steps of every side.
 
@@ -117,13 +119,13 @@ class Measurements:
             for name, side in sides.items():
                 answers = [side.ask("steps", key=setting.name, count=1)[0] for _ in range(steps)]
                 losses[name] = [answer["loss"] for answer in answers]
-            self.first_losses[setting.name] = interleaved.check_losses(
+            self.first_losses[setting.name] = check_losses(
                 losses, f"in {setting.name} at batch {self.batch_size}", setting.loss_tolerance
             )
 
 
 @contextlib.contextmanager
-def running(side: SideOf, rows: Path, **options: int):
+def running(side: LaunchedSide, rows: Path, **options: int):
     """The side's processes, without a model yet."""
     command = [sys.executable, "-m", "benchmarks.rank_scaling.worker", "--dataset_path", str(rows)]
     command += ["--threads", str(side.threads)]
@@ -135,14 +137,16 @@ def running(side: SideOf, rows: Path, **options: int):
         yield ranks
 
 
-def start(side: RankSide, setting: Setting, batch_size: int) -> list[dict]:
+def start(side: RankSide, setting: RankSetting, batch_size: int) -> list[dict]:
     """Makes the model; each rank says what it will exchange a step."""
     return side.ask("start", key=setting.name, batch_size=batch_size, flags=setting.flags)
 
 
-def measure(args, sides: list[SideOf], settings: list[Setting], batch_size: int) -> Measurements:
+def measure(
+    args, sides: list[LaunchedSide], settings: list[RankSetting], batch_size: int
+) -> RankMeasurements:
     """Everything at one batch size."""
-    found = Measurements(batch_size, [s.name for s in sides], [s.name for s in settings])
+    measurements = RankMeasurements(batch_size, [s.name for s in sides], [s.name for s in settings])
     with tempfile.TemporaryDirectory() as temporary:
         rows = Path(temporary) / "rows"
         workload.make_rows(rows, num_batches(batch_size) * batch_size, args.table_rows)
@@ -150,16 +154,16 @@ def measure(args, sides: list[SideOf], settings: list[Setting], batch_size: int)
             at_work = {s.name: together.enter_context(running(s, rows)) for s in sides}
             for name, side in at_work.items():
                 for setting in settings:
-                    found.exchanged[name, setting.name] = start(side, setting, batch_size)
-            found.check_same_training(at_work, settings)
+                    measurements.exchanged[name, setting.name] = start(side, setting, batch_size)
+            measurements.check_same_training(at_work, settings)
             for number in range(args.warmup_rounds):
-                Measurements(batch_size, found.sides, found.settings).measure_round(
-                    at_work, number, args.steps
-                )
+                RankMeasurements(
+                    batch_size, measurements.sides, measurements.settings
+                ).measure_round(at_work, number, args.steps)
             for number in range(args.rounds):
-                found.measure_round(at_work, number, args.steps)
+                measurements.measure_round(at_work, number, args.steps)
             for name, side in at_work.items():
-                found.described[name] = side.ask("describe")
+                measurements.described[name] = side.ask("describe")
         # One operation at a time, so that each part's time is its own.
         for s in sides if args.trace_steps else ():
             with running(s, rows, inter_op_threads=1) as side:
@@ -167,8 +171,8 @@ def measure(args, sides: list[SideOf], settings: list[Setting], batch_size: int)
                     start(side, setting, batch_size)
                     side.ask("steps", key=setting.name, count=2)
                     answers = side.ask("parts", key=setting.name, count=args.trace_steps)
-                    found.parts[s.name, setting.name] = [dict(a["parts"]) for a in answers]
-    return found
+                    measurements.parts[s.name, setting.name] = [dict(a["parts"]) for a in answers]
+    return measurements
 
 
 def main() -> None:
@@ -204,9 +208,9 @@ def main() -> None:
     settings = settings_of(args.precisions)
     sides = sides_of(present, args.threads, args.ranks)
     # One batch size after the other: the large one fills the memory of a small machine.
-    found = [measure(args, sides, settings, batch_size) for batch_size in args.batch_sizes]
-    page, met = rank_report.render(found, args, missing)
-    interleaved.finish(page, met, args.output)
+    measurements = [measure(args, sides, settings, batch_size) for batch_size in args.batch_sizes]
+    page, met = rank_report.render(measurements, args, missing)
+    finish(page, met, args.output)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.dlrm_training import workload
-from benchmarks.dlrm_training.report import summary
 from benchmarks.dlrm_training.step_parts import in_order
-from benchmarks.harness import machine
+from benchmarks.harness.report import machine_facts, summary
 from nn.embedding.planner.traffic import KINDS
 
 TARGET_RATIO = 0.85
 TARGET_SETTING = "float32"
 
 
-def render(found: Sequence, args, missing: dict[str, str]) -> tuple[str, bool]:
+def render(measured: Sequence, args, missing: dict[str, str]) -> tuple[str, bool]:
     """The page as Markdown, and whether the ranks reach their target.
 
     Args:
@@ -24,22 +23,22 @@ def render(found: Sequence, args, missing: dict[str, str]) -> tuple[str, bool]:
       args: the command's arguments.
       missing: launchers that this machine does not have, and why.
     """
-    page = ["# Training on several ranks beside one", "", *_setting(found, args, missing)]
-    page += ["", "## Training steps", "", *_steps_table(found)]
-    page += ["", "## CPU time and memory of each rank", "", *_cpu_table(found)]
-    page += ["", "## Bytes exchanged", "", *_bytes_table(found)]
-    page += ["", "## Where the time goes", "", *_parts_tables(found)]
-    verdicts, met = _verdicts(found)
+    page = ["# Training on several ranks beside one", "", *_setting(measured, args, missing)]
+    page += ["", "## Training steps", "", *_steps_table(measured)]
+    page += ["", "## CPU time and memory of each rank", "", *_cpu_table(measured)]
+    page += ["", "## Bytes exchanged", "", *_bytes_table(measured)]
+    page += ["", "## Where the time goes", "", *_parts_tables(measured)]
+    verdicts, met = _verdicts(measured)
     return "\n".join([*page, "", "## Verdict", "", *verdicts, ""]), met
 
 
-def ratios(found, side: str, setting: str) -> np.ndarray:
+def ratios(measured, side: str, setting: str) -> np.ndarray:
     """Samples per second of a side over those of the one rank, a value a round."""
-    one = np.asarray(found.step_ms[found.sides[0], setting])
-    return one / np.asarray(found.step_ms[side, setting])
+    one = np.asarray(measured.step_ms[measured.sides[0], setting])
+    return one / np.asarray(measured.step_ms[side, setting])
 
 
-def _setting(found, args, missing) -> list[str]:
+def _setting(measured, args, missing) -> list[str]:
     command = [f"--batch_sizes {','.join(map(str, args.batch_sizes))}"]
     command += [f"--{name} {getattr(args, name)}" for name in ("rounds", "warmup_rounds", "steps")]
     command += [f"--{name} {getattr(args, name)}" for name in ("trace_steps", "threads", "ranks")]
@@ -50,8 +49,8 @@ def _setting(found, args, missing) -> list[str]:
     lines = [
         f"`python -m benchmarks.rank_scaling {' '.join(command)}`",
         "",
-        *(f"- {name}: {fact}" for name, fact in machine.describe().items()),
-        f"- {_versions(found[0])}",
+        *machine_facts(),
+        f"- {_versions(measured[0])}",
         *(f"- not measured, {launcher}: {why}" for launcher, why in missing.items()),
         f"- the recipe `dlrm.py` with its loader: {workload.NUM_NUMERICAL} numericals, "
         f"{len(args.table_rows)} tables with {sum(args.table_rows):,} rows of "
@@ -61,38 +60,40 @@ def _setting(found, args, missing) -> list[str]:
         f"{args.steps} steps, {args.rounds} rounds after {args.warmup_rounds} to warm up; median "
         "[quartiles] over the rounds, ratios taken within a round",
     ]
-    for f in found:
+    for f in measured:
         for setting, losses in f.first_losses.items():
             lines.append(
                 f"- first losses of all sides at batch {f.batch_size:,}, {setting}: "
                 f"{', '.join(f'{loss:.5f}' for loss in losses)}"
             )
-    foreign = summary([cores for f in found for cores in f.foreign_cpu], ".2f")
+    foreign = summary([cores for f in measured for cores in f.foreign_cpu], ".2f")
     return [*lines, f"- other processes kept {foreign} cores busy during the turns"]
 
 
-def _versions(found) -> str:
-    tensorflow = found.described[found.sides[0]][0]["tensorflow"]
+def _versions(measured) -> str:
+    tensorflow = measured.described[measured.sides[0]][0]["tensorflow"]
     horovod = importlib.metadata.version("horovod")
     try:
-        told = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True)
-        mpi = told.stdout.splitlines()[0]
+        version = subprocess.run(
+            ["mpirun", "--version"], capture_output=True, text=True, check=True
+        )
+        mpi = version.stdout.splitlines()[0]
     except FileNotFoundError:
         mpi = "no mpirun"
     return f"TensorFlow {tensorflow}, Horovod {horovod}, {mpi}"
 
 
-def _cells(found):
+def _cells(measured):
     """Each (measurements, setting, side)."""
-    return [(f, setting, side) for f in found for setting in f.settings for side in f.sides]
+    return [(f, setting, side) for f in measured for setting in f.settings for side in f.sides]
 
 
-def _steps_table(found) -> list[str]:
+def _steps_table(measured) -> list[str]:
     table = [
         "| global batch | precision | side | ms a step | samples/s | of one rank's samples/s |",
         "| ---: | --- | --- | ---: | ---: | ---: |",
     ]
-    for f, setting, side in _cells(found):
+    for f, setting, side in _cells(measured):
         ms = np.asarray(f.step_ms[side, setting])
         ratio = "" if side == f.sides[0] else summary(ratios(f, side, setting), ".3f")
         table.append(
@@ -102,7 +103,7 @@ def _steps_table(found) -> list[str]:
     return table
 
 
-def _cpu_table(found) -> list[str]:
+def _cpu_table(measured) -> list[str]:
     table = [
         "Median CPU milliseconds a step in the program and in the system. Memory: the largest "
         "resident size of a rank in the whole run, all precisions.",
@@ -110,7 +111,7 @@ def _cpu_table(found) -> list[str]:
         "| global batch | precision | side | rank | program | system | sum of the ranks | GiB |",
         "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for f, setting, side in _cells(found):
+    for f, setting, side in _cells(measured):
         by_rank = np.median(f.cpu_ms[side, setting], axis=0)
         for rank, (user, system) in enumerate(by_rank):
             total = "" if rank else f"{by_rank.sum():.0f}"
@@ -121,7 +122,7 @@ def _cpu_table(found) -> list[str]:
     return table
 
 
-def _bytes_table(found) -> list[str]:
+def _bytes_table(measured) -> list[str]:
     table = [
         "MB (10^6 bytes) a step that a rank sends to others, by the plan of the tables "
         "(`plan_traffic`); dense gradients in a ring: 2 (n - 1) / n of their size. The plan of a "
@@ -131,22 +132,22 @@ def _bytes_table(found) -> list[str]:
         "| dense gradients | sum |",
         "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for f in found:
+    for f in measured:
         for setting in f.settings:
-            for rank, said in enumerate(f.exchanged[f.sides[-1], setting]):
-                sent = [said[kind] for kind in KINDS]
+            for rank, exchanged_bytes in enumerate(f.exchanged[f.sides[-1], setting]):
+                sent = [exchanged_bytes[kind] for kind in KINDS]
                 texts = " | ".join(f"{size / 1e6:.1f}" for size in (*sent, sum(sent)))
                 table.append(f"| {f.batch_size:,} | {setting} | {rank} | {texts} |")
     return table
 
 
-def _parts_tables(found) -> list[str]:
+def _parts_tables(measured) -> list[str]:
     lines = [
         "Milliseconds a step from TensorFlow's trace of the real step on every rank, one operation "
         "at a time (`--inter_op_parallelism 1`). An exchange has the time in which it is under way "
         "and nothing else runs on its rank: moving bytes, and waiting for the other ranks to come."
     ]
-    for f in found:
+    for f in measured:
         for setting in f.settings:
             columns = {
                 f"{side}: rank {rank}": parts
@@ -165,9 +166,9 @@ def _parts_tables(found) -> list[str]:
     return lines
 
 
-def _verdicts(found) -> tuple[list[str], bool]:
+def _verdicts(measured) -> tuple[list[str], bool]:
     lines, all_met = [], True
-    for f, setting, side in _cells(found):
+    for f, setting, side in _cells(measured):
         if side == f.sides[0]:
             continue
         ratio = float(np.median(ratios(f, side, setting)))

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.harness.launched_ranks import AskedRanks
+from benchmarks.harness.launched_ranks import LaunchedRanks
 
 LAUNCHERS = {"gloo": "Gloo (horovodrun)", "mpi": "MPI (mpirun)"}
 
@@ -40,8 +40,8 @@ def why_missing(launcher: str) -> str | None:
     if launcher == "mpi" and not shutil.which("mpirun"):
         return "mpirun is not installed"
     if launcher == "mpi":
-        asked = subprocess.run([sys.executable, "-c", _HAS_MPI], capture_output=True, check=False)
-        return "Horovod was built without MPI" if asked.returncode else None
+        check = subprocess.run([sys.executable, "-c", _HAS_MPI], capture_output=True, check=False)
+        return "Horovod was built without MPI" if check.returncode else None
     return None
 
 
@@ -49,7 +49,7 @@ def _horovodrun() -> Path:
     return Path(sys.executable).parent / "horovodrun"
 
 
-class RankSide(AskedRanks):
+class RankSide(LaunchedRanks):
     """A side of the benchmark, see `AskedRanks`: its ranks are stopped unless they are asked.
 
     Args:
@@ -63,7 +63,7 @@ class RankSide(AskedRanks):
         server = socket.create_server(("127.0.0.1", 0))
         port = str(server.getsockname()[1])
         super().__init__(name, launch, command, num_ranks, server, port)
-        pids = [said["pid"] for said in self.said]
+        pids = [greeting["pid"] for greeting in self.greetings]
         try:
             self._handles = [os.pidfd_open(pid) for pid in pids]
             self._guard = subprocess.Popen(

@@ -7,7 +7,7 @@ import resource
 import socket
 import tempfile
 
-from benchmarks.dlrm_training.recipe import Training, configure, dense_bytes
+from benchmarks.dlrm_training.recipe import DLRMTraining, configure, dense_bytes
 from benchmarks.dlrm_training.step_parts import parts_ms
 from benchmarks.harness.worker import answer_requests, timed_ms
 from nn.embedding.planner.traffic import KINDS, traffic
@@ -22,10 +22,10 @@ def main() -> None:
     parser.add_argument("--inter_op_threads", type=int, help="--threads where not given")
     args = parser.parse_args()
     world = distributed.connect()
-    trainings: dict[str, Training] = {}
+    trainings: dict[str, DLRMTraining] = {}
 
     def start(key: str, batch_size: int, flags: dict) -> dict:
-        training = trainings[key] = Training(
+        training = trainings[key] = DLRMTraining(
             configure(args.dataset_path, args.threads, args.inter_op_threads, batch_size, **flags),
             world,
         )

@@ -4,9 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 import config as configuration
-from benchmarks.harness.recipe_training import RecipeTraining, set_up, wait
+from benchmarks.harness.tensorflow_training import RecipeTraining, set_up
 from benchmarks.harness.training_worker import parser_of, serve_training
-from benchmarks.harness.worker import timed_ms
 from benchmarks.harness.workload_files import load
 from benchmarks.sequence_training import workload
 from dataloading.pipeline.batch import Batch, SequenceInputs
@@ -17,7 +16,7 @@ from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
 
 
-def model_config(model_type: str, sizes: workload.Sizes) -> SequenceConfig:
+def model_config(model_type: str, sizes: workload.SequenceSizes) -> SequenceConfig:
     """The recipe's model of these sizes."""
     return SequenceConfig(
         model_type=model_type,
@@ -35,10 +34,10 @@ def model_config(model_type: str, sizes: workload.Sizes) -> SequenceConfig:
     )
 
 
-class Training(RecipeTraining):
+class SequenceTraining(RecipeTraining):
     """A model in training, as the recipe trains it."""
 
-    def __init__(self, model_type: str, rows: workload.Rows, sizes: workload.Sizes):
+    def __init__(self, model_type: str, rows: workload.SequenceRows, sizes: workload.SequenceSizes):
         self.sizes = sizes
         model = SequenceModel(model_config(model_type, sizes), seed=1)
         options = configuration.OptimizerConfig(
@@ -59,61 +58,47 @@ class Training(RecipeTraining):
             sizes.batch_size,
         )
 
-    def parts_ms(self, count: int) -> dict[str, list[float]]:
-        """Milliseconds of parts of the step, `count` times each."""
-        return Parts(self, self.sizes).times_ms(count)
-
-
-class Parts:
-    """Prefixes of the training step, and its recurrences alone, on the step's own rows."""
-
-    def __init__(self, training: Training, sizes: workload.Sizes):
-        self.calls = training.passes()
-        config = training.model.config
+    def parts(self) -> dict:
+        """Both passes of the step, and its recurrences alone, on the step's own rows."""
+        calls, config = super().parts(), self.model.config
         if config.num_negatives:
-            steps = sizes.history_length - config.short_start
-            both = self._recurrences(sizes, steps)
-            self.calls["recurrences, forward"], self.calls["recurrences, both passes"] = both
+            steps = self.sizes.history_length - config.short_start
+            calls |= recurrences(self.sizes, steps)
+        return calls
 
-    def _recurrences(self, sizes: workload.Sizes, steps: int):
-        """GRU and AUGRU over the states: their forward pass, and both."""
-        dim = sizes.item_dim
-        gru, augru = GRU(dim, seed=1, name="gru"), AUGRU(dim, seed=1, name="augru")
-        x = tf.random.stateless_normal([sizes.batch_size, steps, dim], [1, 2])
-        attention = tf.random.stateless_uniform([sizes.batch_size, steps], [3, 4])
-        mask = attention > 0.1
 
-        def last_state(x, attention):
-            return augru(x, attention, mask) + gru(x, mask)[:, -1]
+def recurrences(sizes: workload.SequenceSizes, steps: int) -> dict:
+    """GRU and AUGRU over the states: their forward pass, and both passes."""
+    dim = sizes.item_dim
+    gru, augru = GRU(dim, seed=1, name="gru"), AUGRU(dim, seed=1, name="augru")
+    x = tf.random.stateless_normal([sizes.batch_size, steps, dim], [1, 2])
+    attention = tf.random.stateless_uniform([sizes.batch_size, steps], [3, 4])
+    mask = attention > 0.1
 
-        last_state(x, attention)
-        variables = gru.trainable_variables + augru.trainable_variables
+    def last_state(x, attention):
+        return augru(x, attention, mask) + gru(x, mask)[:, -1]
 
-        @tf.function(autograph=False)
-        def backward():
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch([x, attention, *variables])
-                state = last_state(x, attention)
-            return tape.gradient(state, [x, attention, *variables])
+    last_state(x, attention)
+    variables = gru.trainable_variables + augru.trainable_variables
 
-        return tf.function(lambda: last_state(x, attention), autograph=False), backward
+    @tf.function(autograph=False)
+    def backward():
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([x, attention, *variables])
+            state = last_state(x, attention)
+        return tape.gradient(state, [x, attention, *variables])
 
-    def times_ms(self, count: int) -> dict[str, list[float]]:
-        """Milliseconds of each, `count` times after one that traces it."""
-        found = {}
-        for name, call in self.calls.items():
-            call()
-            found[name] = [timed_ms(lambda call=call: wait(call())) for _ in range(count)]
-        return found
+    forward = tf.function(lambda: last_state(x, attention), autograph=False)
+    return {"recurrences, forward": forward, "recurrences, both passes": backward}
 
 
 def main() -> None:
     args = parser_of(__doc__).parse_args()
     set_up(args.threads)
-    rows, sizes = load(args.folder, workload.Rows, workload.Sizes)
+    rows, sizes = load(args.folder, workload.SequenceRows, workload.SequenceSizes)
 
-    def make(model_type: str) -> Training:
-        training = Training(model_type, rows, sizes)
+    def make(model_type: str) -> SequenceTraining:
+        training = SequenceTraining(model_type, rows, sizes)
         training.save_weights(args.folder / f"{model_type}.npz")
         return training
 

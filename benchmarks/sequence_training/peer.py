@@ -1,8 +1,8 @@
 """The peer: SIM, DIEN and DIN as a practitioner writes them in plain PyTorch.
 
 A worker of `sequence_training`. `nn.Embedding`, `nn.Linear`, `nn.PReLU`, `torch.bmm`,
-`torch.topk`, a loop over the steps of the recurrences with one input projection for all of them;
-autograd, eager, no compiler, no extension. Tables have sparse gradients and `SparseAdam` ("lazy"),
+`torch.topk`, a loop over the steps of the recurrences with one input projection for all of them.
+Tables have sparse gradients and `SparseAdam` ("lazy"),
 or dense ones and one fused `Adam` for everything ("dense").
 """
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.harness.torch_training import TorchTraining, adam_optimizers, copy_linears
 from benchmarks.harness.training_worker import parser_of, serve_training
 from benchmarks.harness.workload_files import load
 from benchmarks.sequence_training import workload
@@ -22,7 +23,7 @@ EPSILON = 1e-7  # the recipe's, beside the root of the biased second moment; so 
 CORRECTED_EPSILON = EPSILON / math.sqrt(1 - 0.999)
 
 
-class Classifier(nn.Module):
+class TorchClassifier(nn.Module):
     """Linear layers with an activation between them, one logit."""
 
     def __init__(self, inputs: int, dims: tuple[int, ...], sigmoid: bool = False):
@@ -38,16 +39,13 @@ class Classifier(nn.Module):
         return self.stack(x).squeeze(-1)
 
     def load(self, weights: dict[str, np.ndarray], name: str) -> None:
-        """Takes the weights of the other side."""
-        linears = [layer for layer in self.stack if isinstance(layer, nn.Linear)]
-        for i, linear in enumerate(linears):
-            linear.weight.copy_(weights[f"{name}.dense_{i}.kernel"].T)
-            linear.bias.copy_(weights[f"{name}.dense_{i}.bias"])
+        """Copies the weights of our side."""
+        copy_linears(self.stack, weights, name)
         for i, prelu in enumerate(layer for layer in self.stack if isinstance(layer, nn.PReLU)):
             prelu.weight.copy_(weights[f"{name}.prelu_{i}.slope"])
 
 
-class Recurrence(nn.Module):
+class TorchRecurrence(nn.Module):
     """GRU or, with an attention, AUGRU; the reset gate before the product."""
 
     def __init__(self, dim: int):
@@ -72,19 +70,19 @@ class Recurrence(nn.Module):
         return states
 
     def load(self, weights: dict[str, np.ndarray], name: str) -> None:
-        """Takes the weights of the other side."""
+        """Copies the weights of our side."""
         for part in ("kernel", "recurrent_kernel", "bias"):
             getattr(self, part).copy_(weights[f"{name}.{part}"])
 
 
-class InterestEvolution(nn.Module):
+class TorchInterestEvolution(nn.Module):
     """DIEN's block and its auxiliary loss (Zhou et al., 2019)."""
 
     def __init__(self, dim: int, aux_dims: tuple[int, ...]):
         super().__init__()
-        self.gru, self.augru = Recurrence(dim), Recurrence(dim)
+        self.gru, self.augru = TorchRecurrence(dim), TorchRecurrence(dim)
         self.attention = nn.Parameter(torch.empty(dim, dim))
-        self.auxiliary = Classifier(2 * dim, aux_dims, sigmoid=True)
+        self.auxiliary = TorchClassifier(2 * dim, aux_dims, sigmoid=True)
 
     def forward(self, target, history, negatives, mask):
         """The last state [batch, dim] and the auxiliary loss."""
@@ -100,7 +98,7 @@ class InterestEvolution(nn.Module):
         return last, (losses.sum(1) / pairs.sum(1).clamp(min=1)).mean()
 
     def load(self, weights: dict[str, np.ndarray], name: str) -> None:
-        """Takes the weights of the other side."""
+        """Copies the weights of our side."""
         self.gru.load(weights, f"{name}.gru")
         self.augru.load(weights, f"{name}.augru")
         self.attention.copy_(weights[f"{name}.attention.kernel"])
@@ -112,10 +110,10 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(~mask, -1e30), dim=-1) * mask
 
 
-class SequenceModel(nn.Module):
+class TorchSequenceModel(nn.Module):
     """SIM (Pi et al., 2020), DIEN (Zhou et al., 2019) or DIN (Zhou et al., 2018)."""
 
-    def __init__(self, model_type: str, sizes: workload.Sizes, sparse: bool):
+    def __init__(self, model_type: str, sizes: workload.SequenceSizes, sparse: bool):
         super().__init__()
         self.model_type, self.sizes = model_type, sizes
         dim, item_dim = sizes.embedding_dim, sizes.item_dim
@@ -126,20 +124,20 @@ class SequenceModel(nn.Module):
         if model_type == "sim":
             self.of_query = nn.Parameter(torch.empty(item_dim, item_dim))
             self.of_keys = nn.Parameter(torch.empty(item_dim, item_dim))
-            self.stage_one = Classifier(width, sizes.stage_one_mlp_dims)
+            self.stage_one = TorchClassifier(width, sizes.stage_one_mlp_dims)
             heads = sizes.num_heads * -(-item_dim // sizes.num_heads)
             self.heads_query = nn.Parameter(torch.empty(item_dim, heads))
             self.heads_keys = nn.Parameter(torch.empty(item_dim, heads))
             width += sizes.num_heads * item_dim
         if model_type in ("sim", "dien"):
-            self.evolution = InterestEvolution(item_dim, sizes.aux_mlp_dims)
-        self.stage_two = Classifier(width, sizes.stage_two_mlp_dims)
+            self.evolution = TorchInterestEvolution(item_dim, sizes.aux_mlp_dims)
+        self.stage_two = TorchClassifier(width, sizes.stage_two_mlp_dims)
 
     def vectors(self, items, categories):
         """[batch, n] each -> [batch, n, item_dim]."""
         return torch.cat([self.item(items), self.category(categories)], dim=2)
 
-    def forward(self, rows: workload.Rows):
+    def forward(self, rows: workload.SequenceRows):
         """The total loss of a batch of tensors."""
         user = self.user(rows.user).squeeze(1)
         target = self.vectors(rows.target_item, rows.target_category).squeeze(1)
@@ -185,7 +183,7 @@ class SequenceModel(nn.Module):
 
     @torch.no_grad()
     def load(self, weights: dict[str, np.ndarray]) -> None:
-        """Takes the initial weights of the other side."""
+        """Copies the initial weights of our side."""
         weights = {name: torch.from_numpy(value) for name, value in weights.items()}
         for name in ("user", "item", "category"):
             getattr(self, name).weight.copy_(weights[name])
@@ -204,51 +202,21 @@ def cross_entropy(logits, labels):
     return functional.binary_cross_entropy_with_logits(logits, labels.squeeze(1))
 
 
-class Training:
-    """A model, its optimizers, and where it is in the rows."""
-
-    def __init__(self, model_type: str, rows, sizes: workload.Sizes, sparse: bool, weights):
-        tensors = [torch.from_numpy(column) for column in rows]
-        self.batches = [
-            workload.Rows(*parts)
-            for parts in zip(*(t.split(sizes.batch_size) for t in tensors), strict=True)
-        ]
-        self.model = SequenceModel(model_type, sizes, sparse)
-        self.model.load(weights)
-        embeddings = [m for m in self.model.modules() if isinstance(m, nn.Embedding)]
-        tables = [m.weight for m in embeddings] if sparse else []
-        ids = {id(table) for table in tables}
-        others = [p for p in self.model.parameters() if id(p) not in ids]
-        rate = workload.LEARNING_RATE
-        self.optimizers = [torch.optim.Adam(others, rate, eps=CORRECTED_EPSILON, fused=True)]
-        if sparse:
-            self.optimizers.append(torch.optim.SparseAdam(tables, rate, eps=EPSILON))
-        self.steps = 0
-
-    def step(self) -> float:
-        """One training step; its loss."""
-        batch = self.batches[self.steps % len(self.batches)]
-        self.steps += 1
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        loss = self.model(batch)
-        loss.backward()
-        for optimizer in self.optimizers:
-            optimizer.step()
-        return float(loss)
-
-
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--tables", choices=("lazy", "dense"), required=True)
     args = parser.parse_args()
+    lazy = args.tables == "lazy"
     torch.set_num_threads(args.threads)
-    rows, sizes = load(args.folder, workload.Rows, workload.Sizes)
+    rows, sizes = load(args.folder, workload.SequenceRows, workload.SequenceSizes)
 
-    def make(model_type: str) -> Training:
-        with np.load(args.folder / f"{model_type}.npz") as stored:
-            weights = dict(stored)
-        return Training(model_type, rows, sizes, args.tables == "lazy", weights)
+    def make(model_type: str) -> TorchTraining:
+        model = TorchSequenceModel(model_type, sizes, lazy)
+        with np.load(args.folder / f"{model_type}.npz") as weights:
+            model.load(dict(weights))
+        rate = workload.LEARNING_RATE
+        optimizers = adam_optimizers(model, lazy, EPSILON, CORRECTED_EPSILON, lr=rate)
+        return TorchTraining(model, optimizers, rows, sizes.batch_size)
 
     serve_training(torch.__version__, make)
 

@@ -20,7 +20,7 @@ MIN_EVENTS, EVENTS_ALPHA = 20, 1.5
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SequenceSizes:
     """Sizes of the model and of its batches; the defaults are the recipe's on Amazon Books."""
 
     batch_size: int = 4096
@@ -43,7 +43,7 @@ class Sizes:
         return 2 * self.embedding_dim
 
 
-class Rows(NamedTuple):
+class SequenceRows(NamedTuple):
     """user [n, 1], target item and category [n, 1], positive and negative histories [n, length] of
     items and their categories, all int32; labels [n, 1] float32."""
 
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
     labels: np.ndarray
 
 
-def make_rows(sizes: Sizes, seed: int = 1) -> Rows:
+def make_rows(sizes: SequenceSizes, seed: int = 1) -> SequenceRows:
     """Rows as the preparation makes them: each event twice, with its own item and a negative one.
 
     Histories are right-aligned; negatives are drawn from all items alike. Ids start at 1.
@@ -81,7 +81,7 @@ def make_rows(sizes: Sizes, seed: int = 1) -> Rows:
     targets = np.stack([bought, any_items(pairs)], axis=1).reshape(-1, 1)
     positive = np.repeat(positive, 2, axis=0)
     negative = np.repeat(real, 2, axis=0) * any_items(positive.shape)
-    rows = Rows(
+    rows = SequenceRows(
         user=np.repeat(users, 2)[:, np.newaxis],
         target_item=targets,
         target_category=category_of[targets],
@@ -92,19 +92,19 @@ def make_rows(sizes: Sizes, seed: int = 1) -> Rows:
         labels=np.tile([[1.0], [0.0]], [pairs, 1]).astype(np.float32),
     )
     order = random.permutation(2 * pairs)  # as a training shuffles
-    return Rows(*(column[order] for column in rows))
+    return SequenceRows(*(column[order] for column in rows))
 
 
-def facts(rows: Rows, sizes: Sizes) -> dict[str, float]:
+def facts(rows: SequenceRows, sizes: SequenceSizes) -> dict[str, float]:
     """What a batch holds, for the page: the mean of `real steps` of its histories, and of the
     `distinct items` among its targets, histories and SIM's and DIEN's negatives."""
-    found = {"real steps": float((rows.positive_item != 0).sum(axis=1).mean())}
+    result = {"real steps": float((rows.positive_item != 0).sum(axis=1).mean())}
     for model_type, start in (("sim", sizes.long_seq_length), ("dien", 0)):
         negatives = rows.negative_item[:, start + 1 :]
         ids = np.concatenate([rows.target_item, rows.positive_item, negatives], axis=1)
         ids = ids.reshape(sizes.num_batches, -1)
-        found[f"distinct items, {model_type}"] = float(np.mean([np.unique(b).size for b in ids]))
-    return found
+        result[f"distinct items, {model_type}"] = float(np.mean([np.unique(b).size for b in ids]))
+    return result
 
 
 def _draw(random: np.random.Generator, cardinality: int, alpha: float, shape) -> np.ndarray:

@@ -33,7 +33,7 @@ ROWS = 8192  # that requests are made of
 OWN_CLIENT_FROM = 2048
 
 
-class Measurements:
+class ServingMeasurements:
     """What was found.
 
     Attributes:
@@ -46,40 +46,46 @@ class Measurements:
         self.timings, self.differences, self.foreign_cpu = defaultdict(list), {}, []
 
 
-def measure(args: argparse.Namespace, folder: Path) -> Measurements:
+def measure(args: argparse.Namespace, folder: Path) -> ServingMeasurements:
     """Trains, deploys, serves and measures."""
-    found, repository = Measurements(), folder / "repository"
+    measurements, repository = ServingMeasurements(), folder / "repository"
     interfaces = {size: deploy_all(size, train(size, folder), repository) for size in args.sizes}
     with running(repository, folder / "server.log") as server:
         rows = {size: drawn_rows(interface, ROWS) for size, interface in interfaces.items()}
         for size in args.sizes:
-            _compare(found, server.url, size, rows[size])
+            _compare(measurements, server.url, size, rows[size])
         turns = [(size, side) for size in args.sizes for side in (*DEPLOYED, PLAIN)]
         for number in range(args.rounds):
-            found.foreign_cpu.append(_busy_cores())
+            measurements.foreign_cpu.append(_busy_cores())
             for setting in SETTINGS:
                 for size, side in turns[:: 1 if number % 2 else -1]:
                     batch_size, in_flight, requests = setting
-                    asked = (server.url, model_name(size, side), rows[size], batch_size, in_flight)
-                    timing = _measure(asked, requests)
+                    request = (
+                        server.url,
+                        model_name(size, side),
+                        rows[size],
+                        batch_size,
+                        in_flight,
+                    )
+                    timing = _measure(request, requests)
                     if timing.errors:
                         raise RuntimeError(f"{size}, {side}: {timing.errors} requests failed")
-                    found.timings[size, side, setting].append(timing)
+                    measurements.timings[size, side, setting].append(timing)
             print(f"round {number + 1} of {args.rounds}", flush=True)
-    return found
+    return measurements
 
 
-def _measure(asked: tuple, requests: int) -> Timing:
+def _measure(request: tuple, requests: int) -> Timing:
     """Asks one model, after a warm-up.
 
     Args:
       asked: url, name of the model, rows, rows of a request, requests in flight.
       requests: to be measured.
     """
-    if asked[3] < OWN_CLIENT_FROM:
-        return perf_analyzer.measure(*asked, requests)
-    with ClosedLoop(*asked) as loop:
-        loop.run(0, least_requests=2 * asked[4])
+    if request[3] < OWN_CLIENT_FROM:
+        return perf_analyzer.measure(*request, requests)
+    with ClosedLoop(*request) as loop:
+        loop.run(0, least_requests=2 * request[4])
         return loop.run(0, least_requests=requests)
 
 
@@ -90,7 +96,7 @@ def _busy_cores(seconds: float = 2.0) -> float:
     return (machine.busy_cpu_s() - busy_s) / seconds
 
 
-def _compare(found: Measurements, url: str, size: str, rows) -> None:
+def _compare(measurements: ServingMeasurements, url: str, size: str, rows) -> None:
     """Raises RuntimeError where float32 sides do not score alike."""
     scores = {}
     for side in (*DEPLOYED, PLAIN):
@@ -99,7 +105,7 @@ def _compare(found: Measurements, url: str, size: str, rows) -> None:
             scores[side] = client.ask(client.prepare(first, side))
     for side in DEPLOYED:
         difference = float(np.abs(scores[side] - scores[PLAIN]).max())
-        found.differences[size, side] = difference
+        measurements.differences[size, side] = difference
         if side in serving_report.EXACT and difference > 1e-5:
             raise RuntimeError(f"{size}: scores of {side} differ by {difference} from {PLAIN}'s")
 
@@ -114,8 +120,8 @@ def main() -> int:
     if not perf_analyzer.works():
         parser.error("perf_analyzer is not there: run `make serve-setup`")
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(args, Path(folder))
-    page, met = serving_report.render(found, args)
+        measurements = measure(args, Path(folder))
+    page, met = serving_report.render(measurements, args)
     print(page)
     if args.output:
         args.output.write_text(page)

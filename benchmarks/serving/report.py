@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from benchmarks.dlrm_training.report import summary
-from benchmarks.harness import machine
+from benchmarks.harness.report import machine_facts, summary
 from benchmarks.serving.models import CARDINALITIES, DEPLOYED, MAX_BATCH_SIZE, PLAIN, SIZES
 
 # Sides whose scores are float32 ones of exact tables.
@@ -14,30 +13,30 @@ LATENCY, THROUGHPUT = (1, 1), (2048, 2)
 LATENCY_TARGET, THROUGHPUT_TARGET = 2.0, 1.5
 
 
-def render(found, args) -> tuple[str, bool]:
+def render(measured, args) -> tuple[str, bool]:
     """The page as Markdown, and whether the targets are met.
 
     Args:
       found: `serving.Measurements`.
       args: the command's arguments.
     """
-    page = ["# A deployed DLRM on a Triton server", "", *_setting(found, args)]
+    page = ["# A deployed DLRM on a Triton server", "", *_setting(measured, args)]
     for size in args.sizes:
         page += ["", f"## Sizes of the {size}: `{' '.join(SIZES[size])}`", ""]
-        page += _table(found, size)
-    lines, met = _verdict(found, args)
+        page += _table(measured, size)
+    lines, met = _verdict(measured, args)
     return "\n".join([*page, "", "## Verdict", "", *lines, ""]), met
 
 
-def _setting(found, args) -> list[str]:
+def _setting(measured, args) -> list[str]:
     sizes = "" if args.sizes == [*SIZES] else f" --sizes {' '.join(args.sizes)}"
     differences = "; ".join(
-        f"{size}, {side}: {value:.1e}" for (size, side), value in found.differences.items()
+        f"{size}, {side}: {value:.1e}" for (size, side), value in measured.differences.items()
     )
     return [
         f"`python -m benchmarks.serving --rounds {args.rounds}{sizes}`",
         "",
-        *(f"- {name}: {fact}" for name, fact in machine.describe().items()),
+        *machine_facts(),
         "- tritonserver 2.51 with the Python backend, one instance of each model, max_batch_size "
         f"{MAX_BATCH_SIZE:,}, dynamic batching; perf_analyzer asks over gRPC, with 2,048 rows "
         "our own client; server and client share the cores",
@@ -47,26 +46,26 @@ def _setting(found, args) -> list[str]:
         "one signature, TensorFlow's own threads",
         "- the others: `python -m deployment.deploy --backend local`, `--monolithic` but for the "
         "ensemble",
-        f"- while nobody asked, others kept {summary(found.foreign_cpu, '.2f')} cores busy",
+        f"- while nobody asked, others kept {summary(measured.foreign_cpu, '.2f')} cores busy",
         f"- largest difference from the scores of {PLAIN}, over 2,048 rows: {differences}",
         "",
         "Medians [quartiles] over the rounds; latencies are those of a round's requests.",
     ]
 
 
-def _table(found, size: str) -> list[str]:
+def _table(measured, size: str) -> list[str]:
     lines = [
         "| rows of a request | in flight | side | p50 ms | p99 ms | rows/s | p50 lower by | "
         "rows/s higher by |",
         "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for of_size, side, setting in sorted(found.timings, key=lambda key: key[2]):
+    for of_size, side, setting in sorted(measured.timings, key=lambda key: key[2]):
         if of_size != size:
             continue
         batch_size, in_flight, _ = setting
-        timings = found.timings[size, side, setting]
+        timings = measured.timings[size, side, setting]
         p50, p99 = ([t.percentiles_ms[i] for t in timings] for i in (0, -1))
-        faster, more = ratios(found, size, side, setting)
+        faster, more = ratios(measured, size, side, setting)
         better = ("", "") if side == PLAIN else (summary(faster, ".2f"), summary(more, ".2f"))
         lines.append(
             f"| {batch_size:,} | {in_flight} | {side} | {summary(p50, '.2f')} | "
@@ -80,15 +79,15 @@ def _rows_per_s(timings, batch_size: int) -> np.ndarray:
     return np.asarray([batch_size * t.requests / t.elapsed_s for t in timings])
 
 
-def ratios(found, size: str, side: str, setting) -> tuple[np.ndarray, np.ndarray]:
+def ratios(measured, size: str, side: str, setting) -> tuple[np.ndarray, np.ndarray]:
     """How many times a side's p50 is lower and its throughput higher than the peer's, by rounds."""
-    ours, theirs = (found.timings[size, name, setting] for name in (side, PLAIN))
+    ours, theirs = (measured.timings[size, name, setting] for name in (side, PLAIN))
     p50, of_peer = (np.asarray([t.percentiles_ms[0] for t in ts]) for ts in (ours, theirs))
     more = _rows_per_s(ours, setting[0]) / _rows_per_s(theirs, setting[0])
     return of_peer / p50, more
 
 
-def _verdict(found, args) -> tuple[list[str], bool]:
+def _verdict(measured, args) -> tuple[list[str], bool]:
     """Sentences; whether one side of each size meets each target."""
     lines, all_met = [], True
     for (batch_size, in_flight), number, target, what in (
@@ -97,8 +96,8 @@ def _verdict(found, args) -> tuple[list[str], bool]:
     ):
         for size in args.sizes:
             reached = {
-                side: float(np.median(ratios(found, size, side, setting)[number]))
-                for of_size, side, setting in found.timings
+                side: float(np.median(ratios(measured, size, side, setting)[number]))
+                for of_size, side, setting in measured.timings
                 if of_size == size and side in DEPLOYED and setting[:2] == (batch_size, in_flight)
             }
             all_met &= max(reached.values()) >= target

@@ -10,14 +10,14 @@ import pytest
 
 from benchmarks.checkpoint_cost import __main__ as checkpoint_cost
 from benchmarks.checkpoint_cost import report as checkpoint_report
-from benchmarks.checkpoint_cost.__main__ import SETTINGS, Measurements, Record
+from benchmarks.checkpoint_cost.__main__ import SETTINGS, CheckpointMeasurements, Record
 from benchmarks.checkpoint_cost.worker import PARTS
 from benchmarks.harness import machine
 
 SIZES = {"steps": 100, "threads": 2, "batch_size": 1000, "table_mib": 2048}
 
 
-def made_up(saving_s: list[float]) -> Measurements:
+def made_up(saving_s: list[float]) -> CheckpointMeasurements:
     """Rounds in which 100 steps take 50 s without a save."""
     plain = {"turn_s": 50.0, "peak_mib": 3000.0, "cpu_s": 90.0, "foreign_cpu": 0.1}
     rounds = [
@@ -39,7 +39,7 @@ def made_up(saving_s: list[float]) -> Measurements:
         for number, turn_s in enumerate(saving_s)
     ]
     parts = [{part: seconds for part in PARTS} for seconds in (1.0, 3.0)]
-    return Measurements(
+    return CheckpointMeasurements(
         commands=["python -m benchmarks.checkpoint_cost --rounds 3"],
         size_mib=2048.0,
         rounds=rounds,
@@ -48,9 +48,11 @@ def made_up(saving_s: list[float]) -> Measurements:
     )
 
 
-def rendered(found: dict[str, Measurements], tmp_path) -> tuple[str, bool]:
+def rendered(measurements: dict[str, CheckpointMeasurements], tmp_path) -> tuple[str, bool]:
     args = argparse.Namespace(**SIZES, folder=tmp_path)
-    return checkpoint_report.render([(SETTINGS[n], m) for n, m in found.items()], args, 161_320)
+    return checkpoint_report.render(
+        [(SETTINGS[n], m) for n, m in measurements.items()], args, 161_320
+    )
 
 
 def test_page_of_made_up_measurements(tmp_path):
@@ -93,10 +95,10 @@ def test_tables_are_of_the_size_that_was_asked_for():
 def test_measurements_add_up_from_run_to_run(tmp_path):
     path = tmp_path / "cost.json"
     record = Record(path, SIZES)
-    record.found["float32"] = made_up([52.0])
+    record.measurements["float32"] = made_up([52.0])
     record.save()
     again = Record(path, SIZES)
-    assert again.found == record.found
+    assert again.measurements == record.measurements
     with pytest.raises(ValueError, match=r"'steps': 100.* now it is .*'steps': 10,.*another file"):
         Record(path, {**SIZES, "steps": 10})
 
@@ -136,10 +138,10 @@ def test_a_small_run(run_script, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr  # for information: nothing to miss
     assert list(folder.iterdir()) == []
     saving = Record(record, {"steps": 2, "threads": 2, "batch_size": 64, "table_mib": 1})
-    (measured,) = saving.found["adagrad"].rounds  # half of the rounds
+    (measured,) = saving.measurements["adagrad"].rounds  # half of the rounds
     assert 0 < measured["saving"]["copy_s"] < measured["saving"]["disk_s"]
     assert measured["saving"]["disk_s"] <= measured["saving"]["turn_s"]
-    assert set(saving.found["adagrad"].parts[0]) == set(PARTS)
+    assert set(saving.measurements["adagrad"].parts[0]) == set(PARTS)
 
     options = [*sizes, "--rounds", 0, "--folder", folder, "--output", tmp_path / "page.md"]
     again = run_script("-m", "benchmarks.checkpoint_cost", *options, "--measurements", record)

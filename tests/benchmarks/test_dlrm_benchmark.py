@@ -1,14 +1,16 @@
-"""The DLRM benchmark's arithmetic, its protocol, and what it reads from a trace."""
+"""The DLRM benchmark, the harness of training benchmarks, and reading a trace."""
 
 import sys
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from benchmarks.dlrm_training import __main__ as dlrm_training
-from benchmarks.dlrm_training import step_parts
-from benchmarks.dlrm_training import workload as dlrm_workload
-from benchmarks.harness import workload_files
+from benchmarks.dlrm_training import report, step_parts, workload
+from benchmarks.harness import training, workload_files
+from benchmarks.harness.training import Case
+from benchmarks.harness.training_worker import timed_in_turn
 from benchmarks.harness.worker import Worker
 
 ECHO = [
@@ -21,36 +23,30 @@ ECHO = [
 
 
 def test_sizes_of_the_issue():
-    assert len(dlrm_workload.TABLE_ROWS) == 26
-    assert sum(dlrm_workload.TABLE_ROWS) == 400_000
-    assert dlrm_workload.INTERACTION_WIDTH == 479
-    products = dlrm_workload.products()
+    assert len(workload.TABLE_ROWS) == 26
+    assert sum(workload.TABLE_ROWS) == 400_000
+    assert workload.INTERACTION_WIDTH == 479
+    products = workload.products()
     assert len(products) == 3 * 8 + 3
     assert sum(product.gflop for product in products) == pytest.approx(120.9, abs=0.05)
 
 
-@pytest.mark.parametrize("product", dlrm_workload.products(), ids=str)
+@pytest.mark.parametrize("product", workload.products(), ids=str)
 def test_operands_fit_each_other(product):
-    a, b, transpose_a, transpose_b = dlrm_workload.operands(product)
+    a, b, transpose_a, transpose_b = workload.operands(product)
     rows, inner = a[-2:][::-1] if transpose_a else a[-2:]
     inner_b, columns = b[-2:][::-1] if transpose_b else b[-2:]
     assert inner == inner_b
-    batch = dlrm_workload.BATCH_SIZE if product.batched else 1
+    batch = workload.BATCH_SIZE if product.batched else 1
     assert 2 * batch * rows * inner * columns / 1e9 == product.gflop
 
 
-def test_rows_and_weights_survive_the_disk(tmp_path):
-    rows = dlrm_workload.Rows(np.ones((2, 13), "f4"), np.ones((2, 26), "i8"), np.ones((2, 1), "f4"))
+def test_rows_survive_the_disk(tmp_path):
+    shapes = ((2, 13), "f4"), ((2, 26), "i8"), ((2, 1), "f4")
+    rows = workload.DLRMRows(*(np.ones(shape, dtype) for shape, dtype in shapes))
     workload_files.save_rows(tmp_path / "rows.npz", rows)
-    stored = workload_files.load_rows(tmp_path / "rows.npz", dlrm_workload.Rows)
+    stored = workload_files.load_rows(tmp_path / "rows.npz", workload.DLRMRows)
     assert np.array_equal(stored.ids, rows.ids)
-    layer = (np.ones((2, 3)), np.ones(3))
-    dlrm_workload.save_weights(tmp_path / "w.npz", np.ones((4, 2)), [layer], [layer, layer])
-    weights = dlrm_workload.load_weights(tmp_path / "w.npz")
-    assert sorted(weights) == [
-        *("bottom_0_bias", "bottom_0_kernel", "table"),
-        *("top_0_bias", "top_0_kernel", "top_1_bias", "top_1_kernel"),
-    ]
 
 
 def test_concurrent_operations_share_their_time():
@@ -110,16 +106,103 @@ def test_a_dead_worker_says_why(root, monkeypatch):
     worker.close()
 
 
-def test_sides_that_train_different_things_are_refused():
-    class Side:
-        def __init__(self, losses):
-            self.losses = losses
+def test_missing_torch(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["dlrm_training", "--torch_python", "/nowhere"])
+    with pytest.raises(SystemExit):
+        training.parse(training.parser_of("Trains."), "bench")
+    assert "--torch_python /nowhere does not exist: `make bench`" in capsys.readouterr().err
 
-        def ask(self, action, **arguments):
-            return {"losses": self.losses}
 
-    same = {dlrm_training.OURS: Side([0.7, 0.6]), "PyTorch": Side([0.7, 0.6001])}
-    assert dlrm_training.check_same_training(same, "float32") == [0.7, 0.6]
-    other = {dlrm_training.OURS: Side([0.7, 0.6]), "PyTorch": Side([0.7, 0.61])}
-    with pytest.raises(RuntimeError, match="do not train the same model.*PyTorch"):
-        dlrm_training.check_same_training(other, "float32")
+def test_parts_in_turn():
+    seen = []
+    calls = {name: lambda name=name: seen.append(name) for name in ("a", "b")}
+    times = timed_in_turn(calls, 2)
+    assert seen == ["a", "b"] * 3
+    assert {name: len(ms) for name, ms in times.items()} == {"a": 2, "b": 2}
+
+
+class StandIn:
+    """The process of a side whose first losses are given."""
+
+    def __init__(self, name, losses):
+        self.name, self.losses, self.actions = name, losses, []
+
+    def ask(self, action, **arguments):
+        self.actions.append((action, arguments))
+        answers = {"describe": {"version": "1.0"}, "parts": {"ms": {"step": [2.0]}}}
+        steps = {"losses": self.losses, "ms": [2.0], "faults": 1.0, "cpu_s": 0.0}
+        return answers.get(action, steps)
+
+    def close(self):
+        self.actions.append(("close", {}))
+
+
+class StandInSide(NamedTuple):
+    name: str
+    losses: tuple[float, ...]
+    is_compared: bool = True
+
+    def start(self, folder, args):
+        STARTED.append(StandIn(self.name, list(self.losses)))
+        return STARTED[-1]
+
+
+STARTED: list[StandIn] = []
+ARGS = SimpleNamespace(steps=2, threads=1)
+OURS, PEER, LOW = (
+    StandInSide("ours", (3.0, 2.9, 2.8)),
+    StandInSide("peer", (3.0, 2.9, 2.8001)),
+    StandInSide("low precision", (3.1, 2.9, 2.7), is_compared=False),
+)
+
+
+def test_measured_case(tmp_path):
+    """Losses are compared, sides warm up, turns alternate."""
+    STARTED.clear()
+    case = Case("sim", (OURS, PEER, LOW), {"a": 1}, 1e-3, 2, {"a": 0}, 5, parts=(OURS,))
+    measurements = training.TrainingMeasurements("ours")
+    measurements.measure(case, tmp_path, ARGS)
+    assert measurements.first_losses == {"sim": [3.0, 2.9, 2.8]}
+    assert measurements.step_ms == {(side.name, "sim"): [2.0, 2.0] for side in case.sides}
+    assert measurements.parts == {("ours", "sim"): {"step": [2.0]}}
+    assert STARTED[0].actions == [
+        ("start", {"a": 0}),
+        ("steps", {"count": 3}),
+        ("start", {"a": 1}),
+        ("steps", {"count": 5}),
+        *[("steps", {"count": 2})] * 2,
+        ("parts", {"count": 3}),
+        ("describe", {}),
+        ("close", {}),
+    ]
+    assert training.in_turn([1, 2], 0) == [2, 1] and training.in_turn([1, 2], 1) == [1, 2]
+
+
+def test_different_models(tmp_path):
+    other = PEER._replace(losses=(3.0, 2.9, 2.7))
+    case = Case("sim", (OURS, other), {}, 1e-3, 1)
+    with pytest.raises(RuntimeError, match=r"do not train the same model.* of sim.* peer .*2\.7\]"):
+        training.TrainingMeasurements("ours").measure(case, tmp_path, ARGS)
+
+
+@pytest.mark.parametrize(("peer_ms", "met"), [(200.0, True), (120.0, False)])
+def test_page(peer_ms, met, monkeypatch):
+    monkeypatch.setattr(report.machine, "has_fast_bfloat16", lambda: True)
+    sides = ("ours", "PyTorch", "PyTorch, memory kept")
+    measurements = training.TrainingMeasurements("ours")
+    for precision in workload.PRECISIONS:
+        for side, ms in zip(sides, (100.0, peer_ms, peer_ms), strict=True):
+            measurements.step_ms[side, precision] = [ms, ms]
+            measurements.faults[side, precision] = [1.0, 1.0]
+            measurements.versions[side] = "1.0"
+        measurements.product_ms["ours", precision] = [[3.0] * len(workload.products())] * 2
+        measurements.parts["traced", precision] = {"casts": 1.0, "between operations": 2.0}
+        measurements.first_losses[precision] = [0.7]
+    measurements.foreign_cpu = [0.0]
+    args = SimpleNamespace(rounds=2, warmup_rounds=1, steps=1, threads=2)
+    page, is_met = report.render(measurements, args, sides)
+    assert is_met is met
+    assert f"- float32: {peer_ms / 100:.2f} times the samples per second of PyTorch; target" in page
+    assert "- float32: 81% of the floor's speed; target 0.9: MISSED (75% counting" in page
+    assert "| sum | 3.0 | 3.0 |" in page
+    assert "`python -m benchmarks.dlrm_training --rounds 2 --steps 1 --threads 2`" in page

@@ -15,7 +15,7 @@ def test_the_sides_compute_the_same_and_are_timed_in_turns(small, dtype, apart):
     assert set(functions) == (
         {"op", "dot_tensorflow"} if apart else {"op", "dot_tensorflow", "plain"}
     )
-    sides = {name: benchmark.Side(f, dtype, apart) for name, f in functions.items()}
+    sides = {name: benchmark.InteractionSide(f, dtype, apart) for name, f in functions.items()}
     benchmark.check_same_results(sides)
     times = benchmark.measure_calls(sides, rounds=3)
     assert {len(values) for values in times.values()} == {3}
@@ -26,8 +26,8 @@ def test_a_side_that_computes_something_else_is_noticed(small):
     functions = benchmark.interactions("float32", apart=False)
     wrong = lambda features, bottom: functions["op"](features, 2 * bottom)  # noqa: E731
     sides = {
-        "op": benchmark.Side(functions["op"], "float32", False),
-        "plain": benchmark.Side(wrong, "float32", False),
+        "op": benchmark.InteractionSide(functions["op"], "float32", False),
+        "plain": benchmark.InteractionSide(wrong, "float32", False),
     }
     with pytest.raises(RuntimeError, match="plain and op do not compute the same"):
         benchmark.check_same_results(sides)

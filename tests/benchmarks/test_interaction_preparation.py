@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import interaction_preparation
-from benchmarks.interaction_preparation import OURS, PANDAS, Run, checksum, compare, main
+from benchmarks.interaction_preparation import OURS, PANDAS, PreparationRun, checksum, compare, main
 
 
 def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
@@ -15,7 +15,7 @@ def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
 
     def prepare(side, log, work, *flags):
         got.append((side, *flags))
-        return Run(seconds[side] + len(got) / 10, peak_mib, checksums[len(got) - 1])
+        return PreparationRun(seconds[side] + len(got) / 10, peak_mib, checksums[len(got) - 1])
 
     def run(command):
         (next(path for path in command if hasattr(path, "iterdir")) / "ratings.csv").touch()

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks.harness import workload_files
+from benchmarks.harness.training import TrainingMeasurements
 from benchmarks.ncf_training import __main__ as ncf_training
 from benchmarks.ncf_training import report as ncf_report
 from benchmarks.ncf_training import workload
 from nn.ncf.config import NCFConfig
 
-TINY = workload.Sizes(
+TINY = workload.NCFSizes(
     users=20, items=60, factors=4, layers=(8, 6), dropout=0.0, batch_size=64, num_batches=2
 )
 TORCH_PYTHON = Path(".venv-torch/bin/python")
@@ -23,7 +24,7 @@ TORCH_PYTHON = Path(".venv-torch/bin/python")
 
 def test_sizes_of_the_recipe():
     sizes = workload.of_shape("ml-20m", 2**17)
-    assert sizes == workload.Sizes()
+    assert sizes == workload.NCFSizes()
     assert (sizes.users, sizes.items) == (138_493, 26_744)
     small = workload.of_shape("ml-1m", 100)
     assert (small.users, small.items, small.batch_size) == (6_040, 3_706, 100)
@@ -58,66 +59,42 @@ def test_facts_by_hand():
 def test_rows_and_sizes_survive_the_disk(tmp_path):
     rows = workload.make_rows(TINY)
     workload_files.save(tmp_path, rows, TINY)
-    stored, sizes = workload_files.load(tmp_path, workload.Rows, workload.Sizes)
+    stored, sizes = workload_files.load(tmp_path, workload.NCFRows, workload.NCFSizes)
     for read, made in zip(stored, rows, strict=True):
         np.testing.assert_array_equal(read, made)
     assert sizes == TINY
 
 
-def test_parts_take_turns():
-    seen = []
-    calls = {name: lambda name=name: seen.append(name) for name in ("a", "b")}
-    times = workload.timed_in_turn(calls, 2)
-    assert seen == ["a", "b"] * 3
-    assert {name: len(ms) for name, ms in times.items()} == {"a": 2, "b": 2}
-
-
 @pytest.mark.parametrize(("dense_ms", "met"), [(160.0, True), (140.0, False)])
-def test_the_faster_plain_peer_counts(dense_ms, met):
-    measurements = ncf_training.Measurements()
-    for name, ms in zip(ncf_training.SIDES, (100.0, 300.0, dense_ms, 110.0, 40.0), strict=True):
-        measurements.step_ms[name, "ml-1m"] = [ms, ms]
-        measurements.faults[name, "ml-1m"] = [1.0, 1.0]
-        measurements.versions[name] = "1.0"
+def test_page(dense_ms, met):
+    """The faster plain peer counts."""
+    measurements = TrainingMeasurements(ncf_training.OURS.name)
+    for side, ms in zip(ncf_training.SIDES, (100.0, 300.0, dense_ms, 110.0, 40.0), strict=True):
+        measurements.step_ms[side.name, "ml-1m"] = [ms, ms]
+        measurements.faults[side.name, "ml-1m"] = [1.0, 1.0]
+        measurements.versions[side.name] = "1.0"
     measurements.first_losses = {"ml-1m": [0.7]}
-    measurements.facts = {"ml-1m": {"distinct users": 6000.0}}
     measurements.foreign_cpu = [0.0]
     parts = {"forward": [40.0], "forward and backward": [80.0], "step": [105.0]}
-    measurements.parts = {(ncf_training.OURS, "ml-1m"): parts}
+    measurements.parts = {(ncf_training.OURS.name, "ml-1m"): parts}
     args = SimpleNamespace(shapes=["ml-1m"], rounds=2, steps=1, threads=2, batch_size=4096)
-    sides = (ncf_training.OURS, ncf_training.LAZY, ncf_training.DENSE)
-    page, found = ncf_report.render(measurements, args, sides)
-    assert found is met
+    peers = (ncf_training.LAZY.name, ncf_training.DENSE.name)
+    facts = {"ml-1m": {"distinct users": 6000.0}}
+    page, is_met = ncf_report.render(measurements, facts, args, peers)
+    assert is_met is met
     verdict = "met" if met else "MISSED"
     assert f"- ml-1m: {dense_ms / 100:.2f} times the samples per second of PyTorch, dense" in page
     assert f"target 1.5: {verdict}" in page
     assert "| ml-1m | ours (TensorFlow) | update | 25 |" in page
     assert "--shapes ml-1m --rounds 2 --steps 1 --threads 2 --batch_size 4096" in page
-    assert "6,040 users, 3,706 items; 6,000 distinct users a batch" in page
-
-
-def test_sides_that_train_other_things_stop_the_run():
-    class Side:
-        def __init__(self, *losses):
-            self.losses = list(losses)
-
-        def ask(self, action, **arguments):
-            assert (action, arguments) in (("start", {"dropout": 0.0}), ("steps", {"count": 3}))
-            return {"losses": self.losses}
-
-    sides = {ncf_training.OURS: Side(3.0, 2.9, 2.8), "peer": Side(3.0, 2.9, 2.8001)}
-    sides[ncf_training.OURS_LOW] = Side(3.1, 2.9, 2.7)  # rounds; for information
-    assert ncf_training.check_same_training(sides, "ml-1m") == [3.0, 2.9, 2.8]
-    sides["peer"] = Side(3.0, 2.9, 2.7)
-    with pytest.raises(RuntimeError, match=r"do not train the same model.* with ml-1m.* 2\.7\]"):
-        ncf_training.check_same_training(sides, "ml-1m")
+    assert "6,040 users, 3,706 items; 6,000 distinct users per batch" in page
 
 
 def test_our_side_learns_and_measures_its_parts(tmp_path):
-    from benchmarks.ncf_training.ours import Training
+    from benchmarks.ncf_training.ours import NCFTraining
 
     sizes = replace(TINY, num_batches=1)
-    training = Training(workload.make_rows(sizes), sizes)
+    training = NCFTraining(workload.make_rows(sizes), sizes)
     training.save_weights(tmp_path / "weights.npz")
     losses = [training.step() for _ in range(120)]
     assert losses[-1] < losses[0] / 2
@@ -127,23 +104,11 @@ def test_our_side_learns_and_measures_its_parts(tmp_path):
         assert stored["output.gmf_kernel"].shape == (4, 1)
     times = training.parts_ms(2)
     assert {name: len(ms) for name, ms in times.items()} == {
-        "look-up": 2,
+        "lookup": 2,
         "forward": 2,
         "forward and backward": 2,
         "step": 2,
     }
-
-
-def test_missing_torch_is_a_sentence(root):
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ncf_training", "--torch_python", "/nowhere"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "--torch_python /nowhere does not exist" in done.stderr
 
 
 @pytest.mark.long

@@ -80,7 +80,7 @@ def test_the_load_of_dlrm_by_hand():
 
 def test_every_published_throughput_is_beside_the_bound_of_a_model():
     names = {model.name for model in MODELS}
-    assert {said.model for said in PUBLISHED} == names
+    assert {message.model for message in PUBLISHED} == names
     for line in report._beside_published()[-len(PUBLISHED) * 2 :]:
         assert 0 < float(line.split("|")[-2]) < 1  # or the bound would be wrong
 
@@ -112,8 +112,8 @@ def made(tmp_path):
     """Two machines."""
     if why := network_machines.why_missing():
         pytest.skip(why)
-    with network_machines.machines(2, tmp_path) as found:
-        yield found
+    with network_machines.machines(2, tmp_path) as measurements:
+        yield measurements
 
 
 def test_machines_reach_each_other_at_the_speed_of_their_link(made):
@@ -154,12 +154,12 @@ def test_machines_are_gone_in_the_end(tmp_path):
     pids = []
     with (
         pytest.raises(RuntimeError, match="tc qdisc add"),
-        network_machines.machines(2, tmp_path) as found,
+        network_machines.machines(2, tmp_path) as measurements,
     ):
-        sleeper = subprocess.Popen(found.command("machine0", ["sleep", "60"]))
-        pids += [sleeper.pid, *(of.pid for of in found._namespaces.values())]
+        sleeper = subprocess.Popen(measurements.command("machine0", ["sleep", "60"]))
+        pids += [sleeper.pid, *(of.pid for of in measurements._namespaces.values())]
         assert not any(map(gone, pids))
-        found.limit(0.0)
+        measurements.limit(0.0)
     sleeper.wait(timeout=60)
     assert len(pids) == 3
     assert all(map(gone, pids))
@@ -215,17 +215,21 @@ def test_bytes_of_machines_are_those_of_their_ranks():
     assert network.of_machines(planned, 2) == [(1, 10), (5, 50)]
 
 
-def made_up(passed: float, limited_ms: float) -> network.Measurements:
+def made_up(passed: float, limited_ms: float) -> network.NetworkMeasurements:
     """1 MB a step each way; `passed` of it was counted; 10 ms without a limit."""
-    found = network.Measurements()
-    found.tensorflow, found.foreign_cpu, found.idle_bytes_per_s = "2.0", [0.25], 5e5
+    measurements = network.NetworkMeasurements()
+    measurements.tensorflow, measurements.foreign_cpu, measurements.idle_bytes_per_s = (
+        "2.0",
+        [0.25],
+        5e5,
+    )
     for setting in network.SETTINGS:
-        found.planned[setting.name] = [(1e6, 1e6), (1e6, 0.5e6)]
+        measurements.planned[setting.name] = [(1e6, 1e6), (1e6, 0.5e6)]
         for rate, ms in ((None, 10.0), (100, limited_ms)):
-            found.step_ms[setting.name, rate] = [ms, ms]
+            measurements.step_ms[setting.name, rate] = [ms, ms]
             turn = [(1e6 * passed, 1e6 * passed), (1e6 * passed, 0.5e6 * passed)]
-            found.passed[setting.name, rate] = [turn, turn]
-    return found
+            measurements.passed[setting.name, rate] = [turn, turn]
+    return measurements
 
 
 ARGUMENTS = argparse.Namespace(
@@ -244,7 +248,7 @@ def rendered(monkeypatch):
     """Renders measurements; of what is computed only the first lines, which other tests have."""
     monkeypatch.setattr(report, "RANKS", (8,))
     monkeypatch.setattr(network_models, "SYNTHETIC", ())
-    return lambda found: report.render(found, ARGUMENTS)
+    return lambda measurements: report.render(measurements, ARGUMENTS)
 
 
 def test_page_of_made_up_measurements(rendered):

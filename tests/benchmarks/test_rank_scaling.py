@@ -101,8 +101,8 @@ def test_an_asynchronous_operation_waits_from_its_start_until_it_is_done():
     add_event(3, 20, 40)
     add_event(1, 70, 9, step=1)
     add_event(0, 200, 5, step=2)  # the trace ended before it was done
-    found = step_parts.intervals_of(space.SerializeToString())
-    assert sorted(found) == [
+    measurements = step_parts.intervals_of(space.SerializeToString())
+    assert sorted(measurements) == [
         ("dense layers: forward products, bias, ReLU", 1020, 1050, False),
         ("exchange: ids", 1010, 1070, True),
     ]
@@ -242,38 +242,42 @@ def test_sides_that_train_different_things_are_refused():
         def ask(self, action, **arguments):
             return [{"loss": next(self.losses)}]
 
-    settings = [rank_scaling.Setting("float32", {}, 1e-4)]
-    found = rank_scaling.Measurements(64, ["one", "two"], ["float32"])
-    found.check_same_training({"one": Side([0.7, 0.6]), "two": Side([0.7, 0.60001])}, settings, 2)
-    assert found.first_losses == {"float32": [0.7, 0.6]}
+    settings = [rank_scaling.RankSetting("float32", {}, 1e-4)]
+    measurements = rank_scaling.RankMeasurements(64, ["one", "two"], ["float32"])
+    measurements.check_same_training(
+        {"one": Side([0.7, 0.6]), "two": Side([0.7, 0.60001])}, settings, 2
+    )
+    assert measurements.first_losses == {"float32": [0.7, 0.6]}
     sides = {"one": Side([0.7, 0.6]), "two": Side([0.7, 0.601])}
     with pytest.raises(RuntimeError, match="do not train the same model.*batch 64.*two"):
-        found.check_same_training(sides, settings, 2)
+        measurements.check_same_training(sides, settings, 2)
 
 
 def made_up(ms_of_ranks):
     """One rank took 90, 100 and 110 ms a step; two took `ms_of_ranks`, in both settings."""
-    found = rank_scaling.Measurements(1000, ["1 rank", "2 ranks"], ["float32", "bfloat16"])
-    for setting in found.settings:
-        found.step_ms["1 rank", setting] = [90.0, 100.0, 110.0]
-        found.step_ms["2 ranks", setting] = ms_of_ranks
-        found.cpu_ms["1 rank", setting] = [[(150.0, 5.0)]] * 3
-        found.cpu_ms["2 ranks", setting] = [[(80.0, 7.0), (90.0, 9.0)]] * 3
+    measurements = rank_scaling.RankMeasurements(
+        1000, ["1 rank", "2 ranks"], ["float32", "bfloat16"]
+    )
+    for setting in measurements.settings:
+        measurements.step_ms["1 rank", setting] = [90.0, 100.0, 110.0]
+        measurements.step_ms["2 ranks", setting] = ms_of_ranks
+        measurements.cpu_ms["1 rank", setting] = [[(150.0, 5.0)]] * 3
+        measurements.cpu_ms["2 ranks", setting] = [[(80.0, 7.0), (90.0, 9.0)]] * 3
         sent = dict(zip(KINDS, (1e6, 2e6, 3e6, 0.0, 4e6), strict=True))
-        found.exchanged["2 ranks", setting] = [sent] * 2
-    found.parts["1 rank", "float32"] = [{"casts": 1.0, "between operations": 99.0}]
-    found.parts["2 ranks", "float32"] = [
+        measurements.exchanged["2 ranks", setting] = [sent] * 2
+    measurements.parts["1 rank", "float32"] = [{"casts": 1.0, "between operations": 99.0}]
+    measurements.parts["2 ranks", "float32"] = [
         {"casts": 0.5, "exchange: ids": 30.0, "between operations": 60.0},
         {"casts": 0.4, "exchange: ids": 50.0, "between operations": 40.0},
     ]
-    found.first_losses = {"float32": [0.7], "bfloat16": [0.7]}
-    found.foreign_cpu = [0.1]
+    measurements.first_losses = {"float32": [0.7], "bfloat16": [0.7]}
+    measurements.foreign_cpu = [0.1]
     for side, ranks in (("1 rank", 1), ("2 ranks", 2)):
-        found.described[side] = [{"tensorflow": "2.0", "peak_kib": 2**21}] * ranks
-    return found
+        measurements.described[side] = [{"tensorflow": "2.0", "peak_kib": 2**21}] * ranks
+    return measurements
 
 
-def rendered(found, missing=()):
+def rendered(measurements, missing=()):
     if why := rank_sides.why_missing("gloo"):
         pytest.skip(why)
     args = argparse.Namespace(
@@ -288,7 +292,7 @@ def rendered(found, missing=()):
         precisions=["float32", "bfloat16"],
         table_rows=list(dlrm_workload.TABLE_ROWS),
     )
-    return rank_report.render([found], args, dict(missing))
+    return rank_report.render([measurements], args, dict(missing))
 
 
 def test_page_of_made_up_measurements():

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from benchmarks import sequence_preparation
-from benchmarks.sequence_preparation import DUCKDB, NVTABULAR, Run, compare, prepare, stages
+from benchmarks.sequence_preparation import DUCKDB, NVTABULAR, StagedRun, compare, prepare, stages
 
 SAID = """staged 9,000 events; left out 0 bad lines or rows, 0.5 s
 kept 7,618 events of 156 users and 1,541 items, 1.25 s
@@ -26,9 +26,9 @@ def stand_in(monkeypatch, seconds, peak_mib=100.0, checksums=None):
         got.append(flags)
         engine = flags[flags.index("--engine") + 1]
         elapsed_s = seconds[engine] + len(got) / 100
-        found = "same" if checksums is None else checksums[len(got) - 1]
+        digest = "same" if checksums is None else checksums[len(got) - 1]
         size = (log / "reviews_x.json").stat().st_size
-        return Run(elapsed_s, 1.0, 1.5, 2.0, peak_mib * size / 5, found)
+        return StagedRun(elapsed_s, 1.0, 1.5, 2.0, peak_mib * size / 5, digest)
 
     def generate(folder, num_reviews):
         folder.mkdir()

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import config as configuration
+from benchmarks.harness.training_worker import timed_in_turn
 from dataloading.pipeline.batch import Batch
 from nn.embedding_model import TabledModel
 from nn.optim.optimizers import OptimizerGroup
@@ -60,7 +61,12 @@ class RecipeTraining:
         tables = dict(zip(self._table_names, self.model.embedding.get_weights(), strict=True))
         np.savez(path, **dense, **tables)
 
-    def passes(self) -> dict[str, Callable]:
+    def parts_ms(self, count: int) -> dict[str, list[float]]:
+        """Milliseconds of the parts of a step and of all of it, in turn, `count` times."""
+        calls = {name: lambda call=call: wait(call()) for name, call in self.parts().items()}
+        return timed_in_turn(calls | {"step": self.step}, count)
+
+    def parts(self) -> dict[str, Callable]:
         """The forward pass of a step, and both passes; neither waits for its results."""
         trainer, iterator = self.trainer, self.iterator
         variables = self.model.dense_variables + self.model.table_variables
