@@ -251,6 +251,7 @@ def _choose_schedule(num_rows: int, values: _Selection) -> None:
 
     Args:
         num_rows: training samples per epoch, negatives included.
+        values: the flags to set.
     """
     batch = values["batch_size"] * values["grads_accumulated"]
     steps = values["epochs"] * -(-num_rows // batch)
