@@ -85,7 +85,7 @@ HOMES = {
     "tritonclient": (
         "deployment/client/client.py",
         "deployment/triton/config.py",
-        "deployment/artifacts/tensorrt.py",
+        "deployment/triton/tensorrt.py",
         "deployment/serve/__main__.py",
     ),
 }

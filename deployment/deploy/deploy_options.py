@@ -6,9 +6,9 @@ from math import inf
 from pathlib import Path
 
 from deployment.artifacts.table_files import INT8, NONE
-from deployment.artifacts.tensorrt import check_precision
 from deployment.serving.interface import UNKNOWN_IS_ERROR
 from deployment.triton.repository import check_name
+from deployment.triton.tensorrt import check_precision
 
 LOCAL, TENSORFLOW, HPS = "local", "tensorflow", "hps"
 PRECISIONS = ("fp32", "fp16", "bf16")

@@ -19,8 +19,8 @@ from deployment.model.trained_model import TrainedModel, open_checkpoint
 from deployment.serving.dense import DenseRunner
 from deployment.serving.interface import UNKNOWN_IS_ZERO, Interface
 from deployment.serving.scorer import all_cores, to_stderr
-from deployment.triton.config import VERSION, Batching
-from deployment.triton.repository import appear_together, write_marker
+from deployment.triton.config import Batching
+from deployment.triton.repository import VERSION, staged_models, write_marker
 from runtime.cluster.signals import raise_if_interrupted
 
 
@@ -66,7 +66,7 @@ def deploy(options: DeployOptions) -> DeploymentReport:
     repository = Path(os.path.abspath(options.model_repository))
     for each in BACKENDS.values():
         each.check_repository(repository)  # before gigabytes are written
-    with appear_together(repository, names, options.overwrite, to_stderr) as staging:
+    with staged_models(repository, names, options.overwrite) as staging:
         descriptions = {}
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             context, checks = _prepare(options, name, trained, serving_spec, Path(scratch))

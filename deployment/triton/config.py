@@ -23,7 +23,6 @@ from deployment.serving.interface import ServedTensor
 from runtime.files.atomic import write_errors_name
 
 CONFIG_FILE = "config.pbtxt"
-VERSION = 1
 
 CPU, GPU = "KIND_CPU", "KIND_GPU"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import tensorflow as tf
 
-from deployment.artifacts import saved_models, tensorrt
+from deployment.artifacts import saved_models
 from deployment.deploy.model_builder import DeploymentContext
 from deployment.model.served_model import DenseModel
 from deployment.model.serving_spec import ServingSpec
@@ -20,16 +20,17 @@ from deployment.serving.interface import (
     answered,
     received,
 )
+from deployment.triton import tensorrt
 from deployment.triton.config import (
     CONFIG_FILE,
     CPU,
-    VERSION,
     Instances,
     keep_on_gpu,
     model_config,
     write_config,
 )
 from deployment.triton.python_models import write_python_model
+from deployment.triton.repository import VERSION
 
 _SAVED_MODEL = "model.savedmodel"
 

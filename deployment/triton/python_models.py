@@ -26,11 +26,11 @@ from deployment.serving.interface import (
 from deployment.triton.config import (
     CONFIG_FILE,
     CPU,
-    VERSION,
     Instances,
     model_config,
     write_config,
 )
+from deployment.triton.repository import VERSION
 from runtime.files.atomic import write_errors_name
 
 _PACKAGE = Path(deployment.__file__).parent

@@ -1,25 +1,35 @@
-"""A model repository of Triton: the models of a deployment appear in it together, or not at all."""
+"""Model repository of Triton, in which a deployment's models are replaced together.
+
+A deployment is one folder, that of the model which clients request. It holds the parts of an
+ensemble, to which the repository has links:
+
+    repository/m/config.pbtxt
+    repository/m/1/m_sparse/...
+    repository/m_sparse -> m/1/m_sparse
+
+So one rename replaces all models of a deployment.
+"""
 
 import contextlib
 import json
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deployment.triton.moves import claimed, clear_up, move
-from runtime.files.atomic import write_errors_name
+from runtime.files.atomic import sync, sync_tree, write_errors_name
 
-# In the folder of every model that this package wrote: what it was made of.
-MARKER = "deployed.json"
+VERSION = 1  # version folder of each model
+MARKER = "deployed.json"  # in each model's folder: its origin
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def check_name(name: str) -> None:
-    """Raises ValueError for a name that is none for a model."""
+    """Raises ValueError for an invalid model name."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"--model_name {name!r}: a model's name is that of its folder and part of URLs: "
@@ -28,120 +38,141 @@ def check_name(name: str) -> None:
 
 
 @contextlib.contextmanager
-def appear_together(
-    repository: Path, models: Sequence[str], overwrite: bool, say: Callable[[str], None]
-) -> Iterator[Path]:
-    """A folder to write models into, which move into the repository when the block ends well.
+def staged_models(repository: Path, models: Sequence[str], overwrite: bool) -> Iterator[Path]:
+    """Yields a folder for new models, which move into the repository if the block succeeds.
 
-    The folder, `.<repository>.<random>`, lies beside the repository, not in it: a server that polls
-    takes every folder in there for a model. What is replaced leaves the repository in the opposite
-    order, the last model first, so that a server sees no ensemble without its models.
-
-    A deployment that is killed leaves that folder, and the repository as it was. Only if it is
-    killed between the renames, which take milliseconds, models are missing there: they lie in the
-    folder, and the next deployment into the repository brings them back before all else.
+    The folder is a hidden neighbour of the repository: a polling server takes every folder in a
+    repository as a model. After a kill it may be left, and be removed by hand.
 
     Args:
-      repository: its folder; need not exist.
-      models: names of the models, those that others need in front of these; the last one's name is
-        that of the deployment.
-      overwrite: allows models of ours to be replaced; those of the same deployment that are not in
-        `models` (an ensemble's, where there is one model now) are removed.
-      say: gets a sentence on each killed deployment that was cleared up.
+        repository: its folder, which is created if it does not exist.
+        models: names of the models; the last one's name is that of the deployment.
+        overwrite: allows to replace an earlier deployment of that name, with all of its models.
 
     Raises:
-      ValueError: a model is there and may not be replaced, or the repository cannot be one.
-      OSError: they could not be moved; what was there before is there again, or the message says
-        where it is.
+        ValueError: a model exists and may not be replaced, or the repository is invalid.
+        OSError: the models could not be moved; the repository is unchanged.
     """
-    clear_up(repository, say)
-    replaced = check_replaceable(repository, models, overwrite)
-    made = not repository.exists()
+    *parts, name = models
+    previous_parts = check_replaceable(repository, models, overwrite)
+    is_new = not repository.exists()
     with write_errors_name(repository):
         repository.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{repository.name}.", dir=repository.parent))
     try:
-        with claimed(staging, repository):
-            yield staging
-            umask = os.umask(0)
-            os.umask(umask)
-            for model in models:
-                (staging / model).chmod(0o777 & ~umask)
-            with write_errors_name(repository):
-                repository.mkdir(exist_ok=True)
-            move(staging, repository, models, replaced)
+        yield staging
+        for part in parts:
+            (staging / part).rename(staging / name / str(VERSION) / part)
+        sync_tree(staging)
+        with write_errors_name(repository):
+            repository.mkdir(exist_ok=True)
+            _swap(repository / name, staging / name, staging / "replaced")
+            for part in previous_parts - set(parts):
+                _remove(repository / part, staging)
+            for part in parts:
+                if not (repository / part).is_symlink():
+                    _remove(repository / part, staging)
+                    (repository / part).symlink_to(_link_target(name, part))
+            sync(repository)
     except BaseException:
-        if made:
+        if is_new:
             with contextlib.suppress(OSError):
-                repository.rmdir()  # only an empty one goes
+                repository.rmdir()  # only if empty
         raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
-def check_replaceable(repository: Path, models: Sequence[str], overwrite: bool) -> list[str]:
-    """The models that a deployment replaces, in the order in which they may be taken away.
+def check_replaceable(repository: Path, models: Sequence[str], overwrite: bool) -> set[str]:
+    """Returns the parts of the deployment that new models replace.
 
     Raises:
-      ValueError: as `appear_together`.
+        ValueError: see `staged_models`.
     """
     if os.path.ismount(repository):
         raise ValueError(
-            f"--model_repository {repository} is a mount point: models are written beside the "
-            "repository and moved into it, which works within one file system. Name a folder in it"
+            f"--model_repository {repository} is a mount point: models are written next to the "
+            "repository and renamed, which works within one file system. Name a folder in it"
         )
     if repository.exists() and not repository.is_dir():
-        raise ValueError(f"--model_repository {repository} is no folder")
-    there = [model for model in models if os.path.lexists(repository / model)]
-    if there and not overwrite:
+        raise ValueError(f"--model_repository {repository} is not a folder")
+    *parts, name = models
+    existing = [model for model in models if os.path.lexists(repository / model)]
+    if existing and not overwrite:
         raise ValueError(
-            f"--model_repository {repository} has a model {there[-1]} already: replace it with "
+            f"--model_repository {repository} has a model {existing[-1]} already: replace it with "
             "--overwrite, or choose another --model_name"
         )
-    found = set()
-    for model in there:
-        found |= {model, *_deployed_with(repository / model, models[-1])}
-    order = [*models, *sorted(found - set(models))]
-    return [model for model in reversed(order) if model in found]
+    for model in existing:
+        owner = _deployment_of(repository / model)
+        if owner is None:
+            raise ValueError(
+                f"--overwrite: {repository / model} was not written by this tool (it has no "
+                f"{MARKER} of ours), so it is not replaced: move it away, or choose another "
+                "--model_name"
+            )
+        if owner != name:
+            raise ValueError(
+                f"--overwrite: {repository / model} is of another deployment, {owner}, and stays: "
+                "choose another --model_name"
+            )
+    previous = (read_marker(repository / name) or {"models": [name]})["models"][:-1]
+    named = {part for part in previous if _NAME.fullmatch(part)} | set(parts)
+    return {part for part in named if _deployment_of(repository / part) == name}
 
 
-def write_marker(model: Path, made_of: Mapping[str, Any], models: Sequence[str]) -> None:
-    """Says in a model's folder what it is.
+def write_marker(model: Path, origin: Mapping[str, Any], models: Sequence[str]) -> None:
+    """Writes a model's origin into its folder.
 
     Args:
-      model: the folder.
-      made_of: JSON-able.
-      models: names of the models of this deployment.
+        model: folder of the model.
+        origin: JSON-able.
+        models: names of the models of this deployment.
     """
     with write_errors_name(model / MARKER):
-        (model / MARKER).write_text(json.dumps({**made_of, "models": list(models)}, indent=1))
+        (model / MARKER).write_text(json.dumps({**origin, "models": list(models)}, indent=1))
 
 
 def read_marker(model: Path) -> dict[str, Any] | None:
-    """What a model's folder says that it is; None where we did not write it."""
+    """Returns a model's origin; None if this tool did not write the model."""
     try:
-        made_of = json.loads((model / MARKER).read_text())
+        origin = json.loads((model / MARKER).read_text())
     except (OSError, ValueError):
         return None
-    models = made_of.get("models") if isinstance(made_of, dict) else None
-    ours = isinstance(models, list) and all(isinstance(name, str) for name in models)
-    return made_of if ours else None
+    models = origin.get("models") if isinstance(origin, dict) else None
+    ours = isinstance(models, list) and models and all(isinstance(name, str) for name in models)
+    return origin if ours else None
 
 
-def _deployed_with(model: Path, name: str) -> set[str]:
-    """The models that were deployed with one, as the deployment `name`, and are there still."""
-    made_of = None if model.is_symlink() else read_marker(model)
-    if made_of is None:
-        raise ValueError(
-            f"--overwrite: {model} is no model that this tool wrote (it has no {MARKER} of ours), "
-            "so it is not replaced: move it away, or choose another --model_name"
-        )
-    if made_of["models"][-1:] != [name]:
-        raise ValueError(
-            f"--overwrite: {model} is of another deployment, {' '.join(made_of['models'][-1:])}, "
-            "and stays: choose another --model_name"
-        )
-    found = set()
-    for other in made_of["models"]:
-        theirs = read_marker(model.parent / other) if _NAME.fullmatch(other) else None
-        if theirs is not None and theirs["models"] == made_of["models"]:
-            found.add(other)
-    return found
+def _deployment_of(model: Path) -> str | None:
+    """Returns the name of a model's deployment; None if this tool did not write the model."""
+    if model.is_symlink():
+        target = os.readlink(model)
+        name = target.partition("/")[0]
+        return name if target == _link_target(name, model.name) else None
+    origin = read_marker(model)
+    return None if origin is None else origin["models"][-1]
+
+
+def _link_target(name: str, part: str) -> str:
+    return f"{name}/{VERSION}/{part}"
+
+
+def _swap(target: Path, new: Path, previous: Path) -> None:
+    """Renames `new` to `target`, and what had that name to `previous`; undone after an error."""
+    try:
+        if target.exists():
+            target.rename(previous)
+        new.rename(target)
+    except BaseException:
+        if previous.exists() and not target.exists():
+            previous.rename(target)
+        raise
+
+
+def _remove(part: Path, staging: Path) -> None:
+    """Removes a link, or the folder of a part as earlier versions wrote it."""
+    if part.is_symlink():
+        part.unlink()
+    elif part.exists():
+        part.rename(Path(tempfile.mkdtemp(dir=staging)) / part.name)

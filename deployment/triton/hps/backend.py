@@ -8,11 +8,12 @@ from pathlib import Path
 
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
 from deployment.serving.interface import DENSE, KEYS, SPARSE, Interface, ServedTensor
-from deployment.triton.config import CONFIG_FILE, VERSION, model_config, write_config
+from deployment.triton.config import CONFIG_FILE, model_config, write_config
 from deployment.triton.gpu_models import write_onnx
 from deployment.triton.hps import files, keys
 from deployment.triton.hps.dense import after_hps
 from deployment.triton.python_models import write_python_model
+from deployment.triton.repository import VERSION
 
 # Flat: its one dimension depends on the request.
 _VECTORS = ServedTensor(keys.VECTORS, "float32", ())

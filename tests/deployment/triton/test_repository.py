@@ -2,288 +2,202 @@
 
 import json
 import os
-import re
-import signal
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 
 from deployment.triton.repository import (
     MARKER,
-    appear_together,
     check_name,
     check_replaceable,
+    staged_models,
     write_marker,
 )
 
 MODELS = ("m_sparse", "m_dense", "m")
+ALL_NEW = {"m": "new", "m_dense": "new", "m_sparse": "new"}
+
+
+def write_models(folder: Path, models, text: str) -> None:
+    """Writes models with one file each."""
+    for model in models:
+        (folder / model / "1").mkdir(parents=True)
+        (folder / model / "text").write_text(text)
+        write_marker(folder / model, {"recipe": "test"}, models)
 
 
 def deploy(repository: Path, models=MODELS, text: str = "new", overwrite: bool = False) -> None:
-    """Writes models with one file each."""
-    with appear_together(repository, models, overwrite, print) as staging:
-        for model in models:
-            (staging / model).mkdir()
-            (staging / model / "text").write_text(text)
-            write_marker(staging / model, {"recipe": "test"}, models)
+    with staged_models(repository, models, overwrite) as staging:
+        write_models(staging, models, text)
 
 
 def content(repository: Path) -> dict[str, str]:
-    """Text of each model; and nothing else is in the repository or beside it."""
-    beside = [name for name in os.listdir(repository.parent) if name != repository.name]
-    assert beside == []
+    """Text of each model; the repository has nothing else, also not next to it."""
+    assert os.listdir(repository.parent) == [repository.name]
     return {path.name: (path / "text").read_text() for path in sorted(repository.iterdir())}
 
 
-def test_all_of_them(tmp_path):
+@pytest.fixture
+def repository(tmp_path):
+    """A repository with an ensemble `m`."""
+    deploy(tmp_path / "repository")
+    return tmp_path / "repository"
+
+
+def test_new_repository(tmp_path):
     repository = tmp_path / "a" / "repository"
     deploy(repository)
-    assert content(repository) == {"m": "new", "m_dense": "new", "m_sparse": "new"}
-    marker = json.loads((repository / "m" / MARKER).read_text())
+    assert content(repository) == ALL_NEW
+    marker = json.loads((repository / "m_dense" / MARKER).read_text())
     assert marker == {"recipe": "test", "models": list(MODELS)}
     umask = os.umask(0)
     os.umask(umask)
     assert (repository / "m").stat().st_mode & 0o777 == 0o777 & ~umask, "others may read it"
+    moved = repository.rename(tmp_path / "a" / "moved")
+    assert content(moved) == ALL_NEW, "links are relative"
 
 
-def test_nothing_of_what_failed(tmp_path):
-    """A repository that was not there before is not there behind it."""
+def test_failed_deployment(tmp_path):
+    """A repository that did not exist before does not exist after it."""
     repository = tmp_path / "repository"
-    appears = appear_together(repository, MODELS, False, print)
-    with pytest.raises(KeyboardInterrupt), appears as staging:
+    with pytest.raises(KeyboardInterrupt), staged_models(repository, MODELS, False) as staging:
         (staging / "m").mkdir()
-        assert not repository.exists(), "a server that polls sees no half model"
+        assert not repository.exists(), "a server that polls sees no partial model"
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == []
 
 
-def test_the_ensemble_comes_last_and_goes_first(tmp_path, monkeypatch):
-    repository = tmp_path / "repository"
-    deploy(repository)
-    seen = []
-    rename = Path.rename
-
-    def watched(source, target):
-        rename(source, target)
-        seen.append(sorted(os.listdir(repository)))
-
-    monkeypatch.setattr(Path, "rename", watched)
-    deploy(repository, text="newer", overwrite=True)
-    assert seen == [
-        *(["m_dense", "m_sparse"], ["m_sparse"], []),
-        *(["m_sparse"], ["m_dense", "m_sparse"], ["m", "m_dense", "m_sparse"]),
-    ]
-    assert set(content(repository).values()) == {"newer"}
-
-
-@pytest.mark.parametrize("fails", range(6))
-def test_a_rename_that_fails_leaves_what_was_there(tmp_path, monkeypatch, fails):
-    repository = tmp_path / "repository"
-    deploy(repository)
+@pytest.mark.parametrize("error", [OSError(18, "Invalid cross-device link"), KeyboardInterrupt()])
+@pytest.mark.parametrize("number", range(8))
+def test_interrupted_rename(repository, monkeypatch, number, error):
+    """Fails before or after each rename: of the two parts, of the old and of the new deployment."""
     rename, calls = Path.rename, []
 
     def failing(source, target):
         calls.append(target)
-        if len(calls) == fails + 1:
-            raise OSError(18, "Invalid cross-device link")
-        rename(source, target)
+        if len(calls) == number // 2 + 1:
+            if number % 2:
+                rename(source, target)
+            raise error
+        return rename(source, target)
 
     monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(OSError, match="could not take their names .*cross-device.* is there again"):
+    with pytest.raises(type(error)):
         deploy(repository, text="newer", overwrite=True)
-    assert content(repository) == {"m": "new", "m_dense": "new", "m_sparse": "new"}
+    expected = "newer" if number == 7 else "new"
+    assert set(content(repository).values()) == {expected}
 
 
-@pytest.mark.parametrize("fails", range(12))
-def test_ctrl_c_between_two_renames(tmp_path, monkeypatch, fails):
-    """Before and behind each of them."""
-    repository = tmp_path / "repository"
-    deploy(repository)
+@pytest.mark.parametrize("killed_before", [3, 4])
+def test_kill_leaves_no_mix(repository, killed_before, monkeypatch):
+    """The renames of a killed deployment: afterwards old models, or none, are served."""
     rename, calls = Path.rename, []
 
-    def interrupted(source, target):
+    class Killed(BaseException):
+        pass
+
+    def killed(source, target):
         calls.append(target)
-        if fails == 2 * len(calls) - 2:
-            raise KeyboardInterrupt
-        rename(source, target)
-        if fails == 2 * len(calls) - 1:
-            raise KeyboardInterrupt
+        if len(calls) >= killed_before:
+            raise Killed
+        return rename(source, target)
 
-    monkeypatch.setattr(Path, "rename", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as context, pytest.raises(Killed):
+        context.setattr(Path, "rename", killed)
+        context.setattr(shutil, "rmtree", lambda *_, **__: None)
         deploy(repository, text="newer", overwrite=True)
-    assert content(repository) == {"m": "new", "m_dense": "new", "m_sparse": "new"}
+    served = {path.name for path in repository.iterdir() if path.exists()}
+    assert served == (set(MODELS) if killed_before == 3 else set())
+    (staging,) = repository.parent.glob(".repository.*")
+    shutil.rmtree(staging)
+    deploy(repository, text="newest", overwrite=True)
+    assert set(content(repository).values()) == {"newest"}
 
 
-def test_models_that_cannot_be_brought_back_are_not_lost(tmp_path, monkeypatch, capsys):
-    """The message says where they are; the next deployment brings them back."""
+def test_folders_of_earlier_versions(tmp_path):
+    """Parts were folders in the repository; they are replaced, too."""
     repository = tmp_path / "repository"
-    deploy(repository)
-    rename, calls = Path.rename, []
-
-    def failing(source, target):
-        calls.append(target)
-        if len(calls) >= 3:
-            raise OSError(5, "Input/output error")
-        rename(source, target)
-
-    with monkeypatch.context() as broken, pytest.raises(OSError) as raised:
-        broken.setattr(Path, "rename", failing)
-        deploy(repository, text="newer", overwrite=True)
-    (hidden,) = tmp_path.glob(".repository.*")
-    said = f"took away m m_dense and could not bring it back .*: it is in {hidden}/replaced; deploy"
-    assert re.search(said, str(raised.value))
-    assert sorted(os.listdir(hidden / "replaced")) == ["m", "m_dense"]
-    deploy(repository, ["n"])
-    said = (
-        f"{repository}: a deployment was killed, {hidden} is removed; m_dense m is what was there"
-    )
-    assert said in capsys.readouterr().out
-    assert content(repository) == {"m": "new", "m_dense": "new", "m_sparse": "new", "n": "new"}
+    write_models(repository, MODELS, "old")
+    deploy(repository, overwrite=True)
+    assert content(repository) == ALL_NEW
+    assert (repository / "m_sparse").is_symlink()
+    shutil.rmtree(repository)
+    write_models(repository, MODELS, "old")
+    deploy(repository, ["m"], overwrite=True)
+    assert content(repository) == {"m": "new"}
 
 
-# Deploys as this file does; is killed before rename number argv[2], or while it writes.
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from deployment.triton import repository
+def test_other_models_stay(repository):
+    (repository / "theirs").mkdir()
+    (repository / "theirs" / "text").write_text("theirs")
+    deploy(repository, ["n"], overwrite=True)
+    assert content(repository) == ALL_NEW | {"n": "new", "theirs": "theirs"}
 
-rename, calls = Path.rename, []
 
-def killed(*arguments):
-    calls.append(arguments)
-    if len(calls) > int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(*arguments)
+def test_monolithic_model_in_place_of_an_ensemble(repository):
+    """Its parts are removed, but not what has taken the name of one since then."""
+    (repository / "m_dense").unlink()
+    write_models(repository, ["m_dense"], "theirs")
+    deploy(repository, ["m"], "newer", overwrite=True)
+    assert content(repository) == {"m": "newer", "m_dense": "theirs"}
+    shutil.rmtree(repository / "m_dense")
+    deploy(repository, text="ensemble", overwrite=True)
+    assert set(content(repository).values()) == {"ensemble"}
 
-Path.rename = killed
-models = ["m_sparse", "m_dense", "m"]
-with repository.appear_together(Path(sys.argv[1]), models, True, print) as staging:
-    for model in models:
-        (staging / model).mkdir()
-        (staging / model / "text").write_text("newer")
-        repository.write_marker(staging / model, {}, models)
-    if sys.argv[2] == "-1":
-        killed()
-"""
+
+def test_part_of_another_deployment(repository):
+    with pytest.raises(ValueError, match="m_sparse is of another deployment, m, and stays: choose"):
+        deploy(repository, ["m_sparse"], overwrite=True)
+    assert content(repository) == ALL_NEW
+
+
+def test_overwrite_is_needed(repository):
+    with pytest.raises(ValueError, match=r"has a model m already: replace it with --overwrite"):
+        deploy(repository)
+    assert content(repository) == ALL_NEW
 
 
 @pytest.mark.parametrize(
-    ("renames", "back"), [(-1, ""), (2, "m_dense m"), (4, "m_sparse m_dense m")]
+    "marker", [None, "no JSON", "[]", '{"models": 3}', '{"models": [3]}', '{"models": []}']
 )
-def test_a_kill(tmp_path, root, capsys, renames, back):
-    """The next deployment finds what was there before."""
-    repository = tmp_path / "repository"
-    deploy(repository)
-    command = [sys.executable, "-c", KILLED, str(repository), str(renames)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    (hidden,) = tmp_path.glob(".repository.*")
-    with pytest.raises(ValueError, match="has a model m already"):
-        deploy(repository)
-    said = capsys.readouterr().out
-    assert f"{repository}: a deployment was killed, {hidden} is removed" in said
-    assert ("; " + back + " is what was there before" in said) == bool(back)
-    assert content(repository) == {"m": "new", "m_dense": "new", "m_sparse": "new"}
-
-
-def test_deployments_at_work_and_of_others_are_left_alone(tmp_path, capsys):
-    """A repository of a longer name; one that has the lock; a folder that is none of ours."""
-    repository = tmp_path / "repository"
-    (tmp_path / ".repository.theirs").mkdir()
-    longer = tmp_path / ".repository.b.x"
-    longer.mkdir()
-    (longer / "claim.json").write_text('{"repository": "repository.b"}')
-    with appear_together(repository, ["m"], False, print) as staging:
-        (staging / "m").mkdir()
-        deploy(repository, ["n"])
-        assert staging.is_dir()
-    assert sorted(os.listdir(repository)) == ["m", "n"]
-    assert capsys.readouterr().out == ""
-    assert sorted(path.name for path in tmp_path.glob(".*")) == [longer.name, ".repository.theirs"]
-
-
-def test_other_models_stay(tmp_path):
-    repository = tmp_path / "repository"
-    (repository / "theirs").mkdir(parents=True)
-    (repository / "theirs" / "text").write_text("theirs")
-    deploy(repository)
-    deploy(repository, ["n"], overwrite=True)
-    assert sorted(content(repository)) == ["m", "m_dense", "m_sparse", "n", "theirs"]
-
-
-def test_one_model_in_the_place_of_an_ensemble(tmp_path):
-    """Its parts go with it; not so what has taken the name of one since then."""
-    repository = tmp_path / "repository"
-    deploy(repository)
-    (repository / "m_dense" / MARKER).unlink()
-    deploy(repository, ["m"], "newer", overwrite=True)
-    assert content(repository) == {"m": "newer", "m_dense": "new"}
-
-
-def test_a_part_of_another_deployment_stays(tmp_path):
-    repository = tmp_path / "repository"
-    deploy(repository)
-    with pytest.raises(ValueError, match="m_sparse is of another deployment, m, and stays: choose"):
-        deploy(repository, ["m_sparse"], overwrite=True)
-    assert set(content(repository).values()) == {"new"}
-
-
-def test_what_is_there_is_replaced_on_request_only(tmp_path):
-    repository = tmp_path / "repository"
-    deploy(repository)
-    with pytest.raises(ValueError, match=r"has a model m already: replace it with --overwrite"):
-        deploy(repository)
-    assert set(content(repository).values()) == {"new"}
-
-
-@pytest.mark.parametrize("marker", [None, "no JSON", "[]", '{"models": 3}', '{"models": [3]}'])
-def test_only_our_models_are_replaced(tmp_path, marker):
+def test_models_of_others(tmp_path, marker):
     repository = tmp_path / "repository"
     (repository / "m").mkdir(parents=True)
     (repository / "m" / "text").write_text("theirs")
     if marker is not None:
         (repository / "m" / MARKER).write_text(marker)
-    with pytest.raises(ValueError, match=r"repository/m is no model that this tool wrote"):
+    with pytest.raises(ValueError, match=r"repository/m was not written by this tool"):
         deploy(repository, overwrite=True)
     assert content(repository) == {"m": "theirs"}
 
 
-def test_a_link_is_not_followed(tmp_path):
-    deploy(tmp_path / "real")
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    (repository / "m").symlink_to(tmp_path / "real" / "m")
-    with pytest.raises(ValueError, match="is no model that this tool wrote"):
-        check_replaceable(repository, MODELS, overwrite=True)
+def test_foreign_link(tmp_path, repository):
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "m").symlink_to(repository / "m")
+    with pytest.raises(ValueError, match="was not written by this tool"):
+        check_replaceable(tmp_path / "linked", MODELS, overwrite=True)
 
 
-def test_a_marker_names_no_folder_elsewhere(tmp_path):
+def test_marker_naming_a_folder_elsewhere(tmp_path, repository):
     """A changed marker must not make the tool delete what lies outside."""
-    repository = tmp_path / "repository"
-    deploy(repository)
     deploy(tmp_path / "other")
     write_marker(repository / "m", {}, ["../other/m", "/", "m"])
-    assert check_replaceable(repository, ["m"], overwrite=True) == ["m"]
+    assert check_replaceable(repository, ["m"], overwrite=True) == set()
 
 
-def test_a_file_or_a_mount_point_is_no_repository(tmp_path, monkeypatch):
+def test_invalid_repository(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"--model_repository .*file is no folder"):
+    with pytest.raises(ValueError, match=r"--model_repository .*file is not a folder"):
         check_replaceable(tmp_path / "file", MODELS, overwrite=False)
     monkeypatch.setattr(os.path, "ismount", lambda path: True)
     with pytest.raises(ValueError, match="is a mount point: .* Name a folder in it"):
         check_replaceable(tmp_path, MODELS, overwrite=False)
 
 
-@pytest.mark.parametrize("name", ["dlrm", "DCNv2-eu.1", "7", "x" * 100])
-def test_good_names(name):
-    check_name(name)
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", ".x", "a/b", "a b", "é", "x" * 101, "a\n"])
-def test_bad_names(name):
-    with pytest.raises(ValueError, match="--model_name .*: letters, digits, _ . and -"):
+def test_names():
+    for name in ("dlrm", "DCNv2-eu.1", "7", "x" * 100):
         check_name(name)
+    for name in ("", ".", "..", ".x", "a/b", "a b", "é", "x" * 101, "a\n"):
+        with pytest.raises(ValueError, match="--model_name .*: letters, digits, _ . and -"):
+            check_name(name)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from deployment.artifacts.tensorrt import can_build, check_precision, shapes, write_dense_model
 from deployment.serving.interface import ServedTensor
 from deployment.triton.config import GPU, Batching, Instances, model_config
+from deployment.triton.tensorrt import can_build, check_precision, shapes, write_dense_model
 from tests.deployment.triton.written_config import read_config
 
 INPUTS = (

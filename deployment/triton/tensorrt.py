@@ -18,7 +18,8 @@ from pathlib import Path
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from deployment.serving.interface import ServedTensor
-from deployment.triton.config import CONFIG_FILE, VERSION, accelerate_by_tensorrt, write_config
+from deployment.triton.config import CONFIG_FILE, accelerate_by_tensorrt, write_config
+from deployment.triton.repository import VERSION
 from runtime.files.atomic import write_errors_name
 
 PLAN_FILE, ONNX_FILE = "model.plan", "model.onnx"
