@@ -2,9 +2,9 @@
 
     python -m deployment.serve --model_repository repository
 
-The server listens on 127.0.0.1 only. Its own words go to `--log`. Where it, or a process of a
-model, ends by itself, so does the command, with `ENDED_BY_ITSELF`: whoever watches over it starts
-it again.
+The server listens on 127.0.0.1 only, and writes its log to `--log`. If it, or a process of a model,
+ends by itself, so does the command, with exit status `ENDED_BY_ITSELF`, so that a supervisor can
+start it again.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from deployment.triton.config import CONFIG_FILE
 from runtime.cli import exit_status
 from runtime.cluster.signals import StopSignal
 
-# Exit status: "temporary failure, try again" of sysexits.h, as a training's that was stopped.
+# Exit status: "temporary failure, try again" of sysexits.h, as that of an interrupted training.
 ENDED_BY_ITSELF = 75
 
-_LOOK_EVERY_S = 0.2
+_CHECK_INTERVAL_S = 0.2
 
-# Triton's backends by the platforms that configurations name instead.
+# Triton's backends by the platforms that configurations may name instead.
 _PLATFORMS = {
     "tensorflow_savedmodel": "tensorflow",
     "tensorflow_graphdef": "tensorflow",
@@ -38,21 +38,21 @@ _PLATFORMS = {
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Runs the server until SIGINT or SIGTERM, and ends it.
+    """Runs the server until SIGINT or SIGTERM, and stops it.
 
     Returns:
-        0 after a signal; `ENDED_BY_ITSELF`, with a message, where the server was ready, and then
-        it or a process of a model ended.
+        0 after a signal; `ENDED_BY_ITSELF`, with a message, if the server or a process of a model
+        ended after the server was ready.
 
     Raises:
-        ValueError: a port that is none, or is in use; no such repository or program; a repository
-            that this program cannot serve; a log that cannot be written.
+        ValueError: a port is invalid or in use; repository or program do not exist; the program
+            cannot serve the repository; the log cannot be written.
         ServerFailed: the server did not start.
     """
     ports = Ports(options.http_port, options.grpc_port, options.metrics_port)
     _check_ports(ports)
     repository = Path(options.model_repository)
-    if repository.is_dir():  # else `running` says so
+    if repository.is_dir():  # otherwise `running` reports it
         _check_models(repository, server_program(options.tritonserver).parent / "backends")
         _check_log(Path(options.log))
     with StopSignal() as stop:
@@ -76,7 +76,7 @@ def serve(options: argparse.Namespace) -> int:
                     except ServerFailed as error:
                         print(f"error: {error}", file=sys.stderr, flush=True)
                         return ENDED_BY_ITSELF
-                    time.sleep(_LOOK_EVERY_S)
+                    time.sleep(_CHECK_INTERVAL_S)
                 print(f"{stop.name}: stopping the server (some seconds)", flush=True)
         except StartStopped:
             print(f"{stop.name}: ended the server, which was loading its models", flush=True)
@@ -84,9 +84,9 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _check_models(repository: Path, backends: Path) -> None:
-    """Raises ValueError for a repository that has no models, or some for other backends."""
+    """Raises ValueError for a repository without models, or with some for other backends."""
     files = sorted(repository.glob(f"*/{CONFIG_FILE}"))
-    # Triton can do without a configuration where a version says enough of itself.
+    # Triton needs no configuration if a version folder describes itself.
     if not files and not any(path.name.isdecimal() for path in repository.glob("*/*")):
         raise ValueError(
             f"--model_repository {repository} has no models: deploy one into it with "
@@ -94,10 +94,10 @@ def _check_models(repository: Path, backends: Path) -> None:
         )
     for file in files:
         try:
-            # Fields of a later Triton are its own affair.
+            # A later Triton may have more fields.
             config = text_format.Parse(file.read_text(), ModelConfig(), allow_unknown_field=True)
         except (text_format.ParseError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file} is no configuration of a model: {error}") from None
+            raise ValueError(f"{file} is not a configuration of a model: {error}") from None
         backend = config.backend or _PLATFORMS.get(config.platform)
         if backend and not (backends / backend).is_dir():
             raise ValueError(
@@ -108,25 +108,25 @@ def _check_models(repository: Path, backends: Path) -> None:
 
 
 def _check_ports(ports: Ports) -> None:
-    """Raises ValueError for ports that are none, the same, or in use."""
+    """Raises ValueError for ports that are invalid, equal, or in use."""
     for name, port in ports._asdict().items():
         if not 0 <= port <= 65_535:
             raise ValueError(f"--{name}_port is {port}; allowed: 1 to 65535, or 0 for any free one")
-    given = [port for port in ports if port]
-    if len(set(given)) < len(given):
+    fixed = [port for port in ports if port]
+    if len(set(fixed)) < len(fixed):
         raise ValueError(
             f"--http_port, --grpc_port and --metrics_port are {', '.join(map(str, ports))}; "
             "allowed: three different ones"
         )
     for name, port in ports._asdict().items():
         with socket.socket() as probe:
-            # As servers do: connections that a former one closed are no reason to wait.
+            # As servers do: closed connections of an earlier server do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((ADDRESS, port))
             except OSError as error:
                 raise ValueError(
-                    f"--{name}_port {port}: nothing can listen there ({error.strerror}): choose "
+                    f"--{name}_port {port}: cannot listen there ({error.strerror}): choose "
                     "another, or 0 for any free one"
                 ) from None
 
@@ -152,16 +152,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--model_repository", required=True, help="folder that deployment.deploy wrote")
-    add("--http_port", type=int, default=8000, help="0 for any free one; so the others")
-    add("--grpc_port", type=int, default=8001, help="where our clients ask")
+    add("--http_port", type=int, default=8000, help="HTTP; 0 is any free port, also below")
+    add("--grpc_port", type=int, default=8001, help="gRPC, which our clients use")
     add("--metrics_port", type=int, default=8002, help="Prometheus metrics")
-    add("--log", default="runs/tritonserver.log", help="file for what the server writes")
-    add("--tritonserver", help="the program; without it that of `make serve-setup`")
+    add("--log", default="runs/tritonserver.log", help="log file of the server")
+    add("--tritonserver", help="server program (default: that of `make serve-setup`)")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 after a signal, `ENDED_BY_ITSELF`, or 2 with a message."""
+    """Runs the command; returns its exit status: 0 after a signal, `ENDED_BY_ITSELF`, or 2."""
     flags = _parser().parse_args(argv)
     return exit_status(lambda: serve(flags))
 

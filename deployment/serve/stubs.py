@@ -1,8 +1,7 @@
-"""The processes of a server's models: found, watched, and named when one has ended.
+"""Stub processes of Triton's Python backend, one per instance of a model.
 
-Each instance of a model in Triton's Python backend is a process, a stub. One that ends by itself
-the server does not start again: it refuses what comes to that instance for ever, and says all the
-while that the model is ready.
+The server does not restart a stub that ended: it refuses all requests of that instance, and still
+reports that the model is ready.
 """
 
 import os
@@ -12,52 +11,25 @@ from pathlib import Path
 _PROGRAM = "triton_python_backend_stub"
 
 
-class Stubs:
-    """The stubs of one server.
-
-    Args:
-      mark: how one of a stub's arguments begins, and of no other server's: the name of the memory
-        that it shares with its server.
-    """
-
-    def __init__(self, mark: str):
-        self._mark = mark
-        self._models: dict[int, str] = {}  # by process id
-
-    def found(self) -> dict[int, str]:
-        """The name of the model of each stub that there is, by process id."""
-        pids = sorted(int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
-        return {pid: model for pid in pids if (model := self._model_of(pid)) is not None}
-
-    def watch(self) -> None:
-        """From now on those that there are count; where there are none, nothing is missed."""
-        self._models = self.found()
-
-    def lost(self) -> list[str]:
-        """Of each that has ended since: the model, the process id, and how, as far as known."""
-        return [
-            f"a process of the model {model} (pid {pid}) ended by itself{_how(pid)}"
-            for pid, model in self._models.items()
-            if self._model_of(pid) is None
-        ]
-
-    def _model_of(self, pid: int) -> str | None:
-        """Which model a process is a stub of; None: it is none, or has ended."""
-        try:
-            line = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-        except OSError:  # it may end at any time
-            return None
-        program, *arguments = line.split("\0")
-        marked = any(argument.startswith(self._mark) for argument in arguments)
-        if not marked or not program.endswith(_PROGRAM):
-            return None
-        return Path(arguments[0]).parts[-3]  # REPOSITORY/MODEL/VERSION/model.py
+def stubs_of(server_pid: int) -> dict[int, str]:
+    """Returns the model name of each stub of a server, by process id."""
+    try:
+        tasks = list(Path(f"/proc/{server_pid}/task").iterdir())
+        pids = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+    except OSError:  # the server, or a thread of it, ended
+        return {}
+    return {pid: model for pid in sorted(pids) if (model := _model_of(pid)) is not None}
 
 
-def _how(pid: int) -> str:
-    """How a process ended, in brackets; nothing where Linux says no more of it.
+def is_running(pid: int, model: str) -> bool:
+    """Returns whether a stub of `stubs_of` still runs."""
+    return _model_of(pid) == model
 
-    It does as long as the server, whose child it is, has not asked, which Triton's does not.
+
+def termination_cause(pid: int) -> str:
+    """Returns how a stub ended, in parentheses; empty if Linux does not report it.
+
+    It does until the parent waits for the process, which Triton does not.
     """
     try:
         status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
@@ -66,5 +38,16 @@ def _how(pid: int) -> str:
     if not os.WIFSIGNALED(status):
         return f" (exit status {os.waitstatus_to_exitcode(status)})"
     name = signal.Signals(os.WTERMSIG(status)).name
-    reason = ", as by Linux where memory is short" if name == "SIGKILL" else ""
+    reason = ", perhaps by Linux because memory is short" if name == "SIGKILL" else ""
     return f" (killed by {name}{reason})"
+
+
+def _model_of(pid: int) -> str | None:
+    """Returns the model of a stub; None if the process is not a stub, or has ended."""
+    try:
+        program, *arguments = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return None
+    if not program.endswith(_PROGRAM):
+        return None
+    return Path(arguments[0]).parts[-3]  # REPOSITORY/MODEL/VERSION/model.py
