@@ -12,6 +12,49 @@ _ALL_IDS = excludes("model_parallel_input")
 class DistributionConfig:
     """Sharding of the embedding tables over ranks (horovodrun -np N, mpirun, srun)."""
 
+    dist_strategy: str = Rules(
+        choices=("auto", "cost", "basic", "memory_balanced", "memory_optimized")
+    ).flag("auto", "placement strategy; auto chooses the better one of cost and memory_balanced")
+    column_slice_threshold: int | None = Rules(at_least=1).flag(
+        None,
+        "tables with more than N elements are sharded column-wise; by default those that do not "
+        "fit the memory otherwise",
+    )
+    row_slice_threshold: int | None = Rules(at_least=1, needs=(_ALL_IDS,)).flag(
+        None,
+        "tables with at least N elements are sharded row-wise over all ranks; by default the "
+        "largest ones if they do not fit the memory otherwise",
+    )
+    data_parallel_threshold: int | None = Rules(at_least=1, needs=(_ALL_IDS,)).flag(
+        None, "tables with at most N elements are replicated (data parallel)"
+    )
+    cpu_offloading_threshold_gb: float | None = Rules(at_least=0).flag(
+        None, "GB of tables per device above which the largest ones are placed in host memory"
+    )
+    exchange_dtype: str = Rules(choices=("auto", "float32", "bfloat16", "float16")).flag(
+        "auto",
+        "dtype of embedding vectors sent between ranks; auto is that of the model's activations",
+    )
+    rank_timeout_s: float = Rules(at_least=1, needs=(_MODEL,)).flag(
+        600.0, "seconds after which a rank that does not respond ends the training"
+    )
+    elastic: bool = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
+        False,
+        "resume from the last checkpoint with the remaining processes when some are lost, and with "
+        "more when hosts join (horovodrun --min-np N --max-np M --host-discovery-script FILE)",
+    )
+    model_parallel_input: bool = Rules(recipes=RANKING).flag(
+        False,
+        "each rank reads the ids of its own tables for the whole global batch, which saves the "
+        "exchange of ids (excludes row-wise sharded and replicated tables)",
+    )
+    embedding_backend: str = Rules(
+        choices=("native", "merlin", "auto"), recipes=RANKING, needs=(_MODEL,)
+    ).flag(
+        "native",
+        "embedding implementation: native, merlin (NVIDIA Merlin's distributed-embeddings), or "
+        "auto (merlin if installed)",
+    )
     plan_only: bool = flag(
         False,
         "print the sharding plan (which rank stores which shard of each table) and exit; nothing "
@@ -33,49 +76,6 @@ class DistributionConfig:
         None,
         "host memory per process in GB for tables that do not fit its device; by default 85 % of "
         "the available memory divided by the number of processes (with GPUs; --plan_only: none)",
-    )
-    dist_strategy: str = Rules(
-        choices=("auto", "cost", "basic", "memory_balanced", "memory_optimized")
-    ).flag("auto", "placement strategy; auto chooses the better one of cost and memory_balanced")
-    column_slice_threshold: int | None = Rules(at_least=1).flag(
-        None,
-        "tables with more than N elements are sharded column-wise; by default those that do not "
-        "fit the memory otherwise",
-    )
-    row_slice_threshold: int | None = Rules(at_least=1, needs=(_ALL_IDS,)).flag(
-        None,
-        "tables with at least N elements are sharded row-wise over all ranks; by default the "
-        "largest ones if they do not fit the memory otherwise",
-    )
-    data_parallel_threshold: int | None = Rules(at_least=1, needs=(_ALL_IDS,)).flag(
-        None, "tables with at most N elements are replicated (data parallel)"
-    )
-    cpu_offloading_threshold_gb: float | None = Rules(at_least=0).flag(
-        None, "GB of tables per device above which the largest ones are placed in host memory"
-    )
-    model_parallel_input: bool = Rules(recipes=RANKING).flag(
-        False,
-        "each rank reads the ids of its own tables for the whole global batch, which saves the "
-        "exchange of ids (excludes row-wise sharded and replicated tables)",
-    )
-    exchange_dtype: str = Rules(choices=("auto", "float32", "bfloat16", "float16")).flag(
-        "auto",
-        "dtype of embedding vectors sent between ranks; auto is that of the model's activations",
-    )
-    embedding_backend: str = Rules(
-        choices=("native", "merlin", "auto"), recipes=RANKING, needs=(_MODEL,)
-    ).flag(
-        "native",
-        "embedding implementation: native, merlin (NVIDIA Merlin's distributed-embeddings), or "
-        "auto (merlin if installed)",
-    )
-    rank_timeout_s: float = Rules(at_least=1, needs=(_MODEL,)).flag(
-        600.0, "seconds after which a rank that does not respond ends the training"
-    )
-    elastic: bool = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
-        False,
-        "resume from the last checkpoint with the remaining processes when some are lost, and with "
-        "more when hosts join (horovodrun --min-np N --max-np M --host-discovery-script FILE)",
     )
 
 
