@@ -26,6 +26,7 @@ from preproc.amazon_books.lines.generated_lines import (
     review_lines,
 )
 from runtime.cli import exit_status
+from runtime.files.atomic import atomic_file
 
 REVIEWS, METADATA = "reviews_Books.json", "meta_Books.json"
 # Defaults: reviews to a user, reviews to an item, items to a category, most categories.
@@ -90,16 +91,14 @@ def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compres
 @contextlib.contextmanager
 def _writable(path: Path):
     """A binary file that is called so when it is whole."""
-    partial = path.with_name(path.name + ".partial")
     # No name and no time in the gzip header: the same lines give the same bytes.
     with (
-        open(partial, "wb") as plain,
+        atomic_file(path) as plain,
         gzip.GzipFile("", "wb", 1, plain, mtime=0)
         if path.suffix == ".gz"
         else contextlib.nullcontext(plain) as file,
     ):
         yield file
-    partial.replace(path)
 
 
 def _first_items(sizes: ReviewSizes) -> np.ndarray:

@@ -1,8 +1,6 @@
 """The preparation in titled stages: raw files, staged events, ids, rows."""
 
 import contextlib
-import fcntl
-import json
 import shutil
 import sys
 import tempfile
@@ -10,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TextIO
 
 import pyarrow.parquet as pq
 
@@ -29,7 +26,7 @@ from preproc.amazon_books.parquet_rows import (
 )
 from preproc.amazon_books.samples import BYTES_PER_USER, splits
 from preproc.amazon_books.tables import stage_tables
-from runtime.files.atomic import atomic_folder
+from runtime.files.atomic import FileLock, atomic_folder
 
 # What the process needs beside the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
 _BASE_BYTES = 192 << 20
@@ -114,34 +111,22 @@ def _scratch_folder(options: AmazonOptions, folder: Path) -> Iterator[Path]:
     """
     output = options.output_path.resolve()
     path = output.with_name(f".{output.name}.preparing")
-    with open(path, "a+") as record:
-        try:
-            fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"another run is preparing {output} (it holds {path}); let it end"
-            ) from None
-        try:
-            _remove_what_is_left(record)
-            with tempfile.TemporaryDirectory(
-                prefix=f"{output.name}.scratch.", dir=options.temp_dir or folder
-            ) as scratch:
-                json.dump([str(folder.resolve()), str(Path(scratch).resolve())], record)
-                record.flush()
-                yield Path(scratch)
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _remove_what_is_left(record: TextIO) -> None:
-    """Removes the folders that the record of a killed run names, and empties it."""
-    record.seek(0)
-    text = record.read()
-    for left in map(Path, json.loads(text) if text else ()):
-        if left.exists():
-            shutil.rmtree(left)
-            print(f"removed {left}, which a killed run left", file=sys.stderr, flush=True)
-    record.truncate(0)
+    lock = FileLock(path)
+    if not lock.acquire(blocking=False):
+        raise ValueError(f"another run is preparing {output} (it holds {path}); let it end")
+    try:
+        for leftover in map(Path, path.read_text().splitlines()):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+                print(f"removed {leftover}, which a killed run left", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f"{output.name}.scratch.", dir=options.temp_dir or folder
+        ) as scratch:
+            path.write_text(f"{folder.resolve()}\n{Path(scratch).resolve()}\n")
+            yield Path(scratch)
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
 
 
 def _columns(options: AmazonOptions) -> ColumnNames:

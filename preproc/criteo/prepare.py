@@ -15,13 +15,14 @@ from preproc.criteo.known_values import KnownValues
 from preproc.criteo.log_files import LogFile, find_log_files
 from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
 from preproc.criteo.output import data_set
-from preproc.criteo.output.binary_files import NUM_BINS, ColumnFiles, SplitLayout, sync
+from preproc.criteo.output.binary_files import NUM_BINS, ColumnFiles, SplitLayout
 from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.row_buckets import in_random_order
 from preproc.criteo.output.splits import Split, all_for_test, split_by_day, split_by_fraction
 from preproc.criteo.output.staging import SPEC_FILE, Staging, check_output, stage_key
 from preproc.criteo.progress import StageProgress
 from preproc.criteo.raw_lines import explain, has_labels, read_line
+from runtime.files.atomic import sync
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from runtime.cli import exit_status
-from runtime.files.atomic import write_errors_name
+from runtime.files.atomic import atomic_file, write_errors_name
 
 RATINGS = "ratings.csv"
 HEADER = b"userId,movieId,rating,timestamp\n"
@@ -87,17 +87,11 @@ def generate(folder: Path, sizes: RatingSizes, seed: int, overwrite: bool = Fals
             f"{path} exists, perhaps real ratings; name another folder with --output, or replace "
             "it with --overwrite"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(RATINGS + ".partial")
     options = pa_csv.WriteOptions(include_header=False, quoting_style="none")
-    try:
-        with write_errors_name(partial), open(partial, "wb") as file:
-            file.write(HEADER)
-            for rows in _blocks(sizes, seed):
-                pa_csv.write_csv(rows, file, options)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with write_errors_name(path), atomic_file(path) as file:
+        file.write(HEADER)
+        for rows in _blocks(sizes, seed):
+            pa_csv.write_csv(rows, file, options)
     return path
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
 from preproc.criteo.engines.interface import DayFile
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter, sync
+from preproc.criteo.output.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,
     MAX_LINE_BYTES,
@@ -30,6 +30,7 @@ from preproc.criteo.raw_lines import (
 )
 from preproc.engines.duckdb_session import PreparationSession
 from preproc.raw_files import BYTE_ORDER_MARK, is_gzip
+from runtime.files.atomic import sync
 
 _NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
 _ID_ROWS = 1 << 20  # rows fetched at a time: 12 MiB

@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import DayFile
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter, sync
+from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
 from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
+from runtime.files.atomic import sync
 
 _ROW_BYTES = 400  # what a row of a partition takes while NVTabular looks it up; measured: 200
 _VALUE_BYTES = 500  # what a different value takes while NVTabular looks it up; measured: 350

@@ -14,6 +14,7 @@ import numpy as np
 
 from preproc.criteo.output.output_order import INPUT_ORDER, OutputOrder
 from preproc.criteo.output.splits import Split
+from runtime.files.atomic import sync
 
 NUMERICAL_DTYPE = np.dtype("<f2")
 LABEL_DTYPE = np.dtype("?")
@@ -179,12 +180,3 @@ class NumericalWriter:
             )
             for split in self.numericals.splits
         }
-
-
-def sync(path: Path) -> None:
-    """Waits until a file or a folder's entries are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

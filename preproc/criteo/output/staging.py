@@ -6,7 +6,6 @@ its key is still the same, and done again if it is not. So other options or chan
 never meet old results, and a stage they do not touch is not repeated.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from preproc.criteo.output.binary_files import sync
+from runtime.files.atomic import FileLock, atomic_file, sync
 
 # Part of every key: raise it when a change of the code changes what a stage leaves behind.
 _STAGE_VERSION = 2
@@ -62,18 +61,15 @@ class Staging:
         self.vocabulary = self.folder / "vocabulary"
         self.scratch = self.folder / "scratch"
         self._state_path = self.folder / "state.json"
+        self._lock = FileLock(self.folder / "lock")
         self._temp_folder = None
 
     def __enter__(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = open(self.folder / "lock", "w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
+        if not self._lock.acquire(blocking=False):
             raise ValueError(
                 f"another run is preparing {self.output} (it holds {self.folder}); let it end"
-            ) from None
+            )
         # Without its data folder, the rest was left by a run that was killed after publishing it.
         self._stages = self._read_state() if self.data.is_dir() else {}
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -86,7 +82,7 @@ class Staging:
             shutil.rmtree(self._temp_folder, ignore_errors=True)
         if not self._stages:  # nothing to go on with, e.g. where the engine would not start
             shutil.rmtree(self.folder, ignore_errors=True)
-        self._lock.close()
+        self._lock.release()
 
     def _read_state(self) -> dict:
         try:
@@ -129,12 +125,8 @@ class Staging:
         self._write_state()
 
     def _write_state(self) -> None:
-        new = self._state_path.with_suffix(".new")
-        with open(new, "w") as file:
-            json.dump(self._stages, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self._state_path)
+        with atomic_file(self._state_path) as file:
+            file.write(json.dumps(self._stages).encode())
 
     def publish(self, files: list[Path]) -> None:
         """Gives the data folder, with these files and no others, the output's name.

@@ -184,7 +184,7 @@ def test_ctrl_c(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(generate_reviews, "review_lines", interrupted)
     assert main(["--output", str(tmp_path)]) == 130
     assert "interrupted" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == [f"{REVIEWS}.partial"]
+    assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_the_command(run_script, tmp_path):

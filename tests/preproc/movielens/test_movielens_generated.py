@@ -110,8 +110,8 @@ def test_a_full_disk(tmp_path):
     words = ["bash", "-c", f'{command} "$@"', "bash", "--output", tmp_path, "--ratings", "9000"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 2
-    partial = f"{tmp_path}/ratings.csv.partial"
-    assert done.stderr.startswith(f"error: {partial} could not be written: "), done.stderr
+    path = f"{tmp_path}/ratings.csv"
+    assert done.stderr.startswith(f"error: {path} could not be written: "), done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from preproc.criteo.engines.spark.tasks import BLOCK
-from preproc.criteo.output.binary_files import sync
+from runtime.files.atomic import sync
 
 SEQ = "seq"
 _ROWS = "rows"  # the Parquet files of a staged folder

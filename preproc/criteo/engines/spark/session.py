@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from preproc.criteo.options import CriteoOptions
 
-_PACKAGES = ("preproc", "dataloading")  # what the tasks import of ours
+_PACKAGES = ("preproc", "dataloading", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[4]
 # Beside the heap of a local master: this process, the JVM's own code and buffers, and for each
 # thread a Python worker and what the JVM keeps outside of its heap for it. Measured.
