@@ -11,8 +11,9 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from preproc.amazon_books import generate_reviews, generated_lines
+from preproc.amazon_books import generate_reviews
 from preproc.amazon_books.generate_reviews import METADATA, REVIEWS, main
+from preproc.amazon_books.lines import generated_lines
 
 DAY_S = 86_400
 
