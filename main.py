@@ -1,7 +1,6 @@
 """Command line of every recipe: parse, set up, run a mode, map errors to exit codes.
 
-A recipe (`dlrm.py`, `dcnv2.py`, `sim.py`, `ncf.py`) defines what to train and calls `run`.
-`python main.py` is `dlrm.py`.
+A recipe such as `dlrm.py` calls `run`. `python main.py` is `dlrm.py`.
 """
 
 import os
@@ -15,7 +14,6 @@ from config import Config
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from runtime.cluster import distributed, signals
-from runtime.cluster.distributed import CollectiveError
 from runtime.cluster.elastic import LeftTraining
 from training import setup
 from training.errors import DIVERGED, INTERRUPTED, STOPPED, USER_ERROR, Stopped, TrainingDiverged
@@ -32,6 +30,7 @@ def run(
     argv: Sequence[str] | None = None,
     *,
     aliases: Mapping[str, str] | None = None,
+    flags_of: str | None = None,
     report_plan: Callable[[Config, FeatureSpec | None], str] | None = None,
 ) -> int:
     """Runs a recipe from its command line; returns the exit code of the process.
@@ -43,11 +42,14 @@ def run(
         defaults: flags whose default differs.
         argv: the command line; None for that of the process.
         aliases: other names of flags, and the flag that each stands for.
+        flags_of: recipe whose flags this one has; None for a built-in recipe.
         report_plan: returns the output of `--plan_only` from the flags and the feature spec.
     """
     argv = sys.argv if argv is None else argv
-    # Hides start-up messages of TensorFlow, and stack traces of errors that are reported here.
+    # Hides TensorFlow's start-up messages, and stack traces of errors that are reported here.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if flags_of:
+        configuration.add_recipe(recipe, flags_of)
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(doc.strip() + "\n" + configuration.usage(recipe, defaults, aliases))
         return 0
@@ -80,18 +82,16 @@ def execute(
 def report_failure(recipe: str, error: BaseException) -> int:
     """Prints the error that ended a run, once for all ranks; returns the exit code.
 
-    Raises:
-        BaseException: the error itself, if it is a defect of the program.
+    A defect of the program is raised again.
     """
     text, code, is_printed = f"error: {error}", USER_ERROR, True
     match error:
-        case CollectiveError():
+        case distributed.CollectiveError():
             world = distributed.current()
             if world.size > 1:
                 signals.ignore_sigterm()
             is_printed = world.is_chief
-        case BrokenPipeError():
-            # Later output, that of the interpreter's exit included, has no reader either.
+        case BrokenPipeError():  # later output has no reader either
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             text = "error: stdout was closed by its reader (a pipe, such as `| head`); with "
             text += "--rank_logs a run continues without it"

@@ -7,6 +7,7 @@ Below `main.py` no module sees absl: modules take the values that they need from
 
 from config.command_line import define_flags, parse, usage
 from config.config import Config
+from config.flag import add_recipe
 from config.sections import flag_types
 from config.sections.checkpoint import CheckpointConfig
 from config.sections.model import canonical_value, parse_embedding_dims
@@ -19,6 +20,7 @@ __all__ = [
     "Config",
     "OptimizerConfig",
     "RunConfig",
+    "add_recipe",
     "canonical_value",
     "define_flags",
     "flag_types",

@@ -11,7 +11,7 @@ from absl import flags
 
 from config import presets
 from config.config import Config
-from config.flag import COLLABORATIVE, rules_of
+from config.flag import COLLABORATIVE, flag_set, rules_of
 from config.sections import SECTIONS, fields_of, flag_types
 from config.sections.run import AUTO
 
@@ -64,7 +64,7 @@ def parse(
     explicit = {name for name in names if absl_flags[name].present}
     if values["preset"] == AUTO:  # decides nothing, so that a resumed training keeps its preset
         explicit -= {"preset"}
-    if recipe in COLLABORATIVE:
+    if flag_set(recipe) in COLLABORATIVE:
         explicit |= _expand_precision(values, explicit) | _expand_checkpoint_dir(values, explicit)
     config = Config(recipe, frozenset(explicit)).with_values(values)
     resumes = config.checkpoint.resume and config.run.mode == "train"

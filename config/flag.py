@@ -11,6 +11,33 @@ RANKING = ("dlrm", "dcnv2")
 SEQUENTIAL = ("sim",)
 COLLABORATIVE = ("ncf",)
 
+_FLAG_SETS = {name: name for name in (*RANKING, *SEQUENTIAL, *COLLABORATIVE)}
+
+
+def add_recipe(name: str, flags_of: str) -> None:
+    """Gives a recipe of its own name the flags and presets of another one.
+
+    Args:
+        name: name of the new recipe, for logs and checkpoints.
+        flags_of: recipe whose flags it has, e.g. `dlrm`.
+    """
+    _FLAG_SETS[name] = flag_set(flags_of)
+
+
+def flag_set(recipe: str) -> str:
+    """Returns the built-in recipe whose flags and presets a recipe has.
+
+    Raises:
+        ValueError: the recipe is neither built in nor added.
+    """
+    if recipe not in _FLAG_SETS:
+        raise ValueError(
+            f"unknown recipe {recipe!r}: expected one of {', '.join(_FLAG_SETS)}; a recipe of "
+            "another name passes flags_of to main.run"
+        )
+    return _FLAG_SETS[recipe]
+
+
 # Values of --mode.
 TRAIN = ("train",)
 TRAIN_OR_INFERENCE = ("train", "inference")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from config.config import Config
-from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL
+from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, flag_set
 from config.sections.run import AUTO, SMALL, TERABYTE
 
 # Number of training samples from which on `auto` is `terabyte`.
@@ -99,7 +99,7 @@ def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> 
             the preset is `terabyte`.
         pinned: names of flags that keep their value: those of the command line, or of a checkpoint.
     """
-    recipe, preset = config.recipe, config.run.preset
+    recipe, preset = flag_set(config.recipe), config.run.preset
     limit = _TERABYTE_FROM[recipe]
     if preset == TERABYTE:
         return Choice(TERABYTE, {}, "as requested")
@@ -130,6 +130,7 @@ def describe_small(recipe: str) -> dict[str, str]:
         "decay_steps": "until the end of the training",
         "decay_power": "1",
     }
+    recipe = flag_set(recipe)
     if recipe in RANKING:
         rates = ", ".join(f"{rate:g} with {name}" for name, rate in _RANKING_RATES.items())
         return texts | {

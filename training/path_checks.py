@@ -3,7 +3,7 @@
 import sys
 
 from config import Config
-from config.flag import RANKING
+from config.flag import RANKING, flag_set
 from dataloading.spec.feature_spec import TRAIN
 from recipes.from_flags import load_feature_spec
 from runtime import checkpoint
@@ -33,7 +33,7 @@ def check_paths(config: Config) -> None:
     elif resume and resume != "auto" and run.mode == "train":
         describe(checkpoint.resolve(resume, "--resume"))
     spec = load_feature_spec(config)
-    is_binary = config.recipe in RANKING and config.data.dataset_type == "tf_raw"
+    is_binary = flag_set(config.recipe) in RANKING and config.data.dataset_type == "tf_raw"
     if spec and is_binary and run.mode == "train":
         from dataloading.formats.raw_binary import RawBinaryDataset
 

@@ -6,7 +6,7 @@ import types
 import typing
 from typing import Any
 
-from config.flag import rules_of
+from config.flag import flag_set, rules_of
 from config.sections import checkpoint, collaborative, distribution, optimizer, run
 from config.sections.checkpoint import CheckpointConfig
 from config.sections.collaborative import CollaborativeConfig
@@ -41,7 +41,7 @@ def fields_of(recipe: str) -> tuple[tuple[str, "dataclasses.Field[Any]"], ...]:
         (section, field)
         for section, kind in SECTIONS.items()
         for field in dataclasses.fields(kind)
-        if recipe in (rules_of(field).recipes or (recipe,))
+        if flag_set(recipe) in (rules_of(field).recipes or (flag_set(recipe),))
     )
 
 

@@ -56,8 +56,8 @@ def restore(
 
     Raises:
         DamagedCheckpoint: a file is missing, cut or changed.
-        ValueError: a weight is missing or, in the folders of the requested ones, left over; or it has
-            another shape or dtype.
+        ValueError: a weight is missing or, in the folders of the requested ones, left over; or it
+            has another shape or dtype.
     """
     with StragglerBarrier(world, "checkpoint.restore") as meeting:
         _restore(Path(path), weights, everything, meeting)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from config import Config, parse, parse_embedding_dims, usage
+from config import Config, add_recipe, parse, parse_embedding_dims, usage
 from config.flag import rules_of
 from config.sections import fields_of
 from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
@@ -459,3 +459,15 @@ def test_invalid_embedding_dims(text, message):
 def test_frozen_config():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config("dlrm").run.epochs = 3
+
+
+def test_recipe_with_the_flags_of_another():
+    add_recipe("wide_deep", "dcnv2")
+    config = parse(["prog", "--cross_layer_projection_dim=8"], "wide_deep")
+    assert config.recipe == "wide_deep"
+    assert set(config.flat()) == set(parse(["prog"], "dcnv2").flat())
+
+
+def test_unknown_recipe():
+    with pytest.raises(ValueError, match="unknown recipe 'resnet': expected one of dlrm, dcnv2"):
+        parse(["prog"], "resnet")

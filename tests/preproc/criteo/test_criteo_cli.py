@@ -156,7 +156,11 @@ def test_clicks_follow_the_fields(raw):
 @pytest.mark.parametrize(
     ("master", "flag", "message"),
     [
-        ("local[4]", "--threads", "--threads is only read with no --master, which specifies them itself"),
+        (
+            "local[4]",
+            "--threads",
+            "--threads is only read with no --master, which specifies them itself",
+        ),
         (
             "yarn",
             "--memory_limit",
