@@ -26,7 +26,7 @@ from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.synthetic.dataset import rows_of_files
 from dataloading.synthetic.rows import BLOCK_ROWS, SPLITS, SyntheticRows, stored_spec
 from dataloading.table_input.values import SEPARATOR
-from dataloading.transcode.raw_spec.raw_spec import CSV, RawChunk, RawSpec
+from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_folder
 

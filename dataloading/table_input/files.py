@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from dataloading.spec import rules
 from dataloading.table_input.lines import BYTE_ORDER_MARK, line_blocks, open_quote
-from dataloading.transcode.raw_spec.raw_spec import CSV, RawChunk, RawSpec
+from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 
 # What Arrow says of a row that has more or fewer fields.
 _WRONG_ROW = re.compile(

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from dataloading.spec import rules
-from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
 from dataloading.spec.output_folder import (
     SPEC_FILE,
     VOCABULARY_FOLDER,
@@ -20,21 +20,20 @@ from dataloading.spec.output_folder import (
     check_replaceable,
 )
 from dataloading.transcode.arguments import (
-    ALL,
     ROLES,
-    parse_buckets,
     parse_bytes,
     parse_split,
-    parse_threshold,
     parser,
 )
-from dataloading.transcode.encode.encoding import Encoding
-from dataloading.transcode.encode.missing import known_fill, parse_fill
-from dataloading.transcode.encode.standardize import NONE, known_standardize, parse_standardize
-from dataloading.transcode.raw_spec.channels import CLICKS, INTERACTIONS
-from dataloading.transcode.raw_spec.infer import Roles, known_content, new_content
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
-from dataloading.transcode.rows import METADATA, transcode
+from dataloading.transcode.encoding import (
+    KnownData,
+    check_no_encoding,
+    known_encoding,
+    new_encoding,
+)
+from dataloading.transcode.infer import Roles, known_content, new_content
+from dataloading.transcode.raw_spec import CLICKS, INTERACTIONS, RawSpec
+from dataloading.transcode.rows import transcode
 from dataloading.transcode.split import SplitRequest
 from dataloading.transcode.summary import summary
 from runtime.cli import exit_status
@@ -60,7 +59,7 @@ def run(flags: argparse.Namespace) -> str:
     split = parse_split(flags)
     known = None
     if flags.vocabulary is not None:
-        _check_no_encoding(flags)
+        check_no_encoding(flags)
         known = KnownData.read(flags.vocabulary)
     if flags.overwrite:
         _check_apart(flags, known)
@@ -89,41 +88,6 @@ def run(flags: argparse.Namespace) -> str:
     )
     report = summary(spec, written, Path(flags.output))
     return f"{inferred}\n\n{report}" if inferred else report
-
-
-class KnownData:
-    """An earlier data set of transcode, as --vocabulary names it.
-
-    Attributes:
-        path: its feature spec.
-        spec: the same, read.
-        own: what transcode stored in its metadata.
-    """
-
-    def __init__(self, path: Path, spec: FeatureSpec, own: dict):
-        self.path, self.spec, self.own = path, spec, own
-        self.fill = known_fill(own, str(path))
-        self.standardize = known_standardize(own, str(path))
-        self.derived = set(self.fill.known_indicators.values())
-
-    @classmethod
-    def read(cls, vocabulary: str) -> "KnownData":
-        """Reads a data set from its folder or its feature spec.
-
-        Raises:
-            ValueError: transcode did not write it.
-        """
-        path = Path(vocabulary)
-        path = path / SPEC_FILE if path.is_dir() else path
-        known = FeatureSpec.from_yaml(path)
-        own = known.metadata.get(METADATA)
-        parts = ("vocabulary", "hash_buckets")
-        if not isinstance(own, dict) or not all(isinstance(own.get(part), dict) for part in parts):
-            raise ValueError(
-                f"--vocabulary {vocabulary}: is no data set of dataloading.transcode ({path} has "
-                f"no metadata '{METADATA}')"
-            )
-        return cls(path, known, own)
 
 
 def raw_data(
@@ -198,101 +162,6 @@ def _check_mappings(flags: argparse.Namespace, spec: RawSpec, split: SplitReques
             f"{spec.origin} has the label '{spec.channels[LABEL_CHANNEL][0]}', and rows of one "
             "series must stay together: divide them yourself"
         )
-
-
-def new_encoding(spec: RawSpec, flags: argparse.Namespace) -> Encoding:
-    """Returns the encoding that the flags request."""
-    buckets = parse_buckets(flags.hash_buckets)
-    is_file = Path(flags.input).is_file()
-    names = [ALL] if is_file else []
-    if flags.categorify is not None:
-        names = flags.categorify.split(",")
-    if names == [ALL]:
-        names = [name for name in spec.ids if name not in buckets]
-    _check_ids(spec, names, buckets)
-    if names and TRAIN not in spec.sources:
-        raise ValueError(
-            f"--categorify counts values in the mapping '{TRAIN}'; {spec.origin} has "
-            f"{rules.listing(spec.sources)}. To encode more rows as an earlier data set has "
-            "them, use --vocabulary"
-        )
-    threshold = parse_threshold(flags.frequency_threshold)
-    if flags.frequency_threshold is not None and not names:
-        raise ValueError(
-            "--frequency_threshold is for the values of --categorify, which names none"
-        )
-    if threshold is None and spec.is_interactions:
-        threshold = 0  # each user and item is one of its own
-    fill = parse_fill(flags.fill_missing, spec, flags.missing_indicator)
-    default = ALL if is_file else NONE
-    standardize = parse_standardize(
-        default if flags.standardize is None else flags.standardize, spec
-    )
-    return Encoding(tuple(names), threshold, buckets, fill=fill, standardize=standardize)
-
-
-def _check_ids(spec: RawSpec, names: list[str], buckets: dict[str, int]) -> None:
-    """Raises ValueError where --categorify or --hash_buckets do not fit the features."""
-    for flag, features in (("categorify", names), ("hash_buckets", buckets)):
-        for name in features:
-            if name not in spec.ids:
-                raise ValueError(
-                    f"--{flag} names '{name}'; the features of {spec.origin} that are ids are "
-                    f"{rules.listing(spec.ids)}" + rules.suggestion(name, spec.ids)
-                )
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"--categorify names '{name}' twice; allowed: once")
-        if name in buckets:
-            raise ValueError(f"--categorify and --hash_buckets both name '{name}'; allowed: one")
-        if "cardinality" in spec.features[name]:
-            raise ValueError(
-                f"--categorify {name}: {spec.origin} gives it the cardinality "
-                f"{spec.features[name]['cardinality']}, but it follows from the values: write "
-                "'cardinality: auto'"
-            )
-    for name, count in buckets.items():
-        if spec.features[name].get("cardinality", count) != count:
-            raise ValueError(
-                f"--hash_buckets {name}={count}: {spec.origin} gives it the cardinality "
-                f"{spec.features[name]['cardinality']}; write 'cardinality: auto'"
-            )
-
-
-def _check_no_encoding(flags: argparse.Namespace) -> None:
-    """Raises ValueError where flags contradict the encoding that --vocabulary names."""
-    for name in (
-        "categorify",
-        "hash_buckets",
-        "frequency_threshold",
-        "fill_missing",
-        "standardize",
-    ):
-        if getattr(flags, name) is not None:
-            raise ValueError(
-                f"--{name} and --vocabulary: the encoding is that of {flags.vocabulary}; give one "
-                "of the two"
-            )
-    if flags.missing_indicator:
-        raise ValueError(
-            f"--missing_indicator and --vocabulary: the encoding is that of {flags.vocabulary}; "
-            "give one of the two"
-        )
-
-
-def known_encoding(known: KnownData) -> Encoding:
-    """The encoding of an earlier data set (--vocabulary)."""
-    files = {name: known.path.parent / file for name, file in known.own["vocabulary"].items()}
-    shares = known.own.get("unknown_share")
-    trained = shares.get(TRAIN) if isinstance(shares, dict) else None
-    return Encoding(
-        categorify=tuple(files),
-        hash_buckets=known.own["hash_buckets"],
-        vocabularies=files,
-        trained_unknown=trained if isinstance(trained, dict) else {},
-        fill=known.fill,
-        standardize=known.standardize,
-    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from dataloading.interactions.candidate_rules import broken_series, series_key, series_length
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, USER_CHANNEL
 from dataloading.table_input.files import Block
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.raw_spec import RawSpec
 
 
 class SeriesCheck:

@@ -22,21 +22,18 @@ from dataloading.table_input import values as transcode_values
 from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.table_input.files import Block, mapping_blocks
 from dataloading.table_input.values import BadValue
-from dataloading.transcode import binary
+from dataloading.transcode import stored_files
 from dataloading.transcode.candidate_lists import SeriesCheck
-from dataloading.transcode.encode import vocabulary, vocabulary_hash
-from dataloading.transcode.encode.encoding import Encoding
-from dataloading.transcode.encode.integers import float_integers, without_point
+from dataloading.transcode.encode import vocabulary
 from dataloading.transcode.encode.missing import MissingValues
 from dataloading.transcode.encode.standardize import Standardization
-from dataloading.transcode.encode.texts import TextIds
+from dataloading.transcode.encode.texts import TextIds, float_integers, without_point
 from dataloading.transcode.encode.vocabulary import Vocabularies
-from dataloading.transcode.layout import UNKNOWN_CARDINALITY, stored_layout
+from dataloading.transcode.encoding import METADATA, Encoding
 from dataloading.transcode.progress import progress_bar
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.split import Route, SplitRequest, routes_of
-
-METADATA = "transcode"  # the key of what a transcoded data set says of itself
+from dataloading.transcode.stored_files import UNKNOWN_CARDINALITY, stored_layout
 
 
 def transcode(
@@ -139,9 +136,7 @@ class _Transcoding:
             return transcode_values.texts
         if feature in self._encoding.hash_buckets:
             buckets = self._encoding.hash_buckets[feature]
-            return lambda values: vocabulary_hash.bucket_ids(
-                transcode_values.texts(values), buckets
-            )
+            return lambda values: vocabulary.bucket_ids(transcode_values.texts(values), buckets)
         cardinality = None if feature in self._largest else self._layout.cardinality(feature)
         return functools.partial(transcode_values.ids, cardinality=cardinality)
 
@@ -220,7 +215,7 @@ class _Transcoding:
                 column.reshape(-1, width) for column, width in zip(columns, widths, strict=True)
             ]
             with path.open("ab") as stream:
-                binary.put(stream, np.concatenate(arrays, axis=1).astype(dtype, copy=False))
+                stored_files.put(stream, np.concatenate(arrays, axis=1).astype(dtype, copy=False))
 
         return append
 
@@ -272,7 +267,7 @@ class _Transcoding:
         elif feature in self._largest and dtype != np.int64:
             wide = path.with_suffix(".wide")
             path.rename(wide)
-            binary.write_ids(path, binary.stored_ids(wide), dtype)
+            stored_files.write_ids(path, stored_files.stored_ids(wide), dtype)
             wide.unlink()
         else:
             self._missing.rewrite(path, chunk.features)

@@ -6,8 +6,8 @@ from dataloading.interactions.stored import length_of_series
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from dataloading.transcode.encode.standardize import LARGE
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
-from dataloading.transcode.rows import METADATA
+from dataloading.transcode.encoding import METADATA
+from dataloading.transcode.raw_spec import RawSpec
 
 # With an id this large and so few rows, most rows of the table would never be trained.
 _SPARSE_CARDINALITY = 1_000_000

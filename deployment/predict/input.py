@@ -12,7 +12,7 @@ from dataloading.spec.rules import listing, suggestion
 from dataloading.table_input import values as table_values
 from dataloading.table_input.files import describe_file, file_blocks
 from dataloading.table_input.values import SEPARATOR, BadValue
-from dataloading.transcode.raw_spec.raw_spec import CSV, PARQUET, RawChunk
+from dataloading.transcode.raw_spec import CSV, PARQUET, RawChunk
 from deployment.serving.interface import Interface, ServedFeature
 
 _KINDS = {".csv": CSV, ".csv.gz": CSV, ".parquet": PARQUET}  # by the end of a name

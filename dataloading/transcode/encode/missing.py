@@ -15,9 +15,9 @@ import numpy as np
 
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import NUMERICAL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.transcode import binary
+from dataloading.transcode import stored_files
 from dataloading.transcode.encode.standardize import Standardization
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.raw_spec import RawSpec
 
 MEAN = "mean"
 _SUFFIX = "_missing"  # of the name of an indicator
@@ -220,7 +220,7 @@ class MissingValues:
                     if name in self._indicators:
                         columns.append(missing)
                 filled = np.concatenate(columns, axis=1, dtype=dtype)
-                binary.put(target, filled)
+                stored_files.put(target, filled)
                 first_row += len(rows)
         raw.unlink()
 

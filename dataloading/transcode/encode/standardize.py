@@ -14,7 +14,7 @@ import numpy as np
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import NUMERICAL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.transcode.arguments import ALL
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.raw_spec import RawSpec
 
 NONE = "none"
 LARGE = 100  # a mean or a standard deviation above it is worth a warning

@@ -1,19 +1,153 @@
 """Texts of features of ids: set aside while rows are read, then counted and looked up."""
 
-from collections.abc import Callable
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dataloading.spec.feature_spec import TRAIN
-from dataloading.transcode import binary
+from dataloading.table_input.files import chunk_blocks, place
+from dataloading.transcode import stored_files
 from dataloading.transcode.encode import vocabulary
-from dataloading.transcode.encode.encoding import Encoding
-from dataloading.transcode.encode.unknown import automatic_threshold, is_far_above, unknown_warning
 from dataloading.transcode.encode.vocabulary import Vocabularies
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.encoding import Encoding
+from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
+
+# Thresholds of automatic vocabularies.
+_LEAST, _MOST = 2, 10
+# Values in train for each occurrence that a value needs.
+_VALUES_PER_OCCURRENCE = 500
+# From this share of values that occur once on, new values are common.
+_MANY_SINGLE = 0.1
+# Of the values of a feature; a smaller share cannot move a metric much.
+_SMALLEST_SHARE = 0.01
+_FACTOR = 2
+
+
+def automatic_threshold(num_values: int, num_single: int) -> int:
+    """Returns how often a value must occur in training to get an id of its own.
+
+    The share of values that occur once in training is the Good-Turing estimate of the share of new
+    values in later rows. With a threshold of 2, id 0 is therefore as frequent in training as it is
+    later, and its vector is trained. Where a tenth of the values or more occur once, a model learns
+    rare ids by heart and meets new ones all the time: a 500th of the values, at most 10.
+    docs/your_own_data.md has the measurement.
+
+    Args:
+        num_values: values of the feature in the training rows.
+        num_single: those of them that occur once.
+    """
+    if num_single < _MANY_SINGLE * num_values:
+        return _LEAST
+    return min(max(num_values // _VALUES_PER_OCCURRENCE, _LEAST), _MOST)
+
+
+def is_far_above(share: float, trained: float) -> bool:
+    """Returns whether the share of id 0 is at least 1% and over twice that of training."""
+    return share >= _SMALLEST_SHARE and share > _FACTOR * trained
+
+
+def unknown_warning(
+    feature: str,
+    mapping: str,
+    share: float,
+    trained: float,
+    frequent: tuple[str, float] | None,
+) -> str:
+    """Returns the sentence for the user.
+
+    Args:
+        share, trained: of id 0 in `mapping` and in the training rows.
+        frequent: the most frequent value without an id in `mapping`, and its share; None: only
+            missing values have no id.
+    """
+    most = "all of them are missing"
+    if frequent is not None:
+        value, value_share = frequent
+        most = f"the most frequent value without an id is {value!r:.60} ({value_share:.2%})"
+    return (
+        f"'{feature}': {share:.2%} of the values of {mapping} have id 0, and {trained:.2%} of "
+        f"train, from which its vector is learned; {most}"
+    )
+
+
+_BLANK = r"^\s*$"
+_INTEGER = r"^\s*-?[0-9]+\s*$"
+_FLOAT = r"^\s*-?[0-9]+\.0\s*$"
+_VOCABULARY_INTEGER = re.compile(rb"-?[0-9]+\t[0-9]+\s*")
+_SCANNED_ROWS = 1 << 16
+
+
+def float_integers(
+    spec: RawSpec, features: Iterable[str], vocabularies: Mapping[str, Path]
+) -> dict[str, set[str]]:
+    """Finds CSV files in which all integers of a feature are written as `7.0`.
+
+    In all other CSV files of the data set, and in the feature's vocabulary, its values must be
+    integers, so that texts like the versions 1.0 and 1.1 stay as they are. A file is read up to the
+    first value that decides.
+
+    Args:
+        features: looked up or hashed as text; those of more values than one in a row are left out.
+        vocabularies: feature -> vocabulary, of some features.
+
+    Returns:
+        a file, as `Block.where` names it -> features whose values there need `without_point`.
+
+    Raises:
+        ValueError: a file cannot be read.
+    """
+    features = {name for name in features if spec.hotness(name) == 1}
+    files = [
+        (mapping, dataclasses.replace(chunk, files=(file,)), features & set(chunk.features))
+        for mapping, chunks in spec.sources.items()
+        for chunk in chunks
+        for file in chunk.files
+        if chunk.type == CSV and features & set(chunk.features)
+    ]
+    floats = [_matching(spec, *file, _FLOAT) for file in files]
+    candidates = set[str]().union(*floats)
+    for (mapping, chunk, wanted), own in zip(files, floats, strict=True):
+        others = (candidates & wanted) - own
+        candidates -= others - _matching(spec, mapping, chunk, others, _INTEGER)
+    for name in candidates & set(vocabularies):
+        if not _holds_integers(vocabularies[name]):
+            candidates.remove(name)
+    return {
+        place(spec, mapping, chunk.files[0]): own & candidates
+        for (mapping, chunk, _), own in zip(files, floats, strict=True)
+    }
+
+
+def without_point(values: pa.Array) -> pa.Array:
+    """Returns texts such as `7.0` as `7`; all must be of that form, blank or null."""
+    return pc.replace_substring_regex(values, r"\.0(\s*)$", r"\1")
+
+
+def _matching(
+    spec: RawSpec, mapping: str, chunk: RawChunk, features: set[str], pattern: str
+) -> set[str]:
+    """Returns the features whose values in a file all match a pattern or are missing."""
+    features = set(features)
+    blocks = chunk_blocks(spec, mapping, chunk, _SCANNED_ROWS) if features else ()
+    for block in blocks:
+        for name in sorted(features):
+            good = pc.match_substring_regex(block.columns[name], f"{pattern}|{_BLANK}")
+            if not pc.all(good, min_count=0).as_py():
+                features.remove(name)
+        if not features:
+            break
+    return features
+
+
+def _holds_integers(vocabulary: Path) -> bool:
+    with open(vocabulary, "rb") as lines:
+        return all(_VOCABULARY_INTEGER.fullmatch(line) for line in lines)
 
 
 class TextIds:
@@ -66,7 +200,7 @@ class TextIds:
         """Writes the ids of the texts of a mapping."""
         texts = self._text_path(mapping, feature)
         ids = vocabularies.look_up(texts, self._table_path(feature))
-        unknown = binary.write_ids(path, ids, dtype)
+        unknown = stored_files.write_ids(path, ids, dtype)
         num_values = pq.read_metadata(texts).num_rows
         self.unknown_shares[mapping][feature] = unknown / num_values
         if mapping == TRAIN:

@@ -15,11 +15,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+import xxhash
 
 from dataloading.spec.output_folder import VOCABULARY_FOLDER
 from dataloading.table_input.duckdb_files import quoted, read_parquet
 from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.table_input.lines import BYTE_ORDER_MARK
+
+
+def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
+    """Ids int64 [n], XXH64 of each text's UTF-8 bytes modulo `buckets`; missing is the empty text.
+
+    Each different text is hashed once.
+    """
+    encoded = pc.fill_null(texts, "").dictionary_encode()
+    texts = encoded.dictionary.cast(pa.binary()).to_pylist()
+    ids = [xxhash.xxh64_intdigest(text) % buckets for text in texts]
+    return np.array(ids, np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
+
 
 UNKNOWN = 0  # the id of missing values and of those that are not in the vocabulary
 MIN_MEMORY_BYTES = 128 << 20

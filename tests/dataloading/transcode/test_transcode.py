@@ -17,10 +17,10 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.table_input import lines as transcode_lines
 from dataloading.transcode import __main__ as transcode
-from dataloading.transcode import binary
+from dataloading.transcode import stored_files
 from dataloading.transcode.encode import vocabulary
 from dataloading.transcode.encode.vocabulary import Vocabularies
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.raw_spec import RawSpec
 
 # One label, two numericals, two categorical features; one CSV file.
 SPEC = {
@@ -379,7 +379,7 @@ def chunk_with(**keys) -> dict:
         (changed(channel_spec={"numerical": [], "categorical": []}), "neither numerical nor"),
         (
             changed(channel_spec={"label": ["click", "age"], "numerical": []}),
-            "click, age; allowed: one",
+            "click, age; expected one",
         ),
         (
             changed(feature_spec={"age": {"cardinality": 3}}),
@@ -475,7 +475,7 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
         (["--hash_buckets=city=9223372036854775808"], "N from 1 to 2.63 - 1"),
         (["--hash_buckets=city=2,city=2"], "each feature once"),
         (["--hash_buckets=city=2", "--categorify=city"], "both name 'city'"),
-        (["--frequency_threshold=2"], "--frequency_threshold is for the values of --categorify"),
+        (["--frequency_threshold=2"], "--frequency_threshold is only read with --categorify"),
         (["--categorify=city", "--frequency_threshold=-1"], "--frequency_threshold is '-1'"),
         (["--memory_limit=1GB"], "--memory_limit is for counting"),
         (["--categorify=city", "--memory_limit=much"], "--memory_limit is 'much'; allowed: a size"),
@@ -602,17 +602,17 @@ def test_a_full_disk(tmp_path):
         open("/dev/full", "wb") as stream,
         pytest.raises(OSError, match="/dev/full could not be written: .*Is the disk full"),
     ):
-        binary.put(stream, np.zeros(100_000))
+        stored_files.put(stream, np.zeros(100_000))
 
 
 # Transcodes, and is killed when its first file has rows, or before the folder takes its name.
 KILLED = """
 import os, signal, sys
 from dataloading.transcode import __main__ as transcode
-from dataloading.transcode import binary
+from dataloading.transcode import stored_files
 from runtime.files import atomic
 
-put = binary.put
+put = stored_files.put
 
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -622,7 +622,7 @@ def put_and_be_killed(*arguments):
     killed()
 
 if sys.argv.pop(1) == "amid its files":
-    binary.put = put_and_be_killed
+    stored_files.put = put_and_be_killed
 atomic.replace_folder = killed
 transcode.main()
 """
@@ -867,7 +867,7 @@ def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
 
 def test_looking_up_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "_ROWS", 3)
-    monkeypatch.setattr(binary, "_NARROWED_IDS", 3)
+    monkeypatch.setattr(stored_files, "_NARROWED_IDS", 3)
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
     assert run(folder, "--categorify=city", EVERY) == 0
     assert stored(tmp_path / "out", "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]

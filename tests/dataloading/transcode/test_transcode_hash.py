@@ -6,7 +6,7 @@ import yaml
 
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.transcode import __main__ as transcode
-from dataloading.transcode.encode.vocabulary_hash import bucket_ids
+from dataloading.transcode.encode.vocabulary import bucket_ids
 
 # From the xxHash project's own tests and pages: XXH64 with seed 0.
 KNOWN = {

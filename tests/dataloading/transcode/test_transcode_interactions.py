@@ -14,7 +14,7 @@ from dataloading.interactions.candidate_rules import broken_series
 from dataloading.interactions.stored import read_interactions, read_series
 from dataloading.spec.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
 from dataloading.transcode import __main__ as transcode
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.raw_spec import RawSpec
 
 # Four interactions, and two series of three rows.
 TRAIN_ROWS = "ann,tea\nbob,tea\nann,milk\ncy,tea\n"
@@ -180,13 +180,13 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     [
         (
             changed(channel_spec={"categorical": ["item"]}),
-            "channels of two kinds of data: user, item, label, categorical; allowed: those of one, "
+            "channels of two kinds of data: user, item, label, categorical; expected those of one, "
             "numerical, categorical, label or user, item, label",
         ),
-        (changed(channel_spec={"item": []}), "channel 'item': none; allowed: one feature"),
+        (changed(channel_spec={"item": []}), "channel 'item': none; expected one feature"),
         (
             changed(channel_spec={"user": ["user", "item"], "item": ["label"], "label": []}),
-            "channel 'user': user, item; allowed: one feature",
+            "channel 'user': user, item; expected one feature",
         ),
         (changed(channel_spec={"usr": ["user"]}), "unknown channel 'usr'.*did you mean 'user'"),
         (
@@ -274,7 +274,7 @@ def test_a_label_of_interactions_is_kept(tmp_path):
 
 def test_other_tools_take_clicks_alone(tmp_path):
     """`gen_csv` draws no interactions, and reads the spec without saying that it may."""
-    with pytest.raises(ValueError, match="unknown channel 'user'; allowed here: numerical, cat"):
+    with pytest.raises(ValueError, match="unknown channel 'user'; expected one of numerical, cat"):
         RawSpec.from_yaml(raw(tmp_path) / "feature_spec.yaml")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.transcode.encode.unknown import automatic_threshold, is_far_above
+from dataloading.transcode.encode.texts import automatic_threshold, is_far_above
 from tests.dataloading.transcode.test_transcode import SPEC, changed, raw, run, stored
 
 

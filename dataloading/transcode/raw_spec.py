@@ -9,14 +9,105 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from dataloading.spec import rules, yaml_io
-from dataloading.spec.feature_spec import LABEL_CHANNEL, USER_CHANNEL, FeatureSpec
-from dataloading.transcode.raw_spec.channels import (
-    CLICKS,
-    ID_CHANNELS,
-    channels_of_one_kind,
-    completed_feature,
+from dataloading.spec.feature_spec import (
+    CATEGORICAL_CHANNEL,
+    ITEM_CHANNEL,
+    LABEL_CHANNEL,
+    NUMERICAL_CHANNEL,
+    USER_CHANNEL,
+    FeatureSpec,
 )
+
+CLICKS = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
+INTERACTIONS = (USER_CHANNEL, ITEM_CHANNEL, LABEL_CHANNEL)
+ID_CHANNELS = (CATEGORICAL_CHANNEL, USER_CHANNEL, ITEM_CHANNEL)
+_DEFAULT_DTYPES = {NUMERICAL_CHANNEL: "float16", LABEL_CHANNEL: "bool"}
+_ALLOWED_KINDS = {
+    NUMERICAL_CHANNEL: "f",
+    CATEGORICAL_CHANNEL: "biu",
+    USER_CHANNEL: "iu",
+    ITEM_CHANNEL: "iu",
+    LABEL_CHANNEL: "biuf",
+}
+
+
+def channels_of_one_kind(
+    raw, features: dict, kinds: tuple[tuple[str, ...], ...], origin: str
+) -> dict[str, tuple[str, ...]]:
+    """The section `channel_spec` with all channels of its kind.
+
+    Args:
+        raw: what YAML gave.
+        features: the section `feature_spec` in normal form.
+        kinds: those that are allowed, each a tuple of channels.
+
+    Raises:
+        ValueError: channels are unknown, of two kinds, or have too few or too many features.
+    """
+    stated = rules.channels_section(raw, features, origin)
+    where = f"{origin}: channel_spec"
+    known = tuple(dict.fromkeys(channel for kind in kinds for channel in kind))
+    for channel in stated:
+        if channel not in known:
+            raise ValueError(
+                f"{where}: unknown channel '{channel}'; expected one of {', '.join(known)}"
+                + rules.suggestion(channel, known)
+            )
+    kind = next((kind for kind in kinds if set(stated) <= set(kind)), None)
+    if kind is None:
+        raise ValueError(
+            f"{where}: channels of two kinds of data: {', '.join(stated)}; expected those of one, "
+            + " or ".join(", ".join(kind) for kind in kinds)
+        )
+    channels = {channel: stated.get(channel, ()) for channel in kind}
+    _check_channels(channels, where)
+    return channels
+
+
+def _check_channels(channels: dict[str, tuple[str, ...]], where: str) -> None:
+    """Raises ValueError unless the channels have the features that their kind needs."""
+    names = [name for features in channels.values() for name in features]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{where}: feature '{name}' is in two channels; expected one")
+    has_inputs = channels.get(NUMERICAL_CHANNEL) or channels.get(CATEGORICAL_CHANNEL)
+    if CATEGORICAL_CHANNEL in channels and not has_inputs:
+        raise ValueError(
+            f"{where}: neither numerical nor categorical features; expected at least one of either"
+        )
+    for channel, minimum in ((USER_CHANNEL, 1), (ITEM_CHANNEL, 1), (LABEL_CHANNEL, 0)):
+        if channel in channels and not minimum <= len(channels[channel]) <= 1:
+            raise ValueError(
+                f"{where}: channel '{channel}': {rules.listing(channels[channel])}; expected one "
+                "feature"
+            )
+
+
+def completed_feature(keys: dict, channel: str, where: str) -> dict:
+    """The keys of a feature with the dtype that its channel has where none is given."""
+    if channel not in ID_CHANNELS:
+        if "cardinality" in keys:
+            raise ValueError(
+                f"{where}: has a cardinality and is in the channel '{channel}'; only the features "
+                f"of {', '.join(ID_CHANNELS)} are ids"
+            )
+        keys = {"dtype": _DEFAULT_DTYPES[channel], **keys}
+    hotness = keys.get("hotness", math.prod(keys.get("dimensions", ())))
+    if channel == LABEL_CHANNEL and hotness != 1:
+        raise ValueError(f"{where}: hotness is {hotness}; a label is one value")
+    if channel in (USER_CHANNEL, ITEM_CHANNEL) and hotness != 1:
+        raise ValueError(f"{where}: hotness is {hotness}; a row has one {channel}")
+    if "dtype" in keys and np.dtype(keys["dtype"]).kind not in _ALLOWED_KINDS[channel]:
+        allowed = [d for d in rules.DTYPES if np.dtype(d).kind in _ALLOWED_KINDS[channel]]
+        raise ValueError(
+            f"{where}: dtype {keys['dtype']} in the channel '{channel}'; allowed: "
+            f"{', '.join(allowed)}"
+        )
+    return keys
+
 
 CSV = "csv"
 PARQUET = "parquet"

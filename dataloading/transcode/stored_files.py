@@ -1,11 +1,47 @@
-"""The feature spec of what `transcode` writes: which features each file stores, and as what."""
+"""The bytes of split binaries: appended, and read again where ids become narrower."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
 
 from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 from dataloading.synthetic.rows import stored_spec
-from dataloading.transcode.raw_spec.raw_spec import RawSpec
+from dataloading.transcode.encode.vocabulary import UNKNOWN
+from dataloading.transcode.raw_spec import RawSpec
+from runtime.files.atomic import write_errors_name
+
+_NARROWED_IDS = 1 << 20  # at a time
+
+
+def put(stream: BinaryIO, values: np.ndarray) -> None:
+    """Appends the bytes of an array to a file.
+
+    Raises:
+        OSError: it cannot; the message names the file.
+    """
+    with write_errors_name(Path(stream.name)):
+        values.tofile(stream)
+        stream.flush()
+
+
+def write_ids(path: Path, blocks: Iterable[np.ndarray], dtype: np.dtype) -> int:
+    """Writes ids as `dtype`; returns how many of them are `UNKNOWN`."""
+    unknown = 0
+    with open(path, "wb") as stream:
+        for ids in blocks:
+            unknown += int(np.count_nonzero(ids == UNKNOWN))
+            put(stream, ids.astype(dtype))
+    return unknown
+
+
+def stored_ids(path: Path) -> Iterable[np.ndarray]:
+    """The ids of a file of int64, a block at a time."""
+    with open(path, "rb") as stream:
+        while len(ids := np.fromfile(stream, "<i8", _NARROWED_IDS)):
+            yield ids
+
 
 UNKNOWN_CARDINALITY = 1 << 63  # stands for one that only the data will say
 
