@@ -157,6 +157,7 @@ def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts, forked_py
     if not any(runs_here(block.script) and (long or not block.is_long) for block in part.blocks):
         pytest.skip("nothing of it is run by default, or can be run here")
     home = copy_of_the_repository(tmp_path / "a clone")
+    save_programs(part.page, home)
     before = outputs(home)
     run_blocks(part.page, part.blocks, home, long, forked_python)
     created = outputs(home) - before
@@ -170,6 +171,14 @@ def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts, forked_py
         )
 
 
+def save_programs(page: Path, home: Path) -> None:
+    """Saves the programs of a page under the names that it gives; each has at most 80 lines."""
+    programs = r"^Save this as `(\w+\.py)`.*?^```python\n(.*?)^```"
+    for name, program in re.findall(programs, page.read_text(), re.MULTILINE | re.DOTALL):
+        assert program.count("\n") <= 80
+        (home / name).write_text(program)
+
+
 @pytest.mark.long
 def test_pages_in_one_clone(tmp_path, forked_python):
     """The pages run in the order in which README links to them."""
@@ -178,6 +187,7 @@ def test_pages_in_one_clone(tmp_path, forked_python):
     pages = [ROOT / "README.md", *(ROOT / name for name in dict.fromkeys(linked))]
     assert set(pages) == set(PAGES)
     for page in pages:
+        save_programs(page, home)
         run_blocks(page, blocks(page), home, False, forked_python)
 
 
