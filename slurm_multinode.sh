@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
-# Trains on several machines of a SLURM cluster; docs/multi_node.md says more.
+# Trains on several machines of a SLURM cluster; see docs/multi_node.md.
 #
 #     cmd='numactl --interleave=all -- python -u dlrm.py --dataset_path /data/criteo --amp \
 #         --save_checkpoint_path /data/checkpoints --resume auto' \
 #     cont="$PWD/recommenders+gpu.sqsh" mounts=/data:/data \
 #     sbatch -N 4 --ntasks-per-node=8 -t 04:00:00 slurm_multinode.sh
 #
-# To be submitted from the folder in which `cmd` is to run. Variables:
+# Submit it from the folder in which `cmd` runs. Variables:
 #
-#   cmd           what every task runs: a line, or several, for bash. One training: PMIx starts MPI once
-#                 in a job; the next training is a job of its own (sbatch --dependency=afterok:JOB).
+#   cmd           command of every task: one or several lines of bash. One training: PMIx starts MPI once
+#                 per job; the next training is another job (sbatch --dependency=afterok:JOB).
 #   cont          container image for pyxis and enroot, a file's path or a registry's name; without it
-#                 `cmd` runs on the machines themselves.
-#   mounts        SOURCE:TARGET[:FLAGS] of the container, several with commas between them; spaces are
-#                 written as they are.
-#   srun_flags    more flags of srun, quoted as for a shell; they come behind --mpi=pmix
-#                 --kill-on-bad-exit=1 (and --cpu-bind=none, where SLURM binds), and the last one counts.
-#   max_restarts  a job that was put back into the queue so many times is not put back again: 50.
+#                 `cmd` runs directly on the machines.
+#   mounts        SOURCE:TARGET[:FLAGS] of the container, separated by commas; spaces are
+#                 not escaped.
+#   srun_flags    more flags of srun, quoted as for a shell; they follow --mpi=pmix
+#                 --kill-on-bad-exit=1 (and --cpu-bind=none, if SLURM binds), and the last one counts.
+#   max_restarts  limit for requeueing the job: 50.
 #
-# Tasks are one per GPU, unless sbatch is told --ntasks-per-node or -n. Each is a rank. The exit code
+# One task per GPU, unless sbatch has --ntasks-per-node or -n. Each is a rank. The exit code
 # is the highest one of the ranks; the log is appended to at every start.
 #
 # 300 seconds before the time limit SLURM sends SIGTERM to the ranks, which save a checkpoint and exit
-# with 75; then the job is put back into the queue, and with `--resume auto` in `cmd` it goes on from
-# there. So it does when it was preempted; not after scancel, which gives the ranks SLURM's KillWait
+# with 75; then the job is requeued, and with `--resume auto` in `cmd` it resumes from there. The same
+# after a preemption, but not after scancel, which gives the ranks SLURM's KillWait
 # to save. For more time: `sbatch --signal=TERM@900 ...`.
 #
 #SBATCH --job-name=recommender
@@ -85,9 +85,9 @@ fi
 job=$SLURM_JOB_ID
 [ "${SLURM_ARRAY_JOB_ID:-}" != "$job" ] || job+=_$SLURM_ARRAY_TASK_ID
 
-# One task per GPU, if nobody said how many.
+# One task per GPU, unless the number of tasks is set.
 
-# How many GPUs each machine has, or each set of machines that have the same ones.
+# Number of GPUs of each machine, or of each set of machines with the same GPUs.
 gpus_of_machines() {
   local word count
   for word in $(scontrol --oneliner --details show job "$job"); do
@@ -115,8 +115,8 @@ if [ -z "${SLURM_NTASKS:-}" ]; then
   fi
   tasks=(--ntasks-per-node="$gpus")
 elif [ -n "$per_node" ]; then
-  # sbatch hands on the SLURM_NTASKS of a job within which it is called, unless it is told another
-  # number. 4(x2),1 is 4 * 2 + 1.
+  # sbatch passes on the SLURM_NTASKS of a job within which it is called, unless another number is
+  # set. 4(x2),1 is 4 * 2 + 1.
   sum=${per_node//(x/*} sum=${sum//)/} sum=${sum//,/+}
   if ((sum != SLURM_NTASKS)); then
     fail "SLURM_NTASKS=$SLURM_NTASKS does not fit SLURM_TASKS_PER_NODE=$per_node: this was submitted from within another job: unset SLURM_NTASKS SLURM_NPROCS before sbatch, or give it --ntasks-per-node"
@@ -132,12 +132,12 @@ fi
 # All cores of the job for each task of a machine, which divide them themselves.
 binding=()
 if [[ $(scontrol show config) == *task/affinity* ]]; then binding=(--cpu-bind=none); fi
-# srun does not ask sbatch's --cpus-per-task any more, from SLURM 22.05 on.
+# From SLURM 22.05 on srun ignores sbatch's --cpus-per-task.
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 
-# What a task does. SLURM sends SIGTERM to all its processes: bash waits for the training's end, in
-# the outer shell and in that of cmd. A rank that fails says so late: --kill-on-bad-exit then ends
-# the others, which until then had the time to say whom they miss and to exit with codes of their own.
+# The command of a task. SLURM sends SIGTERM to all its processes: bash waits for the training's end, in
+# the outer shell and in that of cmd. A rank that fails ends late: --kill-on-bad-exit then ends
+# the others, which have had time to name the missing rank and to exit with their own codes.
 # shellcheck disable=SC2016
 task='
 trap : TERM
@@ -153,7 +153,7 @@ if [ $code != 0 ]; then
 fi
 exit $code'
 
-# SLURM may end this job by SIGTERM to all of its processes: the ranks' end comes first.
+# SLURM may send SIGTERM to all processes of this job: the ranks must end first.
 trap : TERM
 restarts=${SLURM_RESTART_COUNT:-0}
 say "job $job, restarts: $restarts, machines: ${SLURM_JOB_NODELIST:-this one}"
@@ -162,10 +162,10 @@ if ((${SLURM_JOB_END_TIME:-0} > 0 && SLURM_JOB_END_TIME - EPOCHSECONDS <= 360));
 fi
 code=0
 exec 3>&1
-# Where SLURM cannot launch a task, srun says so on its error output and exits with 0. Where a rank
-# fails before others have begun, their 143 is higher than its code, which srun says, too.
+# If SLURM cannot launch a task, srun reports it on stderr and exits with 0. If a rank fails before
+# others have started, their 143 is higher than its code, which srun reports, too.
 complaints=$(
-  trap '' TERM # for sed, from its first moment; srun hears it again
+  trap '' TERM # for sed, from its start; srun handles it again
   { trap : TERM; srun --mpi=pmix --kill-on-bad-exit=1 "${binding[@]}" "${tasks[@]}" "${container[@]}" "${words[@]}" \
     bash -c "$task" task "$cmd" 2>&1 >&3 3>&-; } |
     sed -u -n -e 'w /dev/stderr' -e '/^srun: error: .*\(launch failed\|Exited with exit code\|Out Of Memory\)/p'
@@ -175,7 +175,7 @@ if [ $code = 0 ] && [[ $complaints == *"launch failed"* ]]; then
   exit 1
 fi
 
-# Go on later?
+# Requeue?
 
 STOPPED=75 # by a signal, with a checkpoint
 TERMINATED=143

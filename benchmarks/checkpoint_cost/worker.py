@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     args = parser.parse_args()
     folder = Folder(args.folder)
-    folder.take()
+    folder.acquire()
     started: list[SavedTraining] = []
 
     def start(flags: dict, warm_up_steps: int) -> dict:

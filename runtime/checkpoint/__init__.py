@@ -1,16 +1,15 @@
-"""Checkpoints: everything that a training needs to go on, on any number of processes.
+"""Checkpoints: everything that is needed to resume a training, on any number of ranks.
 
     PATH/00003-step-600/
-        checkpoint.json      what the model is, where the training was, and of each weight: shape,
-                             dtype, files, and checksums of their bytes
+        checkpoint.json      descriptions of model and training; of each weight shape, dtype, files
+                             and checksums of their bytes
         dense/*.npy          weights of the MLPs and the interaction
-        sparse/FEATURE.npy   embedding tables; where ranks held parts of one, a file a part, like
+        sparse/FEATURE.npy   embedding tables; of a sharded table one file per shard, like
                              FEATURE,rows=0-500.npy or FEATURE,columns=0-64.npy
-        sparse.KIND/*.npy    state of the optimizers, likewise; dense.KIND/*.npy
+        sparse.KIND/*.npy    state of the optimizers; also dense.KIND/*.npy
 
-A file is named by the table and the rows and columns in it, not by who held them: each rank writes
-what it has and reads what it needs, block by block. A checkpoint has its name only when all of it
-is on the disk.
+Files are named by table, rows and columns, and not by rank: each rank writes its part and reads
+what it needs, block by block. A checkpoint gets its name when all of it is on the disk.
 """
 
 from runtime.checkpoint.files import DamagedCheckpoint, Index

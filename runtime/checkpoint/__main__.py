@@ -1,11 +1,11 @@
-"""Looks into checkpoints, without TensorFlow.
+"""Inspects, verifies and exports checkpoints, without TensorFlow.
 
-    python -m runtime.checkpoint inspect PATH             what is in it
-    python -m runtime.checkpoint verify PATH              whether every byte is what was written
+    python -m runtime.checkpoint inspect PATH             content
+    python -m runtime.checkpoint verify PATH              checksums of all bytes
     python -m runtime.checkpoint export PATH --output DIR [--weights sparse/]
                                                           whole arrays as .npy
 
-PATH is a checkpoint, or a folder of checkpoints, of which the newest is taken.
+PATH is a checkpoint, or a folder of checkpoints, whose newest one is used.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from runtime.files.atomic import atomic_file
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code: 0 done, 1 damaged, 2 a wrong argument."""
+    """Returns the exit code: 0 success, 1 damaged, 2 a wrong argument."""
     parser = argparse.ArgumentParser(
         prog="python -m runtime.checkpoint",
         description=__doc__,
@@ -28,9 +28,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
-        ("inspect", "what is in it"),
-        ("verify", "whether every byte is what was written"),
-        ("export", "whole arrays as .npy"),
+        ("inspect", "prints the content"),
+        ("verify", "checks every byte"),
+        ("export", "writes whole arrays as .npy"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("path", metavar="PATH", help="a checkpoint, or a folder of them")
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument(
                 "--weights",
                 default="",
-                help="only weights whose name begins so: sparse/ are the tables",
+                help="only weights whose name has this prefix: sparse/ for the tables",
             )
     options = parser.parse_args(argv)
     try:
@@ -65,23 +65,23 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def inspect(path: Path, as_json: bool) -> None:
-    """Prints what a checkpoint says of itself."""
+    """Prints the description of a checkpoint."""
     index = files.read_index(path)
     weights = {name: entry.as_json() for name, entry in index.weights.items()}
     if as_json:
         content = {"path": str(path), **index._asdict(), "weights": weights}
         print(json.dumps(content, indent=1))
         return
-    said = index.description
-    print(f"{path}: {said.get('recipe', 'a model')}, {index.size_bytes / 2**20:,.1f} MiB")
+    description = index.description
+    print(f"{path}: {description.get('recipe', 'a model')}, {index.size_bytes / 2**20:,.1f} MiB")
     state = index.state
     if state:
         print(f"step {state['step']}, epoch {state['epoch']}, row {state['row']} of it")
     for name, value in {**state.get("metrics", {}), **state.get("best", {})}.items():
         print(f"{name} {value}")
-    for name, value in said.get("versions", {}).items():
+    for name, value in description.get("versions", {}).items():
         print(f"{name} {value}")
-    flags = {k: v for k, v in said.get("flags", {}).items() if v is not None}
+    flags = {k: v for k, v in description.get("flags", {}).items() if v is not None}
     if flags.get("dataset_type") != "synthetic":
         flags = {k: v for k, v in flags.items() if not k.startswith("synthetic_")}
     lists = {k: ",".join(map(str, v)) for k, v in flags.items() if isinstance(v, list)}
@@ -91,11 +91,11 @@ def inspect(path: Path, as_json: bool) -> None:
         print(f"{name}  {entry.dtype.name}  {shape}  in {len(entry.pieces)} pieces")
     others = [s.path.name for s in Folder(path.parent).list() if s.path.name != path.name]
     if others:
-        print(f"beside it: {', '.join(others)}")
+        print(f"other checkpoints: {', '.join(others)}")
 
 
 def verify(path: Path) -> int:
-    """Reads every byte and says what is damaged."""
+    """Reads every byte and prints damaged files."""
     damaged = checked = 0
     for _, fault in reader.verify(path):
         checked += 1
@@ -103,7 +103,7 @@ def verify(path: Path) -> int:
             damaged += 1
             print(fault)
     if not damaged:
-        print(f"{path} is whole: {checked} files, every checksum is right")
+        print(f"{path} is complete: {checked} files, all checksums match")
         return 0
     previous = Folder(path.parent).previous(path)
     print(
@@ -114,7 +114,7 @@ def verify(path: Path) -> int:
 
 
 def export(path: Path, output: Path, prefix: str) -> None:
-    """Writes whole arrays, from all their pieces."""
+    """Writes whole arrays, joined from all their pieces."""
     index = files.read_index(path)
     chosen = {name: e for name, e in index.weights.items() if name.startswith(prefix)}
     if not chosen:

@@ -1,4 +1,4 @@
-"""Bytes on their way to the disk: aligned buffers, and files written past the page cache."""
+"""Aligned buffers, and files written without the page cache."""
 
 import contextlib
 import errno
@@ -9,42 +9,41 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-# What direct writing needs of offsets, sizes and addresses.
+# Direct writing requires it of offsets, sizes and addresses.
 ALIGNMENT = 4096
 
-# Below this the page cache, which costs a core a second for 1 to 2 GB, is the quicker way.
+# For a slower disk the page cache, which costs one core-second per 1 to 2 GB, is faster.
 DIRECT_BYTES_PER_S = 1e9
 _PROBE_BYTES = 64 * 2**20
 
 
 def padded(size_bytes: int) -> int:
-    """The next multiple of ALIGNMENT."""
+    """Returns the next multiple of ALIGNMENT."""
     return -(-size_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def aligned_buffer(size_bytes: int) -> memoryview:
-    """`padded(size_bytes)` at the start of a page; no memory is taken before it is used."""
+    """Returns `padded(size_bytes)` bytes at the start of a page, allocated on first use."""
     return memoryview(mmap.mmap(-1, padded(max(1, size_bytes))))
 
 
 class Disk:
-    """Writes files of one checkpoint, directly as long as the disk keeps up.
+    """Writes files of one checkpoint, directly as long as the disk is fast enough.
 
-    Through the page cache every byte is copied once more, into pages that must be found first: for
-    2 GiB that is more than a second of a core. Direct writing leaves it to the disk; a disk that is
-    slower than that, or a file system that does not know it, gets the page cache.
+    The page cache copies every byte once more, which takes more than a core-second for 2 GiB. It is
+    used for slower disks, and for file systems without direct writing.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._direct = hasattr(os, "O_DIRECT")
         self._written, self._spent_s = 0, 0.0
 
     @contextlib.contextmanager
     def open(self, path: Path, aligned: bool) -> Iterator["File"]:
-        """A new file.
+        """Creates a file.
 
         Args:
-            path: in a folder that is there.
+            path: in an existing folder.
             aligned: all but the last write will have a multiple of ALIGNMENT bytes.
         """
         file = File(self, path, aligned and self._direct)
@@ -54,8 +53,8 @@ class Disk:
         finally:
             file.close()
 
-    def keeps_up(self, written: int, seconds: float) -> bool:
-        """Whether to go on directly, after another so many bytes took so long."""
+    def is_fast(self, written: int, seconds: float) -> bool:
+        """Records that writing took `seconds`; returns whether to continue writing directly."""
         self._written += written
         self._spent_s += seconds
         if self._written >= _PROBE_BYTES and self._written < DIRECT_BYTES_PER_S * self._spent_s:
@@ -64,7 +63,7 @@ class Disk:
 
 
 class File:
-    """A file that is being written from its beginning; made by `Disk.open`."""
+    """A file that is written from its beginning; created by `Disk.open`."""
 
     def __init__(self, disk: Disk, path: Path, direct: bool):
         self._disk, self._size = disk, 0
@@ -72,7 +71,7 @@ class File:
         if direct:
             try:
                 self._descriptor = os.open(path, flags | os.O_DIRECT, 0o666)
-            except OSError:  # a file system that cannot
+            except OSError:  # not offered by the file system
                 path.unlink(missing_ok=True)
                 direct = False
         if not direct:
@@ -80,18 +79,18 @@ class File:
         self._direct = direct
 
     def write(self, buffer: memoryview, size_bytes: int) -> None:
-        """Appends the first `size_bytes` of an aligned buffer; padding behind them may be read."""
+        """Appends the first `size_bytes` of an aligned buffer; padding after them may be read."""
         if not self._direct:
             self._write_all(buffer[:size_bytes])
         else:
             started = time.perf_counter()
             self._write_all(buffer[: padded(size_bytes)])
-            if not self._disk.keeps_up(size_bytes, time.perf_counter() - started):
+            if not self._disk.is_fast(size_bytes, time.perf_counter() - started):
                 self._write_indirectly()
         self._size += size_bytes
 
     def finish(self) -> None:
-        """Cuts off the padding."""
+        """Removes the padding."""
         os.ftruncate(self._descriptor, self._size)
 
     def close(self) -> None:
@@ -105,7 +104,7 @@ class File:
             except OSError as error:
                 if not (self._direct and error.errno == errno.EINVAL):
                     raise
-                self._write_indirectly()  # an alignment that we do not know
+                self._write_indirectly()  # an unknown alignment
 
     def _write_indirectly(self) -> None:
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)

@@ -1,10 +1,10 @@
-"""The files of one checkpoint: index, .npy pieces, and the checksums of both."""
+"""Files of one checkpoint: index, .npy pieces, and the checksums of both."""
 
 import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from runtime.checkpoint.disk import ALIGNMENT, padded
 from runtime.checkpoint.weight import BLOCK_BYTES, Box, matrix_of
@@ -27,15 +28,15 @@ _FIRST_LINE = re.compile(rb'\{"checksum": "([0-9a-f]{16})",\n')
 
 
 class DamagedCheckpoint(ValueError):
-    """A checkpoint is not what was written; the text names the file."""
+    """A file of a checkpoint is missing or differs from what was written; the text names it."""
 
 
 class Piece(NamedTuple):
-    """One .npy file: a box of a weight.
+    """One .npy file with a box of a weight.
 
     Attributes:
         file: path below the checkpoint.
-        box: where in the weight it is.
+        box: its position in the weight.
         start: byte at which the values start.
         block_rows: rows that share a checksum; the last block may be shorter.
         checksums: XXH3 (64 bits, hexadecimal) of the bytes before `start`, then of each block.
@@ -48,24 +49,26 @@ class Piece(NamedTuple):
     checksums: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For the index."""
+        """Returns the JSON value for the index."""
         return {**self._asdict(), "box": list(self.box), "checksums": " ".join(self.checksums)}
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> "Piece":
-        """What `as_json` made."""
+        """Reads the JSON value of `as_json`."""
         box, checksums = Box(*entry["box"]), tuple(entry["checksums"].split())
         return cls(entry["file"], box, entry["start"], entry["block_rows"], checksums)
 
 
-def checksum(data) -> str:
-    """XXH3, 64 bits, hexadecimal, of bytes or of a contiguous array."""
+def checksum(data: Any) -> str:
+    """Returns XXH3, 64 bits, hexadecimal, of bytes or of a contiguous array."""
     return xxhash.xxh3_64_hexdigest(data)
 
 
-def rows_of_block(columns: int, dtype: np.dtype) -> int:
-    """Rows that are read, checked and written together: about BLOCK_BYTES, and whole pages of them
-    where rows are not too large for that."""
+def rows_of_block(columns: int, dtype: np.dtype[Any]) -> int:
+    """Returns the rows that are read, checked and written together.
+
+    About BLOCK_BYTES, in whole pages unless rows are too large for that.
+    """
     row_bytes = max(1, columns * dtype.itemsize)
     rows = max(1, BLOCK_BYTES // row_bytes)
     pages = ALIGNMENT // math.gcd(ALIGNMENT, row_bytes)
@@ -73,8 +76,11 @@ def rows_of_block(columns: int, dtype: np.dtype) -> int:
 
 
 def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
-    """File of a box. The part of the name before the first slash is the folder, the rest is
-    escaped, because tables have the names of features, which are free text."""
+    """Returns the file of a box.
+
+    The part of the name before the first slash is the folder. The rest is escaped, because tables
+    have the names of features, which are free text.
+    """
     kind, _, rest = name.partition("/")
     stem, whole = quote(rest, safe=""), matrix_of(shape)
     if len(stem) > _LONGEST_STEM:
@@ -86,17 +92,19 @@ def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
     return f"{kind}/{stem}.npy"
 
 
-def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype) -> bytes:
-    """Header of a box's file, a multiple of ALIGNMENT bytes: of the weight's own shape where the
-    box is all of it."""
+def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype[Any]) -> bytes:
+    """Returns the header of a box's file, a multiple of ALIGNMENT bytes.
+
+    A box that covers the weight has the weight's shape, others are matrices.
+    """
     header = {
-        "descr": np.lib.format.dtype_to_descr(dtype),
+        "descr": np.lib.format.dtype_to_descr(dtype),  # type: ignore[no-untyped-call]
         "fortran_order": False,
         "shape": tuple(shape) if box == matrix_of(shape) else (box.rows, box.columns),
     }
     stream = BytesIO()
-    np.lib.format.write_array_header_2_0(stream, header)
-    text = stream.getvalue()[12:].rstrip()  # behind magic, version and length
+    np.lib.format.write_array_header_2_0(stream, header)  # type: ignore[no-untyped-call]
+    text = stream.getvalue()[12:].rstrip()  # after magic, version and length
     size_bytes = padded(12 + len(text) + 1)
     return (
         stream.getvalue()[:8]
@@ -106,13 +114,13 @@ def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype) -> bytes:
     )
 
 
-def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:
-    """(shape, dtype, byte at which the values start) of a .npy file."""
-    read = {
+def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Returns (shape, dtype, byte at which the values start) of a .npy file."""
+    read: dict[tuple[int, int], Any] = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
-    version = np.lib.format.read_magic(stream)
+    version = np.lib.format.read_magic(stream)  # type: ignore[no-untyped-call]
     if version not in read:
         raise ValueError(f"version {version} of .npy")
     shape, fortran_order, dtype = read[version](stream)
@@ -128,23 +136,23 @@ class PieceReader:
         DamagedCheckpoint: the file is missing, has another size, or a checksum differs.
     """
 
-    def __init__(self, path: Path, piece: Piece, dtype: np.dtype):
+    def __init__(self, path: Path, piece: Piece, dtype: np.dtype[Any]):
         self._file, self._piece, self._dtype = path / piece.file, piece, dtype
         self._row_bytes = piece.box.columns * dtype.itemsize
         expected = piece.start + piece.box.rows * self._row_bytes
         try:
             self._stream = open(self._file, "rb")  # noqa: SIM115 closed by close()
         except OSError as error:
-            raise self._damaged(error.strerror) from None
+            raise self._damaged(str(error.strerror)) from None
         size_bytes = os.fstat(self._stream.fileno()).st_size
         if size_bytes != expected:
             self.close()
             raise self._damaged(f"it has {size_bytes} bytes instead of {expected}")
 
-    def __enter__(self):
+    def __enter__(self) -> "PieceReader":
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -155,27 +163,27 @@ class PieceReader:
         """Checks the bytes before the values."""
         self._check(self._read(0, np.dtype("u1"), self._piece.start), 0)
 
-    def block(self, number: int) -> tuple[Box, np.ndarray]:
-        """(where it is in the weight, values [rows, columns]) of a block, checked."""
+    def block(self, number: int) -> tuple[Box, NDArray[Any]]:
+        """Returns (position in the weight, values [rows, columns]) of a block, checked."""
         box, rows = self._piece.box, self._piece.block_rows
         row = box.row + number * rows
-        place = box._replace(row=row, row_end=min(row + rows, box.row_end))
+        position = box._replace(row=row, row_end=min(row + rows, box.row_end))
         start = self._piece.start + number * rows * self._row_bytes
-        values = self._read(start, self._dtype, place.size)
+        values = self._read(start, self._dtype, position.size)
         self._check(values, number + 1)
-        return place, values.reshape(place.rows, place.columns)
+        return position, values.reshape(position.rows, position.columns)
 
-    def blocks(self, wanted: Box):
-        """The blocks that have rows of a box, as `block` gives them."""
+    def blocks(self, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
+        """Yields the blocks that contain rows of a box, as returned by `block`."""
         box, rows = self._piece.box, self._piece.block_rows
         first, last = max(wanted.row, box.row), min(wanted.row_end, box.row_end)
         for number in range((first - box.row) // rows, -(-(last - box.row) // rows)):
             yield self.block(number)
 
-    def _read(self, start: int, dtype: np.dtype, count: int) -> np.ndarray:
+    def _read(self, start: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         try:
             self._stream.seek(start)
-            # Not mapped: mapped pages count as this process's memory.
+            # Not memory-mapped: mapped pages count as this process's memory.
             values = np.fromfile(self._stream, dtype, count)
         except OSError as error:
             raise self._damaged(f"it cannot be read: {error.strerror}") from None
@@ -183,7 +191,7 @@ class PieceReader:
             raise self._damaged("it ends too early, or cannot be read")
         return values
 
-    def _check(self, data, number: int) -> None:
+    def _check(self, data: NDArray[Any], number: int) -> None:
         expected = self._piece.checksums[number]
         if checksum(data) != expected:
             where = f"in block {number - 1}" if number else "in the header"
@@ -194,14 +202,14 @@ class PieceReader:
 
 
 class WeightEntry(NamedTuple):
-    """What the index says of a weight."""
+    """Entry of a weight in the index."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     pieces: tuple[Piece, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For the index."""
+        """Returns the JSON value for the index."""
         return {
             "shape": list(self.shape),
             "dtype": self.dtype.name,
@@ -210,12 +218,12 @@ class WeightEntry(NamedTuple):
 
 
 class Index(NamedTuple):
-    """What `checkpoint.json` says.
+    """Content of `checkpoint.json`.
 
     Attributes:
-        description: recipe, flags, versions: what the model is.
-        state: where the training was; empty in a model that was only saved.
-        weights: of each weight its entry.
+        description: of the model: recipe, flags, versions.
+        state: of the training; empty for a model alone.
+        weights: entries by name.
     """
 
     description: dict[str, Any]
@@ -224,7 +232,7 @@ class Index(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of all weights."""
+        """Size of all weights."""
         entries = self.weights.values()
         return sum(int(np.prod(e.shape, dtype=np.int64)) * e.dtype.itemsize for e in entries)
 
@@ -245,7 +253,7 @@ def write_index(folder: Path, index: Index) -> None:
 
 
 def read_index(path: Path) -> Index:
-    """What a checkpoint is.
+    """Reads `checkpoint.json`.
 
     Raises:
         DamagedCheckpoint: `checkpoint.json` was changed or cut, is not there or cannot be read.
@@ -256,13 +264,13 @@ def read_index(path: Path) -> Index:
         data = file.read_bytes()
     except OSError as error:
         raise DamagedCheckpoint(
-            f"{path} is no checkpoint, or damaged: {INDEX}: {error.strerror}"
+            f"{path} is not a checkpoint, or it is damaged: {INDEX}: {error.strerror}"
         ) from None
     first = _FIRST_LINE.match(data)
     if first is None:
-        found = _format_of(data)
-        if found not in (None, FORMAT):
-            raise ValueError(f"{file} has format {found}, this version reads {FORMAT}")
+        number = _format_of(data)
+        if number not in (None, FORMAT):
+            raise ValueError(f"{file} has format {number}, this version reads {FORMAT}")
         raise DamagedCheckpoint(f"{file} is damaged: it does not begin with its checksum")
     if checksum(data[first.end() :]) != first[1].decode():
         raise DamagedCheckpoint(f"{file} is damaged: the checksum differs")
@@ -282,7 +290,7 @@ def read_index(path: Path) -> Index:
 
 
 def _check_paths(file: Path, weights: Mapping[str, WeightEntry]) -> None:
-    """Refuses names that lead out of the checkpoint, or out of the folder of an export.
+    """Rejects names that lead out of the checkpoint, or out of the folder of an export.
 
     Raises:
         DamagedCheckpoint: the first such name.
@@ -302,8 +310,8 @@ def _check_paths(file: Path, weights: Mapping[str, WeightEntry]) -> None:
                 )
 
 
-def _format_of(data: bytes):
-    """The format of an index without a checksum; None if it is none."""
+def _format_of(data: bytes) -> object:
+    """Returns the format of an index without a checksum; None if it is not an index."""
     try:
         content = json.loads(data)
     except ValueError:

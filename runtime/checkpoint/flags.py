@@ -1,14 +1,14 @@
-"""Which flags a checkpoint brings along, and which may differ."""
+"""Flags that a model takes from its checkpoint, and flags that may differ from it."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from config import TERABYTE, Config, canonical_value, flag_types
 
-# Of the generated rows' flags, those that say how many there are, not what they are.
+# Flags of generated data that set its size and not its content.
 _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
 
-# What a resumed training must have in common with the one that it continues.
+# A resumed training must have the same values as the one that it continues.
 _SAME_TRAINING = {
     *("dataset_type", "shuffle", "shuffle_window_rows", "batch_size", "seed"),
     *("drop_remainder", "repeat_count", "negative_samples", "grads_accumulated"),
@@ -16,7 +16,7 @@ _SAME_TRAINING = {
     *("optimizer", "embedding_optimizer", "embedding_trainable", "preset"),
 }
 
-# Of this machine or this call: a resumed training does not take them over.
+# Flags of this machine or call, which a resumed training does not take from the checkpoint.
 _OWN = {
     *("mode", "resume", "restore_checkpoint_path", "save_checkpoint_path", "predictions_path"),
     *("run_dir", "log_path", "tensorboard_dir", "profiler_start_step", "profiler_steps"),
@@ -31,8 +31,9 @@ _OWN = {
 
 
 def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
-    """The model of a checkpoint, where the command line does not say otherwise; of generated rows
-    also their seed and features, for only the same teacher's rows can be predicted.
+    """Returns the flags with the checkpoint's model, unless the command line sets them.
+
+    Of generated data also the seed and the features: only the same teacher can be predicted.
 
     Raises:
         ValueError: the command line specifies another model, or the checkpoint has another format.
@@ -63,10 +64,10 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
 
 
 def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -> Config:
-    """The flags of the training that a checkpoint is of, but for `changes`.
+    """Returns the flags of the training that saved a checkpoint, except for `changes`.
 
     Args:
-        description: what the checkpoint says of itself.
+        description: of the checkpoint.
         where: names the checkpoint in messages.
         changes: flags with other values.
 
@@ -79,17 +80,17 @@ def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -
             "the MLPs: train from it first, with --restore_checkpoint_path"
         )
     remembered, flags = _flags_of(description, where)
-    config = Config(description.get("recipe"))
+    config = Config(description["recipe"])
     values = _checked(config, {**flags, **remembered}, where)
     return config.replace(**{**values, "resume": None, **changes})
 
 
 def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
-    """The tables' width of a checkpoint in the layout of NVIDIA's recipe.
+    """Returns the flags with the width of the tables of a checkpoint in NVIDIA's layout.
 
     Raises:
-        ValueError: it has tables only, which is too little for another mode than training; another
-            width on the command line.
+        ValueError: a mode other than training, since it has tables only; or another width on the
+            command line.
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     if config.run.mode != "train":
@@ -109,22 +110,21 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
 def resume_flags(
     config: Config, description: Mapping[str, Any], where: str
 ) -> tuple[Config, list[str]]:
-    """The flags of the training that goes on: the command line's, and the checkpoint's where the
-    command line says nothing.
+    """Returns the flags of a resumed training: the checkpoint's, unless the command line sets them.
 
     Returns:
         (the flags, the names of those that the command line changes).
 
     Raises:
-        ValueError: a flag differs that makes another training of it; another version.
+        ValueError: a flag differs that must not, or the checkpoint is of another version.
     """
     if "original_layout" in description:
         raise ValueError(
             f"{where} has the layout of NVIDIA's recipe, with tables and nothing else: a training "
-            "cannot go on from it, but start from it with --restore_checkpoint_path"
+            "cannot resume from it, but start from it with --restore_checkpoint_path"
         )
     remembered, flags = _flags_of(description, where)
-    flags = {"preset": TERABYTE, **flags}  # what checkpoints without the flag were trained with
+    flags = {"preset": TERABYTE, **flags}  # of checkpoints without the flag
     if description.get("recipe") != config.recipe:
         raise ValueError(
             f"{where} is of the recipe {description.get('recipe')}, not {config.recipe}: start "
@@ -148,18 +148,18 @@ def resume_flags(
     return resumed, sorted(changed)
 
 
-def _flags_of(description: Mapping[str, Any], where: str) -> tuple[Mapping, Mapping]:
+def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
     remembered, flags = description.get("model_flags"), description.get("flags")
     if not isinstance(remembered, dict) or not isinstance(flags, dict):
-        raise ValueError(f"{where} does not say which model it is of (model_flags)")
+        raise ValueError(f"{where} does not specify its model (model_flags)")
     return {name: canonical_value(name, value) for name, value in remembered.items()}, flags
 
 
 def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The values as flags have them."""
+    """Returns the values with the types of flags."""
     defaults = config.flat()
     if unknown := sorted(set(adopted) - set(defaults)):
-        raise ValueError(f"{where} was made by another version: there is no flag --{unknown[0]}")
+        raise ValueError(f"{where} is of another version: unknown flag --{unknown[0]}")
     checked = {}
     for name, value in adopted.items():
         if name == "loss_scale" and isinstance(value, float):  # of versions without "dynamic"
@@ -172,9 +172,9 @@ def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str
 
 
 def _must_agree(config: Config, name: str, value: Any, where: str) -> None:
-    given = config.flat()[name]
-    if name in config.explicit and canonical_value(name, given) != canonical_value(name, value):
+    own = config.flat()[name]
+    if name in config.explicit and canonical_value(name, own) != canonical_value(name, value):
         raise ValueError(
-            f"--{name} {given} differs from the checkpoint's {value} ({where}): leave the flag out "
+            f"--{name} {own} differs from the checkpoint's {value} ({where}): leave the flag out "
             "to take the checkpoint's value"
         )

@@ -1,4 +1,4 @@
-"""The folder of a training's checkpoints: which there are, which is the newest."""
+"""The folder of a training's checkpoints."""
 
 import contextlib
 import os
@@ -6,6 +6,7 @@ import re
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ BEST = "best"
 
 
 class Saved(NamedTuple):
-    """A checkpoint: the number counts what was ever saved in its folder."""
+    """A checkpoint; `number` counts all that were ever saved in its folder."""
 
     number: int
     step: int
@@ -29,25 +30,23 @@ class Saved(NamedTuple):
 
 
 class Folder:
-    """Checkpoints `NUMBER-step-STEP` in one folder, and perhaps a link `best` to one of them;
-    whatever else is in it is left alone.
+    """Checkpoints `NUMBER-step-STEP` in one folder, and optionally a link `best` to one of them.
 
-    One becomes visible under its name by a rename, when all of it is on the disk, and it is hidden
-    by a rename before any of it is deleted: what has such a name is whole, as far as it was not
-    damaged later.
+    A checkpoint gets its name by a rename when all of it is on the disk, and loses it by a rename
+    before any of it is deleted: what has such a name is complete. Other files are left alone.
 
     Args:
         root: the folder; need not exist.
     """
 
-    def __init__(self, root: str | os.PathLike):
+    def __init__(self, root: str | os.PathLike[str]):
         self.root = Path(os.path.realpath(root))
         self._lock = Lock(self.root)
         self._abandoned: set[Path] = set()
 
     def list(self) -> list[Saved]:
-        """The checkpoints, oldest first."""
-        found = []
+        """Returns the checkpoints, oldest first."""
+        checkpoints = []
         try:
             names = os.listdir(self.root)
         except (FileNotFoundError, NotADirectoryError):
@@ -55,15 +54,15 @@ class Folder:
         for name in names:
             matched = _NAME.fullmatch(name)
             if matched and (self.root / name).is_dir():
-                found.append(Saved(int(matched[1]), int(matched[2]), self.root / name))
-        return sorted(found)
+                checkpoints.append(Saved(int(matched[1]), int(matched[2]), self.root / name))
+        return sorted(checkpoints)
 
     def newest(self) -> Saved | None:
-        """The last one saved."""
+        """Returns the last one saved."""
         return max(self.list(), default=None)
 
     def previous(self, path: Path) -> Path | None:
-        """The newest readable one that was saved before another."""
+        """Returns the newest readable one that was saved before another."""
         path = Path(os.path.realpath(path))
         numbers = {saved.path: saved.number for saved in self.list()}
         number = numbers.get(path)
@@ -74,14 +73,14 @@ class Folder:
                     return saved.path
         return None
 
-    def take(self, wait_s: float = WAIT_S) -> None:
-        """Makes the folder this process's own to write, and removes what a killed one left over.
+    def acquire(self, wait_s: float = WAIT_S) -> None:
+        """Locks the folder for writing and removes the remains of killed processes.
 
         Args:
-            wait_s: for the end of another training that writes to it.
+            wait_s: seconds to wait for another training that writes to it.
 
         Raises:
-            ValueError: it cannot be written, is a checkpoint itself, or another training has it.
+            ValueError: it cannot be written, is itself a checkpoint, or another training has it.
         """
         flag = f"--save_checkpoint_path {self.root}"
         if (self.root / INDEX).exists():
@@ -109,35 +108,38 @@ class Folder:
                 shutil.rmtree(self.root / name, ignore_errors=True)
 
     def release(self) -> None:
-        """Lets others write."""
+        """Releases the lock."""
         self._lock.release()
 
     def write_token(self) -> str | None:
-        """Writes a word here by which others know the folder (`sees`); None: it cannot be written,
-        which saves will tell."""
+        """Writes a random token by which other ranks know the folder (`sees_token`).
+
+        Returns:
+            The token; None if it cannot be written, so that saves will fail.
+        """
         return self._lock.write_token()
 
-    def sees_token(self, word: str) -> bool:
-        """Whether this process sees what `mark` wrote; file systems may take seconds."""
-        return self._lock.sees_token(word)
+    def sees_token(self, token: str) -> bool:
+        """Returns whether this process can read the token; file systems may take seconds."""
+        return self._lock.sees_token(token)
 
     def stage(self, step: int) -> Path:
-        """A new folder for a checkpoint that is being written.
+        """Creates a temporary folder for a checkpoint.
 
         Raises:
-            OSError: it cannot be made, or another training has taken this folder.
+            OSError: it cannot be created, or another training has locked this folder.
         """
         self._lock.check()
         newest = self.newest()
         number = newest.number + 1 if newest else 1
-        # A name of its own: ranks of a killed training may still write to theirs.
+        # A random name: ranks of a killed training may still write to theirs.
         token = secrets.token_hex(4)
         staging = self.root / f"{_UNFINISHED}{number:05d}-step-{step}.{token}"
         staging.mkdir(parents=True)
         return staging
 
     def publish(self, staging: Path) -> Path:
-        """Gives a whole checkpoint its name; raises OSError as `stage` does."""
+        """Gives a complete checkpoint its name; raises OSError as `stage` does."""
         self._lock.check()
         final = self.root / staging.name.removeprefix(_UNFINISHED).partition(".")[0]
         os.rename(staging, final)
@@ -149,7 +151,7 @@ class Folder:
         return final
 
     def link_best(self, path: Path) -> None:
-        """Makes the link `best` one to this checkpoint."""
+        """Points the link `best` to this checkpoint."""
         link = self.root / f"{_UNFINISHED}{BEST}.{secrets.token_hex(4)}"
         os.symlink(path.name, link)
         try:
@@ -159,17 +161,15 @@ class Folder:
             raise
 
     def abandon_newer_than(self, path: Path) -> None:
-        """Says that a training goes on from an older checkpoint: newer ones, perhaps damaged, are
-        the first to be deleted."""
+        """Marks newer checkpoints, which may be damaged, as the first to be deleted."""
         numbers = {saved.path: saved.number for saved in self.list()}
         self._abandoned = {p for p, n in numbers.items() if n > numbers.get(path, n)}
 
     def set_best(self, step: int | None) -> None:
-        """Says of which step the best one is of the training that goes on: the link is one to that,
-        as far as it is there, and none to another."""
-        there = [s for s in self.list() if s.step == step and s.path not in self._abandoned]
-        if there:
-            self.link_best(there[-1].path)
+        """Points the link `best` to the checkpoint of this step; removes it without such a one."""
+        best = [s for s in self.list() if s.step == step and s.path not in self._abandoned]
+        if best:
+            self.link_best(best[-1].path)
         else:
             (self.root / BEST).unlink(missing_ok=True)
 
@@ -191,47 +191,47 @@ class Folder:
 
 
 def _is_old(path: Path) -> bool:
-    """Whether nobody can be writing there any more."""
+    """Returns whether no process can still be writing there."""
     try:
         return time.time() - path.stat().st_mtime > 24 * 3600
     except OSError:
         return False
 
 
-def best_of(path: str | os.PathLike) -> Path:
-    """The best checkpoint of a folder that keeps it, else the path as it is."""
+def best_of(path: str | os.PathLike[str]) -> Path:
+    """Returns the best checkpoint of a folder with a link to it, else the path."""
     best = Path(path) / BEST
     return best if best.is_dir() else Path(path)
 
 
-def resolve(path: str | os.PathLike, flag: str = "--restore_checkpoint_path") -> Path:
-    """A checkpoint from its path, or the newest one of a folder of checkpoints.
+def resolve(path: str | os.PathLike[str], flag: str = "--restore_checkpoint_path") -> Path:
+    """Returns a checkpoint from its path, or the newest one of a folder of checkpoints.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no checkpoint.
     """
-    given = Path(path)
-    if not given.is_dir():
-        raise ValueError(f"{flag} {path}: there is no such folder")
-    if (given / INDEX).exists() or (given / "sparse" / "config.json").exists():
-        return given
-    newest = Folder(given).newest()
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ValueError(f"{flag} {path}: the folder does not exist")
+    if (folder / INDEX).exists() or (folder / "sparse" / "config.json").exists():
+        return folder
+    newest = Folder(folder).newest()
     if newest is None:
         raise ValueError(
-            f"{flag} {path} is no checkpoint and holds none: expected {INDEX} in it, or in folders "
-            "like 00001-step-100"
+            f"{flag} {path} neither is nor contains a checkpoint: expected {INDEX} in it, or in "
+            "folders like 00001-step-100"
         )
     return newest.path
 
 
 @contextlib.contextmanager
-def suggest_previous(path: Path, flag: str):
-    """Adds to the error of a damaged checkpoint which one can be used in its place."""
+def suggest_previous(path: Path, flag: str) -> Iterator[None]:
+    """Adds the checkpoint before it to the error of a damaged checkpoint."""
     try:
         yield
     except DamagedCheckpoint as error:
         previous = Folder(Path(path).parent).previous(path)
-        way_out = "there is none before it in its folder"
+        suggestion = "there is no earlier one in its folder"
         if previous is not None:
-            way_out = f"the one before it is {flag} {previous}"
-        raise DamagedCheckpoint(f"{error}; {way_out}") from None
+            suggestion = f"the one before it is {flag} {previous}"
+        raise DamagedCheckpoint(f"{error}; {suggestion}") from None

@@ -1,4 +1,4 @@
-"""Who may write to a folder of checkpoints: a lock on a file in it, which says whose it is."""
+"""Lock of a checkpoint folder: one training at a time may write to it."""
 
 import contextlib
 import json
@@ -9,6 +9,7 @@ import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from runtime.files.atomic import FileLock
 
@@ -17,7 +18,7 @@ LOCK = ".lock"
 # A training that was killed may need some seconds until its last process has ended.
 WAIT_S = 60.0
 # A file server keeps the lock of a machine that lost its power: NFS 4 for the machine's lease, of
-# 90 s where the server is Linux and nobody changed it, NFS 3 until that machine starts again.
+# 90 s by default with a Linux server, NFS 3 until that machine starts again.
 RESUME_WAIT_S = 180.0
 
 _QUIET_S = 3.0
@@ -25,7 +26,7 @@ _SEEN_AFTER_S = 10.0
 
 
 class LockedError(Exception):
-    """Another training has the lock; with a few words on which one it is."""
+    """Another training has the lock; the text identifies it."""
 
 
 class Lock:
@@ -42,14 +43,14 @@ class Lock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process holds it; false on a file system without locks."""
+        """True if this process has the lock; false on a file system without locks."""
         return self._lock.is_held
 
     def acquire(self, wait_s: float) -> None:
-        """Waits for it; after some seconds a note on stderr says for whom.
+        """Waits for the lock; after some seconds a note on stderr names its holder.
 
         Raises:
-            LockedError: another training has it still.
+            LockedError: another training still has it.
             OSError: the file cannot be written.
         """
         start_s, quiet = time.monotonic(), True
@@ -92,8 +93,11 @@ class Lock:
             )
 
     def write_token(self) -> str | None:
-        """Writes into the file who has the lock since when, and a word by which others know the
-        folder (`sees`); None: it cannot be written, which saves will tell."""
+        """Writes the holder of the lock and a random token by which other ranks know the folder.
+
+        Returns:
+            The token; None if the file cannot be written, so that saves will fail.
+        """
         self._token, token = None, secrets.token_hex(8)
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "word": token}
         since = datetime.now(timezone.utc).isoformat(" ", "seconds")
@@ -107,12 +111,12 @@ class Lock:
         self._token = token
         return token
 
-    def sees_token(self, word: str) -> bool:
-        """Whether this process sees what `mark` wrote; file systems may take seconds."""
+    def sees_token(self, token: str) -> bool:
+        """Returns whether this process can read the token; file systems may take seconds."""
         deadline = time.monotonic() + _SEEN_AFTER_S
         while True:
             with contextlib.suppress(OSError):
-                if _read(self.path).get("word") == word:
+                if _read(self.path).get("word") == token:
                     return True
             if time.monotonic() > deadline:
                 return False
@@ -120,16 +124,16 @@ class Lock:
 
     def _holder(self) -> str:
         try:
-            said = _read(self.path)
-            return f"{said['host']}, pid {said['pid']}, since {said['since']}"
+            holder = _read(self.path)
+            return f"{holder['host']}, pid {holder['pid']}, since {holder['since']}"
         except (OSError, KeyError):
             return "an unknown process"
 
 
-def _read(path: Path) -> dict:
-    """What `mark` wrote; empty where that is incomplete, or of an earlier version."""
+def _read(path: Path) -> dict[str, Any]:
+    """Reads the holder of the lock; empty if it is incomplete, or of an earlier version."""
     try:
-        said = json.loads(path.read_text())
+        holder = json.loads(path.read_text())
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return holder if isinstance(holder, dict) else {}

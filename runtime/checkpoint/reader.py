@@ -4,9 +4,10 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runtime.checkpoint.files import (
     INDEX,
@@ -23,11 +24,11 @@ from runtime.cluster.distributed import World
 from runtime.cluster.heartbeat import StragglerBarrier
 
 
-def describe(path: str | os.PathLike) -> Index:
-    """What a checkpoint is; of one in the original's layout an index without weights.
+def describe(path: str | os.PathLike[str]) -> Index:
+    """Reads the index of a checkpoint; one in the original's layout has no weights.
 
     Raises:
-        ValueError: it is none, or damaged.
+        ValueError: it is not a checkpoint, or it is damaged.
     """
     path = Path(path)
     if is_original(path):
@@ -36,41 +37,40 @@ def describe(path: str | os.PathLike) -> Index:
 
 
 def restore(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     weights: Sequence[Weight],
     world: World = World(),
     everything: bool = False,
 ) -> None:
-    """Reads weights from a checkpoint, whatever ranks and placement it was saved with.
+    """Reads weights from a checkpoint that was saved with any number of ranks and any placement.
 
-    All ranks call it together and wait for each other; one that raises has to tell the others.
-
-    Every block that is read is checked before it is used; extra memory is one block. When an error
-    is raised some weights may have been set already.
+    All ranks call it together and wait for each other; the caller passes errors on to other ranks.
+    Every block is checked before it is used; extra memory is one block. After an error some weights
+    may have been set already.
 
     Args:
         path: the checkpoint.
-        weights: what to set.
+        weights: to restore.
         world: the ranks.
-        everything: the checkpoint may hold nothing else.
+        everything: the checkpoint may contain nothing else.
 
     Raises:
         DamagedCheckpoint: a file is missing, cut or changed.
-        ValueError: a weight is missing or, in the folders of the requested ones, left over; or it
-            has another shape or dtype.
+        ValueError: a weight is missing, has another shape or dtype, or is not requested although
+            its folder is.
     """
-    with StragglerBarrier(world, "checkpoint.restore") as meeting:
-        _restore(Path(path), weights, everything, meeting)
+    with StragglerBarrier(world, "checkpoint.restore") as barrier:
+        _restore(Path(path), weights, everything, barrier)
 
 
 def _restore(
-    path: Path, weights: Sequence[Weight], everything: bool, meeting: StragglerBarrier
+    path: Path, weights: Sequence[Weight], everything: bool, barrier: StragglerBarrier
 ) -> None:
     entries = read_index(path).weights
     wanted = {weight.name for weight in weights}
     folders = {name.partition("/")[0] for name in wanted}
-    there = {name for name in entries if everything or name.partition("/")[0] in folders}
-    missing, extra = sorted(wanted - there), sorted(there - wanted)
+    stored = {name for name in entries if everything or name.partition("/")[0] in folders}
+    missing, extra = sorted(wanted - stored), sorted(stored - wanted)
     if missing or extra:
         theirs, ours = _features(entries), _features(wanted)
         if theirs and ours and theirs != ours:
@@ -90,54 +90,54 @@ def _restore(
                 f"model needs {weight.dtype.name} {list(weight.shape)}"
             )
     for weight in weights:
-        for held in weight.held():
-            for place, values in _parts_of(path, entries[weight.name], held):
-                weight.write(place.row, values, place.column)
-                meeting.keepalive()
+        for local in weight.held():
+            for box, values in _parts_of(path, entries[weight.name], local):
+                weight.write(box.row, values, box.column)
+                barrier.keepalive()
 
 
 def _features(names: Iterable[str]) -> list[str]:
-    """Names of the tables among the names of weights, without their folder."""
+    """Returns the names of tables among the names of weights, without their folder."""
     return sorted(name.removeprefix("sparse/") for name in names if name.startswith("sparse/"))
 
 
-def _list(names: Sequence[str], most: int = 6) -> str:
-    more = f", ... ({len(names)} in all)" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _list(names: Sequence[str], limit: int = 6) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
-def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box, np.ndarray]]:
-    """(place, its values) of all of a box of a weight, block by block, checked."""
+def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
+    """Yields (position, values) of all of a box of a weight, block by block, checked."""
     for piece in entry.pieces:
         if piece.box.overlap(wanted) is None:
             continue
         with PieceReader(path, piece, entry.dtype) as reader:
             reader.check_header()
-            for place, values in reader.blocks(wanted):
-                common = place.overlap(wanted)
-                yield common, _cut(values, place, common)
+            for box, values in reader.blocks(wanted):
+                if common := box.overlap(wanted):
+                    yield common, _cut(values, box, common)
 
 
-def _cut(values: np.ndarray, place: Box, wanted: Box) -> np.ndarray:
-    """Of the values at `place` those at `wanted`, which is within."""
-    rows = slice(wanted.row - place.row, wanted.row_end - place.row)
-    return values[rows, wanted.column - place.column : wanted.column_end - place.column]
+def _cut(values: NDArray[Any], box: Box, part: Box) -> NDArray[Any]:
+    """Returns the values of `part` from those of `box`, which contains it."""
+    rows = slice(part.row - box.row, part.row_end - box.row)
+    return values[rows, part.column - box.column : part.column_end - box.column]
 
 
-def rows_of(path: Path, entry: WeightEntry) -> Iterator[np.ndarray]:
-    """A whole weight as runs of rows [any, columns], in order; every block checked."""
+def rows_of(path: Path, entry: WeightEntry) -> Iterator[NDArray[Any]]:
+    """Yields a whole weight as runs of rows [n, columns], in order; every block is checked."""
     whole = matrix_of(entry.shape)
-    # So that few blocks are read twice.
+    # Few blocks are read twice.
     rows_each = max((piece.block_rows for piece in entry.pieces), default=1)
     for run in whole.blocks(rows_each):
         values = np.empty((run.rows, run.columns), entry.dtype)
-        for place, part in _parts_of(path, entry, run):
-            _cut(values, run, place)[:] = part
+        for box, part in _parts_of(path, entry, run):
+            _cut(values, run, box)[:] = part
         yield values
 
 
-def verify(path: str | os.PathLike) -> Iterator[tuple[str, str | None]]:
-    """(file, what is wrong with it or None) of every file, all bytes read and checked."""
+def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:
+    """Yields (file, error message or None) of every file; all bytes are read and checked."""
     path = Path(path)
     try:
         index = read_index(path)
@@ -165,15 +165,15 @@ def verify(path: str | os.PathLike) -> Iterator[tuple[str, str | None]]:
 
 
 def is_original(path: Path) -> bool:
-    """Whether this is a folder that NVIDIA's recipe saved (`sparse/config.json`)."""
+    """Returns whether this is a folder that NVIDIA's recipe saved (`sparse/config.json`)."""
     return not (path / INDEX).exists() and (path / "sparse" / "config.json").exists()
 
 
 def original_config(path: Path) -> dict[str, Any]:
-    """`sparse/config.json` of such a folder: cardinalities and dims of its tables."""
+    """Reads `sparse/config.json` of such a folder: cardinalities and dims of its tables."""
     file = path / "sparse" / "config.json"
     try:
-        config = json.loads(file.read_text())
+        config: dict[str, Any] = json.loads(file.read_text())
         config["categorical_cardinalities"] = list(map(int, config["categorical_cardinalities"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
@@ -184,22 +184,21 @@ def original_config(path: Path) -> dict[str, Any]:
 
 
 def restore_original(
-    path: str | os.PathLike, tables: Sequence[Weight], world: World = World()
+    path: str | os.PathLike[str], tables: Sequence[Weight], world: World = World()
 ) -> None:
     """Reads the tables of NVIDIA's layout, `sparse/feature_{i}.npy` for table number i.
 
-    All ranks call it together, as `restore`.
-
-    The layout has no checksums: sizes and values (finite) are all that can be checked.
+    All ranks call it together. The layout has no checksums: only sizes are checked, and that values
+    are finite.
 
     Raises:
         ValueError: another number of tables, another shape or dtype, a value that is not finite.
     """
-    with StragglerBarrier(world, "checkpoint.restore") as meeting:
-        _restore_original(Path(path), tables, meeting)
+    with StragglerBarrier(world, "checkpoint.restore") as barrier:
+        _restore_original(Path(path), tables, barrier)
 
 
-def _restore_original(path: Path, tables: Sequence[Weight], meeting: StragglerBarrier) -> None:
+def _restore_original(path: Path, tables: Sequence[Weight], barrier: StragglerBarrier) -> None:
     rows = original_config(path)["categorical_cardinalities"]
     ours = [weight.shape[0] for weight in tables]
     if rows != ours:
@@ -221,20 +220,20 @@ def _restore_original(path: Path, tables: Sequence[Weight], meeting: StragglerBa
                         f"it is {dtype.name} {list(shape)}, the model needs {weight.dtype.name} "
                         f"{list(weight.shape)}"
                     )
-                _read_original(stream, start, weight, meeting)
+                _read_original(stream, start, weight, barrier)
         except (OSError, ValueError) as error:
             text = getattr(error, "strerror", None) or error
             raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
 
 
-def _read_original(stream, start: int, weight: Weight, meeting: StragglerBarrier) -> None:
+def _read_original(stream: BinaryIO, start: int, weight: Weight, barrier: StragglerBarrier) -> None:
     columns, itemsize = weight.shape[1], weight.dtype.itemsize
-    for held in weight.held():
-        for block in held.blocks(rows_of_block(columns, weight.dtype)):
+    for box in weight.held():
+        for block in box.blocks(rows_of_block(columns, weight.dtype)):
             stream.seek(start + block.row * columns * itemsize)
             values = np.fromfile(stream, weight.dtype, block.rows * columns)
             values = values.reshape(block.rows, columns)[:, block.column : block.column_end]
             if not np.isfinite(values).all():
                 raise ValueError(f"not finite in rows {block.row} to {block.row_end - 1}")
             weight.write(block.row, values, block.column)
-            meeting.keepalive()
+            barrier.keepalive()

@@ -93,7 +93,7 @@ def find(config: Config, world: World) -> Start:
         folder = None
         if training and (root or resume):
             folder = Folder(root or path.resolve().parent)  # goes on where it was
-            folder.take(_lock_wait_s(config, world))
+            folder.acquire(_lock_wait_s(config, world))
         newest = folder.newest() if folder else None
         if resume == "auto":
             path = newest.path if newest else None

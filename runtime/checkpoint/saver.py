@@ -1,4 +1,4 @@
-"""Saving: copied out while training waits, written behind it, named when all ranks are done."""
+"""Asynchronous saving: weights are copied while training waits, and written in the background."""
 
 import contextlib
 import os
@@ -8,6 +8,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,21 +21,21 @@ from runtime.cluster.distributed import CollectiveError, World
 from runtime.cluster.heartbeat import StragglerBarrier
 from runtime.files.atomic import sync
 
-# What was copied out and is not written yet, at most; beside it there is one block.
+# Limit of copied data that is not written yet, in addition to one block.
 MEMORY_BYTES = 32 * 2**20
 
 
 class Outcome(NamedTuple):
-    """What became of a save; the same on every rank but for the times.
+    """Result of a save; the same on every rank, except for the times.
 
     Attributes:
         step: of the training.
         path: the checkpoint; None after a fault.
         size_bytes: of its weights.
-        wait_s: how long this rank's training waited.
-        total_s: from its beginning until it was on the disk.
+        wait_s: seconds that this rank's training waited.
+        total_s: seconds until it was on the disk.
         fault: None, or ("weight", name of a weight that is not finite), or ("error", text).
-        note: what went wrong beside the save itself.
+        note: a failure after the save itself.
     """
 
     step: int
@@ -52,33 +53,33 @@ class Outcome(NamedTuple):
             raise NonFiniteWeight(text) if kind == "weight" else CollectiveError(text)
 
 
-class _Begun(NamedTuple):
-    """A save that is under way."""
+@dataclass
+class _PendingSave:
+    """A save whose outcome is not known yet."""
 
     step: int
     staging: Path
-    index: Index  # of weights without pieces
-    started: float
-    copied: float
+    content: Index  # of weights without pieces
+    start_s: float
+    copied_s: float
     best: bool
 
 
 class Saver:
     """Saves checkpoints of one training, one at a time.
 
-    `save` copies this rank's boxes out, block by block, to a thread that writes them; it returns
-    when the last block is in the thread's hands, and the model may change again. What waits there
-    is bounded by `memory_bytes`: a larger share keeps `save` as long as writing it takes (to a fast
-    disk, or to the page cache), a smaller one as long as copying it. `advance` or `wait` then bring
-    what all ranks wrote under one name.
+    `save` copies this rank's boxes block by block to a thread that writes them; it returns when the
+    last block is copied, and the model may change again. Blocks that wait to be written are limited
+    by `memory_bytes`: a larger part takes as long as writing it, a smaller one as long as copying
+    it. `advance` or `wait` then publish what all ranks wrote under one name.
 
     All ranks call `save`, `advance` and `wait` together.
 
     Args:
-        folder: where to; rank 0 must have taken it.
-        world: the ranks; all see the folder.
+        folder: rank 0 must have acquired it.
+        world: the ranks; all have access to the folder.
         keep: newest checkpoints to keep.
-        memory_bytes: bound of the memory for blocks that are not written yet.
+        memory_bytes: limit of the memory for blocks that are not written yet.
     """
 
     def __init__(
@@ -90,27 +91,27 @@ class Saver:
     ):
         self._folder, self._world, self._keep = folder, world, keep
         self._memory_bytes = memory_bytes
-        self._begun: _Begun | None = None
-        # This rank's part of what is under way: writing, then on rank 0 publishing.
+        self._pending: _PendingSave | None = None
+        # This rank's part of the pending save: writing, then on rank 0 publishing.
         self._writer: Writer | None = None
         self._publisher: _Publisher | None = None
         self._outcomes: deque[Outcome] = deque()
 
     @property
     def under_way(self) -> bool:
-        """Whether a save has begun and its outcome is not known; the same on every rank."""
-        return self._begun is not None
+        """True until the outcome of a save is known; the same on every rank."""
+        return self._pending is not None
 
     @property
     def busy(self) -> bool:
-        """Whether this rank's part of what is under way still runs."""
+        """True while this rank's part of the pending save runs."""
         return any(job is not None and job.is_alive() for job in (self._writer, self._publisher))
 
     def outcomes(self) -> list[Outcome]:
-        """Of the saves that ended since the last call; the same on every rank."""
-        found = list(self._outcomes)
+        """Returns the saves that ended since the last call; the same on every rank."""
+        outcomes = list(self._outcomes)
         self._outcomes.clear()
-        return found
+        return outcomes
 
     def save(
         self,
@@ -120,17 +121,17 @@ class Saver:
         state: Mapping[str, Any],
         best: bool = False,
     ) -> None:
-        """Begins a checkpoint, when an earlier one is done; returns when weights may change.
+        """Starts a checkpoint after an earlier one has ended; returns when weights may change.
 
         Args:
             step: of the training; part of the name.
-            weights: what to save, the same names on every rank.
-            description: JSON-able, what the model is.
-            state: JSON-able, where the training is.
-            best: it is the best one so far: kept, whatever is saved later, until there is a better.
+            weights: the same names on every rank.
+            description: of the model, as JSON values.
+            state: of the training, as JSON values.
+            best: the best one so far, which is kept until a better one is saved.
         """
         self.wait()
-        started = time.monotonic()
+        start_s = time.monotonic()
         staging, fault = None, None
         if self._world.is_chief:
             try:
@@ -143,88 +144,88 @@ class Saver:
             dict(state),
             {w.name: WeightEntry(tuple(w.shape), w.dtype, ()) for w in weights},
         )
-        self._begun = _Begun(step, Path(staging or "."), index, started, started, best)
+        self._pending = _PendingSave(step, Path(staging or "."), index, start_s, start_s, best)
         if fault is not None:
             self._end(("error", fault), None)
             return
         for weight in weights:
             weight.prepare()
-        self._writer = Writer(Path(staging), self._memory_bytes, self._text)
-        self._writer.start()
+        self._writer = writer = Writer(Path(staging), self._memory_bytes, self._text)
+        writer.start()
         try:
-            with StragglerBarrier(self._world, "checkpoint.copying") as meeting:
-                self._copy_out(weights, meeting)
+            with StragglerBarrier(self._world, "checkpoint.copying") as barrier:
+                self._copy(weights, writer, barrier)
         except BaseException:
-            self._writer.abandon()
+            writer.abandon()
             raise
-        self._writer.close()
-        self._begun = self._begun._replace(copied=time.monotonic())
+        writer.close()
+        self._pending.copied_s = time.monotonic()
 
-    def _copy_out(self, weights: Sequence[Weight], meeting: StragglerBarrier) -> None:
+    def _copy(self, weights: Sequence[Weight], writer: Writer, barrier: StragglerBarrier) -> None:
         for weight in weights:
             for box in weight.saved_by(self._world.rank):
                 rows_each = files.rows_of_block(box.columns, weight.dtype)
-                if not self._writer.begin(weight, box, rows_each):
+                if not writer.begin(weight, box, rows_each):
                     return
                 for block in box.blocks(rows_each):
-                    if not self._writer.add(weight.read(block)):
+                    if not writer.add(weight.read(block)):
                         return
-                    meeting.keepalive()
+                    barrier.keepalive()
 
     def advance(self) -> None:
-        """Goes on with what is under way, waiting for all ranks' parts of it."""
-        if self._begun is None:
+        """Continues the pending save after all ranks' parts of its current stage."""
+        if (pending := self._pending) is None:
             return
-        with StragglerBarrier(self._world, "checkpoint.waiting") as meeting:
+        with StragglerBarrier(self._world, "checkpoint.waiting") as barrier:
             while self.busy:
-                meeting.keepalive()
+                barrier.keepalive()
                 time.sleep(0.001)
         if self._writer is not None:
-            self._after_writing()
+            self._after_writing(pending, self._writer)
         else:
             own = self._publisher
-            told = [own.path, own.fault, own.note] if own else None
-            path, fault, note = self._world.gather_objects(told, "checkpoint.end")[0]
+            result = [own.path, own.fault, own.note] if own else None
+            path, fault, note = self._world.gather_objects(result, "checkpoint.end")[0]
             self._end(fault, path, note)
 
     def wait(self) -> None:
-        """Waits until nothing is under way."""
-        while self._begun is not None:
+        """Waits until no save is pending."""
+        while self._pending is not None:
             self.advance()
 
-    def _after_writing(self) -> None:
-        writer, self._writer = self._writer, None
-        made = {name: [p.as_json() for p in pieces] for name, pieces in writer.made.items()}
-        parts = self._world.gather_objects([writer.fault, made], "checkpoint.written")
+    def _after_writing(self, pending: _PendingSave, writer: Writer) -> None:
+        self._writer = None
+        pieces = {name: [p.as_json() for p in written] for name, written in writer.pieces.items()}
+        parts = self._world.gather_objects([writer.fault, pieces], "checkpoint.written")
         fault = next((fault for fault, _ in parts if fault is not None), None)
         if fault is not None:
             if self._world.is_chief:
-                shutil.rmtree(self._begun.staging, ignore_errors=True)
-            # Others may end with an error now, and the launcher then ends rank 0.
+                shutil.rmtree(pending.staging, ignore_errors=True)
+            # Other ranks may end with an error now, and the launcher then ends rank 0.
             self._world.barrier("checkpoint.removed")
             self._end(fault, None)
         elif self._world.is_chief:
-            begun = self._begun
             self._publisher = _Publisher(
                 self._folder,
-                begun.staging,
-                begun.index,
-                [m for _, m in parts],
+                pending.staging,
+                pending.content,
+                [written for _, written in parts],
                 self._keep,
-                begun.best,
+                pending.best,
             )
             self._publisher.start()
 
     def _end(self, fault: Sequence[str] | None, path: str | None, note: str = "") -> None:
-        begun = self._begun
-        self._begun = self._publisher = None
+        pending = self._pending
+        assert pending is not None
+        self._pending = self._publisher = None
         self._outcomes.append(
             Outcome(
-                begun.step,
+                pending.step,
                 None if path is None else Path(path),
-                begun.index.size_bytes,
-                begun.copied - begun.started,
-                time.monotonic() - begun.started,
+                pending.content.size_bytes,
+                pending.copied_s - pending.start_s,
+                time.monotonic() - pending.start_s,
                 None if fault is None else (fault[0], fault[1]),
                 note,
             )
@@ -235,13 +236,13 @@ class Saver:
 
 
 def not_saved(folder: Folder, error: OSError) -> str:
-    """What to say of a save that the system refused."""
-    why = error.strerror or error
-    return f"--save_checkpoint_path {folder.root}: {why}; the model was not saved"
+    """Returns the error message for a save that the system refused."""
+    reason = error.strerror or error
+    return f"--save_checkpoint_path {folder.root}: {reason}; the model was not saved"
 
 
 class _Publisher(threading.Thread):
-    """Makes a checkpoint of what all ranks wrote: index, name, and an end to the oldest.
+    """Completes a checkpoint that all ranks wrote: index, rename, deletion of the oldest.
 
     Attributes:
         fault, path: as in `Outcome`.
@@ -252,7 +253,7 @@ class _Publisher(threading.Thread):
         folder: Folder,
         staging: Path,
         index: Index,
-        parts: Sequence,
+        parts: Sequence[Mapping[str, Any]],
         keep: int,
         best: bool,
     ):
@@ -263,15 +264,16 @@ class _Publisher(threading.Thread):
         self._folder, self._staging, self._index = folder, staging, index
         self._parts, self._keep, self._best = parts, keep, best
 
-    def run(self):
-        """Once."""
+    def run(self) -> None:
+        """Publishes the checkpoint."""
         try:
             index = self._index._replace(weights=self._entries())
             files.write_index(self._staging, index)
             for folder in {self._staging / Path(name).parts[0] for name in index.weights}:
                 sync(folder)
             sync(self._staging)
-            self.path = str(self._folder.publish(self._staging))
+            path = self._folder.publish(self._staging)
+            self.path = str(path)
         except OSError as error:
             self.fault = ("error", not_saved(self._folder, error))
         except Exception:
@@ -281,18 +283,18 @@ class _Publisher(threading.Thread):
             return
         if self._best:
             try:
-                self._folder.link_best(Path(self.path))
+                self._folder.link_best(path)
             except OSError as error:
                 self.note = f"the link {BEST} to it could not be made: {error.strerror or error}"
-        with contextlib.suppress(OSError):  # an old one that stays is no fault of the new one
+        with contextlib.suppress(OSError):  # a failed deletion does not affect the new one
             self._folder.keep_newest(self._keep)
 
     def _entries(self) -> dict[str, WeightEntry]:
-        """What all ranks wrote, by weight."""
+        """Returns the entries of all weights with the pieces of all ranks."""
         pieces: dict[str, list[Piece]] = {name: [] for name in self._index.weights}
         for part in self._parts:
-            for name, made in part.items():
-                pieces[name] += map(Piece.from_json, made)
+            for name, written in part.items():
+                pieces[name] += map(Piece.from_json, written)
         entries = {}
         for name, entry in self._index.weights.items():
             saved, whole = sum(p.box.size for p in pieces[name]), matrix_of(entry.shape).size
@@ -303,13 +305,13 @@ class _Publisher(threading.Thread):
 
 
 def save(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     weights: Sequence[Weight],
     description: Mapping[str, Any],
     world: World = World(),
     step: int = 0,
 ) -> Path:
-    """Saves one checkpoint in a folder of checkpoints, and waits for it; all ranks together.
+    """Saves one checkpoint in a folder of checkpoints and waits for it; all ranks together.
 
     Raises:
         CollectiveError: it cannot be written.
@@ -319,7 +321,7 @@ def save(
     fault = None
     if world.is_chief:
         try:
-            folder.take()
+            folder.acquire()
         except ValueError as error:
             fault = str(error)
     world.agree(fault)
@@ -331,4 +333,5 @@ def save(
         folder.release()
     (outcome,) = saver.outcomes()
     outcome.raise_fault()
+    assert outcome.path is not None
     return outcome.path

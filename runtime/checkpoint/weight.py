@@ -1,17 +1,19 @@
-"""What a checkpoint is made of: named arrays, cut into boxes of rows and columns."""
+"""Content of a checkpoint: named arrays, split into boxes of rows and columns."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-# Read, checked and written at a time: small beside a table, large beside the cost of a call.
+# Read, checked and written at a time: small compared with a table, large compared with the cost of
+# a call.
 BLOCK_BYTES = 4 * 2**20
 
 
 class NonFiniteWeight(Exception):
-    """A weight that should be saved holds NaN or infinity; the text is its name."""
+    """A weight to be saved contains NaN or infinity; the text is its name."""
 
 
 class Box(NamedTuple):
@@ -38,58 +40,58 @@ class Box(NamedTuple):
         return self.rows * self.columns
 
     def overlap(self, other: "Box") -> "Box | None":
-        """What both have; None if that is nothing."""
+        """Returns the intersection; None if it is empty."""
         row, row_end = max(self.row, other.row), min(self.row_end, other.row_end)
         column, end = max(self.column, other.column), min(self.column_end, other.column_end)
         return Box(row, row_end, column, end) if row < row_end and column < end else None
 
     def blocks(self, rows_each: int) -> Iterator["Box"]:
-        """The box in runs of at most so many rows."""
+        """Yields the box in runs of at most `rows_each` rows."""
         for row in range(self.row, self.row_end, rows_each):
             yield self._replace(row=row, row_end=min(row + rows_each, self.row_end))
 
 
 class Weight(Protocol):
-    """A named array that is read and written in boxes, wherever its parts live.
+    """A named array that is read and written in boxes, on any rank and device.
 
-    As a matrix it has `shape[0]` rows, and as columns what the other dimensions hold together;
-    a scalar is 1 x 1.
+    As a matrix it has `shape[0]` rows and the product of the other dimensions as columns; a scalar
+    is 1 x 1.
 
     Attributes:
-        name: unique; what is before the first slash is its folder in the checkpoint.
+        name: unique; the part before the first slash is its folder in the checkpoint.
         shape: its shape.
         dtype: its numpy dtype.
     """
 
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype
+    dtype: np.dtype[Any]
 
     def prepare(self) -> None:
         """Called by all ranks together before they read; may be collective."""
 
     def saved_by(self, rank: int) -> Sequence[Box]:
-        """What `rank` saves. The boxes of all ranks are the weight, without overlap."""
+        """Returns the boxes that `rank` saves; all ranks together save all of it once."""
 
     def held(self) -> Sequence[Box]:
-        """What this rank needs of a checkpoint."""
+        """Returns the boxes that this rank restores from a checkpoint."""
 
-    def read(self, box: Box) -> np.ndarray:
-        """[box.rows, box.columns], C-contiguous; within one of the boxes that this rank saves."""
+    def read(self, box: Box) -> NDArray[Any]:
+        """Returns a part [rows, columns], C-contiguous, of a box that this rank saves."""
 
-    def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
-        """Sets what this rank holds of the rows and columns from there on to `values` [r, c]."""
+    def write(self, row: int, values: NDArray[Any], column: int = 0) -> None:
+        """Sets this rank's part of the rows and columns from there on to `values` [r, c]."""
 
 
 def matrix_of(shape: Sequence[int]) -> Box:
-    """All of a weight of this shape."""
+    """Returns the box that covers a weight of this shape."""
     rows = shape[0] if len(shape) else 1
     return Box(0, rows, 0, int(np.prod(shape[1:], dtype=np.int64)))
 
 
 @dataclass(frozen=True)
 class VariableWeight:
-    """A whole TensorFlow variable of which every rank has a copy; for weights that are small."""
+    """A TensorFlow variable that is replicated on all ranks; for small weights."""
 
     name: str
     variable: Any
@@ -100,33 +102,33 @@ class VariableWeight:
         return tuple(self.variable.shape)
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         """numpy dtype of the variable."""
         return np.dtype(self.variable.dtype.as_numpy_dtype)
 
     def prepare(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def saved_by(self, rank: int) -> list[Box]:
-        """All of it, by rank 0."""
+        """Returns all of it for rank 0."""
         return [matrix_of(self.shape)] if rank == 0 else []
 
     def held(self) -> list[Box]:
-        """All of it."""
+        """Returns all of it."""
         return [matrix_of(self.shape)]
 
-    def read(self, box: Box) -> np.ndarray:
-        """Rows of the variable."""
+    def read(self, box: Box) -> NDArray[Any]:
+        """Returns a part of the variable."""
         values = self.variable.numpy().reshape(_rows_and_columns(self.shape))
         return np.ascontiguousarray(values[box.row : box.row_end, box.column : box.column_end])
 
-    def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
+    def write(self, row: int, values: NDArray[Any], column: int = 0) -> None:
         """Sets rows of the variable."""
         whole = self.variable.numpy().reshape(_rows_and_columns(self.shape))
         whole[row : row + len(values), column : column + values.shape[1]] = values
         self.variable.assign(whole.reshape(self.shape))
 
 
-def _rows_and_columns(shape) -> tuple[int, int]:
+def _rows_and_columns(shape: Sequence[int]) -> tuple[int, int]:
     box = matrix_of(shape)
     return box.rows, box.columns

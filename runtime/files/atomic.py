@@ -215,7 +215,7 @@ class FileLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object has acquired the lock."""
+        """True after `acquire` until `release`."""
         return self._descriptor is not None
 
     def acquire(self, blocking: bool = True) -> bool:

@@ -1,13 +1,13 @@
-"""Files of predictions: one float32 score a row, in row order, as Parquet, CSV or npy.
+"""Prediction files: one float32 score per row, in row order, as Parquet, CSV or npy.
 
     check_writable(path)                               # before the work
     with open_predictions(path, num_rows) as writer:
         writer.add(scores)                             # any number of times, pieces of any length
 
-The path's ending says which format:
+The path's suffix selects the format:
 
-    .parquet   columns `row` (int64, from 0) and `score` (float32), a row group a block
-    .csv       the same columns; read as float32, a score has the bits it had
+    .parquet   columns `row` (int64, from 0) and `score` (float32), one row group per block
+    .csv       the same columns; the decimal numbers restore the bits of the scores
     .npy       float32 [num_rows]
 """
 
@@ -15,14 +15,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runtime.files import atomic
 from runtime.files.atomic import atomic_file
 
-# Rows that are held until they are written together: 4 MiB of scores.
+# Rows that are buffered and written together: 4 MiB of scores.
 BLOCK_ROWS = 1 << 20
 
 FLAG = "--predictions_path"  # of the recipes
@@ -30,21 +31,21 @@ FLAG = "--predictions_path"  # of the recipes
 
 @contextlib.contextmanager
 def open_predictions(
-    path: str | os.PathLike, num_rows: int, flag: str = FLAG
+    path: str | os.PathLike[str], num_rows: int, flag: str = FLAG
 ) -> Iterator["PredictionWriter"]:
-    """A writer of `num_rows` scores; the file is there once the context is left without an error.
+    """Yields a writer of `num_rows` scores; the file appears when the block ends without error.
 
-    Until then it grows beside its place under a hidden name. After an error nothing is left of it,
+    Until then it grows under a hidden name (`runtime.files.atomic`). After an error it is removed,
     and an older file of the name stays as it was. Memory does not depend on `num_rows`.
 
     Args:
-        path: ends with .parquet, .csv or .npy; its folder is made.
-        num_rows: how many scores there will be.
-        flag: what names the path on a command line.
+        path: ends with .parquet, .csv or .npy; its folder is created.
+        num_rows: number of scores.
+        flag: name of the path on a command line, for error messages.
 
     Raises:
-        ValueError: another ending, something other than a file at `path`, more or fewer scores than
-            `num_rows`, or the system's refusal (permission, full disk).
+        ValueError: another suffix, something other than a file at `path`, more or fewer scores than
+            `num_rows`, or an error of the system (permission, full disk).
     """
     open_format = _format_of(path, flag)
     path = Path(path)
@@ -71,13 +72,11 @@ def _closed_after_errors(rows: "_Table | _Npy") -> Iterator["_Table | _Npy"]:
         raise
 
 
-def check_writable(path: str | os.PathLike, flag: str = FLAG) -> None:
-    """Finds out before the work whether `open_predictions` could write to `path` after it.
-
-    Makes the folder of `path`.
+def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
+    """Checks early that `open_predictions` can write to `path`; creates the folder of `path`.
 
     Raises:
-        ValueError: as there.
+        ValueError: as `open_predictions`.
     """
     if issubclass(_format_of(path, flag), _Table):
         _import_pyarrow(flag)
@@ -87,23 +86,23 @@ def check_writable(path: str | os.PathLike, flag: str = FLAG) -> None:
 
 
 class PredictionWriter:
-    """Collects scores in blocks of `BLOCK_ROWS` and hands them to the format."""
+    """Collects scores in blocks of `BLOCK_ROWS` and passes them to the format."""
 
     def __init__(self, path: Path, num_rows: int, rows: "_Table | _Npy", flag: str):
         self._path, self._flag = path, flag
         self._num_rows = num_rows
         self._rows = rows
         self._block = np.empty(min(BLOCK_ROWS, num_rows), np.float32)
-        self._num_written = self._num_held = 0
+        self._num_written = self._num_buffered = 0
 
-    def add(self, scores: np.ndarray) -> None:
+    def add(self, scores: NDArray[Any]) -> None:
         """Adds the scores of the next rows.
 
         Args:
-            scores: float32 [n], n from 0 on.
+            scores: float32 [n], n at least 0.
 
         Raises:
-            ValueError: another dtype or shape, more scores than rows, or the system's refusal.
+            ValueError: another dtype or shape, more scores than rows, or an error of the system.
         """
         scores = np.asarray(scores)
         if scores.dtype != np.float32 or scores.ndim != 1:
@@ -112,27 +111,27 @@ class PredictionWriter:
                 "[rows]"
             )
         if self._num_added + len(scores) > self._num_rows:
-            raise self._miscounted(self._num_added + len(scores))
+            raise self._wrong_count(self._num_added + len(scores))
         while len(scores):
-            piece = scores[: len(self._block) - self._num_held]
-            self._block[self._num_held : self._num_held + len(piece)] = piece
-            self._num_held += len(piece)
+            piece = scores[: len(self._block) - self._num_buffered]
+            self._block[self._num_buffered : self._num_buffered + len(piece)] = piece
+            self._num_buffered += len(piece)
             scores = scores[len(piece) :]
-            if self._num_held == len(self._block):
+            if self._num_buffered == len(self._block):
                 self._write()
 
     def finish(self) -> None:
-        """Writes what is held; there must be a score for every row."""
+        """Writes the last block; there must be a score for every row."""
         if self._num_added != self._num_rows:
-            raise self._miscounted(self._num_added)
-        if self._num_held:
+            raise self._wrong_count(self._num_added)
+        if self._num_buffered:
             self._write()
 
     @property
     def _num_added(self) -> int:
-        return self._num_written + self._num_held
+        return self._num_written + self._num_buffered
 
-    def _miscounted(self, num_scores: int) -> ValueError:
+    def _wrong_count(self, num_scores: int) -> ValueError:
         return ValueError(
             f"predictions: {num_scores} scores came for {self._num_rows} rows; {self._path} needs "
             "exactly one for each and was not written"
@@ -140,15 +139,15 @@ class PredictionWriter:
 
     def _write(self) -> None:
         with _system_errors(self._path, self._flag):
-            self._rows.write(self._num_written, self._block[: self._num_held])
-        self._num_written += self._num_held
-        self._num_held = 0
+            self._rows.write(self._num_written, self._block[: self._num_buffered])
+        self._num_written += self._num_buffered
+        self._num_buffered = 0
 
 
 class _Table:
     """The columns `row` and `score` through one of pyarrow's writers."""
 
-    max_rows_at_once = BLOCK_ROWS
+    max_rows_per_write = BLOCK_ROWS
 
     def __init__(self, stream: BinaryIO, num_rows: int):
         self._pyarrow = _import_pyarrow()
@@ -158,22 +157,22 @@ class _Table:
         )
         self._writer = self._open_writer(stream)
 
-    def _open_writer(self, stream: BinaryIO):
+    def _open_writer(self, stream: BinaryIO) -> Any:
         raise NotImplementedError
 
-    def write(self, first_row: int, scores: np.ndarray) -> None:
+    def write(self, first_row: int, scores: NDArray[Any]) -> None:
         rows = np.arange(first_row, first_row + len(scores))
         table = self._pyarrow.table([rows, scores], schema=self._schema)
-        self._writer.write_table(table, self.max_rows_at_once)
+        self._writer.write_table(table, self.max_rows_per_write)
 
     def close(self) -> None:
-        """Writes what ends the file; the stream stays open."""
+        """Completes the file; the stream stays open."""
         self._writer.close()
 
 
 class _Parquet(_Table):
-    def _open_writer(self, stream: BinaryIO):
-        # Consecutive numbers take next to nothing as differences: 4 bytes a row in all, not 12.
+    def _open_writer(self, stream: BinaryIO) -> Any:
+        # Consecutive numbers need almost no space as differences: 4 bytes per row in all, not 12.
         return self._pyarrow.parquet.ParquetWriter(
             stream,
             self._schema,
@@ -183,9 +182,9 @@ class _Parquet(_Table):
 
 
 class _Csv(_Table):
-    max_rows_at_once = 1 << 14  # as text they take some 150 bytes each meanwhile
+    max_rows_per_write = 1 << 14  # as text they temporarily need 150 bytes each
 
-    def _open_writer(self, stream: BinaryIO):
+    def _open_writer(self, stream: BinaryIO) -> Any:
         stream.write(b"row,score\n")  # pyarrow would put the names in quotes
         options = self._pyarrow.csv.WriteOptions(include_header=False)
         return self._pyarrow.csv.CSVWriter(stream, self._schema, write_options=options)
@@ -197,30 +196,29 @@ class _Npy:
     def __init__(self, stream: BinaryIO, num_rows: int):
         self._stream = stream
         header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows,)}
-        np.lib.format.write_array_header_1_0(stream, header)
+        np.lib.format.write_array_header_1_0(stream, header)  # type: ignore[no-untyped-call]
 
-    def write(self, first_row: int, scores: np.ndarray) -> None:
+    def write(self, first_row: int, scores: NDArray[Any]) -> None:
         self._stream.write(scores.astype("<f4", copy=False).data)
 
     def close(self) -> None:
-        """There is nothing behind the last score."""
+        """Does nothing: the last score ends the file."""
 
 
-_FORMATS = {".parquet": _Parquet, ".csv": _Csv, ".npy": _Npy}
+_FORMATS: dict[str, type[_Table | _Npy]] = {".parquet": _Parquet, ".csv": _Csv, ".npy": _Npy}
 
 
-def _format_of(path: str | os.PathLike, flag: str):
-    ending = Path(path).suffix.lower()
-    if ending not in _FORMATS:
+def _format_of(path: str | os.PathLike[str], flag: str) -> "type[_Table | _Npy]":
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FORMATS:
         raise ValueError(
-            f"{flag} {path} ends with {ending!r}; allowed: {', '.join(_FORMATS)}, "
-            "which says the format"
+            f"{flag} {path} ends with {suffix!r}; expected one of {', '.join(_FORMATS)}"
         )
-    return _FORMATS[ending]
+    return _FORMATS[suffix]
 
 
-def _import_pyarrow(flag: str = FLAG):
-    """The module `pyarrow`, with the two that write."""
+def _import_pyarrow(flag: str = FLAG) -> Any:
+    """Returns the module `pyarrow` with its writers."""
     try:
         import pyarrow
         import pyarrow.csv
@@ -241,12 +239,12 @@ def _check_no_folder(path: Path, flag: str) -> None:
 
 
 @contextlib.contextmanager
-def _system_errors(path: Path, flag: str):
+def _system_errors(path: Path, flag: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise ValueError(
             f"{flag} {path}: {error.strerror}; the predictions were not written. Give "
-            "a path where a file can be made, with room for at least 4 bytes a row (.parquet, "
-            ".npy; up to 30 for .csv)"
+            "a path where a file can be created, with space for at least 4 bytes per row "
+            "(.parquet, .npy; up to 30 for .csv)"
         ) from None

@@ -1,6 +1,6 @@
-"""DLLL lines: the format of NVIDIA's dllogger, written by it or by ourselves.
+"""DLLL lines: the format of NVIDIA's dllogger, written by it or by our own writer.
 
-A DLLL line is `DLLL ` and one JSON object, as NVIDIA's dllogger writes them to its JSON stream:
+A DLLL line is `DLLL ` and one JSON object, as in the JSON stream of NVIDIA's dllogger:
 
     DLLL {"timestamp": "1700000000.123456", "datetime": "2023-11-14 22:13:20.123456",
           "elapsedtime": "1.5", "type": "LOG", "step": [0, 1000], "data": {"loss": 0.4512}}
@@ -9,7 +9,7 @@ A DLLL line is `DLLL ` and one JSON object, as NVIDIA's dllogger writes them to 
 
 "step" is "PARAMETER" in the first line, [] in the last one (the summary), [epoch, step] or step
 between them, and "MESSAGE" where `data` is {"message": text}. NVIDIA's package writes the lines
-when it is importable, else the writer below; "log_writer" among the parameters says which one did.
+if it is installed, else the writer below; the parameter "log_writer" names the one that did.
 """
 
 import json
@@ -23,21 +23,21 @@ import numpy as np
 
 
 def plain(value: Any) -> Any:
-    """numpy and tensor values as Python's own; anything else as it is."""
+    """Converts numpy and tensor values to Python's types; returns other values unchanged."""
     if hasattr(value, "numpy"):
         value = value.numpy()
     if isinstance(value, np.ndarray):
         return [plain(entry) for entry in value] if value.ndim else plain(value[()])
     if isinstance(value, np.floating) or getattr(value, "dtype", None) == "bfloat16":
-        # By way of its shortest decimal: 0.1 for a float32, not 0.10000000149011612.
+        # Via its shortest decimal: 0.1 for a float32, not 0.10000000149011612.
         return float(str(value))
     return value.item() if isinstance(value, np.generic) else value
 
 
 def jsonable(value: Any) -> Any:
-    """A value that json.dumps turns into valid JSON.
+    """Returns a value that json.dumps turns into valid JSON.
 
-    NaN and infinities become null, sets sorted lists, what JSON does not know text.
+    NaN and infinities become null, sets become sorted lists, types unknown to JSON become text.
     """
     value = plain(value)
     if isinstance(value, float):
@@ -54,22 +54,24 @@ def jsonable(value: Any) -> Any:
 
 
 class DlllWriter:
-    """Our writer of dllogger's lines."""
+    """Our own writer of DLLL lines."""
 
     name = "the built-in writer (NVIDIA's dllogger is not installed)"
 
-    def __init__(self, path, append):
-        # One line, one write: what was logged before a kill is in the file.
+    def __init__(self, path: Path, append: bool):
+        # One write per line: everything that was logged before a kill is in the file.
         self._file = open(path, "a" if append else "w", buffering=1, encoding="utf-8")  # noqa: SIM115
         self._start = datetime.now()
 
-    def log(self, step, data):
+    def log(self, step: Any, data: Any) -> None:
+        """Writes the values of a step."""
         stamp, when, elapsed = self._times()
         self._line(
             timestamp=stamp, datetime=when, elapsedtime=elapsed, type="LOG", step=step, data=data
         )
 
-    def metadata(self, metric, metadata):
+    def metadata(self, metric: str, metadata: Any) -> None:
+        """Describes a metric."""
         stamp, when, elapsed = self._times()
         self._line(
             timestamp=stamp,
@@ -80,46 +82,49 @@ class DlllWriter:
             metadata=metadata,
         )
 
-    def close(self):
+    def close(self) -> None:
+        """Closes the file."""
         self._file.close()
 
-    def _times(self):
+    def _times(self) -> tuple[str, str, str]:
         now = datetime.now()
         return str(now.timestamp()), str(now), str((now - self._start).total_seconds())
 
-    def _line(self, **fields):
+    def _line(self, **fields: Any) -> None:
         self._file.write(f"DLLL {json.dumps(fields)}\n")
 
 
 class DlloggerWriter:
-    """The same lines by NVIDIA's package."""
+    """Writer of DLLL lines by NVIDIA's package."""
 
-    def __init__(self, dllogger, path, append):
+    def __init__(self, dllogger: Any, path: Path, append: bool):
         self.name = f"NVIDIA's dllogger {getattr(dllogger, '__version__', '')}".rstrip()
-        # Older versions know no `append`.
+        # Older versions have no `append`.
         mode = {"append": True} if append else {}
         stream = dllogger.JSONStreamBackend(dllogger.Verbosity.VERBOSE, str(path), **mode)
         self._logger = dllogger.Logger([stream])
 
-    def log(self, step, data):
+    def log(self, step: Any, data: Any) -> None:
+        """Writes the values of a step."""
         self._logger.log(step, data)
         self._logger.flush()
 
-    def metadata(self, metric, metadata):
+    def metadata(self, metric: str, metadata: Any) -> None:
+        """Describes a metric."""
         self._logger.metadata(metric, metadata)
         self._logger.flush()
 
-    def close(self):
-        # The package closes its file when the process ends, and flushes it then: it must still be
-        # open.
+    def close(self) -> None:
+        """Flushes the file, which the package closes when the process ends."""
         self._logger.flush()
 
 
 def open_dlll(path: Path, append: bool) -> "DlllWriter | DlloggerWriter":
-    """Opens a file for DLLL lines, in a folder that is made; log(), metadata(), close(), name.
+    """Opens a file for DLLL lines; creates its folder.
 
     Args:
-        path: the file, emptied first unless `append`.
+        path: the file.
+        append: continue an existing file, which is overwritten otherwise.
 
     Raises:
         ValueError: it cannot be written.

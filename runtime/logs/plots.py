@@ -1,7 +1,7 @@
-"""Pictures of a run as PNG: the learning curve, and the ROC curve with calibration and scores.
+"""Plots of a run as PNG: learning curve, and ROC curve with calibration and scores.
 
-matplotlib is imported when a picture is drawn, and without pyplot, whose global state stays the
-caller's. Runs draw in a process of its own (`draw`).
+matplotlib is imported when a plot is drawn, and without pyplot, whose state is global. Runs draw in
+a separate process (`draw`).
 """
 
 import json
@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from runtime.files.atomic import atomic_file
 
@@ -20,15 +21,15 @@ _CLASSES = ("#7a8794", _VALIDATION)  # negatives, positives
 _METRICS = {"auc": "ROC AUC"}
 
 
-def draw(kind: str, path: str | Path, **content) -> None:
-    """Draws in a process of its own, so that matplotlib's 30 MiB are not added to this one's.
+def draw(kind: str, path: str | Path, **content: Any) -> None:
+    """Draws in a separate process, because matplotlib takes 30 MiB.
 
     Args:
         kind: "learning_curve" or "evaluation", with the arguments of that function; numbers may be
             NumPy's.
 
     Raises:
-        OSError: it could not be drawn or written, with the process's last words.
+        OSError: it could not be drawn or written, with the process's last line.
     """
     plain = json.dumps(content, default=lambda value: value.tolist())
     done = subprocess.run(
@@ -49,27 +50,26 @@ def learning_curve(
     history: Mapping[str, Sequence[tuple[float, float]]],
     best_reachable_auc: float | None = None,
     split: str = "validation",
-):
-    """Writes the loss, and the quality on evaluated rows where there is one, against the step.
+) -> None:
+    """Plots the loss, and the metric of evaluations if there are any, against the step.
 
     Args:
-        path: the PNG; its folder is made, and the file appears under its name only when it is
-            whole.
-        history: (step, value) pairs under "train_loss", "validation_loss" and a metric of which
-            more is better, such as "validation_auc"; any may be missing, and values that are not
-            finite are left out. A training loss is the mean since the pair before.
-        best_reachable_auc: of the rows that were evaluated, where it is known.
-        split: name of the split that was evaluated, whatever the names in `history` begin with.
+        path: the PNG; its folder is created, and the file appears when it is complete.
+        history: (step, value) pairs under "train_loss", "validation_loss" and a metric to maximize,
+            such as "validation_auc"; all are optional, and values that are not finite are left out.
+            A training loss is the mean since the previous pair.
+        best_reachable_auc: of the evaluated split, if it is known.
+        split: name of the evaluated split, which replaces "validation".
 
     Raises:
-        ValueError: a name that is not one of these.
+        ValueError: an unknown name.
     """
     losses = ("train_loss", "validation_loss")
     others = sorted(set(history) - set(losses))
     if len(others) > 1 or not all(name.startswith("validation_") for name in others):
         raise ValueError(
-            f"learning_curve: the history holds {others}; "
-            'allowed are "train_loss", "validation_loss" and one metric like "validation_auc"'
+            f"learning_curve: the history contains {others}; "
+            'expected "train_loss", "validation_loss" and one metric like "validation_auc"'
         )
     metric = others[0] if others else "validation_auc"
     train, validation, quality = (
@@ -81,7 +81,7 @@ def learning_curve(
     axes = figure.subplots(1, 2 if quality else 1, squeeze=False, sharex=True)[0]
     if train:
         style = {"color": _TRAIN, "linewidth": 1.2, "markersize": 4}
-        form = "-" if len(train) > 1 else "o"  # a line of one point would not be seen
+        form = "-" if len(train) > 1 else "o"  # a line of one point is invisible
         axes[0].plot(*zip(*train, strict=True), form, label="training", **style)
     if validation:
         _plot_points(axes[0], validation, split)
@@ -105,16 +105,17 @@ def learning_curve(
 def join_short_means(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Joins means over few steps with their neighbours, so that the curve has no bumps there.
 
-    The value of a pair is the mean over the steps since the pair before. A loss is read at every
-    evaluation, too: some means are over few steps, and noisy. Pairs are joined until they cover
-    the median number of steps, or a quarter of all steps so far where these are fewer.
+    The value of a pair is the mean over the steps since the previous pair. A loss is also read at
+    every evaluation: some means are over few steps, and noisy. Pairs are joined until they cover
+    the median number of steps, or a quarter of all steps so far if that is less.
     """
     if len(points) < 2:
         return list(points)
     starts = [0, *(step for step, _ in points[:-1])]
     lengths = [step - start for start, (step, _) in zip(starts, points, strict=True)]
     median = sorted(lengths)[len(lengths) // 2]
-    joined, total, covered = [], 0.0, 0
+    joined: list[tuple[float, float]] = []
+    total, covered = 0.0, 0.0
     for length, (step, value) in zip(lengths, points, strict=True):
         total, covered = total + length * value, covered + length
         if covered >= min(median, step / 4):
@@ -126,10 +127,10 @@ def join_short_means(points: Sequence[tuple[float, float]]) -> list[tuple[float,
 
 
 def loss_limit(points: Sequence[tuple[float, float]]) -> float | None:
-    """The upper end of the axis of losses where the first ones would leave no room for the others.
+    """Returns the upper limit of the loss axis, so that high first losses do not flatten the curve.
 
-    The losses of the first 5 % of the steps are cut off where they are more than half as far above
-    all later ones as those are apart; None where all may be shown.
+    The losses of the first 5 % of the steps are cut off if they exceed all later ones by more than
+    half of the range of these; None if all can be shown.
     """
     last = max((step for step, _ in points), default=0)
     later = [value for step, value in points if step > 0.05 * last]
@@ -143,22 +144,20 @@ def loss_limit(points: Sequence[tuple[float, float]]) -> float | None:
 
 def evaluation(
     path: str | Path,
-    roc: Mapping[str, Sequence[float] | float],
+    roc: Mapping[str, Any],
     reliability: Mapping[str, Sequence[float]],
-    histogram: Mapping[str, Sequence[Sequence[float]] | float],
+    histogram: Mapping[str, Any],
     split: str,
-):
-    """Writes the ROC curve, the calibration and the distribution of scores, side by side.
+) -> None:
+    """Plots the ROC curve, the calibration and the distribution of scores, side by side.
 
     Args:
         path: the PNG.
-        roc: `fpr` and `tpr`, as nn.metrics.classification gives them, and `auc`. Where the AUC is
-            NaN (one class
-            only) a text in the picture replaces the curve.
+        roc: `fpr` and `tpr` of nn.metrics.classification, and `auc`. If the AUC is NaN (one class
+            only), a text replaces the curve.
         reliability: the fields of `nn.metrics.calibration.Reliability`.
-        histogram: `largest` and `shares`, as `nn.metrics.calibration.Calibration.histogram` gives
-        them.
-        split: name of the split that was evaluated.
+        histogram: `largest` and `shares` of `nn.metrics.calibration.Calibration.histogram`.
+        split: name of the evaluated split.
 
     Raises:
         ValueError: fpr and tpr of different lengths.
@@ -177,7 +176,7 @@ def evaluation(
     _write(figure, Path(path))
 
 
-def _draw_roc(axes, fpr, tpr, auc):
+def _draw_roc(axes: Any, fpr: Sequence[float], tpr: Sequence[float], auc: float) -> None:
     axes.plot([0, 1], [0, 1], "--", color=_QUIET, linewidth=1, label="chance, AUC 0.5")
     if math.isnan(auc):
         axes.text(0.5, 0.6, "no curve: labels of one class only", ha="center", color=_BEST)
@@ -188,8 +187,10 @@ def _draw_roc(axes, fpr, tpr, auc):
     _label(axes, "ROC", "false positive rate", "true positive rate", loc="lower right")
 
 
-def _draw_reliability(axes, predicted, observed, mass):
-    """Mean prediction against the share of positives of each group, with 95 % intervals."""
+def _draw_reliability(
+    axes: Any, predicted: Sequence[float], observed: Sequence[float], mass: Sequence[float]
+) -> None:
+    """Plots mean prediction against share of positives per group, with 95 % intervals."""
     rows = sum(mass)
     means = [sum(m * v for m, v in zip(mass, x, strict=True)) / rows for x in (predicted, observed)]
     errors = [1.96 * math.sqrt(o * (1 - o) / m) for o, m in zip(observed, mass, strict=True)]
@@ -202,7 +203,7 @@ def _draw_reliability(axes, predicted, observed, mass):
     _label(axes, "Calibration", "predicted probability", "share of positives", loc="upper left")
 
 
-def _draw_histogram(axes, largest, shares):
+def _draw_histogram(axes: Any, largest: float, shares: Sequence[Sequence[float]]) -> None:
     edges = [largest * k / len(shares[0]) for k in range(len(shares[0]) + 1)]
     for values, label, colour in zip(shares, ("negatives", "positives"), _CLASSES, strict=True):
         if any(values):
@@ -212,7 +213,7 @@ def _draw_histogram(axes, largest, shares):
     _label(axes, "Scores", "predicted probability", "share of the class", loc="upper right")
 
 
-def _figure(width_inches, height_inches):
+def _figure(width_inches: float, height_inches: float) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -221,13 +222,13 @@ def _figure(width_inches, height_inches):
     return figure
 
 
-def _plot_points(axes, points, label):
+def _plot_points(axes: Any, points: Sequence[tuple[float, float]], label: str) -> None:
     style = {"color": _VALIDATION, "markersize": 3, "label": label}
     axes.plot(*zip(*points, strict=True), "o-", **style)
 
 
-def _count_steps(axes):
-    """Whole numbers of steps from 0 on, on an axis that all panels share."""
+def _count_steps(axes: Any) -> None:
+    """Labels the shared axis with whole numbers of steps from 0."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlim(left=0)
@@ -235,7 +236,7 @@ def _count_steps(axes):
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def _mark_best(axes, step, value):
+def _mark_best(axes: Any, step: float, value: float) -> None:
     axes.plot(
         [step],
         [value],
@@ -247,7 +248,7 @@ def _mark_best(axes, step, value):
     )
 
 
-def _label(axes, title, x, y, loc="best"):
+def _label(axes: Any, title: str, x: str, y: str, loc: str = "best") -> None:
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -255,11 +256,12 @@ def _label(axes, title, x, y, loc="best"):
         axes.legend(loc=loc, frameon=False)
 
 
-def _write(figure, path):
+def _write(figure: Any, path: Path) -> None:
     with atomic_file(path) as stream:
         figure.savefig(stream, format="png")
 
 
 if __name__ == "__main__":
     kind, path = sys.argv[1:]
-    {"learning_curve": learning_curve, "evaluation": evaluation}[kind](path, **json.load(sys.stdin))
+    functions: dict[str, Any] = {"learning_curve": learning_curve, "evaluation": evaluation}
+    functions[kind](path, **json.load(sys.stdin))

@@ -1,14 +1,15 @@
-"""TensorFlow's profiler over some steps of a training."""
+"""Profile of some steps of a training."""
 
 from pathlib import Path
 
 from config import RunConfig
+from runtime.cluster.distributed import World
 
 
 class Profiler:
     """TensorFlow's profiler over --profiler_steps steps from --profiler_start_step on."""
 
-    def __init__(self, options: RunConfig, run_dir: Path, world):
+    def __init__(self, options: RunConfig, run_dir: Path, world: World):
         self.start = options.profiler_start_step
         self.steps = options.profiler_steps
         if world.rank != options.profiled_rank:
@@ -17,7 +18,7 @@ class Profiler:
         self.running = False
 
     def before(self, step: int) -> None:
-        """Starts when `step` steps are done."""
+        """Starts after `step` steps."""
         if step == self.start:
             import tensorflow as tf
 
@@ -26,11 +27,11 @@ class Profiler:
 
     def after(self, step: int) -> None:
         """Stops after the last step to record."""
-        if self.running and step == self.start + self.steps:
+        if self.running and self.start is not None and step == self.start + self.steps:
             self.stop()
 
     def stop(self) -> None:
-        """Writes what was recorded, if the profiler runs."""
+        """Writes the profile if the profiler runs."""
         if self.running:
             import tensorflow as tf
 

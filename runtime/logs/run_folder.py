@@ -1,4 +1,4 @@
-"""The folder of a run and the log in it."""
+"""Folder of a run, and its log."""
 
 import itertools
 import time
@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from config import Config
+from runtime.cluster.distributed import World
 from runtime.hardware import device
 from runtime.logs import plots
 from runtime.logs.run_logger import LogNames, RunLogger
 
 
-def make_run_dir(config: Config, before: str | None = None) -> Path:
-    """The run's folder; where `--run_dir` names none, that of `before`, or a new one."""
-    if before is not None and not config.run.run_dir:
-        return Path(before)
+def make_run_dir(config: Config, previous: str | None = None) -> Path:
+    """Returns the run's folder: `--run_dir`, else `previous`, else a new one."""
+    if previous is not None and not config.run.run_dir:
+        return Path(previous)
     parent = Path(config.run.run_dir or "runs")
     try:
         parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"--run_dir {parent} cannot be made: {error.strerror}") from None
+        raise ValueError(f"--run_dir {parent} cannot be created: {error.strerror}") from None
     if config.run.run_dir:
         return parent
     stem = str(parent / f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -29,7 +30,7 @@ def make_run_dir(config: Config, before: str | None = None) -> Path:
         try:
             run_dir.mkdir()
             break
-        except FileExistsError:  # another run began in the same second
+        except FileExistsError:  # another run started in the same second
             continue
     return run_dir
 
@@ -38,7 +39,7 @@ def open_log(
     config: Config,
     defaults: Mapping[str, Any] | None,
     run_dir: Path,
-    world,
+    world: World,
     total_steps: int | None,
     initial_step: int = 0,
     names: LogNames = LogNames(),
@@ -46,13 +47,13 @@ def open_log(
     append: bool = False,
     bar_values: Sequence[str] = (),
 ) -> RunLogger:
-    """The run's log with every flag as its first line; a resumed run goes on with the file.
+    """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
 
     Args:
-        append: goes on with the file at the first step, too.
-        names: what the recipe calls values.
-        metrics: losses and metrics, and the split that each is of; None: not of an evaluated one.
-        bar_values: values that the progress bar shows.
+        append: append at the first step, too.
+        names: the recipe's names of values.
+        metrics: the evaluated split of each loss and metric; None without one.
+        bar_values: names of values that the progress bar shows.
     """
     log = RunLogger(
         config.run.log_path or run_dir / config.run.log_filename,
@@ -82,22 +83,26 @@ def open_log(
         for name in ("evaluation_s", "time_to_threshold_s", "time_to_best_s"):
             log.metadata(name, unit="s")
         for name in ("train_throughput", "eval_throughput"):
-            for of in (name, f"best_{name}", f"mean_{name}"):
-                log.metadata(of, unit="samples/s")
+            for metric in (name, f"best_{name}", f"mean_{name}"):
+                log.metadata(metric, unit="samples/s")
     return log
 
 
 def draw_plots(
-    run_dir: Path, log: RunLogger, history: Mapping[str, Any] | None, evaluator, summary: Mapping
+    run_dir: Path,
+    log: RunLogger,
+    history: Mapping[str, Any] | None,
+    evaluator: Any,
+    summary: Mapping[str, Any],
 ) -> None:
-    """Draws what a training or an evaluation found, and logs the names of the files.
+    """Draws the results of a training or an evaluation, and logs the names of the files.
 
-    A picture that cannot be drawn ends nothing: a note in the log gives the reason.
+    A plot that fails does not end the run: a note in the log gives the reason.
 
     Args:
-        history: the learning curve of a training; None of other runs.
-        evaluator: has `draw(folder, metrics)` and `split`; None where nothing was evaluated.
-        summary: the metrics, and `best_reachable_auc` where it is known.
+        history: the learning curve of a training; None for other runs.
+        evaluator: has `draw(folder, metrics)` and `split`; None without an evaluation.
+        summary: the metrics, and `best_reachable_auc` if it is known.
     """
 
     def draw_curve() -> list[Path]:

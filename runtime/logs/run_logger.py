@@ -1,7 +1,6 @@
-"""What a run says: DLLL lines in a file, readable lines and a progress bar on the terminal,
-TensorBoard.
+"""Log of a run: DLLL file, readable lines and progress bar on the terminal, TensorBoard.
 
-The DLLL lines (runtime/logs/dlll.py) are the complete record; stdout is for reading along.
+The DLLL lines (runtime/logs/dlll.py) are the complete record; stdout shows a readable summary.
 """
 
 import contextlib
@@ -12,22 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.logs.dlll import jsonable, open_dlll, plain
+from runtime.logs.dlll import DlllWriter, DlloggerWriter, jsonable, open_dlll, plain
 
-# From here on a fixed number of decimals is unreadable: the loss of a diverged training.
+# Larger values are unreadable with a fixed number of decimals: the loss of a diverged training.
 _LARGE = 1e6
 
 
 class LogNames(NamedTuple):
-    """What a recipe's original calls values that this project calls otherwise, by kind of line.
+    """Names of values in a recipe's original log that differ from ours, by kind of line.
 
     Attributes:
         step, epoch, summary: our name -> the name in lines of a step, of the end of an epoch, and
             of the run.
-        epoch_lines: whether the end of an epoch has a line of its own, whose step is the epoch
-            alone.
-        speeds: whether these lines say how fast training and evaluation were, and the summary
-            the best and the mean of it.
+        epoch_lines: the end of an epoch has a line of its own, whose step is the epoch alone.
+        speeds: these lines contain the throughput of training and evaluation, and the summary its
+            maximum and mean.
     """
 
     step: Mapping[str, str] = {}
@@ -36,32 +34,34 @@ class LogNames(NamedTuple):
     epoch_lines: bool = False
     speeds: bool = False
 
-    def of(self, metric: str) -> list[str]:
-        """All names of a metric."""
-        return list(dict.fromkeys(kind.get(metric, metric) for kind in self[:3]))
+    def all_of(self, metric: str) -> list[str]:
+        """Returns all names of a metric."""
+        return list(
+            dict.fromkeys(
+                kind.get(metric, metric) for kind in (self.step, self.epoch, self.summary)
+            )
+        )
 
 
 class RunLogger:
-    """The log of a run. On a rank that is not enabled every method does nothing and no file is
-    opened.
+    """Log of a run; on a rank that is not enabled every method has no effect.
 
-    A context manager: leaving it closes the files, after an exception too. Lines reach the
-    operating system as they are written, so a killed run keeps them.
+    A context manager that closes the files. Lines reach the operating system when they are written,
+    so a killed run keeps them.
 
     Args:
-        log_path: the DLLL file; its folder is made. A file of that name is overwritten, as dllogger
-            does, unless `append`. None or "" for no file.
-        parameters: what was asked for; the first line of the file.
-        defaults: the parameters' defaults; if given, stdout shows the parameters that differ from
-            them.
+        log_path: the DLLL file; its folder is created. An existing file is overwritten, as by
+            dllogger, unless `append`. None or "" for no file.
+        parameters: of the run; the first line of the file.
+        defaults: of the parameters; if passed, stdout shows the parameters that differ from them.
         tensorboard_dir: folder for TensorBoard scalars, or None.
         enabled: False on all ranks but 0.
         total_steps: steps of the whole run, for the progress bar and the readable lines; None if
             unknown.
-        initial_step: where a restored run starts.
+        initial_step: first step of a resumed run.
         append: continue an existing file (a resumed run), with a parameter line of its own.
-        names: under which names values are written.
-        bar_values: values whose latest ones the progress bar shows.
+        names: names under which values are written.
+        bar_values: names of values that the progress bar shows.
 
     Raises:
         ValueError: log_path or tensorboard_dir cannot be written.
@@ -84,9 +84,14 @@ class RunLogger:
         self._enabled = enabled
         self._names = names
         self._total_steps, self._initial_step = total_steps, initial_step
-        self._bar = self._inner_bar = self._file = self._tensorboard = None
-        self._bar_values, self._latest = bar_values, {}
-        self._formats, self._splits = {}, {}
+        self._bar: Any = None
+        self._inner_bar: Any = None
+        self._file: DlllWriter | DlloggerWriter | None = None
+        self._tensorboard: Any = None
+        self._bar_values = bar_values
+        self._latest: dict[str, str] = {}
+        self._formats: dict[str, tuple[str | None, str | None]] = {}
+        self._splits: dict[str, str | None] = {}
         self._summary_written = False
         if not enabled:
             return
@@ -94,14 +99,14 @@ class RunLogger:
             overwritten = not append and _has_content(Path(log_path))
             self._file = open_dlll(Path(log_path), append)
             note = ", overwriting the log of an earlier run" if overwritten else ""
-            self._say(f"log: {log_path}, DLLL lines by {self._file.name}{note}")
+            self._print(f"log: {log_path}, DLLL lines by {self._file.name}{note}")
             self._file.log("PARAMETER", jsonable({**parameters, "log_writer": self._file.name}))
         if tensorboard_dir:
             self._tensorboard = _open_tensorboard(Path(tensorboard_dir))
         if defaults is not None:
             changed = {k: v for k, v in parameters.items() if k not in defaults or defaults[k] != v}
             shown = "  ".join(f"{name}={value}" for name, value in changed.items())
-            self._say(f"parameters: {shown or 'all at their defaults'}")
+            self._print(f"parameters: {shown or 'all at their defaults'}")
 
     def metadata(
         self,
@@ -109,41 +114,41 @@ class RunLogger:
         unit: str | None = None,
         format: str | None = None,
         split: str | None = None,
-        **more,
-    ):
+        **more: Any,
+    ) -> None:
         """Describes a metric, for the file and for the readable lines.
 
         Args:
             metric: a name that `log` or `summary` will use.
-            unit: shown behind the value, e.g. "samples/s".
-            format: how to show the value, e.g. ".6f"; dllogger's leading colon may be there or not.
-            split: name of the data set's split that the metric is of. The readable lines show it in
-                front of the first of its metrics, unless the metric's own name begins with it.
-            more: whatever else a reader of the file should know.
+            unit: shown after the value, e.g. "samples/s".
+            format: of the value, e.g. ".6f", with or without dllogger's leading colon.
+            split: of the data set. The readable lines show it before the first of its metrics,
+                unless the metric's own name begins with it.
+            more: further information for the file.
         """
         if not self._enabled:
             return
         format = format and format.removeprefix(":")
-        known = {"unit": unit, "format": format and f":{format}", "split": split, **more}
-        for name in self._names.of(metric):
+        fields = {"unit": unit, "format": format and f":{format}", "split": split, **more}
+        for name in self._names.all_of(metric):
             self._splits[name] = split
             self._formats[name] = (None if unit == name else unit, format)
             if self._file:
-                described = {k: v for k, v in known.items() if v is not None}
+                described = {k: v for k, v in fields.items() if v is not None}
                 self._file.metadata(name, jsonable(described))
 
-    def log(self, step: int, data: Mapping[str, Any], epoch: int | None = None):
+    def log(self, step: int, data: Mapping[str, Any], epoch: int | None = None) -> None:
         """Writes values that belong to a step.
 
         Args:
             step: steps since the start of training (not of the epoch).
             data: values by name. numpy and tensor values become plain numbers and lists in the
-                file; NaN and infinite ones become null, because JSON has no other word for them
-                (stdout shows them as they are).
-            epoch: written in front of the step, where given.
+                file; NaN and infinities become null, because JSON has no other value for them
+                (stdout shows them unchanged).
+            epoch: optional, written before the step.
 
         Raises:
-            ValueError: the summary has been written already.
+            ValueError: the summary was already written.
         """
         if not self._enabled:
             return
@@ -152,35 +157,34 @@ class RunLogger:
         self._write(step if epoch is None else (epoch, step), data)
         total = f"/{self._total_steps}" if self._total_steps else ""
         epoch_text = "" if epoch is None else f"epoch {epoch} "
-        self._say(f"{epoch_text}step {step}{total}  {self._readable(data)}")
+        self._print(f"{epoch_text}step {step}{total}  {self._readable(data)}")
         self._write_scalars(step, data)
 
     @property
     def epoch_lines(self) -> bool:
-        """Whether this recipe's log has lines at the end of an epoch."""
+        """True if this recipe's log has lines at the end of an epoch."""
         return self._names.epoch_lines
 
     @property
     def speeds(self) -> bool:
-        """Whether this recipe's log says how fast each epoch was."""
+        """True if this recipe's log contains the throughput of each epoch."""
         return self._names.speeds
 
-    def end_epoch(self, epoch: int, step: int, data: Mapping[str, Any]):
-        """Writes values that belong to a whole epoch; `step` is where it ended."""
+    def end_epoch(self, epoch: int, step: int, data: Mapping[str, Any]) -> None:
+        """Writes values of a whole epoch, which ended at `step`."""
         if not self._enabled:
             return
         self._remember(data)
         data = _renamed(data, self._names.epoch)
         self._write((epoch,), data)
-        self._say(f"epoch {epoch} done  {self._readable(data)}")
+        self._print(f"epoch {epoch} done  {self._readable(data)}")
         self._write_scalars(step, data)
 
-    def summary(self, data: Mapping[str, Any]):
-        """Writes the result of the run, the last line of the file: later messages go to stdout
-        alone.
+    def summary(self, data: Mapping[str, Any]) -> None:
+        """Writes the result of the run as last line of the file; later messages go to stdout only.
 
         Raises:
-            ValueError: a summary has been written already.
+            ValueError: a summary was already written.
         """
         if not self._enabled:
             return
@@ -188,22 +192,22 @@ class RunLogger:
         self._write((), data)
         self._summary_written = True
         self._close_bar()
-        self._say(f"summary  {self._readable(data)}")
+        self._print(f"summary  {self._readable(data)}")
 
-    def message(self, text: str):
-        """Writes a sentence: a fallback that was taken, what was restored from where."""
+    def message(self, text: str) -> None:
+        """Writes a sentence, for example about a fallback or a restored checkpoint."""
         if not self._enabled:
             return
         self.record(text)
-        self._say(text)
+        self._print(text)
 
-    def record(self, text: str):
-        """Writes a sentence to the file alone: the last one of a run, which stderr shows."""
+    def record(self, text: str) -> None:
+        """Writes a sentence to the file only, such as the final error, which stderr shows."""
         if self._file and not self._summary_written:
             self._file.log("MESSAGE", {"message": text})
 
-    def progress(self, step: int):
-        """Moves the progress bar to a step of the run; no bar where stderr is not a terminal."""
+    def progress(self, step: int) -> None:
+        """Moves the progress bar to a step of the run; no bar unless stderr is a terminal."""
         if not self._enabled or not sys.stderr.isatty():
             return
         if self._bar is None:
@@ -215,7 +219,7 @@ class RunLogger:
     def bar(self, label: str, total: int) -> Iterator[Callable[[], None]]:
         """Yields a function that advances a progress bar of its own by one of `total` batches.
 
-        Like `progress`, it has no effect where stderr is not a terminal, and on other ranks.
+        Like `progress`, it has no effect unless stderr is a terminal, and on other ranks.
         """
         if not self._enabled or not sys.stderr.isatty():
             yield lambda: None
@@ -230,15 +234,15 @@ class RunLogger:
             finally:
                 self._inner_bar = None
 
-    def _remember(self, data):
+    def _remember(self, data: Mapping[str, Any]) -> None:
         for name in self._bar_values:
             if name in data:
                 self._latest[name] = readable(data[name], format=".5f")
         if self._bar is not None:
             self._bar.set_postfix(self._latest, refresh=False)
 
-    def close(self):
-        """Closes what is open; may be called twice."""
+    def close(self) -> None:
+        """Closes files and progress bar; may be called twice."""
         self._close_bar()
         if self._file:
             self._file.close()
@@ -246,21 +250,21 @@ class RunLogger:
             self._tensorboard.close()
         self._file = self._tensorboard = None
 
-    def __enter__(self):
+    def __enter__(self) -> "RunLogger":
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _write(self, step, data):
+    def _write(self, step: int | tuple[int, ...], data: Mapping[str, Any]) -> None:
         if self._summary_written:
             raise ValueError(
-                "RunLogger: the summary is the last line of a log, and it has been written already"
+                "RunLogger: the summary is the last line of a log, and it was already written"
             )
         if self._file:
             self._file.log(step, jsonable(data))
 
-    def _write_scalars(self, step, data):
+    def _write_scalars(self, step: int, data: Mapping[str, Any]) -> None:
         if self._tensorboard is None:
             return
         import tensorflow as tf
@@ -272,7 +276,7 @@ class RunLogger:
                     tf.summary.scalar(name, value)
         self._tensorboard.flush()
 
-    def _readable(self, data):
+    def _readable(self, data: Mapping[str, Any]) -> str:
         words, shown = [], None
         for name, value in data.items():
             split = self._splits.get(name)
@@ -283,21 +287,21 @@ class RunLogger:
             shown = split
         return "  ".join(words)
 
-    def _say(self, line):
+    def _print(self, line: str) -> None:
         if bar := self._bar or self._inner_bar:
             bar.write(line, file=sys.stdout)
             sys.stdout.flush()
         else:
             print(line, flush=True)
 
-    def _close_bar(self):
+    def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
 
-def _open_bar(**options):
-    """A bar of tqdm that disappears when it is closed."""
+def _open_bar(**options: Any) -> Any:
+    """Returns a bar of tqdm that disappears when it is closed."""
     from tqdm import tqdm
 
     return tqdm(file=sys.stderr, dynamic_ncols=True, leave=False, **options)
@@ -308,8 +312,7 @@ def _renamed(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
 
 
 def readable(value: Any, unit: str | None = None, format: str | None = None) -> str:
-    """A value for a human: four digits and an SI prefix for floats from 10,000 on, whole numbers in
-    full.
+    """Formats a value: floats with four digits and an SI prefix from 10,000, integers in full.
 
     >>> readable(0.45123), readable(1234567.0, "samples/s"), readable(1234567)
     ('0.4512', '1.235M samples/s', '1,234,567')
@@ -328,7 +331,7 @@ def readable(value: Any, unit: str | None = None, format: str | None = None) -> 
     return f"{text} {unit}" if unit else text
 
 
-def _si(value):
+def _si(value: float) -> str:
     if not math.isfinite(value) or abs(value) < 1e4:
         return f"{value:.4g}"
     for power, prefix in ((1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")):
@@ -338,7 +341,7 @@ def _si(value):
     return f"{value:.4g}"
 
 
-def _open_tensorboard(folder):
+def _open_tensorboard(folder: Path) -> Any:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -353,7 +356,7 @@ def _open_tensorboard(folder):
     return tf.summary.create_file_writer(str(folder))
 
 
-def _has_content(path):
+def _has_content(path: Path) -> bool:
     try:
         return path.stat().st_size > 0
     except OSError:

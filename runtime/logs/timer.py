@@ -1,7 +1,7 @@
-"""Throughput of a loop, without its evaluation and its first steps, and latency statistics."""
+"""Throughput of a loop without evaluations and first steps, and latency statistics."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -21,13 +21,13 @@ class StepTimer:
                 with timer.paused():
                     evaluate()
 
-    The first `warmup_steps` steps (tracing, compilation, page faults) count neither in a lap nor in
-    the mean, nor does what happens while paused. On a device that runs ahead of the host call lap()
-    and paused() after waiting for it.
+    The first `warmup_steps` steps (tracing, compilation, page faults) and pauses count neither in a
+    lap nor in the mean. If the device runs ahead of the host, call lap() and paused() after waiting
+    for it.
 
     Args:
-        warmup_steps: steps that do not count, >= 0.
-        clock: returns seconds and never goes back.
+        warmup_steps: number of steps that do not count.
+        clock: returns seconds, monotonic.
         epochs: keep the time of each step for `end_epoch()`.
 
     Raises:
@@ -47,23 +47,23 @@ class StepTimer:
         self._start = clock()
         self._steps = 0
         self._paused_s = 0.0
-        self._pause_start = None
+        self._pause_start: float | None = None
         self._latencies = LatencyTimer(0, clock) if epochs else None
         self._since_lap: list[tuple[float, int]] = []  # duration and samples of a step
         self._epoch_start, self._epoch_samples = 0.0, 0
         self._reset_counts()
 
-    def _reset_counts(self):
+    def _reset_counts(self) -> None:
         self._mean_start = self._lap_start = self._last_step = self._active_s()
         self._samples = self._lap_samples = 0
 
-    def _active_s(self):
+    def _active_s(self) -> float:
         now = self._clock() if self._pause_start is None else self._pause_start
         return now - self._start - self._paused_s
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the timer was made, pauses and warm-up included."""
+        """Seconds since the timer was created, pauses and warm-up included."""
         return self._clock() - self._start
 
     @property
@@ -71,8 +71,8 @@ class StepTimer:
         """Steps so far, warm-up included."""
         return self._steps
 
-    def step(self, num_samples: int):
-        """Counts a step of so many samples (of all ranks, for a global throughput)."""
+    def step(self, num_samples: int) -> None:
+        """Counts a step of `num_samples` samples (of all ranks, for a global throughput)."""
         self._steps += 1
         self._epoch_samples += num_samples
         if self._steps <= self._warmup_steps:
@@ -86,45 +86,50 @@ class StepTimer:
         self._last_step = now
 
     def lap(self) -> float:
-        """Samples per second since the last lap; NaN where no step counted."""
+        """Returns samples per second since the last lap; NaN if no step counted."""
         now = self._active_s()
         rate = _rate(self._lap_samples, now - self._lap_start)
-        waited_s = now - self._last_step  # for the device, which had these steps to do
-        for duration_s, samples in self._since_lap:
-            self._latencies.record(duration_s + waited_s / len(self._since_lap), samples)
+        waited_s = now - self._last_step  # for the device, which computed these steps
+        if self._latencies is not None:
+            for duration_s, samples in self._since_lap:
+                self._latencies.record(duration_s + waited_s / len(self._since_lap), samples)
         self._since_lap = []
         self._lap_start, self._lap_samples = now, 0
         self._last_step = now if self._samples else self._last_step
         return rate
 
     def mean_throughput(self) -> float:
-        """Samples per second from the end of the warm-up to the last step or lap; NaN for none."""
+        """Returns samples per second from the end of the warm-up to the last step or lap."""
         return _rate(self._samples, self._last_step - self._mean_start)
 
     @property
     def epoch_samples(self) -> int:
-        """Samples since `end_epoch` was called last, the warm-up's too."""
+        """Samples since the last call of `end_epoch`, warm-up included."""
         return self._epoch_samples
 
     def end_epoch(self) -> dict[str, float]:
-        """Of the steps since the last call: `throughput` and latencies as `LatencyTimer` has them,
-        without the warm-up, and `epoch_s`, the seconds of all without pauses. The latency of a step
-        is the time since the one before; what `lap` waited for the device is shared by the steps
-        since the lap before. Ends a lap.
+        """Ends an epoch and a lap.
+
+        Returns:
+            Of the steps since the last call: `throughput` and latencies as of `LatencyTimer`,
+            without the warm-up, and `epoch_s`, the seconds of all steps without pauses. The latency
+            of a step is the time since the previous one; time that `lap` waited for the device is
+            distributed over the steps since the previous lap.
         """
+        assert self._latencies is not None, "StepTimer: needs epochs=True"
         self.lap()
         now = self._active_s()
-        found = {"epoch_s": now - self._epoch_start}
+        values = {"epoch_s": now - self._epoch_start}
         if self._latencies.num_measurements:
-            found |= self._latencies.statistics()
-            del found["num_measurements"]
+            values |= self._latencies.statistics()
+            del values["num_measurements"]
         self._epoch_start, self._epoch_samples = now, 0
         self._latencies = LatencyTimer(0, self._clock)
-        return found
+        return values
 
     @contextmanager
-    def paused(self):
-        """What happens inside does not count: evaluation, saving a checkpoint. May be nested."""
+    def paused(self) -> Iterator[None]:
+        """Excludes the block: evaluation, saving a checkpoint. May be nested."""
         if self._pause_start is not None:
             yield
             return
@@ -146,8 +151,8 @@ class LatencyTimer:
         timer.statistics()
 
     Args:
-        warmup_steps: measurements that do not count, >= 0.
-        clock: returns seconds and never goes back.
+        warmup_steps: number of measurements that do not count.
+        clock: returns seconds, monotonic.
 
     Raises:
         ValueError: warmup_steps is negative.
@@ -162,11 +167,11 @@ class LatencyTimer:
             )
         self._warmup_steps = warmup_steps
         self._clock = clock
-        self._durations_s = []
-        self._samples = []
+        self._durations_s: list[float] = []
+        self._samples: list[int] = []
 
     @contextmanager
-    def measure(self, num_samples: int):
+    def measure(self, num_samples: int) -> Iterator[None]:
         """Records the time that the block takes; a block that raises is not recorded."""
         start = self._clock()
         yield
@@ -177,24 +182,26 @@ class LatencyTimer:
         """Measurements so far, warm-up included."""
         return len(self._durations_s)
 
-    def record(self, duration_s: float, num_samples: int):
+    def record(self, duration_s: float, num_samples: int) -> None:
         """Records a time that was measured elsewhere."""
         self._durations_s.append(duration_s)
         self._samples.append(num_samples)
 
     def statistics(self) -> dict[str, float]:
-        """latency_mean, latency_p50, _p90, _p95, _p99 in milliseconds (percentiles interpolated
-        linearly), throughput in samples per second of measured time, and num_measurements; all
-        without the warm-up.
+        """Computes statistics of the measurements after the warm-up.
+
+        Returns:
+            latency_mean, latency_p50, _p90, _p95, _p99 in milliseconds (percentiles interpolated
+            linearly), throughput in samples per second of measured time, and num_measurements.
 
         Raises:
-            ValueError: there is nothing after the warm-up.
+            ValueError: all measurements are warm-up.
         """
         durations_s = np.asarray(self._durations_s[self._warmup_steps :], np.float64)
         if not durations_s.size:
             raise ValueError(
                 f"latency: {len(self._durations_s)} batches were measured and the first "
-                f"{self._warmup_steps} are warm-up, so none is left: measure more batches or warm "
+                f"{self._warmup_steps} are warm-up: measure more batches or warm "
                 "up with fewer"
             )
         percentiles = np.percentile(durations_s, self.PERCENTILES) * 1e3
@@ -209,39 +216,43 @@ class LatencyTimer:
         }
 
 
-def _rate(samples, seconds):
+def _rate(samples: float, seconds: float) -> float:
     return samples / seconds if samples and seconds > 0 else float("nan")
 
 
 class Speeds:
     """Samples per second of each epoch and each evaluation of a training."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._train: list[float] = []
         self._eval: list[float] = []
         self._evaluation_s = 0.0
 
-    def evaluated(self, num_samples: int, elapsed_s: float):
-        """Notes an evaluation."""
+    def evaluated(self, num_samples: int, elapsed_s: float) -> None:
+        """Records an evaluation."""
         self._eval.append(_rate(num_samples, elapsed_s))
         self._evaluation_s = elapsed_s
 
     def of_epoch(self, num_samples: int, epoch_s: float, evaluated: bool) -> dict[str, float]:
-        """Notes an epoch; returns what its line says: `train_throughput` and `epoch_s`, and after
-        an evaluation `eval_throughput` and `evaluation_s`."""
-        found = {"epoch_s": epoch_s}
-        if num_samples:  # none where only the evaluation of an earlier run was left to do
+        """Records an epoch.
+
+        Returns:
+            `train_throughput` and `epoch_s`, and after an evaluation also `eval_throughput` and
+            `evaluation_s`.
+        """
+        values = {"epoch_s": epoch_s}
+        if num_samples:  # 0 if a resumed run had only the evaluation left
             self._train.append(_rate(num_samples, epoch_s))
-            found = {"train_throughput": self._train[-1], **found}
+            values = {"train_throughput": self._train[-1], **values}
         if evaluated:
-            found |= {"eval_throughput": self._eval[-1], "evaluation_s": self._evaluation_s}
-        return found
+            values |= {"eval_throughput": self._eval[-1], "evaluation_s": self._evaluation_s}
+        return values
 
     def summary(self) -> dict[str, float]:
-        """`best_` and `mean_` of `train_throughput` and `eval_throughput`, where there are any."""
-        found = {}
+        """Returns `best_` and `mean_` of `train_throughput` and `eval_throughput`, if recorded."""
+        values = {}
         for name, rates in (("train_throughput", self._train), ("eval_throughput", self._eval)):
             if rates:
-                found[f"best_{name}"] = max(rates)
-                found[f"mean_{name}"] = sum(rates) / len(rates)
-        return found
+                values[f"best_{name}"] = max(rates)
+                values[f"mean_{name}"] = sum(rates) / len(rates)
+        return values

@@ -79,7 +79,7 @@ def test_what_is_refused(trained_dlrm, tmp_path, capsys):
     assert "elsewhere" in capsys.readouterr().err
     nothing = trained_dlrm._replace(checkpoint=tmp_path / "nothing")
     assert run(nothing, tmp_path / "new", "onnx") == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    assert "the folder does not exist" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
     with pytest.raises(SystemExit, match="2"):
         run(trained_dlrm, tmp_path / "new", "tensorrt")

@@ -104,7 +104,7 @@ MISTAKES = {
     "no checkpoint": (
         ("--restore_checkpoint_path", "nowhere"),
         2,
-        "nowhere: there is no such folder",
+        "nowhere: the folder does not exist",
     ),
     "rank": (
         ("--profiler_start_step", "0", "--profiled_rank", "5"),

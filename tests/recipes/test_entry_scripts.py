@@ -415,16 +415,16 @@ def test_a_folder_of_runs_that_cannot_be_made(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").symlink_to("/nonexistent/disk")
-    with pytest.raises(ValueError, match="runs cannot be made"):
+    with pytest.raises(ValueError, match="runs cannot be created"):
         make_run_dir(Config("dlrm"))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_flags": None}, "does not say which model"),
-        ({"flags": 3}, "does not say which model"),
-        ({"model_flags": {"gone": 1}}, "made by another version: there is no flag --gone"),
+        ({"model_flags": None}, "does not specify its model"),
+        ({"flags": 3}, "does not specify its model"),
+        ({"model_flags": {"gone": 1}}, "is of another version: unknown flag --gone"),
         ({"model_flags": {"top_mlp_dims": 7}}, "is damaged: --top_mlp_dims is 7"),
         (
             {"flags": {"dataset_type": "synthetic", "synthetic_dataset_use_feature_spec": True}},
@@ -576,7 +576,7 @@ def test_same_seed_same_run(tiny, tmp_path):
         (["--shuffle_window_rows=100"], "8192"),
         (["--feature_spec=other.yaml"], "other.yaml"),
         (["--profiler_start_step=4"], "--profiler_start_step 4 is never reached"),
-        (["--run_dir=/proc/zz"], "--run_dir /proc/zz cannot be made"),
+        (["--run_dir=/proc/zz"], "--run_dir /proc/zz cannot be created"),
         (["--save_checkpoint_path=/proc/zz"], "--save_checkpoint_path /proc/zz cannot be written"),
     ],
 )

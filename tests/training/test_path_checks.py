@@ -45,9 +45,15 @@ def mistakes(rows, folder):
         ([f"--dataset_path={folder}/own"], f"{raw} dataloading.transcode"),
         ([f"--dataset_path={folder}/cut"], "label.bin"),
         ([f"--dataset_path={folder}/lost"], "cat_0.bin"),
-        ([data, f"{restore}={folder}/no", "--mode=eval"], f"{folder}/no: there is no such folder"),
-        ([data, f"{restore}={folder}/empty", "--mode=eval"], "is no checkpoint and holds none"),
-        ([data, f"--resume={folder}/no"], f"--resume {folder}/no: there is no such folder"),
+        (
+            [data, f"{restore}={folder}/no", "--mode=eval"],
+            f"{folder}/no: the folder does not exist",
+        ),
+        (
+            [data, f"{restore}={folder}/empty", "--mode=eval"],
+            "neither is nor contains a check",
+        ),
+        ([data, f"--resume={folder}/no"], f"--resume {folder}/no: the folder does not exist"),
     ]
 
 

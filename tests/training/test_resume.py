@@ -162,7 +162,7 @@ def test_other_rows_are_refused(tiny, undisturbed, tmp_path, capsys):
     ("flags", "message"),
     [
         (["--resume=auto"], "--resume auto looks for checkpoints in --save_checkpoint_path"),
-        (["--resume=nowhere"], "--resume nowhere: there is no such folder"),
+        (["--resume=nowhere"], "--resume nowhere: the folder does not exist"),
         (["--resume=a", "--restore_checkpoint_path=b"], "pass only one of them"),
         (["--checkpoint_every=5"], "--checkpoint_every is only read with --save_checkpoint_path"),
         (["--checkpoint_every_minutes=0", "--resume=a"], "must be above 0"),

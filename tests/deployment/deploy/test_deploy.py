@@ -367,7 +367,7 @@ def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
 def test_a_missing_or_damaged_checkpoint(trained_dlrm, tmp_path, capsys):
     repository = tmp_path / "repository"
     flag = f"--model_repository={repository}"
-    assert "there is no such folder" in refused(capsys, f"--checkpoint_dir={tmp_path}/x", flag)
+    assert "the folder does not exist" in refused(capsys, f"--checkpoint_dir={tmp_path}/x", flag)
     copy = tmp_path / "checkpoint"
     shutil.copytree(trained_dlrm.checkpoint, copy)
     table = max(copy.rglob("sparse/*.npy"), key=lambda file: file.stat().st_size)

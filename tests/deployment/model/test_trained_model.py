@@ -97,7 +97,7 @@ def test_a_data_set_that_is_not_there(trained_dlrm, tmp_path):
 
 
 def test_no_checkpoint(tmp_path):
-    with pytest.raises(ValueError, match=r"--checkpoint_dir .* holds none"):
+    with pytest.raises(ValueError, match=r"--checkpoint_dir .* contains a checkpoint"):
         open_checkpoint(str(tmp_path))
 
 

@@ -78,7 +78,7 @@ def save_on_ranks(
     def save(world) -> list[Outcome]:
         folder = Folder(root)
         if world.is_chief:
-            folder.take()
+            folder.acquire()
         saver = Saver(folder, world, keep)
         saver.save(step, weights_of(world.rank), {"recipe": "test"}, state or {})
         saver.wait()

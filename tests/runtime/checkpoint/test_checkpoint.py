@@ -142,7 +142,7 @@ def test_any_cut_is_read_by_any_other(tmp_path, monkeypatch, before, after):
             job.close()
             job.join()
             assert job.fault is None
-            for name, made in job.made.items():
+            for name, made in job.pieces.items():
                 shape, pieces = written.get(name, (some.shape, ()))
                 written[name] = (shape, (*pieces, *made))
     entries = {
@@ -238,14 +238,14 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, bad):
 def test_what_cannot_be_a_folder_of_checkpoints(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="--save_checkpoint_path .* cannot be written"):
-        Folder(tmp_path / "file/model").take()
+        Folder(tmp_path / "file/model").acquire()
     path = saved(tmp_path / "model")
     with pytest.raises(ValueError, match="is itself a checkpoint, not a folder of checkpoints"):
-        Folder(path).take()
+        Folder(path).acquire()
 
 
 def _hold(path, taken):
-    Folder(path).take()
+    Folder(path).acquire()
     taken.set()
     time.sleep(600)
 
@@ -255,7 +255,7 @@ def test_a_folder_that_is_not_shared_is_refused_at_the_start(tmp_path, monkeypat
     monkeypatch.setattr("runtime.checkpoint.lock._SEEN_AFTER_S", 0.3)
     chiefs, ours = Folder(tmp_path / "chiefs"), Folder(tmp_path / "ours")
     for each in (chiefs, ours):
-        each.take()
+        each.acquire()
         each.write_token()  # of an earlier training
     word = chiefs.write_token()
     assert chiefs.sees_token(word) and not ours.sees_token(word)
@@ -290,7 +290,7 @@ def test_a_killed_training_frees_its_folder(tmp_path):
     (tmp_path / ".writing-00003-step-9").mkdir()
     threading.Timer(0.5, process.kill).start()
     mine = Folder(tmp_path)
-    mine.take()
+    mine.acquire()
     process.join()
     assert [p.name for p in tmp_path.iterdir()] == [".lock"]
     mine.release()
@@ -303,7 +303,7 @@ def test_training_goes_on_while_files_are_written(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "_sync_file", lambda file: (gate.wait(300), original(file)))
     weights = some_weights(1.0)
     taken = Folder(tmp_path)
-    taken.take()
+    taken.acquire()
     writing = Saver(taken)
     writing.save(5, weights, {}, {"step": 5})
     assert writing.under_way and writing.busy and writing.outcomes() == []
@@ -335,7 +335,7 @@ def test_memory_for_what_is_not_written_is_bounded(tmp_path, monkeypatch):
 
     table = whole_table("sparse/t", 102_400, tf.Variable(tf.ones([102_400, 3])), kind=Counted)
     taken = Folder(tmp_path)
-    taken.take()
+    taken.acquire()
     writing = Saver(taken, memory_bytes=10 * 12288)
     thread = threading.Thread(target=writing.save, args=(1, [table], {}, {}))
     thread.start()
@@ -355,7 +355,7 @@ def test_memory_for_what_is_not_written_is_bounded(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda p: (p / "checkpoint.json").unlink(), "or damaged: checkpoint.json: No such"),
+        (lambda p: (p / "checkpoint.json").unlink(), "or it is damaged: checkpoint.json: No such"),
         (lambda p: (p / "checkpoint.json").write_text("{"), "does not begin with its checksum"),
         (lambda p: (p / "checkpoint.json").write_text('{"format": 1}'), "has format 1"),
         (lambda p: (p / "sparse/cat.npy").unlink(), "sparse/cat.npy is missing or damaged"),
@@ -398,9 +398,11 @@ def test_features_of_another_data_set(tmp_path):
 
 
 def test_no_checkpoint(tmp_path):
-    with pytest.raises(ValueError, match="nowhere: there is no such folder"):
+    with pytest.raises(ValueError, match="nowhere: the folder does not exist"):
         checkpoint.resolve(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="is no checkpoint and holds none: expected checkpoint.js"):
+    with pytest.raises(
+        ValueError, match="is nor contains a checkpoint: expected checkpoint.json in"
+    ):
         checkpoint.resolve(tmp_path, "--resume")
 
 
@@ -467,7 +469,7 @@ def test_the_previous_one_is_offered(tmp_path):
         checkpoint.restore(second, some_weights())
     shutil.rmtree(first)
     with (
-        pytest.raises(checkpoint.DamagedCheckpoint, match="there is none before it"),
+        pytest.raises(checkpoint.DamagedCheckpoint, match="there is no earlier one"),
         checkpoint.suggest_previous(second, "--resume"),
     ):
         checkpoint.restore(second, some_weights())
@@ -539,7 +541,7 @@ def test_beats_are_agreed_on_and_follow_the_pace():
 
 def test_the_best_one_is_kept_and_linked(tmp_path):
     taken = Folder(tmp_path)
-    taken.take()
+    taken.acquire()
     saver = Saver(taken, keep=2)
     for step, best in ((1, True), (2, True), (3, False), (4, False), (5, False)):
         saver.save(step, some_weights(float(step)), {}, {}, best)
@@ -558,7 +560,7 @@ def test_the_best_one_is_kept_and_linked(tmp_path):
     taken.release()
     os.symlink("00005-step-5", tmp_path / ".writing-best.0123")
     again = Folder(tmp_path)
-    again.take()
+    again.acquire()
     assert sorted(p.name for p in tmp_path.iterdir() if "best" in p.name) == ["best"]
     assert [saved.step for saved in again.list()] == [5, 6]
     # A training that goes on from another step says which was best; an abandoned one is none.

@@ -276,8 +276,8 @@ def test_a_missing_index(saved, capsys):
     (saved / INDEX).unlink()
     assert list(faults(saved)) == [INDEX]
     assert main(["verify", str(saved)]) == 2
-    assert f"{saved} is no checkpoint and holds none" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=rf"{re.escape(str(saved))} is no checkpoint"):
+    assert f"{saved} neither is nor contains a checkpoint" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=rf"{re.escape(str(saved))} is not a checkpoint"):
         checkpoint.restore(saved, like(model()))
 
 
@@ -320,7 +320,7 @@ def test_the_previous_one_that_is_offered_can_be_read(tmp_path):
     ):
         checkpoint.restore(paths[2], one_array())
     with (
-        pytest.raises(DamagedCheckpoint, match="there is none before it in its folder"),
+        pytest.raises(DamagedCheckpoint, match="there is no earlier one in its folder"),
         checkpoint.suggest_previous(paths[0], "--resume"),
     ):
         raise DamagedCheckpoint("x")
@@ -343,12 +343,12 @@ def run(*args: object) -> subprocess.CompletedProcess:
 def test_the_command(saved, tmp_path):
     """One time each as a process; TensorFlow is not imported."""
     done = run("verify", saved.parent)
-    assert done.returncode == 0 and "00002-step-2 is whole: 17 files" in done.stdout, done
+    assert done.returncode == 0 and "00002-step-2 is complete: 17 files" in done.stdout, done
     done = run("inspect", saved)
     assert done.returncode == 0, done
     assert "sparse/rows  float32  23 x 5  in 3 pieces" in done.stdout
     assert "dense.scalars/power  float32  scalar  in 1 pieces" in done.stdout
-    assert "beside it: 00001-step-1" in done.stdout
+    assert "other checkpoints: 00001-step-1" in done.stdout
     done = run("export", saved, "--output", tmp_path / "out", "--weights", "sparse/")
     assert done.returncode == 0, done
     assert sorted(f.name for f in (tmp_path / "out/sparse").iterdir()) == [
@@ -385,10 +385,10 @@ def test_inspect_as_json(saved, capsys):
 @pytest.mark.parametrize(
     ("path", "more", "message"),
     [
-        ("nowhere", (), "nowhere: there is no such folder"),
-        ("all/00002-step-2/checkpoint.json", (), "there is no such folder"),
-        ("empty", (), "empty is no checkpoint and holds none"),
-        ("all/00002-step-2/sparse", (), "is no checkpoint and holds none"),
+        ("nowhere", (), "nowhere: the folder does not exist"),
+        ("all/00002-step-2/checkpoint.json", (), "the folder does not exist"),
+        ("empty", (), "empty neither is nor contains a checkpoint"),
+        ("all/00002-step-2/sparse", (), "neither is nor contains a checkpoint"),
         ("original", (), "has the layout of NVIDIA's recipe"),
     ],
     ids=["wrong path", "a file", "empty folder", "part of one", "original layout"],

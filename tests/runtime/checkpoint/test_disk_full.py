@@ -106,7 +106,7 @@ def test_any_space_that_is_left(mount, ranks):
     def train(world):
         folder = Folder(root)
         if world.is_chief:
-            folder.take()
+            folder.acquire()
         saver = Saver(folder, world, keep=1)
         found = []
         step = 0

@@ -19,26 +19,26 @@ from runtime.cluster.distributed import World
 def test_who_may_write(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(lock, "_QUIET_S", 0)
     first, second = Folder(tmp_path / "model"), Folder(tmp_path / "model")
-    first.take()
+    first.acquire()
     holder = rf"{re.escape(socket.gethostname())}, pid {os.getpid()}, since 20\d\d-.*\+00:00"
     message = (
         rf"being written by another training that still runs: {holder}\. Waited 1 s for it\. End "
         r"it, .*; only if that machine is down for good, .*, remove .*model/\.lock$"
     )
     with pytest.raises(ValueError, match=message):
-        second.take(wait_s=1)
+        second.acquire(wait_s=1)
     (note,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(f"note: .*model is being written by {holder}; waiting up to 1 s .*", note)
     first.release()
-    second.take()
+    second.acquire()
     second.release()
 
 
 def test_lock_of_a_dead_machine_is_removed_while_the_next_training_waits(tmp_path):
     """`dead` stands for the lock that a file server keeps; the next one takes a lock of its own."""
     dead, mine = Folder(tmp_path), Folder(tmp_path)
-    dead.take()
-    waits = threading.Thread(target=mine.take)
+    dead.acquire()
+    waits = threading.Thread(target=mine.acquire)
     waits.start()
     time.sleep(0.3)
     assert waits.is_alive()
@@ -47,7 +47,7 @@ def test_lock_of_a_dead_machine_is_removed_while_the_next_training_waits(tmp_pat
     assert not waits.is_alive()
     mine.publish(mine.stage(3))
     with pytest.raises(ValueError, match="another training that still runs"):
-        Folder(tmp_path).take(wait_s=0)
+        Folder(tmp_path).acquire(wait_s=0)
     # That machine lives after all.
     message = f"another training has taken the folder: .*, pid {os.getpid()}, since .*; stop one"
     with pytest.raises(OSError, match=message):
@@ -65,24 +65,24 @@ def test_lock_file_that_is_replaced_between_opening_and_locking(tmp_path, monkey
     def late(file, how):
         if lock_it.pop("once", False):
             (tmp_path / ".lock").unlink()
-            other.take()
+            other.acquire()
         flock(file, how)
 
     lock_it = {"once": True}
     monkeypatch.setattr(fcntl, "flock", late)
     with pytest.raises(ValueError, match="another training that still runs"):
-        mine.take(wait_s=0)
+        mine.acquire(wait_s=0)
     other.stage(1)
     other.release()
 
 
 def test_removed_lock_file(tmp_path):
     mine, other = Folder(tmp_path), Folder(tmp_path)
-    mine.take()
+    mine.acquire()
     (tmp_path / ".lock").unlink()
     with pytest.raises(OSError, match=r"\.lock was removed during the training"):
         mine.stage(1)
-    other.take(wait_s=0)
+    other.acquire(wait_s=0)
     (tmp_path / ".lock").write_text("0123456789abcdef")  # of an earlier version, by another machine
     with pytest.raises(OSError, match="taken the folder: an unknown process; stop one of them"):
         mine.stage(2)
@@ -96,14 +96,14 @@ def test_file_system_without_locks(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     mine = Folder(tmp_path)
-    mine.take(wait_s=0)
+    mine.acquire(wait_s=0)
     assert mine.stage(1).is_dir()
     mine.release()
 
 
 def test_a_full_disk_is_no_other_training(tmp_path, monkeypatch):
     mine = Folder(tmp_path)
-    mine.take()
+    mine.acquire()
 
     def full(file):
         raise OSError(28, "No space left on device")
@@ -123,7 +123,7 @@ def test_a_full_disk_is_no_other_training(tmp_path, monkeypatch):
 def test_how_long_a_start_waits_for_the_folder(tmp_path, monkeypatch, flags, ranks, wait_s):
     """The other ranks must not give rank 0 up meanwhile."""
     asked = []
-    monkeypatch.setattr(Folder, "take", lambda self, wait_s: asked.append(wait_s))
+    monkeypatch.setattr(Folder, "acquire", lambda self, wait_s: asked.append(wait_s))
     argv = ["dlrm.py", "--dataset_path", "x", "--save_checkpoint_path", str(tmp_path / "c"), *flags]
 
     class Several(World):

@@ -33,7 +33,7 @@ def weights(step: int) -> list[ArrayWeight]:
 def save(root: Path, step: int, keep: int = 2) -> checkpoint.Outcome:
     """Saves as a training does that has just started."""
     folder = Folder(root)
-    folder.take()
+    folder.acquire()
     try:
         saver = Saver(folder, keep=keep)
         saver.save(step, weights(step), {"recipe": "test"}, {"step": step})

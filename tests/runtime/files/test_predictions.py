@@ -255,7 +255,7 @@ def opened(path) -> None:
 )
 def test_another_ending_is_refused(tmp_path, action, name, ending):
     message = (
-        rf"--predictions_path .*{name} ends with '{ending}'; allowed: .parquet, .csv, .npy, which"
+        rf"--predictions_path .*{name} ends with '{ending}'; expected one of .parquet, .csv, .npy"
     )
     with pytest.raises(ValueError, match=message):
         action(tmp_path / name)
@@ -273,7 +273,7 @@ def test_a_folder_in_its_place_is_refused(tmp_path, action):
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 
-WAY_OUT = "; the predictions were not written. Give a path where a file can be made, with room"
+WAY_OUT = "; the predictions were not written. Give a path where a file can be created, with s"
 
 
 @pytest.mark.parametrize("action", [opened, check_writable])

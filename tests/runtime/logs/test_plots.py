@@ -100,7 +100,7 @@ def test_the_evaluated_split_is_the_title(monkeypatch):
 
 
 def test_learning_curve_of_an_unknown_name(tmp_path):
-    with pytest.raises(ValueError, match=r"the history holds \['accuracy'\]"):
+    with pytest.raises(ValueError, match=r"the history contains \['accuracy'\]"):
         learning_curve(tmp_path / "x.png", {"accuracy": []})
 
 
