@@ -10,7 +10,7 @@ from config.sections.checkpoint import CheckpointConfig
 from config.sections.collaborative import CollaborativeConfig
 from config.sections.data import DataConfig, check_dataset_path
 from config.sections.distribution import DistributionConfig
-from config.sections.model import ModelConfig, SequenceConfig
+from config.sections.model import ModelConfig, SequentialConfig
 from config.sections.optimizer import OptimizerConfig
 from config.sections.run import TERABYTE, RunConfig
 
@@ -32,7 +32,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     run: RunConfig = field(default_factory=RunConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    sequence: SequenceConfig = field(default_factory=SequenceConfig)
+    sequence: SequentialConfig = field(default_factory=SequentialConfig)
     collaborative: CollaborativeConfig = field(default_factory=CollaborativeConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

@@ -12,7 +12,7 @@ from config.sections.checkpoint import CheckpointConfig
 from config.sections.collaborative import CollaborativeConfig
 from config.sections.data import DataConfig
 from config.sections.distribution import DistributionConfig
-from config.sections.model import ModelConfig, SequenceConfig
+from config.sections.model import ModelConfig, SequentialConfig
 from config.sections.optimizer import OptimizerConfig
 from config.sections.run import RunConfig
 
@@ -21,7 +21,7 @@ SECTIONS: dict[str, type] = {
     "data": DataConfig,
     "run": RunConfig,
     "model": ModelConfig,
-    "sequence": SequenceConfig,
+    "sequence": SequentialConfig,
     "collaborative": CollaborativeConfig,
     "optimizer": OptimizerConfig,
     "checkpoint": CheckpointConfig,

@@ -56,7 +56,7 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class SequenceConfig:
+class SequentialConfig:
     """Model of user histories."""
 
     model_type: str = _sequential(choices=("sim", "dien", "din", "no_history")).flag(
