@@ -3,7 +3,17 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import RANKING, SEQUENTIAL, TRAIN, Need, Rules, Values, excludes, requires
+from config.flag import (
+    RANKING,
+    SEQUENTIAL,
+    TRAIN,
+    Need,
+    Rules,
+    Values,
+    excludes,
+    flag_set,
+    requires,
+)
 from config.sections.run import evaluates
 
 _STORED = requires("dataset_type", "tf_raw", "split_tfrecords")
@@ -115,7 +125,7 @@ def check_dataset_path(flags: Values) -> None:
     if _is_drawn_from_flags(flags) or flags.value("dataset_path"):
         return
     alternative = ""
-    if flags.recipe in RANKING:
+    if flag_set(flags.recipe) in RANKING:
         alternative = ", or train on generated samples with --dataset_type synthetic"
     raise ValueError(
         f"--dataset_path is missing: pass the folder that holds the feature spec{alternative}"

@@ -466,6 +466,10 @@ def test_recipe_with_the_flags_of_another():
     config = parse(["prog", PATH], "wide_deep")
     assert config.recipe == "wide_deep"
     assert config.flat() == parse(["prog", PATH], "dcnv2").flat()
+    with pytest.raises(ValueError, match="with --dataset_type synthetic"):
+        parse(["prog"], "wide_deep")
+    add_recipe("gru4rec", "sim")
+    assert parse(["prog", PATH, "--mode=inference"], "gru4rec").run.mode == "inference"
 
 
 def test_unknown_recipe():
