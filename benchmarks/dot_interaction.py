@@ -1,12 +1,12 @@
-"""The fused dot interaction beside plain TensorFlow, and what it does for a training step.
+"""The fused dot interaction compared with plain TensorFlow, alone and in a training step.
 
     make bench-op
     python -m benchmarks.dot_interaction --output benchmarks/results/dot_interaction_CPU_YYYYMM.md
 
 Three comparisons, each interleaved, the order alternating from round to round:
 
-- the op on [batch, features, dim] beside the package's `reference.py`, the plain version, and
-  beside this toolkit's own `dot_tensorflow`, whose gradient is written by hand;
+- the op on [batch, features, dim] compared with the package's `reference.py`, the plain version,
+  and with this toolkit's own `dot_tensorflow`, whose gradient is written by hand;
 - the layer as the model calls it, on embeddings and bottom MLP output that still lie apart;
 - the training step of `dlrm_training` with `--interaction dot_custom` and `dot_tensorflow`.
 
@@ -49,8 +49,8 @@ def interactions(dtype: str, apart: bool) -> dict[str, Callable]:
     """The sides of a comparison: functions of (features, bottom), of any batch.
 
     Args:
-      dtype: "float32" or "bfloat16".
-      apart: embeddings and bottom MLP output lie apart, as in the model.
+        dtype: "float32" or "bfloat16".
+        apart: embeddings and bottom MLP output lie apart, as in the model.
     """
     import tensorflow as tf
     from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops, reference

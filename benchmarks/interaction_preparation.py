@@ -101,7 +101,7 @@ def table(runs: dict[str, list[PreparationRun]], num_ratings: int) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prints the page; the exit status tells whether the targets are met."""
+    """Prints the page; the exit status is 0 if the targets are met."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.interaction_preparation", allow_abbrev=False
     )

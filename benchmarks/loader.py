@@ -1,10 +1,10 @@
-"""Samples per second of the loaders alone: 13 numericals, 26 categoricals, from the page cache.
+"""Samples per second of the loaders alone: 13 numerical and 26 categorical features, cached.
 
     python -m benchmarks.loader
 
-The files are generated into a temporary folder: 13 float16 numericals interleaved in one file, 9
-int32, 9 int16 and 8 int8 categoricals, a bool label. Each case goes over all rows once to warm up
-and `--repeats` times timed, cases interleaved. The target is for split binaries in file order.
+The files are generated into a temporary folder: 13 float16 numerical features interleaved in one
+file, 9 int32, 9 int16 and 8 int8 categoricals, a bool label. Each case reads all rows once to
+warm up and `--repeats` times timed, cases interleaved. The target is for split binaries in file order.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def main() -> None:
                 speed = samples_per_s(loader, epoch=repeat)
                 if repeat:
                     results[name].append(speed)
-    print(f"13 numericals, 26 categoricals, {args.rows:,} rows, batch {args.batch_size:,}")
+    print(f"13 numerical features, 26 categoricals, {args.rows:,} rows, batch {args.batch_size:,}")
     for name, speeds in results.items():
         print(
             f"{name:26s} median {statistics.median(speeds) / 1e6:6.2f} million samples/s, lowest "

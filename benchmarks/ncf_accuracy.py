@@ -1,4 +1,4 @@
-"""HR@10 and NDCG@10 of NeuMF on the splits of published papers, over seeds, beside popularity.
+"""HR@10 and NDCG@10 of NeuMF on the splits of published papers, over seeds, and of popularity.
 
 python -m benchmarks.ncf_accuracy --data FOLDER --output PAGE
 
@@ -37,14 +37,14 @@ METRICS = ("hr@10", "ndcg@10")
 
 
 class Task(NamedTuple):
-    """A data set and what is asked of it.
+    """A data set with published results.
 
     Attributes:
-      folder: in --data.
-      published: HR@10 and NDCG@10 of NeuMF in DeepCF (Deng et al., AAAI 2019).
-      popular: published HR@10 of the ranking by popularity that held-out interactions must have,
-        too; None: they are drawn alike.
-      candidates: settings to choose from.
+        folder: in --data.
+        published: HR@10 and NDCG@10 of NeuMF in DeepCF (Deng et al., AAAI 2019).
+        popular: published HR@10 of the ranking by popularity that held-out interactions must have,
+          too; None: they are drawn uniformly.
+        candidates: settings to choose from.
     """
 
     folder: str
@@ -105,8 +105,8 @@ def hold_out(rows: Path, output: Path, popular: float) -> None:
     """Writes a data set without its test part, whose validation is as popular as is asked.
 
     Args:
-      rows: the prepared data set; only its training interactions are read.
-      popular: HR@10 of the ranking by popularity on the validation.
+        rows: the prepared data set; only its training interactions are read.
+        popular: HR@10 of the ranking by popularity on the validation.
     """
     spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
     users, items = read_interactions(spec, TRAIN)

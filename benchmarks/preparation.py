@@ -57,7 +57,7 @@ def _run(module: str, arguments: list) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prints both parts; the exit status tells whether both targets are met."""
+    """Prints both parts; the exit status is 0 if both targets are met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.preparation")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the first part")
     parser.add_argument("--memory_rows", type=int, default=4_000_000, help="of the second part")

@@ -25,7 +25,7 @@ from benchmarks.harness.process_tree import ROOT, module, run
 from benchmarks.spark_cluster import SparkCluster
 
 REAL_ROWS = ROOT.parent / "shared/data/criteo_kaggle/train_10000.txt"
-TARGET_RATIO = 8.0  # DuckDB beside Spark, local[2]
+TARGET_RATIO = 8.0  # DuckDB relative to Spark, local[2]
 TARGET_GROWTH = 1.3  # of the peak memory, for ten times the rows
 _CLUSTER_NOTE = (
     "Threshold 15; all files of all runs are the same. The cluster: one master and two workers of "
@@ -44,17 +44,17 @@ def checksum(folder: Path) -> str:
     return total.hexdigest()
 
 
-def prepare(log: Path, output: Path, *flags, beside: list[int] = ()) -> tuple[float, float, str]:
+def prepare(log: Path, output: Path, *flags, others: list[int] = ()) -> tuple[float, float, str]:
     """Seconds, peak MiB and the checksum of one preparation, which is removed again."""
     command = module("preproc.criteo", "--input", log, "--output", output, *flags)
-    elapsed_s, peak_mib = run(command, beside)
+    elapsed_s, peak_mib = run(command, others)
     digest = checksum(output)
     shutil.rmtree(output)
     return elapsed_s, peak_mib, digest
 
 
 def compare(log: Path, work: Path, flags: list, repeats: int) -> dict[str, list]:
-    """(seconds, MiB) of each side and round; DuckDB, the fastest, runs beside each of the others.
+    """(seconds, MiB) of each side and round; DuckDB, the fastest, runs before each of the others.
 
     Raises:
         RuntimeError: two runs left different files.
@@ -73,7 +73,7 @@ def compare(log: Path, work: Path, flags: list, repeats: int) -> dict[str, list]
             if name == CLUSTER:
                 with SparkCluster(work) as cluster:
                     with_master = [*sides[name], "--master", cluster.url]
-                    result = prepare(log, work / "out", *flags, *with_master, beside=cluster.pids)
+                    result = prepare(log, work / "out", *flags, *with_master, others=cluster.pids)
             else:
                 result = prepare(log, work / "out", *flags, *sides[name])
             results[name].append(result)
@@ -127,7 +127,7 @@ def generate(folder: Path, rows_per_day: int) -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prints the page; the exit status tells whether the targets are met."""
+    """Prints the page; the exit status is 0 if the targets are met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.preparation_engines")
     parser.add_argument("--rows_per_day", type=int, default=1_000_000, help="of 3 days")
     parser.add_argument("--growth_rows_per_day", type=int, default=200_000, help="and ten times it")

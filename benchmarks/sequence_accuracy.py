@@ -1,4 +1,4 @@
-"""Test AUC of SIM, DIEN and DIN beside a model without history and beside popularity, over seeds.
+"""Test AUC of SIM, DIEN, DIN, a model without history, and popularity, over seeds.
 
 python -m benchmarks.sequence_accuracy --data FOLDER --output PAGE
 
@@ -74,7 +74,7 @@ def choose(records: Path, folder: Path, epochs: int, kept: Path | None) -> dict[
     """For each model the settings and the number of epochs with the best validation AUC.
 
     Args:
-      kept: JSON file of what was chosen before, and where it is kept.
+        kept: JSON file of what was chosen before, and where it is kept.
     """
     chosen = json.loads(kept.read_text()) if kept and kept.exists() else {}
     for model, flags in MODELS.items():
@@ -125,7 +125,7 @@ def page(chosen: dict, results: dict, popular: dict, num_seeds: int) -> str:
         facts,
         "",
         "All 14,681 users (3 events or more), 8,687 items, 121,892 events. The last event of a",
-        "user is the test event, the one before the validation event; beside each a random item.",
+        "user is the test event, the one before the validation event; each with a random item.",
         f"Settings: the best of {CHOICES} and up to 5 epochs by",
         f"the validation AUC of seed {CHOOSING_SEED}. Then {num_seeds} other seeds look at the",
         "test events once, after the last epoch.",

@@ -30,7 +30,7 @@ from benchmarks.preparation_engines import checksum
 
 DUCKDB, NVTABULAR = "duckdb", "nvtabular"
 NAMES = {DUCKDB: "DuckDB", NVTABULAR: "NVTabular (pandas)"}
-TARGET_RATIO = 10.0  # DuckDB beside NVTabular
+TARGET_RATIO = 10.0  # DuckDB relative to NVTabular
 _PARTS = ("read", "number", "rows")
 _STAGE = re.compile(r"^(\w+).*, ([0-9.]+) s$", re.MULTILINE)
 _NOTE = (
@@ -43,7 +43,7 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class StagedRun:
-    """One preparation: seconds in all and by stage, as it says itself; peak memory."""
+    """One preparation: seconds in all and by stage, as it logs them; peak memory."""
 
     elapsed_s: float
     read_s: float
@@ -62,7 +62,7 @@ def prepare(log: Path, work: Path, *flags) -> StagedRun:
     """Prepares a log, measures, and removes the data set.
 
     Raises:
-        RuntimeError: the preparation fails; the message holds what it said.
+        RuntimeError: the preparation fails; the message holds its output.
     """
     output, messages = work / "prepared", work / "said.txt"
     command = module(
@@ -79,7 +79,7 @@ def prepare(log: Path, work: Path, *flags) -> StagedRun:
 
 
 def stages(messages: str) -> tuple[float, float, float]:
-    """What the preparation says of its stages -> seconds for reading, numbering, rows."""
+    """Reads the log of a preparation: seconds for reading, numbering, rows."""
     by_name = {}
     for name, seconds in _STAGE.findall(messages):
         by_name[name] = by_name.get(name, 0.0) + float(seconds)
@@ -147,7 +147,7 @@ def size_mb(folder: Path) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prints the page; the exit status tells whether the targets are met."""
+    """Prints the page; the exit status is 0 if the targets are met."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.sequence_preparation", allow_abbrev=False
     )

@@ -83,4 +83,4 @@ def _wait_for(log: Path, pattern: str) -> str:
         if match := re.search(pattern, log.read_text()):
             return match[1]
         time.sleep(0.1)
-    raise RuntimeError(f"{log} never said {pattern!r}:\n{log.read_text()}")
+    raise RuntimeError(f"{log} does not contain {pattern!r}:\n{log.read_text()}")

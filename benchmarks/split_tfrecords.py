@@ -1,11 +1,11 @@
-"""Split TFRecords beside split binaries: the same rows, samples and ids per second.
+"""Samples and ids per second of split TFRecords and split binaries, of the same rows.
 
     python -m benchmarks.split_tfrecords
 
-Generated rows (13 numericals, `--features` features of `--hotness` ids each) are written as split
-binaries and transcribed to split TFRecords of fixed hotness. Ragged ones hold the same ids, cut
-into rows of 0 to 2 * `--hotness` ids at random. The three take turns, in file order and shuffled.
-Each pass opens its files anew: finding the records and verifying every checksum is part of the
+Generated rows (13 numerical features, `--features` features of `--hotness` ids each) are written as
+split binaries and transcribed to split TFRecords of fixed hotness. Ragged ones hold the same ids,
+cut into rows of 0 to 2 * `--hotness` ids at random. The three take turns, in file order and shuffled.
+Each pass opens its files again: finding the records and verifying every checksum is part of the
 time, as in the first epoch of a training.
 
 The exit code is 1 where rows in file order, the only ones that the original reads, come at less
@@ -40,7 +40,7 @@ RAGGED = "split TFRecords, ragged"
 
 
 def write_data_sets(folder: Path, num_rows: int, features: int, hotness: int, batch: int) -> dict:
-    """The same ids three times; case -> (loader class, spec)."""
+    """Writes the same ids in three formats; returns (loader class, spec) of each case."""
     spec = synthetic_spec([100_000] * features, hotness)
     binaries = write_dataset(folder / "binaries", spec, {TRAIN: num_rows})
     flags = {"src_dataset_path": "binaries", "dst_dataset_path": "fixed"}
@@ -123,8 +123,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{name}: {fact}")
     ids = args.features * args.hotness
     print(
-        f"13 numericals, {args.features} features of {args.hotness} ids, {args.rows:,} rows, batch "
-        f"and prebatch {args.batch_size:,}, median of {args.repeats} passes (lowest to highest)"
+        f"13 numerical features, {args.features} features of {args.hotness} ids, {args.rows:,} "
+        f"rows, batch and prebatch {args.batch_size:,}, median of {args.repeats} passes (lowest to "
+        "highest)"
     )
     met = True
     for (name, shuffle), speeds in results.items():

@@ -1,10 +1,10 @@
-"""What a checkpoint every 100 steps costs of the training throughput.
+"""Cost of a checkpoint every 100 steps, as a share of the training throughput.
 
     make bench-checkpoints
     python -m benchmarks.checkpoint_cost --output benchmarks/results/checkpoint_cost_CPU_YYYYMM.md
 
 One process trains the recipe `dlrm.py` in turns of 100 steps, some of which begin with a save; the
-writing goes on beside the steps that follow. A round is a turn with a save and one without, in an
+writing continues during the steps that follow. A round is a turn with a save and one without, in an
 order that alternates. The exit code is 1 if saving costs more than the target.
 
 In parts, each in its own time; the last one makes the page of all:
@@ -37,7 +37,7 @@ WARM_UP_STEPS = 10
 
 
 class CheckpointSetting(NamedTuple):
-    """What is trained: the flags that differ from the recipe's; `has_target` or for information."""
+    """Flags that differ from the recipe's; `has_target` or for information."""
 
     label: str
     flags: dict[str, Any]
@@ -55,16 +55,16 @@ SETTINGS = {
 
 @dataclass
 class CheckpointMeasurements:
-    """What was measured of one setting, perhaps in several runs.
+    """Measurements of one setting, of one or several runs.
 
     Attributes:
-      commands: the runs.
-      size_mib: of a checkpoint's weights.
-      rounds: of each "saving" and "plain", what `checkpoint_worker` says of a turn, with "cpu_s" of
-        the process and "foreign_cpu", cores that others kept busy meanwhile; and "before_mib", the
-        memory before the first save.
-      parts: seconds of the parts of one save, a dictionary each time.
-      versions: of the software.
+        commands: the runs.
+        size_mib: of a checkpoint's weights.
+        rounds: of each "saving" and "plain", the worker's answer on a turn, with "cpu_s" of the
+          process and "foreign_cpu", cores that others kept busy; and "before_mib", the memory
+          before the first save.
+        parts: seconds of the parts of one save, a dictionary each time.
+        versions: of the software.
     """
 
     commands: list[str] = field(default_factory=list)
@@ -78,11 +78,11 @@ class Record:
     """The measurements of all settings, kept in a file from run to run.
 
     Args:
-      path: the file; None to keep nothing.
-      sizes: what measurements must have in common to stand on one page.
+        path: the file; None to keep nothing.
+        sizes: what measurements on one page have in common.
 
     Raises:
-      ValueError: the file has measurements of something else.
+        ValueError: the file has measurements of something else.
     """
 
     def __init__(self, path: Path | None, sizes: dict[str, Any]):
@@ -110,7 +110,7 @@ class Record:
 
 
 def table_rows(table_mib: int) -> int:
-    """Rows of each of the tables, which are equal and have so many MiB together."""
+    """Rows of each of the tables, which are equal and have `table_mib` MiB together."""
     return -(-table_mib * 2**20 // (NUM_TABLES * workload.EMBEDDING_DIM * 4))
 
 
@@ -162,7 +162,7 @@ def measure(args, name: str, rows: Path, record: Record) -> None:
 
 
 def command_of(args, name: str) -> str:
-    """What measured a setting, without the names of files."""
+    """The command line that measures a setting, without the names of files."""
     numbers = ("rounds", "steps", "parts", "threads", "batch_size", "table_mib")
     options = " ".join(f"--{number} {getattr(args, number)}" for number in numbers)
     return f"python -m benchmarks.checkpoint_cost --settings {name} {options}"
@@ -217,7 +217,7 @@ def main() -> None:
         if name in record.measurements
     ]
     if not measurements:
-        parser.error("--rounds 0 makes the page of --measurements, in which there are none")
+        parser.error("--rounds 0 makes the page of --measurements, which is empty")
     page, met = checkpoint_report.render(measurements, args, table_rows(args.table_mib))
     finish(page, met, args.output)
 

@@ -19,9 +19,9 @@ def render(measured: Sequence[tuple], args, table_rows: int) -> tuple[str, bool]
     """The page as Markdown, and whether saving costs no more than the target.
 
     Args:
-      found: (`checkpoint_cost.Setting`, its `checkpoint_cost.Measurements`), one or more.
-      args: the command's arguments.
-      table_rows: rows of each table.
+        measured: pairs of `CheckpointSetting` and `CheckpointMeasurements`.
+        args: the command's arguments.
+        table_rows: rows of each table.
     """
     page = ["# What checkpoints cost of the training throughput", ""]
     page += _setting(measured, args, table_rows)
@@ -48,7 +48,7 @@ def ratios(measurements) -> np.ndarray:
 
 
 def within_turns(measurements) -> np.ndarray:
-    """What a save costs of the turn that it begins, a value a round: what training waits, and
+    """Cost of a save to the turn that it begins, one value per round: what training waits, and
     what the next steps take more than the later ones of the same turn."""
 
     def cost(measured: dict) -> float:
@@ -80,7 +80,7 @@ def _setting(measured, args, table_rows: int) -> list[str]:
         f"- TensorFlow {versions['tensorflow']}, NumPy {versions['numpy']}, xxhash "
         f"{versions['xxhash']}",
         f"- the recipe `dlrm.py` with its loader: batch {args.batch_size:,}, "
-        f"{workload.NUM_NUMERICAL} numericals, {len(workload.TABLE_ROWS)} tables with "
+        f"{workload.NUM_NUMERICAL} numerical features, {len(workload.TABLE_ROWS)} tables with "
         f"{table_rows:,} rows of {workload.EMBEDDING_DIM} each, bottom {workload.BOTTOM_MLP_DIMS}, "
         f"top {workload.TOP_MLP_DIMS}; {args.threads} threads",
         f"- a round is a turn with a save (it is begun, then come {args.steps} steps; if it is not "
@@ -112,8 +112,8 @@ def _throughput_table(measured, args) -> list[str]:
         *table,
         "",
         "Turns differ by some percent with or without saves. The cost within a turn does not feel "
-        f"it: what training waits, and what the {STEPS_BEHIND} steps behind a save take more than "
-        "the later ones of the same turn.",
+        f"it: the training's wait, and the extra time of the {STEPS_BEHIND} steps after a "
+        "save over the later ones of the same turn.",
     ]
 
 
@@ -173,7 +173,7 @@ def _parts_table(measured) -> list[str]:
         return ["Not measured (`--parts 0`)."]
     columns = [f"{setting.label}: s | MiB/s" for setting, _ in measured]
     table = [
-        "Each part alone, one thread, of the same blocks; nothing is trained meanwhile. The "
+        "Each part alone, one thread, of the same blocks; nothing is trained. The "
         "training waits for the first four, a thread does the rest. Medians.",
         "",
         f"| part | {' | '.join(columns)} |",

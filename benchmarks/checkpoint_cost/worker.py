@@ -35,8 +35,8 @@ class SavedTraining:
     """One training, whose turns have checkpoints or not, as training/loop.py has them.
 
     Args:
-      config: the flags; the checkpoints' are the defaults, but that a fault ends the benchmark.
-      folder: of the checkpoints.
+        config: the flags; the checkpoints' are the defaults, but that a fault ends the benchmark.
+        folder: of the checkpoints.
     """
 
     def __init__(self, config, folder: Folder):
@@ -52,7 +52,7 @@ class SavedTraining:
         self._saved_at = time.perf_counter()
 
     def weights(self) -> list:
-        """What is saved."""
+        """All weights to save."""
         return training_weights(self._training.recipe)
 
     def warm_up(self, steps: int, saves: int) -> float:
@@ -108,7 +108,7 @@ class SavedTraining:
 
 
 def parts_s(weights, folder: Path) -> dict[str, float]:
-    """Seconds of the parts of one save, each alone: one thread, nothing is trained meanwhile."""
+    """Seconds of the parts of one save, each alone: one thread, nothing is trained."""
     seconds: dict[str, float] = defaultdict(float)
 
     def timed(part: str, call, *arguments):

@@ -22,10 +22,10 @@ def configure(
     """The flags of a training: the recipe's own, but for those that a benchmark needs.
 
     Args:
-      dataset_path: folder of the rows, made by `workload.make_rows`.
-      threads: of one operation, and of operations side by side.
-      inter_op_threads: of operations side by side, where it is another number.
-      flags: others, by name.
+        dataset_path: folder of the rows, made by `workload.make_rows`.
+        threads: of one operation, and of operations side by side.
+        inter_op_threads: of operations side by side, where it is another number.
+        flags: others, by name.
     """
     return configuration.Config("dlrm").replace(
         dataset_path=dataset_path,
@@ -45,7 +45,7 @@ def configure(
 
 
 def dense_bytes(model) -> int:
-    """Size of the gradients that all ranks sum, beside those of tables."""
+    """Size of the gradients that all ranks sum, in addition to those of tables."""
     return sum(v.shape.num_elements() * v.dtype.size for v in model.dense_variables)
 
 

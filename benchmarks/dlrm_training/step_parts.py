@@ -1,4 +1,4 @@
-"""Where the milliseconds of a training step go, from TensorFlow's own trace of the real step."""
+"""Milliseconds of the parts of a training step, from TensorFlow's trace of the real step."""
 
 import re
 from collections import defaultdict
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from benchmarks.harness.worker import timed_ms
 
-# The first pattern found in "name:kind" of an operation says what it does.
+# The first pattern that matches "name:kind" of an operation determines its part.
 PARTS = (
     ("batch from the iterator", r"IteratorGetNext|:PyFunc$"),
     ("table rows: gather", r":ResourceGather"),
@@ -51,7 +51,7 @@ class Interval(NamedTuple):
     """One operation at work, in picoseconds.
 
     Attributes:
-      waits: an asynchronous operation under way, which has only the time in which no other runs.
+        waits: an asynchronous operation under way, which has only the time in which no other runs.
     """
 
     name: str
@@ -102,9 +102,9 @@ def parts_ms(step: Callable[[], object], count: int, folder: str) -> Sequence[tu
     """Traces `count` steps; milliseconds of each part a step, adding up to the step's time.
 
     Args:
-      step: does one training step and waits for it.
-      count: steps to trace.
-      folder: an empty folder for the trace.
+        step: does one training step and waits for it.
+        count: steps to trace.
+        folder: an empty folder for the trace.
     """
     import tensorflow as tf
 
@@ -125,7 +125,7 @@ def intervals_of(trace: bytes) -> Iterable[Interval]:
     """The operations of a trace, under the names of their parts.
 
     Args:
-      trace: the bytes of an .xplane.pb file.
+        trace: the bytes of an .xplane.pb file.
     """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -148,7 +148,7 @@ def intervals_of(trace: bytes) -> Iterable[Interval]:
 
 
 def _facts(plane, event) -> dict[str, object]:
-    """What TensorFlow wrote down about an event; repeated texts are stored once, by reference."""
+    """Attributes of an event; repeated texts are stored once, by reference."""
     facts = {}
     for stat in event.stats:
         value = getattr(stat, stat.WhichOneof("value"))

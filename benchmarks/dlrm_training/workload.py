@@ -1,4 +1,4 @@
-"""What both sides of the DLRM benchmark train: sizes, rows, initial weights, matrix products.
+"""Workload of the DLRM benchmark: sizes, rows, matrix products.
 
 NumPy only: the environment of the PyTorch side has nothing else.
 """
@@ -43,11 +43,11 @@ class Product(NamedTuple):
     """One matrix product of the training step.
 
     Attributes:
-      kind: "forward" X W, "dX" G W^T or "dW" X^T G of a layer; of the interaction "forward" X X^T
-        and "dX" S X.
-      sizes: (inputs, outputs) of the layer; (features, dim) of the interaction.
-      batched: the interaction: one small product a row.
-      skipped: plain backpropagation has it, our step does without.
+        kind: "forward" X W, "dX" G W^T or "dW" X^T G of a layer; of the interaction "forward" X X^T
+          and "dX" S X.
+        sizes: (inputs, outputs) of the layer; (features, dim) of the interaction.
+        batched: the interaction: one small product a row.
+        skipped: plain backpropagation has it, our step does without.
     """
 
     kind: str
@@ -67,7 +67,7 @@ def products(padded_to: int = 8) -> list[Product]:
     """All products of a step, 121 GFLOP: three a layer and three for the interaction.
 
     Args:
-      padded_to: the interaction's output is padded to a multiple of this.
+        padded_to: the interaction's output is padded to a multiple of this.
     """
     width = -(-INTERACTION_WIDTH // padded_to) * padded_to
     bottom, top = (NUM_NUMERICAL, *BOTTOM_MLP_DIMS), (width, *TOP_MLP_DIMS)
@@ -105,8 +105,8 @@ def make_rows(folder: Path, num_rows: int, table_rows: Sequence[int]) -> None:
     """Generates training rows as split binaries, in a process that leaves no threads behind.
 
     Args:
-      folder: new; gets a `feature_spec.yaml`.
-      table_rows: ids of each categorical feature.
+        folder: new; gets a `feature_spec.yaml`.
+        table_rows: ids of each categorical feature.
     """
     command = [sys.executable, "-m", "dataloading.synthetic", "--output", str(folder)]
     command += ["--rows", str(num_rows), "--validation_rows", "1", "--test_rows", "1"]

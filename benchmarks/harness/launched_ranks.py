@@ -1,4 +1,4 @@
-"""Ranks that a launcher starts, asked together through a socket."""
+"""Ranks that a launcher starts, which answer requests through a socket."""
 
 import contextlib
 import json
@@ -21,18 +21,18 @@ class LaunchedRanks:
     """Processes of `command` that `launch` starts.
 
     Args:
-      name: what errors call them.
-      launch: starts `num_ranks` processes of the command behind it; empty for one.
-      command: a program that connects to the place that is put after it, says {"rank": ...} and
-        answers requests (`worker.answer_requests`).
-      server: a listening socket; is closed.
-      place: where that is, as a word.
+        name: their name in errors.
+        launch: words that start `num_ranks` processes of the command after them; empty for one.
+        command: a program that connects to `address`, its last argument, sends {"rank": ...} and
+            answers requests (`worker.answer_requests`).
+        server: a listening socket; is closed.
+        address: of the server, as a word.
 
     Attributes:
-      greetings: first message of each rank, in their order.
+        greetings: first message of each rank, in their order.
 
     Raises:
-      RuntimeError: not all came; the message ends with their last words.
+        RuntimeError: not all came; the message ends with their last words.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class LaunchedRanks:
         command: Sequence[str],
         num_ranks: int,
         server: socket.socket,
-        place: str,
+        address: str,
     ):
         self.name, self._num_ranks = name, num_ranks
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the processes
         self._streams: list = []
         with server:
             self._launcher = subprocess.Popen(
-                [*launch, *command, place],
+                [*launch, *command, address],
                 env={**os.environ, **SLEEPING_THREADS, "TF_CPP_MIN_LOG_LEVEL": "2"},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
@@ -84,10 +84,10 @@ class LaunchedRanks:
         return json.loads(stream.readline()), stream
 
     def ask(self, action: str, **arguments) -> list[dict]:
-        """Lets all ranks do one thing; what each says, in their order.
+        """Sends a request to all ranks; returns their answers, in their order.
 
         Raises:
-          RuntimeError: a rank died, or did not answer; the message ends with the last words.
+            RuntimeError: a rank died, or did not answer; the message ends with the last words.
         """
         request = json.dumps({"action": action, **arguments}) + "\n"
         try:
@@ -108,7 +108,7 @@ class LaunchedRanks:
         return self._log.read()[-3000:]
 
     def close(self) -> None:
-        """Ends all processes: they end when nobody asks any more; the launcher ends the others."""
+        """Ends all processes: they end with their streams; the launcher ends the others."""
         for stream in self._streams:
             with contextlib.suppress(OSError):
                 stream.close()
@@ -119,7 +119,7 @@ class LaunchedRanks:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._launcher.wait(timeout=END_TIMEOUT_S)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._launcher.pid, signal.SIGKILL)  # what is left of it
+            os.killpg(self._launcher.pid, signal.SIGKILL)  # the rest of it
         self._launcher.wait()
         self._streams = []
         self._log.close()

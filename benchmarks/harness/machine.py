@@ -11,12 +11,12 @@ _DIRTY_LIMITS = ("dirty_background_ratio", "dirty_ratio")
 
 
 def cpu_flags() -> set[str]:
-    """What the processor can do, in Linux' words; empty where Linux does not tell."""
+    """Instruction sets of the processor, named as in /proc/cpuinfo; empty without that file."""
     return set(_cpuinfo("flags").split())
 
 
 def has_fast_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 matrices in hardware (AMX or AVX512-BF16)."""
+    """Returns whether the processor multiplies bfloat16 matrices (AMX or AVX512-BF16)."""
     return bool(cpu_flags() & {"amx_bf16", "avx512_bf16"})
 
 

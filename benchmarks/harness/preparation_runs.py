@@ -15,11 +15,11 @@ def compare(
     """The runs of all sides in turn, the order changing from round to round.
 
     Args:
-      prepare: a side's run, with `elapsed_s`, `peak_mib` and a `checksum`.
-      what: must be the same, for the error.
+        prepare: a side's run, with `elapsed_s`, `peak_mib` and a `checksum`.
+        what: must be the same, for the error.
 
     Raises:
-      RuntimeError: two runs left something different.
+        RuntimeError: two runs left something different.
     """
     runs = {side: [] for side in sides}
     for turn in range(repeats):
@@ -40,7 +40,7 @@ def head(title: str, module: str, argv: list[str] | None, packages: Sequence[str
     """The first lines of a page: command, machine, versions of packages.
 
     Args:
-      argv: words of the command line; None: the process' own.
+        argv: words of the command line; None: the process' own.
     """
     words = sys.argv[1:] if argv is None else argv
     page = [f"# {title}", "", f"`{' '.join(['python -m', module, *words])}`", ""]

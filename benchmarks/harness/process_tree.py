@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _SAMPLE_S = 0.5  # between two looks at the memory, each of which takes the kernel some work
 
 
-def run(command: list, beside: list[int] = ()) -> tuple[float, float]:
+def run(command: list, others: list[int] = ()) -> tuple[float, float]:
     """Runs a command in the repository and waits for it.
 
     Memory is the sum of proportional set sizes (a page that n processes share counts as 1/n of a
@@ -20,13 +20,13 @@ def run(command: list, beside: list[int] = ()) -> tuple[float, float]:
 
     Args:
         command: words; converted to text.
-        beside: processes that work for it and were started before, e.g. a cluster's.
+        others: processes that work for it and were started before, e.g. a cluster's.
 
     Returns:
-        seconds from start to end; peak MiB of its processes and of those beside.
+        seconds from start to end; peak MiB of its processes and of `others`.
 
     Raises:
-        RuntimeError: it fails; the message holds what it said.
+        RuntimeError: it fails; the message holds its output.
     """
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -40,7 +40,7 @@ def run(command: list, beside: list[int] = ()) -> tuple[float, float]:
 
     def watch():
         while not ended.wait(_SAMPLE_S):
-            peak[0] = max(peak[0], sum(tree_memory_mib(pid) for pid in (process.pid, *beside)))
+            peak[0] = max(peak[0], sum(tree_memory_mib(pid) for pid in (process.pid, *others)))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -55,7 +55,7 @@ def run(command: list, beside: list[int] = ()) -> tuple[float, float]:
 
 
 def tree_memory_mib(pid: int) -> float:
-    """What a process and its descendants hold now; 0 for those that have ended."""
+    """Memory of a process and its descendants now; 0 for those that have ended."""
     try:
         processes = [psutil.Process(pid)]
         processes += processes[0].children(recursive=True)

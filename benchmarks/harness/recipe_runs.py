@@ -1,4 +1,4 @@
-"""Runs of our commands whose output nobody wants but when they fail."""
+"""Runs our commands; their output is shown if they fail."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What our sides share that train a recipe's model on rows in memory."""
+"""Training of a recipe's model on rows in memory, in TensorFlow."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from runtime.hardware import device
 
 
 def set_up(threads: int) -> None:
-    """Gives TensorFlow so many threads."""
+    """Limits TensorFlow to `threads` threads."""
     run = configuration.RunConfig(
         cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads
     )
@@ -27,10 +27,10 @@ class RecipeTraining:
     """A recipe's model and trainer, and where it is in the rows.
 
     Args:
-      loss: the recipe's.
-      groups: its optimizers.
-      table_names: what the other side calls the tables of the model.
-      batch: all rows; they come in whole batches, without end.
+        loss: the recipe's.
+        groups: its optimizers.
+        table_names: what the other side calls the tables of the model.
+        batch: all rows; they come in whole batches, without end.
     """
 
     def __init__(

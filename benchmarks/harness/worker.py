@@ -17,8 +17,8 @@ class Worker:
     """A side of a benchmark.
 
     Args:
-      command: starts a process that calls `serve`.
-      environment: variables to set for it.
+        command: starts a process that calls `serve`.
+        environment: variables to set for it.
     """
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]):
@@ -34,10 +34,10 @@ class Worker:
         )
 
     def ask(self, action: str, **arguments) -> dict:
-        """Lets the side do one thing and returns what it says.
+        """Lets the side do one thing and returns its answer.
 
         Raises:
-          RuntimeError: the side died; the message ends with its last words.
+            RuntimeError: the side died; the message ends with its last words.
         """
         try:
             self._process.stdin.write(json.dumps({"action": action, **arguments}) + "\n")
@@ -66,12 +66,12 @@ class Worker:
 def serve(actions: Mapping[str, Callable[..., dict]]) -> None:
     """Answers requests until the other end closes. Answers carry the CPU time they took."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries print to stdout, too
         answer_requests(actions, sys.stdin, answers)
 
 
 def answer_requests(actions: Mapping[str, Callable[..., dict]], requests, answers) -> None:
-    """Reads requests, a JSON line each, until there are no more."""
+    """Reads requests, a JSON line each, until the end of the stream."""
     for line in requests:
         request = json.loads(line)
         start = time.process_time()

@@ -1,4 +1,4 @@
-"""What both sides of the NCF benchmark train and time: sizes, rows, parts of a step.
+"""Workload of the NCF benchmark: sizes and rows.
 
 NumPy only: the environment of the PyTorch side has nothing else.
 """

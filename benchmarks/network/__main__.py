@@ -1,4 +1,4 @@
-"""What a plan puts on the network: computed for published models, and measured on links of tc.
+"""Network traffic of a plan: computed for published models, and measured on links of tc.
 
     make bench-network
     python -m benchmarks.network --output benchmarks/results/network_CPU_YYYYMM.md
@@ -33,10 +33,10 @@ IDLE_S = 2.0
 
 
 class NetworkSetting(NamedTuple):
-    """What is trained: the flags that differ from the recipe's.
+    """Flags that differ from the recipe's.
 
     Attributes:
-      exact: the plan knows every byte; else it estimates how many ids are different.
+        exact: the plan knows every byte; else it estimates how many ids are different.
     """
 
     name: str
@@ -60,15 +60,16 @@ SETTINGS = (
 
 
 class NetworkMeasurements:
-    """What was measured; keys are (setting, Mbit/s of a link or None), a value a round.
+    """Lists of (setting, Mbit/s of a link or None) with one value per round.
 
     Attributes:
-      exact: settings of which the plan knows every byte.
-      planned: of each setting, bytes between machines in a step, of each machine: (sent, received).
-      step_ms: of the slowest rank, mean of the turn.
-      passed: bytes of a step on the links, headers included, (sent, received) of each machine.
-      idle_bytes_per_s: what passes a link while the ranks wait for work.
-      foreign_cpu: cores that other processes kept busy during the turns.
+        exact: settings of which the plan knows every byte.
+        planned: of each setting, bytes between machines per step, (sent, received) of each
+          machine.
+        step_ms: of the slowest rank, mean of the turn.
+        passed: bytes of a step on the links, headers included, (sent, received) of each machine.
+        idle_bytes_per_s: what passes a link while the ranks wait for work.
+        foreign_cpu: cores that other processes kept busy during the turns.
     """
 
     def __init__(self):
@@ -96,7 +97,7 @@ class NetworkMeasurements:
 
 
 def of_machines(planned: Sequence[dict], per_machine: int) -> list[tuple[float, float]]:
-    """Bytes between machines, of each machine, from what each rank says of its plan."""
+    """Bytes between machines, of each machine, from the traffic of each rank in its plan."""
     totals = [
         (sum(rank_bytes["sent_between"].values()), sum(rank_bytes["received_between"].values()))
         for rank_bytes in planned

@@ -50,7 +50,7 @@ def _path_of(program: str) -> str | None:
 
 
 def _run(*command: object) -> None:
-    """Raises RuntimeError, with what a program says that fails."""
+    """Raises RuntimeError, with the error output of a program that fails."""
     done = subprocess.run(
         [*map(str, command)],
         env={**os.environ, "PATH": _PATH},
@@ -66,8 +66,8 @@ class _Namespaces:
     """Namespaces that live as long as a process that waits for the end of its input.
 
     Attributes:
-      pid: that process.
-      enter: runs the command that follows it there.
+        pid: that process.
+        enter: runs the command that follows it there.
     """
 
     def __init__(self, among: "_Namespaces | None" = None):
@@ -99,8 +99,8 @@ class Machines:
     """Machines in one network.
 
     Attributes:
-      names: their host names.
-      launch: what starts `ranks_per_machine` processes of a command on each, with MPI.
+        names: their host names.
+        launch: what starts `ranks_per_machine` processes of a command on each, with MPI.
     """
 
     def __init__(self, namespaces: dict[str, _Namespaces], folder: Path, ranks_per_machine: int):
@@ -122,7 +122,7 @@ class Machines:
         self.launch = self.command(self.names[0], mpirun)
 
     def command(self, machine: str, argv: Sequence[str]) -> list[str]:
-        """What runs a command on a machine."""
+        """The command line that runs a command on a machine."""
         return [*self._namespaces[machine].enter, *argv]
 
     def limit(self, bits_per_s: float | None) -> None:
@@ -142,10 +142,10 @@ def machines(count: int, folder: Path, ranks_per_machine: int = 1) -> Iterator[M
     """Makes machines; they are gone in the end.
 
     Args:
-      folder: for the program by which the launcher reaches them.
+        folder: for the program by which the launcher reaches them.
 
     Raises:
-      RuntimeError: this machine does not let us.
+        RuntimeError: this machine does not let us.
     """
     with contextlib.ExitStack() as stack:
         switch = _Namespaces()

@@ -1,6 +1,6 @@
 """Published configurations and throughputs, and the bytes that they put on the network.
 
-Published figures are copied from where PUBLISHED and SYNTHETIC say; all else is computed.
+Published figures are copied from the sources in PUBLISHED and SYNTHETIC; all else is computed.
 """
 
 import itertools
@@ -23,8 +23,8 @@ class Link(NamedTuple):
     """A connection as it is specified; what a program gets of it is less.
 
     Attributes:
-      bytes_per_s: in one direction.
-      shared: by the ranks of a machine; else each has its own.
+        bytes_per_s: in one direction.
+        shared: by the ranks of a machine; else each has its own.
     """
 
     name: str
@@ -81,11 +81,11 @@ class Synthetic(NamedTuple):
     """A synthetic model of NVIDIA Merlin's distributed-embeddings.
 
     Attributes:
-      tables: (how many, rows, columns, ids of each of a table's features).
-      mlp: widths of its layers, without the last one.
-      num_numerical: numerical features.
-      pooling: columns of the joined vectors that become one, if any.
-      step_ms: published, {GPUs: ms a step}: DGX A100, global batch 65,536, Adagrad.
+        tables: (how many, rows, columns, ids of each of a table's features).
+        mlp: widths of its layers, without the last one.
+        num_numerical: numerical features.
+        pooling: columns of the joined vectors that become one, if any.
+        step_ms: published, {GPUs: ms per step}: DGX A100, global batch 65,536, Adagrad.
     """
 
     name: str
@@ -144,13 +144,13 @@ _COLUMN_SLICE_THRESHOLD = 1280 * 2**20  # with which those were started
 
 
 class Load(NamedTuple):
-    """What a training step puts on the links of its busiest rank, or machine.
+    """Bytes of a training step on the links of its busiest rank, or machine.
 
     Attributes:
-      ranks: in all.
-      within, between: bytes in the busier direction, of the busiest rank; to and from ranks of
-        its machine, and of others.
-      of_machine: bytes between machines, of the busiest machine.
+        ranks: in all.
+        within, between: bytes in the busier direction, of the busiest rank; to and from ranks of
+          its machine, and of others.
+        of_machine: bytes between machines, of the busiest machine.
     """
 
     ranks: int
@@ -159,19 +159,19 @@ class Load(NamedTuple):
     of_machine: float
 
     def ms(self, link: Link) -> float:
-        """How long that takes at least: ranks of a machine by NVLink, machines by `link`."""
+        """Least milliseconds: ranks of a machine by NVLink, machines by `link`."""
         if link == NVLINK:
             return self.within / link.bytes_per_s * 1e3
         size_bytes = self.of_machine if link.shared else self.between
         return size_bytes / link.bytes_per_s * 1e3
 
     def step_ms(self, link: Link) -> float:
-        """The same, of NVLink and of `link`, which work side by side."""
+        """Least milliseconds of NVLink and `link` together, which work at the same time."""
         return max(self.ms(NVLINK), self.ms(link))
 
 
 def load_of(sharding_plan: Plan, dense_bytes: float) -> Load:
-    """What a plan's step puts on machines of RANKS_PER_MACHINE."""
+    """Traffic of a step of a plan on machines of RANKS_PER_MACHINE."""
     ranks = traffic(sharding_plan, ranks_per_machine=RANKS_PER_MACHINE, dense_bytes=dense_bytes)
 
     def busiest(planned: Sequence[RankTraffic], *ways: str) -> float:
@@ -191,7 +191,7 @@ def ranking_load(model: PublishedModel, ranks: int, amp: bool, **flags) -> Load:
     """The load of a published model by the plan that its recipe makes.
 
     Raises:
-      ValueError: the tables do not fit.
+        ValueError: the tables do not fit.
     """
     config = configuration.Config(model.recipe).replace(
         dataset_type="synthetic",

@@ -12,7 +12,7 @@ class Ranks(LaunchedRanks):
     """Processes of `command` that `launch` starts, see `AskedRanks`.
 
     Args:
-      folder: for the socket.
+        folder: for the socket.
     """
 
     def __init__(self, launch: Sequence[str], command: Sequence[str], num_ranks: int, folder: Path):

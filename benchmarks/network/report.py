@@ -1,4 +1,4 @@
-"""The page of `benchmarks.network`: computed, published and measured figures, told apart."""
+"""The results page of `network`: computed, published and measured figures, kept separate."""
 
 import importlib.metadata
 
@@ -17,19 +17,19 @@ def render(measured, args) -> tuple[str, bool]:
     """The page, and whether every target is met.
 
     Args:
-      measured: `NetworkMeasurements`; None: nothing was measured.
-      args: the command's arguments.
+        measured: `NetworkMeasurements`; None: nothing was measured.
+        args: the command's arguments.
     """
     page = ["# What a plan puts on the network", "", *_setting(measured, args)]
     page += ["", "## NVIDIA's models: bytes and time of the network, computed", "", *_computed()]
-    page += ["", "## Beside NVIDIA's throughputs on one machine", "", *_beside_published()]
-    page += ["", "## Beside published steps on many machines", "", *_beside_synthetic()]
+    page += ["", "## Compared with NVIDIA's throughputs on one machine", "", *_beside_published()]
+    page += ["", "## Compared with published steps on many machines", "", *_beside_synthetic()]
     verdicts, met = ["- nothing was measured (`--rounds 0`)"], True
     if measured is not None:
-        page += ["", "## Bytes: the plan beside the interfaces", "", *_bytes_table(measured)]
+        page += ["", "## Bytes: the plan and the interfaces", "", *_bytes_table(measured)]
         page += [
             "",
-            "## Time: the plan beside links of a given speed",
+            "## Time: the plan and links of a given speed",
             "",
             *_times_table(measured),
         ]
@@ -120,8 +120,8 @@ def _beside_published() -> list[str]:
         "milliseconds of a step are 65,536 over it. Computed: the least time of the plan's bytes "
         "over NVLink, and its share of the published step.",
         "",
-        "| model | GPUs | precision | published M samples/s | published, ms a step | computed: MB "
-        "a rank | computed: ms over NVLink | computed / published |",
+        "| model | GPUs | precision | published M samples/s | published, ms per step | computed: "
+        "MB per rank | computed: ms over NVLink | computed / published |",
         "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     of_name = {model.name: model for model in models.MODELS}
@@ -140,12 +140,12 @@ def _beside_published() -> list[str]:
 def _beside_synthetic() -> list[str]:
     lines = [
         "NVIDIA published no throughput of DLRM or DCNv2 on several machines; these are the "
-        "synthetic models of Merlin's distributed-embeddings. Published: ms a step on DGX A100, "
+        "synthetic models of Merlin's distributed-embeddings. Published: ms per step on DGX A100, "
         "global batch 65,536, Adagrad. Computed: their tables in our planner as they were started "
         "(memory_balanced, column slices above 1,280 Mi elements, model-parallel input, float32), "
         "over NVLink and InfiniBand HDR at once.",
         "",
-        "| model | GPUs | published, ms a step | computed: MB within a machine | computed: MB "
+        "| model | GPUs | published, ms per step | computed: MB within a machine | computed: MB "
         "between machines | computed: ms of the network | computed / published |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
@@ -209,8 +209,9 @@ def _rates(measured) -> list[int]:
 
 def _times_table(measured) -> list[str]:
     lines = [
-        "Milliseconds a step. Computed: the network alone, the plan's bytes of the busiest machine "
-        "over the link's speed; with the measured step without a limit added, the prediction for a "
+        "Milliseconds per step. Computed: the network alone, the plan's bytes of the busiest "
+        "machine over the link's speed; with the measured step without a limit added, the "
+        "prediction for a "
         "step that computes and sends one after the other. Overlap makes a step shorter than that; "
         "headers, waiting for each other, and MPI's acknowledgements on a busy way back make it "
         "longer. Share of the link: the network alone over what the limit added to the step.",

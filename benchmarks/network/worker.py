@@ -45,7 +45,7 @@ def main() -> None:
         return dataclasses.asdict(planned)
 
     def counted(action) -> dict:
-        """What passed the link meanwhile; all ranks begin and end together."""
+        """Bytes that pass the link during an action; all ranks begin and end together."""
         world.barrier()
         before, begin = passed_bytes(), time.perf_counter()
         ms = action()

@@ -1,4 +1,4 @@
-"""Training on several ranks with a thread each beside one rank with as many threads.
+"""Training on N ranks of one thread compared with one rank of N threads.
 
     make bench-ranks
     python -m benchmarks.rank_scaling --output benchmarks/results/rank_scaling_CPU_YYYYMM.md
@@ -31,10 +31,10 @@ from benchmarks.rank_scaling.sides import LAUNCHERS, RankSide, launch_command, w
 
 
 class RankSetting(NamedTuple):
-    """What is trained: the flags that differ from the recipe's.
+    """Flags that differ from the recipe's.
 
     Attributes:
-      loss_tolerance: relative difference of the sides' losses in the first steps.
+        loss_tolerance: relative difference of the sides' losses in the first steps.
     """
 
     name: str
@@ -43,7 +43,7 @@ class RankSetting(NamedTuple):
 
 
 class LaunchedSide(NamedTuple):
-    """How a side is started."""
+    """The launcher, ranks and threads of a side."""
 
     name: str
     launch: Sequence[str]
@@ -77,7 +77,7 @@ def num_batches(batch_size: int) -> int:
 
 
 class RankMeasurements:
-    """What was measured at one batch size, a value a round; the rounds of all lists correspond.
+    """Measurements at one batch size, one value per round; the rounds of all lists correspond.
 
     A side's time is that of its slowest rank, the mean over the steps of a turn.
     """
@@ -88,9 +88,9 @@ class RankMeasurements:
         self.step_ms: dict[tuple[str, str], list[float]] = defaultdict(list)
         # CPU milliseconds of a step, [round][rank] (user, system)
         self.cpu_ms: dict[tuple[str, str], list[list[tuple]]] = defaultdict(list)
-        self.foreign_cpu: list[float] = []  # cores that other processes kept busy meanwhile
+        self.foreign_cpu: list[float] = []  # cores that other processes kept busy
         self.first_losses: dict[str, list[float]] = {}
-        # What each rank says, in the order of ranks.
+        # Answers of the ranks, in their order.
         self.exchanged: dict[tuple[str, str], list[dict]] = {}
         self.parts: dict[tuple[str, str], list[dict[str, float]]] = {}
         self.described: dict[str, list[dict]] = {}
@@ -112,7 +112,7 @@ class RankMeasurements:
         """Does the first steps of every side.
 
         Raises:
-          RuntimeError: the losses of two sides differ, so that they train different things.
+            RuntimeError: the losses of two sides differ, so that they train different things.
         """
         for setting in settings:
             losses = {}
@@ -138,7 +138,7 @@ def running(side: LaunchedSide, rows: Path, **options: int):
 
 
 def start(side: RankSide, setting: RankSetting, batch_size: int) -> list[dict]:
-    """Makes the model; each rank says what it will exchange a step."""
+    """Makes the model; returns the bytes that each rank will exchange per step."""
     return side.ask("start", key=setting.name, batch_size=batch_size, flags=setting.flags)
 
 

@@ -19,11 +19,11 @@ def render(measured: Sequence, args, missing: dict[str, str]) -> tuple[str, bool
     """The page as Markdown, and whether the ranks reach their target.
 
     Args:
-      found: `rank_scaling.Measurements` of each batch size; their first side is the one rank.
-      args: the command's arguments.
-      missing: launchers that this machine does not have, and why.
+        found: `rank_scaling.Measurements` of each batch size; their first side is the one rank.
+        args: the command's arguments.
+        missing: launchers that this machine does not have, and why.
     """
-    page = ["# Training on several ranks beside one", "", *_setting(measured, args, missing)]
+    page = ["# Training on several ranks compared with one", "", *_setting(measured, args, missing)]
     page += ["", "## Training steps", "", *_steps_table(measured)]
     page += ["", "## CPU time and memory of each rank", "", *_cpu_table(measured)]
     page += ["", "## Bytes exchanged", "", *_bytes_table(measured)]
@@ -52,7 +52,7 @@ def _setting(measured, args, missing) -> list[str]:
         *machine_facts(),
         f"- {_versions(measured[0])}",
         *(f"- not measured, {launcher}: {why}" for launcher, why in missing.items()),
-        f"- the recipe `dlrm.py` with its loader: {workload.NUM_NUMERICAL} numericals, "
+        f"- the recipe `dlrm.py` with its loader: {workload.NUM_NUMERICAL} numerical features, "
         f"{len(args.table_rows)} tables with {sum(args.table_rows):,} rows of "
         f"{workload.EMBEDDING_DIM}, bottom {workload.BOTTOM_MLP_DIMS}, top "
         f"{workload.TOP_MLP_DIMS}, SGD; every table on one rank, as the default plan places them",
@@ -90,7 +90,7 @@ def _cells(measured):
 
 def _steps_table(measured) -> list[str]:
     table = [
-        "| global batch | precision | side | ms a step | samples/s | of one rank's samples/s |",
+        "| global batch | precision | side | ms per step | samples/s | of one rank's samples/s |",
         "| ---: | --- | --- | ---: | ---: | ---: |",
     ]
     for f, setting, side in _cells(measured):
@@ -105,7 +105,7 @@ def _steps_table(measured) -> list[str]:
 
 def _cpu_table(measured) -> list[str]:
     table = [
-        "Median CPU milliseconds a step in the program and in the system. Memory: the largest "
+        "Median CPU milliseconds per step in the program and in the system. Memory: the largest "
         "resident size of a rank in the whole run, all precisions.",
         "",
         "| global batch | precision | side | rank | program | system | sum of the ranks | GiB |",
@@ -143,8 +143,9 @@ def _bytes_table(measured) -> list[str]:
 
 def _parts_tables(measured) -> list[str]:
     lines = [
-        "Milliseconds a step from TensorFlow's trace of the real step on every rank, one operation "
-        "at a time (`--inter_op_parallelism 1`). An exchange has the time in which it is under way "
+        "Milliseconds per step from TensorFlow's trace of the real step on every rank, one "
+        "operation at a time (`--inter_op_parallelism 1`). An exchange has the time in which "
+        "it is under way "
         "and nothing else runs on its rank: moving bytes, and waiting for the other ranks to come."
     ]
     for f in measured:

@@ -26,7 +26,7 @@ _GUARD = 'cat; for pid in "$@"; do kill -CONT "$pid"; done'
 
 
 def launch_command(launcher: str, num_ranks: int) -> list[str]:
-    """What starts `num_ranks` processes of the command that follows it."""
+    """The command line that starts `num_ranks` processes of the command that follows it."""
     if launcher == "gloo":
         return [str(_horovodrun()), "--gloo", "-np", str(num_ranks)]
     free = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
@@ -53,8 +53,8 @@ class RankSide(LaunchedRanks):
     """A side of the benchmark, see `AskedRanks`: its ranks are stopped unless they are asked.
 
     Args:
-      command: connects to 127.0.0.1 at the port that is put after it, and says {"rank": ...,
-        "pid": ...} first.
+        command: connects to 127.0.0.1 at the port that is put after it, and sends {"rank": ...,
+          "pid": ...} first.
     """
 
     def __init__(self, name: str, launch: Sequence[str], num_ranks: int, command: Sequence[str]):

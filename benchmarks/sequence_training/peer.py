@@ -18,7 +18,7 @@ from benchmarks.harness.training_worker import parser_of, serve_training
 from benchmarks.harness.workload_files import load
 from benchmarks.sequence_training import workload
 
-EPSILON = 1e-7  # the recipe's, beside the root of the biased second moment; so in SparseAdam
+EPSILON = 1e-7  # the recipe's, added to the root of the biased second moment; so in SparseAdam
 # PyTorch's Adam adds it to the corrected root: in the first step, of beta2 = 0.999, this is equal.
 CORRECTED_EPSILON = EPSILON / math.sqrt(1 - 0.999)
 
@@ -106,7 +106,7 @@ class TorchInterestEvolution(nn.Module):
 
 
 def masked_softmax(scores, mask):
-    """Softmax over the last axis among the True places; zeros where there is none."""
+    """Softmax over the last axis among the True places; zeros where all are False."""
     return torch.softmax(scores.masked_fill(~mask, -1e30), dim=-1) * mask
 
 

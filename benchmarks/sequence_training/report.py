@@ -70,8 +70,8 @@ def _parts_table(measurements) -> list[str]:
         medians["update (the step less both passes)"] = update
         rows += [(model_type, part, f"{ms:.0f}") for part, ms in medians.items()]
     return [
-        "Each measured by itself, medians. Recurrences: GRU and AUGRU, once each, with the "
-        "gradients of inputs, attention and weights.",
+        "Measured in turn after the rounds, medians. Recurrences: GRU and AUGRU, once each, with "
+        "the gradients of inputs, attention and weights.",
         "",
         *table(("model", "part", "ms"), rows, num_text=2),
     ]

@@ -1,4 +1,4 @@
-"""What both sides of the sequence benchmark train: sizes, rows, initial weights.
+"""Workload of the sequence benchmark: sizes and rows.
 
 NumPy only: the environment of the PyTorch side has nothing else.
 """
@@ -60,7 +60,7 @@ class SequenceRows(NamedTuple):
 def make_rows(sizes: SequenceSizes, seed: int = 1) -> SequenceRows:
     """Rows as the preparation makes them: each event twice, with its own item and a negative one.
 
-    Histories are right-aligned; negatives are drawn from all items alike. Ids start at 1.
+    Histories are right-aligned; negatives are drawn uniformly. Ids start at 1.
     """
     random = np.random.default_rng(seed)
     pairs = sizes.batch_size * sizes.num_batches // 2
@@ -96,7 +96,7 @@ def make_rows(sizes: SequenceSizes, seed: int = 1) -> SequenceRows:
 
 
 def facts(rows: SequenceRows, sizes: SequenceSizes) -> dict[str, float]:
-    """What a batch holds, for the page: the mean of `real steps` of its histories, and of the
+    """Facts about a batch: the mean of `real steps` of its histories, and of the
     `distinct items` among its targets, histories and SIM's and DIEN's negatives."""
     result = {"real steps": float((rows.positive_item != 0).sum(axis=1).mean())}
     for model_type, start in (("sim", sizes.long_seq_length), ("dien", 0)):
@@ -108,6 +108,6 @@ def facts(rows: SequenceRows, sizes: SequenceSizes) -> dict[str, float]:
 
 
 def _draw(random: np.random.Generator, cardinality: int, alpha: float, shape) -> np.ndarray:
-    """Ids 1 to cardinality - 1, int32, with a power law that says nothing of their order."""
+    """Ids 1 to cardinality - 1, int32, by a power law, in an order of its own."""
     names = np.random.default_rng(cardinality).permutation(cardinality - 1).astype(np.int32)
     return 1 + names[PowerLaw(cardinality - 1, alpha).draw(random, shape)]

@@ -1,4 +1,4 @@
-"""A deployed DLRM beside its plain SavedModel, both in the Python backend of one Triton server.
+"""A deployed DLRM compared with its plain SavedModel, in the Python backend of one server.
 
     python -m benchmarks.serving --output benchmarks/results/serving_xeon_202611.md
 
@@ -29,17 +29,17 @@ from deployment.serve.server import running
 # for throughput: while the server computes one request it receives the next one.
 SETTINGS = ((1, 1, 800), (64, 1, 200), (2048, 1, 20), (1, 8, 1600), (2048, 2, 30))
 ROWS = 8192  # that requests are made of
-# perf_analyzer prepares the square of so many rows; from here on our own client asks.
+# perf_analyzer prepares the square of the rows; from here on our own client sends requests.
 OWN_CLIENT_FROM = 2048
 
 
 class ServingMeasurements:
-    """What was found.
+    """Measurements of all sides.
 
     Attributes:
-      timings: of (size, side, setting) a `Timing` a round.
-      differences: of (size, side) the largest one from the plain SavedModel's scores.
-      foreign_cpu: cores that others kept busy while nobody asked the server, a round.
+        timings: of (size, side, setting) a `Timing` a round.
+        differences: of (size, side) the largest one from the plain SavedModel's scores.
+        foreign_cpu: cores that others kept busy while the server was idle, one value per round.
     """
 
     def __init__(self):
@@ -79,8 +79,8 @@ def _measure(request: tuple, requests: int) -> Timing:
     """Asks one model, after a warm-up.
 
     Args:
-      asked: url, name of the model, rows, rows of a request, requests in flight.
-      requests: to be measured.
+        asked: url, name of the model, rows, rows of a request, requests in flight.
+        requests: to be measured.
     """
     if request[3] < OWN_CLIENT_FROM:
         return perf_analyzer.measure(*request, requests)
@@ -97,7 +97,7 @@ def _busy_cores(seconds: float = 2.0) -> float:
 
 
 def _compare(measurements: ServingMeasurements, url: str, size: str, rows) -> None:
-    """Raises RuntimeError where float32 sides do not score alike."""
+    """Raises RuntimeError where float32 sides differ in their scores."""
     scores = {}
     for side in (*DEPLOYED, PLAIN):
         with Client(url, model_name(size, side)) as client:

@@ -1,4 +1,4 @@
-"""What `serving` compares: one trained DLRM, deployed in several ways into one repository."""
+"""Models of `serving`: one trained DLRM, deployed in several ways into one repository."""
 
 import os
 import shutil

@@ -11,7 +11,7 @@ import triton_python_backend_utils as pb_utils  # is there in Triton's processes
 
 
 class TritonPythonModel:
-    """What the backend calls."""
+    """Called by the backend."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the SavedModel, with TensorFlow's own choice of threads."""

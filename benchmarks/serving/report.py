@@ -17,8 +17,8 @@ def render(measured, args) -> tuple[str, bool]:
     """The page as Markdown, and whether the targets are met.
 
     Args:
-      found: `serving.Measurements`.
-      args: the command's arguments.
+        found: `serving.Measurements`.
+        args: the command's arguments.
     """
     page = ["# A deployed DLRM on a Triton server", "", *_setting(measured, args)]
     for size in args.sizes:
@@ -46,7 +46,8 @@ def _setting(measured, args) -> list[str]:
         "one signature, TensorFlow's own threads",
         "- the others: `python -m deployment.deploy --backend local`, `--monolithic` but for the "
         "ensemble",
-        f"- while nobody asked, others kept {summary(measured.foreign_cpu, '.2f')} cores busy",
+        f"- others kept {summary(measured.foreign_cpu, '.2f')} cores busy while the server "
+        "was idle",
         f"- largest difference from the scores of {PLAIN}, over 2,048 rows: {differences}",
         "",
         "Medians [quartiles] over the rounds; latencies are those of a round's requests.",
@@ -80,7 +81,7 @@ def _rows_per_s(timings, batch_size: int) -> np.ndarray:
 
 
 def ratios(measured, size: str, side: str, setting) -> tuple[np.ndarray, np.ndarray]:
-    """How many times a side's p50 is lower and its throughput higher than the peer's, by rounds."""
+    """Ratios of the peer's p50 to a side's, and of its throughput to the peer's, by rounds."""
     ours, theirs = (measured.timings[size, name, setting] for name in (side, PLAIN))
     p50, of_peer = (np.asarray([t.percentiles_ms[0] for t in ts]) for ts in (ours, theirs))
     more = _rows_per_s(ours, setting[0]) / _rows_per_s(theirs, setting[0])

@@ -81,7 +81,7 @@ def stand_ins(monkeypatch):
     got, seconds = [], {"spark": 40.0, "nvtabular": 20.0}
     monkeypatch.setattr(preparation_engines, "SparkCluster", NoCluster)
 
-    def prepare(log, output, *flags, beside=()):
+    def prepare(log, output, *flags, others=()):
         got.append(flags)
         engine = flags[flags.index("--engine") + 1] if "--engine" in flags else "duckdb"
         rows = len(list(log.iterdir()))
@@ -119,7 +119,7 @@ def test_different_files_are_no_result(tmp_path, monkeypatch):
     monkeypatch.setattr(
         preparation_engines,
         "prepare",
-        lambda log, output, *flags, beside=(): (1.0, 1.0, next(names, "a")),
+        lambda log, output, *flags, others=(): (1.0, 1.0, next(names, "a")),
     )
     with pytest.raises(RuntimeError, match="different files"):
         preparation_engines.compare(tmp_path, tmp_path, [], 1)
