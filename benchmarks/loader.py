@@ -3,8 +3,8 @@
     python -m benchmarks.loader
 
 The files are generated into a temporary folder: 13 float16 numerical features interleaved in one
-file, 9 int32, 9 int16 and 8 int8 categoricals, a bool label. Each case reads all rows once to
-warm up and `--repeats` times timed, cases interleaved. The target is for split binaries in file order.
+file, 9 int32, 9 int16 and 8 int8 categoricals, a bool label. Each case reads all rows once to warm
+up and `--repeats` times timed, cases interleaved. The target is for split binaries in file order.
 """
 
 import argparse
