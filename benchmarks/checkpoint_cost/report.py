@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.checkpoint_cost.worker import PARTS
 from benchmarks.dlrm_training import workload
 from benchmarks.harness import machine
-from benchmarks.harness.report import machine_facts, summary
+from benchmarks.harness.report import machine_facts, page, summary
 
 TARGET_COST = 0.05
 
@@ -23,14 +23,15 @@ def render(measured: Sequence[tuple], args, table_rows: int) -> tuple[str, bool]
         args: the command's arguments.
         table_rows: rows of each table.
     """
-    page = ["# What checkpoints cost of the training throughput", ""]
-    page += _setting(measured, args, table_rows)
-    page += ["", "## Training with and without saving", "", *_throughput_table(measured, args)]
-    page += ["", "## Seconds that a save adds", "", *_seconds_table(measured, args)]
-    page += ["", "## A save", "", *_save_table(measured)]
-    page += ["", "## What a save is made of", "", *_parts_table(measured)]
+    sections = {
+        "Training with and without saving": _throughput_table(measured, args),
+        "Seconds that a save adds": _seconds_table(measured, args),
+        "A save": _save_table(measured),
+        "Parts of a save": _parts_table(measured),
+    }
     verdicts, met = _verdicts(measured, args)
-    return "\n".join([*page, "", "## Verdict", "", *verdicts, ""]), met
+    title = "Cost of checkpoints to the training throughput"
+    return page(title, _setting(measured, args, table_rows), sections, verdicts), met
 
 
 def progress(measured: dict) -> str:

@@ -5,7 +5,7 @@ import importlib.metadata
 import numpy as np
 
 from benchmarks.dlrm_training import workload
-from benchmarks.harness.report import foreign_cpu, machine_facts, summary
+from benchmarks.harness.report import foreign_cpu, machine_facts, page, summary
 from benchmarks.network import models
 
 RANKS = (8, 16, 32, 64, 128)
@@ -20,21 +20,17 @@ def render(measured, args) -> tuple[str, bool]:
         measured: `NetworkMeasurements`; None: nothing was measured.
         args: the command's arguments.
     """
-    page = ["# What a plan puts on the network", "", *_setting(measured, args)]
-    page += ["", "## NVIDIA's models: bytes and time of the network, computed", "", *_computed()]
-    page += ["", "## Compared with NVIDIA's throughputs on one machine", "", *_beside_published()]
-    page += ["", "## Compared with published steps on many machines", "", *_beside_synthetic()]
+    sections = {
+        "NVIDIA's models: bytes and time of the network, computed": _computed(),
+        "Compared with NVIDIA's throughputs on one machine": _compared_with_published(),
+        "Compared with published steps on many machines": _compared_with_synthetic(),
+    }
     verdicts, met = ["- nothing was measured (`--rounds 0`)"], True
     if measured is not None:
-        page += ["", "## Bytes: the plan and the interfaces", "", *_bytes_table(measured)]
-        page += [
-            "",
-            "## Time: the plan and links of a given speed",
-            "",
-            *_times_table(measured),
-        ]
+        sections["Bytes: the plan and the interfaces"] = _bytes_table(measured)
+        sections["Time: the plan and links of a given speed"] = _times_table(measured)
         verdicts, met = _verdicts(measured)
-    return "\n".join([*page, "", "## Verdict", "", *verdicts, ""]), met
+    return page("Network traffic of a plan", _setting(measured, args), sections, verdicts), met
 
 
 def _setting(measured, args) -> list[str]:
@@ -113,7 +109,7 @@ def _million(ms: float) -> str:
     return f"{models.BATCH_SIZE / ms / 1e3:.3g}"
 
 
-def _beside_published() -> list[str]:
+def _compared_with_published() -> list[str]:
     lines = [
         "Published: training throughput on one DGX A100 (8 x A100 80 GB), global batch 65,536 "
         "(DLRM: the README of NVIDIA's recipe; DCNv2: `doc/DCNv2.md` of the same). The "
@@ -137,7 +133,7 @@ def _beside_published() -> list[str]:
     return lines
 
 
-def _beside_synthetic() -> list[str]:
+def _compared_with_synthetic() -> list[str]:
     lines = [
         "NVIDIA published no throughput of DLRM or DCNv2 on several machines; these are the "
         "synthetic models of Merlin's distributed-embeddings. Published: ms per step on DGX A100, "

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.dlrm_training import workload
 from benchmarks.dlrm_training.step_parts import in_order
-from benchmarks.harness.report import machine_facts, summary
+from benchmarks.harness.report import foreign_cpu, machine_facts, page, summary, table, target
 from nn.embedding.planner.traffic import KINDS
 
 TARGET_RATIO = 0.85
@@ -19,21 +19,23 @@ def render(measured: Sequence, args, missing: dict[str, str]) -> tuple[str, bool
     """The page as Markdown, and whether the ranks reach their target.
 
     Args:
-        found: `rank_scaling.Measurements` of each batch size; their first side is the one rank.
+        measured: `RankMeasurements` of each batch size; their first side is the one rank.
         args: the command's arguments.
         missing: launchers that this machine does not have, and why.
     """
-    page = ["# Training on several ranks compared with one", "", *_setting(measured, args, missing)]
-    page += ["", "## Training steps", "", *_steps_table(measured)]
-    page += ["", "## CPU time and memory of each rank", "", *_cpu_table(measured)]
-    page += ["", "## Bytes exchanged", "", *_bytes_table(measured)]
-    page += ["", "## Where the time goes", "", *_parts_tables(measured)]
+    sections = {
+        "Training steps": _steps_table(measured),
+        "CPU time and memory of each rank": _cpu_table(measured),
+        "Bytes exchanged": _bytes_table(measured),
+        "Where the time goes": _parts_tables(measured),
+    }
     verdicts, met = _verdicts(measured)
-    return "\n".join([*page, "", "## Verdict", "", *verdicts, ""]), met
+    title = "Training on several ranks compared with one"
+    return page(title, _setting(measured, args, missing), sections, verdicts), met
 
 
 def ratios(measured, side: str, setting: str) -> np.ndarray:
-    """Samples per second of a side over those of the one rank, a value a round."""
+    """Samples per second of a side over those of the one rank, one value per round."""
     one = np.asarray(measured.step_ms[measured.sides[0], setting])
     return one / np.asarray(measured.step_ms[side, setting])
 
@@ -66,8 +68,7 @@ def _setting(measured, args, missing) -> list[str]:
                 f"- first losses of all sides at batch {f.batch_size:,}, {setting}: "
                 f"{', '.join(f'{loss:.5f}' for loss in losses)}"
             )
-    foreign = summary([cores for f in measured for cores in f.foreign_cpu], ".2f")
-    return [*lines, f"- other processes kept {foreign} cores busy during the turns"]
+    return [*lines, foreign_cpu([cores for f in measured for cores in f.foreign_cpu])]
 
 
 def _versions(measured) -> str:
@@ -89,18 +90,14 @@ def _cells(measured):
 
 
 def _steps_table(measured) -> list[str]:
-    table = [
-        "| global batch | precision | side | ms per step | samples/s | of one rank's samples/s |",
-        "| ---: | --- | --- | ---: | ---: | ---: |",
-    ]
+    columns = ("side", "precision", "global batch", "ms per step", "samples/s")
+    rows = []
     for f, setting, side in _cells(measured):
         ms = np.asarray(f.step_ms[side, setting])
         ratio = "" if side == f.sides[0] else summary(ratios(f, side, setting), ".3f")
-        table.append(
-            f"| {f.batch_size:,} | {setting} | {side} | {summary(ms)} | "
-            f"{summary(f.batch_size / ms * 1e3)} | {ratio} |"
-        )
-    return table
+        speed = summary(f.batch_size / ms * 1e3)
+        rows.append((side, setting, f"{f.batch_size:,}", summary(ms), speed, ratio))
+    return table((*columns, "of one rank's samples/s"), rows, num_text=2)
 
 
 def _cpu_table(measured) -> list[str]:
@@ -124,7 +121,7 @@ def _cpu_table(measured) -> list[str]:
 
 def _bytes_table(measured) -> list[str]:
     table = [
-        "MB (10^6 bytes) a step that a rank sends to others, by the plan of the tables "
+        "MB (10^6 bytes) per step that a rank sends to others, by the plan of the tables "
         "(`plan_traffic`); dense gradients in a ring: 2 (n - 1) / n of their size. The plan of a "
         "batch is the same with each launcher.",
         "",
@@ -144,9 +141,9 @@ def _bytes_table(measured) -> list[str]:
 def _parts_tables(measured) -> list[str]:
     lines = [
         "Milliseconds per step from TensorFlow's trace of the real step on every rank, one "
-        "operation at a time (`--inter_op_parallelism 1`). An exchange has the time in which "
-        "it is under way "
-        "and nothing else runs on its rank: moving bytes, and waiting for the other ranks to come."
+        "operation at a time (`--inter_op_parallelism 1`). An exchange has the time in which it "
+        "is under way and nothing else runs on its rank: moving bytes, and waiting for the other "
+        "ranks."
     ]
     for f in measured:
         for setting in f.settings:
@@ -158,12 +155,10 @@ def _parts_tables(measured) -> list[str]:
             if not columns:
                 continue
             lines += ["", f"Batch {f.batch_size:,}, {setting}:", ""]
-            lines += [f"| part | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
-            for part in in_order({part for parts in columns.values() for part in parts}):
-                values = [parts.get(part, 0.0) for parts in columns.values()]
-                lines.append(f"| {part} | {' | '.join(f'{value:.1f}' for value in values)} |")
-            sums = (sum(parts.values()) for parts in columns.values())
-            lines.append(f"| sum | {' | '.join(f'{value:.1f}' for value in sums)} |")
+            names = in_order({part for parts in columns.values() for part in parts})
+            rows = [(n, *(f"{p.get(n, 0.0):.1f}" for p in columns.values())) for n in names]
+            rows.append(("sum", *(f"{sum(parts.values()):.1f}" for parts in columns.values())))
+            lines += table(("part", *columns), rows)
     return lines
 
 
@@ -175,9 +170,8 @@ def _verdicts(measured) -> tuple[list[str], bool]:
         ratio = float(np.median(ratios(f, side, setting)))
         verdict = "for information"
         if setting == TARGET_SETTING:
-            all_met &= ratio >= TARGET_RATIO
-            met = "met" if ratio >= TARGET_RATIO else "MISSED"
-            verdict = f"target {TARGET_RATIO}: {met}"
+            verdict, met = target(ratio, TARGET_RATIO)
+            all_met &= met
         lines.append(
             f"- batch {f.batch_size:,}, {setting}, {side}: {ratio:.3f} of one rank's samples per "
             f"second; {verdict}"

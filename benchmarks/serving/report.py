@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.harness.report import machine_facts, summary
+from benchmarks.harness.report import machine_facts, page, summary
 from benchmarks.serving.models import CARDINALITIES, DEPLOYED, MAX_BATCH_SIZE, PLAIN, SIZES
 
 # Sides whose scores are float32 ones of exact tables.
@@ -17,15 +17,16 @@ def render(measured, args) -> tuple[str, bool]:
     """The page as Markdown, and whether the targets are met.
 
     Args:
-        found: `serving.Measurements`.
+        measured: `ServingMeasurements`.
         args: the command's arguments.
     """
-    page = ["# A deployed DLRM on a Triton server", "", *_setting(measured, args)]
-    for size in args.sizes:
-        page += ["", f"## Sizes of the {size}: `{' '.join(SIZES[size])}`", ""]
-        page += _table(measured, size)
+    sections = {
+        f"Sizes of the {size}: `{' '.join(SIZES[size])}`": _table(measured, size)
+        for size in args.sizes
+    }
     lines, met = _verdict(measured, args)
-    return "\n".join([*page, "", "## Verdict", "", *lines, ""]), met
+    title = "A deployed DLRM on a Triton server"
+    return page(title, _setting(measured, args), sections, lines), met
 
 
 def _setting(measured, args) -> list[str]:

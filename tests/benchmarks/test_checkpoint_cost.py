@@ -107,7 +107,7 @@ def test_measurements_add_up_from_run_to_run(tmp_path):
     ("options", "message"),
     [
         (["--settings", "float32,int8"], "--settings are float32,bfloat16,adagrad, got int8"),
-        (["--rounds", "0"], "--rounds 0 makes the page of --measurements, in which there are none"),
+        (["--rounds", "0"], "--rounds 0 makes the page of --measurements, which is empty"),
     ],
 )
 def test_arguments_that_cannot_be(options, message, monkeypatch, capsys):

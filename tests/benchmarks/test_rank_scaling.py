@@ -301,8 +301,8 @@ def test_page_of_made_up_measurements():
     assert met
     for line in (
         "- not measured, mpi: mpirun is not installed",
-        "| 1,000 | float32 | 1 rank | 100 [95, 105] | 10000 [9545, 10556] |  |",
-        "| 1,000 | float32 | 2 ranks | 100 [100, 112] | 10000 [9000, 10000] | "
+        "| 1 rank | float32 | 1,000 | 100 [95, 105] | 10000 [9545, 10556] |  |",
+        "| 2 ranks | float32 | 1,000 | 100 [100, 112] | 10000 [9000, 10000] | "
         "0.900 [0.850, 1.000] |",
         "| 1,000 | float32 | 2 ranks | 0 | 80 | 7 | 186 | 2.00 |",
         "| 1,000 | float32 | 2 ranks | 1 | 90 | 9 |  | 2.00 |",
