@@ -18,6 +18,7 @@ class MeasuredTraining(DLRMTraining):
     def __init__(self, config, precision: str):
         super().__init__(config)
         self._multiplications = multiplications(precision)
+        self.products_ms()  # traces them
 
     def step(self) -> float:
         """One training step; its loss."""

@@ -75,8 +75,11 @@ def steps_table(measurements, kind: str, sizes: Mapping[str, int]) -> list[str]:
     """
     columns = (kind, "side", "ms per step", "samples/s", "page faults per step")
     rows = []
-    for (side, case), values in measurements.step_ms.items():
-        ms = np.asarray(values)
+    sides = [(case, side) for case in sizes for side in measurements.versions]
+    for case, side in sides:
+        if (side, case) not in measurements.step_ms:
+            continue
+        ms = np.asarray(measurements.step_ms[side, case])
         ours = np.asarray(measurements.step_ms[measurements.ours, case])
         rows.append(
             (

@@ -140,11 +140,12 @@ def test_make_installs_nothing_after_layers_of_a_cache(root, tmp_path, name, eng
         os.utime(tmp_path / stamp, (1e9 + number, 1e9 + number))
     op = "tensorflow-dot-based-interact"
     needed = ["Makefile", "runtime/cluster/horovodrun.py", f"{op}/setup.py"]
-    patterns = ("*requirements*", "runtime/*.sh", "deployment/*serve*")
+    patterns = ("requirements*", "requirements/*", "runtime/setup/*.sh", "deployment/serve/*.sh")
     for file in (*needed, *itertools.chain.from_iterable(map(root.glob, patterns))):
         path = (root / file).relative_to(root)
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        shutil.copy(root / path, tmp_path / path)
+        if (root / path).is_file():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / path, tmp_path / path)
     goals = ["demo", "setup", f"ENGINES={engines}"] + ["serve-setup"] * (serving == "yes")
     assert "runtime/setup/setup.sh" in make_says(tmp_path, *goals)
 
