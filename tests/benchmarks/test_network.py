@@ -81,12 +81,12 @@ def test_the_load_of_dlrm_by_hand():
 def test_every_published_throughput_is_beside_the_bound_of_a_model():
     names = {model.name for model in MODELS}
     assert {message.model for message in PUBLISHED} == names
-    for line in report._beside_published()[-len(PUBLISHED) * 2 :]:
+    for line in report._compared_with_published()[-len(PUBLISHED) * 2 :]:
         assert 0 < float(line.split("|")[-2]) < 1  # or the bound would be wrong
 
 
 def test_synthetic_steps_take_longer_than_their_bound():
-    for line in report._beside_synthetic()[-9:]:
+    for line in report._compared_with_synthetic()[-9:]:
         assert 0 < float(line.split("|")[-2]) < 1
 
 
