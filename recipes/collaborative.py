@@ -1,36 +1,56 @@
-"""What the collaborative recipe composes: interactions and drawn negatives, NeuMF, GMF or MLP."""
+"""Recipe of NCF: interactions and drawn negatives, a NeuMF, GMF or MLP model over them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from config import Config
 from dataloading.interactions.candidate_rules import series_key
 from dataloading.spec import feature_spec as fs
 from recipes.from_flags import (
-    evaluation_mapping,
+    TableUse,
+    data_facts,
+    describe_plan,
+    evaluation_split,
     model_arguments,
-    plan_of_tables,
-    row_facts,
-    split_note,
+    note_test_split,
+    plan_tables,
 )
 from recipes.recipe import METRICS, Goal, Recipe
 from runtime import checkpoint
 from runtime.cluster.distributed import World, run_on_all_ranks
+from runtime.hardware.device import Device
+from runtime.hardware.memory import Memory
 from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
+    from dataloading.interactions.candidates import SeriesDataset
+    from dataloading.interactions.sampled import SampledInteractions
+    from nn.embedding.planner import Plan
+    from nn.ncf.config import NCFConfig
     from nn.train.trainer import Trainer
 
-# Of negatives that are drawn for an evaluation: the same ones in every run, so that models can be
+# Seed of negatives that are drawn for an evaluation: equal in all runs, so that models can be
 # compared.
 EVALUATION_SEED = 0
 
-# What a checkpoint must remember to build the model again.
+# Flags that a checkpoint stores so that the model can be built again.
 SHAPE_FLAGS = ("model_type", "factors", "layers")
+
+
+class InteractionSplits(NamedTuple):
+    """Data of a run.
+
+    Attributes:
+        train: training interactions; None unless `--mode train`.
+        valid: candidate lists to evaluate; None with `--evals_per_epoch 0`.
+    """
+
+    train: SampledInteractions | None
+    valid: SeriesDataset | None
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -64,26 +84,22 @@ class CollaborativeRecipe(Recipe):
         return "not read: the training resumes" if resumes else self.pretrained()
 
 
-def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
-    """The model, its rows, loss, optimizers and evaluator."""
+def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
+    """Composes the model, its data, loss, optimizers and evaluator."""
     from nn.ncf.evaluator import RankingEvaluator
     from nn.ncf.loss import ncf_loss
     from nn.ncf.model import NCFModel
 
-    own = config.collaborative
-    check_local_rank(own.local_rank, world)
-    config = config.replace(amp=device.policy != "float32")  # where it was left to the device
+    flags = config.collaborative
+    check_local_rank(flags.local_rank, world)
+    config = config.replace(amp=device.policy != "float32")  # if it was left to the device
     shape = model_config(config, spec)
-    plan = make_plan(config, shape, world.size, device.memory)
-    model = NCFModel(
-        shape,
-        plan=plan,
-        **model_arguments(config, device, world),
-    )
-    train, valid = open_rows(config, spec, world)
-    evaluator, names = None, [f"{metric}@{own.topk}" for metric in ("hr", "ndcg")]
+    plan = make_plan(config, spec, world.size, device.memory)
+    model = NCFModel(shape, plan=plan, **model_arguments(config, device, world))
+    train, valid = open_data(config, spec, world)
+    evaluator, names = None, [f"{metric}@{flags.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
-        evaluator = RankingEvaluator(model, valid, own.topk, world)
+        evaluator = RankingEvaluator(model, valid, flags.topk, world)
     return CollaborativeRecipe(
         model=model,
         train=train,
@@ -91,39 +107,43 @@ def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
         loss=ncf_loss,
         groups=model.optimizer_groups(config.optimizer),
         evaluator=evaluator,
-        model_flags={name: getattr(own, name) for name in SHAPE_FLAGS},
+        model_flags={name: getattr(flags, name) for name in SHAPE_FLAGS},
         facts={
-            "model": own.model_type,
+            "model": flags.model_type,
             "users": shape.num_users,
             "items": shape.num_items,
-            **row_facts(train, valid),
+            **data_facts(train, valid),
             "parameters": model.num_parameters,
         },
         notes=(
             plan.memory_note,
-            split_note(config.run.mode, spec, valid, "prepare the data with --validation"),
+            note_test_split(config.run.mode, spec, valid, "prepare the data with --validation"),
         ),
         log_names=log_names(names[0]),
         metrics=(*METRICS, *names, f"best_{names[0]}"),
-        goal=Goal(names[0], own.threshold, "threshold", reports_time_to_best=True),
+        goal=Goal(names[0], flags.threshold, "threshold", reports_time_to_best=True),
         make_batch=train.rows if train else None,
-        num_parts=own.grads_accumulated,
+        num_parts=flags.grads_accumulated,
         pretrained=pretrained(config, model, world),
     )
 
 
-def check_local_rank(given: int | None, world) -> None:
-    """Raises ValueError where a launcher's word for this process is not ours."""
-    if given not in (None, world.local_rank):
+def check_local_rank(local_rank: int | None, world: World) -> None:
+    """Raises ValueError if `--local_rank` is not the local rank of this process."""
+    if local_rank not in (None, world.local_rank):
         raise ValueError(
-            f"--local_rank {given}, but this is process {world.local_rank} of "
+            f"--local_rank {local_rank}, but this is process {world.local_rank} of "
             f"{world.local_size} on its machine: processes are started by horovodrun, mpirun or "
             "srun, which need no --local_rank, and not by torch.distributed.launch"
         )
 
 
-def log_names(goal: str) -> LogNames:
-    """The original's names of what this project logs."""
+def log_names(metric: str) -> LogNames:
+    """Returns the names of values in logs of NVIDIA's recipe.
+
+    Args:
+        metric: the metric by which evaluations are compared.
+    """
     return LogNames(
         step={"log_loss": "validation_loss"},
         epoch={
@@ -134,7 +154,7 @@ def log_names(goal: str) -> LogNames:
         },
         summary={
             "log_loss": "validation_loss",
-            f"best_{goal}": "best_accuracy",
+            f"best_{metric}": "best_accuracy",
             "time_to_best_s": "time_to_best_model",
             "time_to_threshold_s": "time_to_target",
         },
@@ -143,127 +163,131 @@ def log_names(goal: str) -> LogNames:
     )
 
 
-def pretrained(config: Config, model, world):
-    """What sets the weights of a NeuMF from its trained branches; None where it starts anew."""
-    own = config.collaborative
-    if not own.pretrained_gmf or config.run.mode != "train":
+def pretrained(config: Config, model: Any, world: World) -> Callable[[], str] | None:
+    """Returns a function that sets the weights of a NeuMF from its trained branches.
+
+    Returns:
+        The function, which returns a description of the branches; None without `--pretrained_gmf`.
+    """
+    flags = config.collaborative
+    if not flags.pretrained_gmf or not flags.pretrained_mlp or config.run.mode != "train":
         return None
+    branches = {"gmf": flags.pretrained_gmf, "mlp": flags.pretrained_mlp}
 
     def find() -> list[Path]:
-        given = {"gmf": own.pretrained_gmf, "mlp": own.pretrained_mlp}
         return [
-            checkpoint.resolve(checkpoint.best_of(p), f"--pretrained_{kind}")
-            for kind, p in given.items()
+            checkpoint.resolve(checkpoint.best_of(path), f"--pretrained_{kind}")
+            for kind, path in branches.items()
         ]
 
     def start() -> str:
         from nn.ncf.pretrained import start_from
 
         gmf, mlp = run_on_all_ranks(world, find)
-        start_from(model, gmf, mlp, own.alpha, world)
-        return f"weights of {gmf} times {own.alpha:g} and {mlp} times {1 - own.alpha:g}"
+        start_from(model, gmf, mlp, flags.alpha, world)
+        return f"weights of {gmf} times {flags.alpha:g} and {mlp} times {1 - flags.alpha:g}"
 
     return start
 
 
-def model_config(config: Config, spec: fs.FeatureSpec):
-    """The model's sizes, `nn.ncf.config.NCFConfig`, from the flags and the data set."""
+def model_config(config: Config, spec: fs.FeatureSpec) -> NCFConfig:
+    """Returns the shape of the model from the flags and the data set."""
     from nn.ncf.config import NCFConfig
 
-    own = config.collaborative
+    flags = config.collaborative
     (users,), (items,) = (
         spec.cardinalities(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL)
     )
     return NCFConfig(
-        model_type=own.model_type,
+        model_type=flags.model_type,
         num_users=users,
         num_items=items,
-        factors=own.factors,
-        layers=own.layers,
-        dropout=own.dropout,
+        factors=flags.factors,
+        layers=flags.layers,
+        dropout=flags.dropout,
     )
 
 
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
-    """Who would hold which slice of which table on `--plan_world_size` processes."""
-    from nn.embedding.planner import report
+    """Returns the sharding plan for `--plan_world_size` ranks."""
     from nn.embedding_model import dense_bytes
     from nn.ncf.model import NCFModel
 
-    shape = model_config(config, spec)
-    made = make_plan(config, shape, config.distribution.plan_world_size)
-    one_row_each = dataclasses.replace(shape, num_users=1, num_items=1)
-    return report(
-        made,
-        ranks_per_machine=config.distribution.plan_ranks_per_machine,
-        dense_bytes=dense_bytes(lambda: NCFModel(one_row_each)),
-    )
+    plan = make_plan(config, spec, config.distribution.plan_world_size)
+    one_row_each = dataclasses.replace(model_config(config, spec), num_users=1, num_items=1)
+    return describe_plan(config, plan, dense_bytes(lambda: NCFModel(one_row_each)))
 
 
-def make_plan(config: Config, shape, world_size: int, memory=None):
-    """The plan (`nn.embedding.planner.plan`) that training obeys and `--plan_only` prints.
+def make_plan(
+    config: Config, spec: fs.FeatureSpec, world_size: int, memory: Memory | None = None
+) -> Plan:
+    """Returns the sharding plan that training follows and `--plan_only` prints.
 
     Args:
-      memory: `runtime.hardware.memory.Memory` of a rank; None: not known.
+        config: the flags.
+        spec: the data set.
+        world_size: number of ranks.
+        memory: memory of a rank; None: unknown.
     """
     from nn.ncf.config import embedding_tables, feature_table_map, hotnesses
 
-    features = feature_table_map(shape)
-    return plan_of_tables(
-        config,
+    shape = model_config(config, spec)
+    lookups = feature_table_map(shape)
+    use = TableUse(
         embedding_tables(shape),
-        world_size,
         hotness=hotnesses(shape),
-        wide_ids=False,  # dataloading/interactions/stored.py allows ids of int32 only
-        # A table is asked for each of its rows once.
-        most_samples=world_size * max(shape.num_users, shape.num_items),
-        input_table_map=features,
-        combined=[False] * len(features),
-        memory=memory,
+        has_wide_ids=False,  # dataloading/interactions/stored.py allows ids of int32 only
+        input_table_map=lookups,
+        combined=[False] * len(lookups),
+        # Each row of a table is looked up at most once per rank.
+        max_samples=world_size * max(shape.num_users, shape.num_items),
     )
+    return plan_tables(config, use, world_size, memory)
 
 
-def open_rows(config: Config, spec: fs.FeatureSpec, world):
-    """(training rows, held-out rows), or None each."""
+def open_data(config: Config, spec: fs.FeatureSpec, world: World) -> InteractionSplits:
+    """Opens the interactions to train on and the candidate lists to evaluate."""
     from dataloading.interactions.candidates import SeriesDataset
     from dataloading.interactions.sampled import SampledInteractions
 
-    own, run = config.collaborative, config.run
-    share = {"rank": world.rank, "world_size": world.size}
-    train = None
+    flags, run, train = config.collaborative, config.run, None
     if run.mode == "train":
+        assert run.seed is not None
         train = SampledInteractions(
             spec,
             fs.TRAIN,
-            run.batch_size * own.grads_accumulated,
-            negative_samples=own.negative_samples,
-            negative_exponent=own.negative_exponent,
+            run.batch_size * flags.grads_accumulated,
+            negative_samples=flags.negative_samples,
+            negative_exponent=flags.negative_exponent,
             seed=run.seed,
-            **share,
+            rank=world.rank,
+            world_size=world.size,
         )
         if not run.evals_per_epoch:
-            return train, None
-    mapping = evaluation_mapping(config.data.eval_mapping, run.mode, spec)
+            return InteractionSplits(train, None)
+    split = evaluation_split(config.data.eval_mapping, run.mode, spec)
+    assert run.valid_batch_size is not None
     valid = SeriesDataset(
         spec,
-        mapping,
+        split,
         run.valid_batch_size,
-        valid_negative=negatives_of_series(config, spec, mapping),
+        valid_negative=num_negatives(config, spec, split),
         seed=EVALUATION_SEED,
         with_labels=run.mode != "predict",
-        **share,
+        rank=world.rank,
+        world_size=world.size,
     )
-    if run.mode != "predict" and own.topk >= valid.series_length:
+    if run.mode != "predict" and flags.topk >= valid.series_length:
         raise ValueError(
-            f"--topk {own.topk} of series of {valid.series_length} items is a hit for any model: "
-            f"give at most {valid.series_length - 1}, or more negatives"
+            f"--topk {flags.topk} of series of {valid.series_length} items is a hit for any "
+            f"model: give at most {valid.series_length - 1}, or more negatives"
         )
-    return train, valid
+    return InteractionSplits(train, valid)
 
 
-def negatives_of_series(config: Config, spec: fs.FeatureSpec, mapping: str) -> int | None:
-    """How many negatives to use of those that are stored, None: all; or how many to draw."""
-    asked = config.collaborative.valid_negative
-    stored = spec.metadata.get(series_key(mapping))
-    fewer = isinstance(stored, int) and stored - 1 < asked
-    return None if fewer and "valid_negative" not in config.explicit else asked
+def num_negatives(config: Config, spec: fs.FeatureSpec, split: str) -> int | None:
+    """Returns the negatives per candidate list, stored or drawn; None: all stored ones."""
+    count = config.collaborative.valid_negative
+    length = spec.metadata.get(series_key(split))
+    stores_fewer = isinstance(length, int) and length - 1 < count
+    return None if stores_fewer and "valid_negative" not in config.explicit else count

@@ -1,15 +1,24 @@
-"""What flags mean to every recipe: the plan of its tables, the rows that it evaluates on."""
+"""Meaning of the flags that all recipes share: data set, plan of the tables, evaluated split."""
+
+from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from config import Config
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
+from recipes.recipe import Dataset
+from runtime.cluster.distributed import World
+from runtime.hardware.device import Device
+from runtime.hardware.memory import Memory
+
+if TYPE_CHECKING:
+    from nn.embedding.planner import MemoryBudget, Plan
 
 ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that size
 
@@ -24,10 +33,10 @@ _RAW_DATA = {
 
 
 def load_feature_spec(config: Config) -> FeatureSpec | None:
-    """Returns the data set's description; None for rows that are generated from flags.
+    """Returns the data set's description; None for samples that are generated from flags.
 
     Raises:
-      ValueError: the file does not exist, or it breaks a rule.
+        ValueError: the file does not exist, or it breaks a rule.
     """
     if not config.data.dataset_path:
         return None
@@ -51,12 +60,13 @@ def _preparation_of(folder: Path) -> str | None:
     return next((tool for names, tool in _RAW_DATA.items() if any(folder.glob(names))), None)
 
 
-def model_arguments(config: Config, device, world) -> dict[str, Any]:
-    """What the constructors of all models take from the flags.
+def model_arguments(config: Config, device: Device, world: World) -> dict[str, Any]:
+    """Returns the arguments that the constructors of all models take from the flags.
 
     Args:
-      device: `runtime.hardware.device.Device`.
-      world: the ranks among which tables are spread.
+        config: the flags.
+        device: device of this process.
+        world: the ranks that share the tables.
     """
     exchange_dtype = config.distribution.exchange_dtype
     return {
@@ -68,116 +78,143 @@ def model_arguments(config: Config, device, world) -> dict[str, Any]:
     }
 
 
-def row_facts(train, valid) -> dict[str, int | str]:
-    """Returns the numbers of training and of evaluated samples, and the split of these, for the
-    log."""
-    facts = {"training_rows": train.num_rows} if train else {}
+def data_facts(train: Dataset | None, valid: Dataset | None) -> dict[str, int | str]:
+    """Returns the number of training and of evaluated samples, and the evaluated split."""
+    facts: dict[str, int | str] = {"training_rows": train.num_rows} if train else {}
     return facts | ({"evaluation_rows": f"{valid.num_rows} ({valid.split})"} if valid else {})
 
 
-def split_note(mode: str, spec: fs.FeatureSpec, valid, way_out: str) -> str:
-    """Returns a note where a training evaluates test samples for want of a validation split, else
-    an empty text.
+def note_test_split(mode: str, spec: fs.FeatureSpec, valid: Dataset | None, remedy: str) -> str:
+    """Returns a note if a training evaluates test samples for lack of a validation split.
 
     Args:
-      way_out: how to make a validation split.
+        mode: `--mode`.
+        spec: the data set.
+        valid: the evaluated samples.
+        remedy: how to make a validation split.
+
+    Returns:
+        The note, or an empty text.
     """
-    wants_validation = mode == "train" and valid and valid.split == fs.TEST
-    if not wants_validation or fs.VALIDATION in spec.source_spec:
+    if mode != "train" or valid is None or valid.split != fs.TEST:
+        return ""
+    if fs.VALIDATION in spec.source_spec:
         return ""
     return (
         "the data set has no validation split: training evaluates the test split, and whatever is "
-        f"chosen by its metrics is chosen on test samples. For a validation split {way_out}"
+        f"chosen by its metrics is chosen on test samples. For a validation split {remedy}"
     )
 
 
-def plan_of_tables(
-    config: Config,
-    tables: Sequence[tuple[str, int, int]],
-    world_size: int,
-    *,
-    hotness: Sequence[int],
-    wide_ids: bool,
-    input_table_map: Sequence[int] | None = None,
-    combined: Sequence[bool] | None = None,
-    most_samples: int | None = None,
-    memory=None,
-    dense_bytes: float = 0.0,
-):
-    """Plans these tables (`nn.embedding.planner.plan`) as the flags specify.
+@dataclass(frozen=True)
+class TableUse:
+    """Embedding tables of a model, and how a training step uses them.
+
+    Attributes:
+        tables: (name, rows, columns) of each table.
+        hotness: ids per sample of each lookup.
+        has_wide_ids: whether ids are sent as int64.
+        input_table_map: table of each lookup; None: one lookup per table.
+        combined: whether each lookup is pooled; None: all are.
+        max_samples: limit of the samples per batch that are looked up; None: the batch size.
+        dense_bytes: memory of a rank for the dense weights, their gradients and optimizer state,
+            and for activations beyond those that the planner counts.
+    """
+
+    tables: Sequence[tuple[str, int, int]]
+    hotness: Sequence[int]
+    has_wide_ids: bool
+    input_table_map: Sequence[int] | None = None
+    combined: Sequence[bool] | None = None
+    max_samples: int | None = None
+    dense_bytes: float = 0.0
+
+
+def plan_tables(config: Config, use: TableUse, world_size: int, memory: Memory | None) -> Plan:
+    """Plans the tables (`nn.embedding.planner.plan`) as the flags specify.
 
     Args:
-      tables: (name, rows, columns) of each.
-      hotness: ids a sample of each feature.
-      wide_ids: whether ids travel as int64.
-      input_table_map, combined: see `nn.embedding.planner.make_features`.
-      most_samples: bound of the samples of a batch that are looked up, where there is another than
-        the batch's own size.
-      memory: `runtime.hardware.memory.Memory` of a rank, the same on every rank; None: not known.
-      dense_bytes: memory of a rank for the dense weights, their gradients and optimizer state, and
-        for activations beyond those that `storage_reservation.step_bytes` counts.
+        config: the flags.
+        use: the tables.
+        world_size: number of ranks.
+        memory: memory of a rank, equal on all ranks; None: unknown.
 
     Raises:
-      ValueError: the tables fit nowhere; the message has the ways out as flags.
+        ValueError: the tables fit nowhere; the message names flags that help.
     """
     from nn.embedding.planner import Limits, PlanError, Table, Workload, make_features, plan
 
-    wanted = config.distribution
-    budget = memory_budget(config, memory, dense_bytes)
+    flags, run = config.distribution, config.run
+    budget = memory_budget(config, memory, use.dense_bytes)
     optimizer = config.optimizer.sparse_optimizer
-    itemsize = {"float32": 4, "bfloat16": 2, "float16": 2}.get(wanted.exchange_dtype)
-
+    itemsize = {"float32": 4, "bfloat16": 2, "float16": 2}.get(flags.exchange_dtype)
+    inputs = range(len(use.tables)) if use.input_table_map is None else use.input_table_map
+    limits = Limits(
+        flags.column_slice_threshold,
+        flags.row_slice_threshold,
+        flags.data_parallel_threshold,
+        _size_bytes(flags.cpu_offloading_threshold_gb),
+    )
     try:
-        inputs = range(len(tables)) if input_table_map is None else input_table_map
         workload = Workload(
-            tuple(Table(*table) for table in tables),
-            make_features(inputs, hotness, combined),
+            tuple(Table(*table) for table in use.tables),
+            make_features(inputs, use.hotness, use.combined),
             world_size,
-            global_batch_size=min(config.run.batch_size, most_samples or config.run.batch_size),
+            global_batch_size=min(run.batch_size, use.max_samples or run.batch_size),
             state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
             state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
             scratch_bytes_per_element={"adam": 8}.get(optimizer, 0),
-            exchange_itemsize=itemsize or (2 if config.run.amp else 4),
-            id_itemsize=8 if wide_ids else 4,
-            dp_input=not wanted.model_parallel_input,
+            exchange_itemsize=itemsize or (2 if run.amp else 4),
+            id_itemsize=8 if use.has_wide_ids else 4,
+            dp_input=not flags.model_parallel_input,
         )
-        limits = Limits(
-            wanted.column_slice_threshold,
-            wanted.row_slice_threshold,
-            wanted.data_parallel_threshold,
-            _size_bytes(wanted.cpu_offloading_threshold_gb),
-        )
-        result = plan(workload, limits, wanted.dist_strategy, budget)
+        result = plan(workload, limits, flags.dist_strategy, budget)
     except PlanError as error:
         raise ValueError(_with_flags(f"{error}{budget.advice}")) from None
     return replace(result, memory_note=budget.describe(result))
 
 
-def memory_budget(config: Config, memory, dense_bytes: float):
-    """Returns the memory of a rank that the tables may use (`nn.embedding.planner.MemoryBudget`).
+def memory_budget(config: Config, memory: Memory | None, dense_bytes: float) -> MemoryBudget:
+    """Returns the memory of a rank that the tables may use.
 
-    Flags win over what was read; `--plan_only`, which has no device, assumes one.
+    Flags override what was measured. `--plan_only`, which has no device, assumes one.
 
     Args:
-      memory: `runtime.hardware.memory.Memory` of a rank, the same on every rank; None: not known.
-      dense_bytes: see `plan_of_tables`.
+        config: the flags.
+        memory: memory of a rank, equal on all ranks; None: unknown.
+        dense_bytes: see `TableUse`.
     """
     from nn.embedding.planner import MemoryBudget
     from nn.embedding.planner.types import RESERVED_FRACTION
 
-    wanted = config.distribution
-    stated = wanted.plan_device_memory_gb
+    flags = config.distribution
+    device_memory_gb = flags.plan_device_memory_gb
     device_bytes, host_bytes, source = memory or (None, None, "")
-    if stated is not None:
-        device_bytes, source = _size_bytes(stated), "--plan_device_memory_gb"
-    elif wanted.plan_only:
+    if device_memory_gb is not None:
+        device_bytes, source = _size_bytes(device_memory_gb), "--plan_device_memory_gb"
+    elif flags.plan_only:
         device_bytes = _size_bytes(ASSUMED_DEVICE_MEMORY_GB)
         source = f"{ASSUMED_DEVICE_MEMORY_GB} GB assumed; --plan_device_memory_gb states another"
-    if wanted.plan_host_memory_gb is not None:
-        host_bytes = _size_bytes(wanted.plan_host_memory_gb)
+    if flags.plan_host_memory_gb is not None:
+        host_bytes = _size_bytes(flags.plan_host_memory_gb)
     elif host_bytes is not None:
         host_bytes = int(host_bytes * (1 - RESERVED_FRACTION))
-    return MemoryBudget(device_bytes, host_bytes, source, dense_bytes, stated is None)
+    return MemoryBudget(device_bytes, host_bytes, source, dense_bytes, device_memory_gb is None)
+
+
+def describe_plan(config: Config, plan: Plan, dense_bytes: int) -> str:
+    """Returns the output of `--plan_only`.
+
+    Args:
+        config: the flags.
+        plan: the plan of the tables.
+        dense_bytes: bytes of the gradients that all ranks sum in each step.
+    """
+    from nn.embedding.planner import report
+
+    ranks_per_machine = config.distribution.plan_ranks_per_machine
+    text: str = report(plan, ranks_per_machine=ranks_per_machine, dense_bytes=dense_bytes)
+    return text
 
 
 def _size_bytes(gigabytes: float | None) -> int | None:
@@ -188,23 +225,31 @@ def _with_flags(text: str) -> str:
     """Replaces the planner's arguments in its solutions by flags."""
     text = re.sub(
         r"host_memory_bytes=(\d+)",
-        lambda found: f"--plan_host_memory_gb {math.ceil(int(found[1]) / 1e7) / 100:g}",
+        lambda match: f"--plan_host_memory_gb {math.ceil(int(match[1]) / 1e7) / 100:g}",
         text,
     )
     return text.replace("cpu_offloading_threshold_bytes", "--cpu_offloading_threshold_gb")
 
 
-def evaluation_mapping(wanted: str, mode: str, spec: fs.FeatureSpec) -> str:
-    """What `--eval_mapping auto` means: never the test rows while there are validation rows."""
-    if wanted != "auto":
-        return wanted
-    first, second = fs.VALIDATION, fs.TEST
-    if mode != "train":
-        first, second = second, first
+def evaluation_split(split: str, mode: str, spec: fs.FeatureSpec) -> str:
+    """Returns the split to evaluate.
+
+    Args:
+        split: `--eval_mapping`; "auto" evaluates no test samples in a training with a validation
+            split.
+        mode: `--mode`.
+        spec: the data set.
+
+    Raises:
+        ValueError: the data set has no such split.
+    """
+    if split != "auto":
+        return split
+    first, second = (fs.VALIDATION, fs.TEST) if mode == "train" else (fs.TEST, fs.VALIDATION)
     if first not in spec.source_spec and second not in spec.source_spec:
-        way_out = ", or not at all with --evals_per_epoch 0" if mode == "train" else ""
+        remedy = ", or not at all with --evals_per_epoch 0" if mode == "train" else ""
         raise ValueError(
             f"{spec.origin}: source_spec has neither '{first}' nor '{second}' rows to evaluate on: "
-            f"evaluate on training rows with --eval_mapping train{way_out}"
+            f"evaluate on training rows with --eval_mapping train{remedy}"
         )
     return first if first in spec.source_spec else second

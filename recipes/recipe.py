@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from runtime.logs.run_logger import LogNames
 
@@ -42,14 +42,28 @@ class Dataset(Protocol):
     def num_batches(self) -> int:
         """Batches per epoch, equal on all ranks."""
 
-    def dataset(self, epoch: int = 0, first_row: int = 0) -> tf.data.Dataset:
+    def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
         """Returns this rank's batches of an epoch, from a sample of its order on."""
+
+
+class Splits(NamedTuple):
+    """Data of a run.
+
+    Attributes:
+        train: training samples; None unless `--mode train`.
+        valid: samples to evaluate; None with `--evals_per_epoch 0`.
+    """
+
+    train: Dataset | None
+    valid: Dataset | None
 
 
 class Evaluator(Protocol):
     """Metrics of a model over a split."""
 
-    note: str
+    @property
+    def note(self) -> str:
+        """What to know about the last metrics; empty if there is nothing."""
 
     @property
     def split(self) -> str: ...

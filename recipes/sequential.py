@@ -1,7 +1,10 @@
-"""What the sequential recipe composes: histories from TFRecords, SIM, DIEN or DIN over them."""
+"""Recipe of SIM, DIEN and DIN: samples with behavior histories, a sequential model over them."""
+
+from __future__ import annotations
 
 import dataclasses
 import os
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from config import Config
 from dataloading.formats.sequence_tfrecord.channels import (
@@ -11,105 +14,138 @@ from dataloading.formats.sequence_tfrecord.channels import (
 )
 from dataloading.spec import feature_spec as fs
 from recipes.from_flags import (
-    evaluation_mapping,
+    TableUse,
+    data_facts,
+    describe_plan,
+    evaluation_split,
     model_arguments,
-    plan_of_tables,
-    row_facts,
-    split_note,
+    note_test_split,
+    plan_tables,
 )
-from recipes.recipe import METRICS, Goal, Recipe
+from recipes.recipe import METRICS, Evaluator, Goal, Recipe
+from runtime.cluster.distributed import World
+from runtime.hardware.device import Device
+from runtime.hardware.memory import Memory
 from runtime.logs.run_logger import LogNames
 
-# Bytes that forward and backward pass of DIEN's block keep for each number of its history; as
-# measured with 100 steps of 32 numbers, 0.41 MiB a row.
+if TYPE_CHECKING:
+    from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+    from nn.embedding.planner import Plan
+    from nn.sequence.config import SequenceConfig
+
+# Bytes that forward and backward pass of DIEN's block keep per number of a sample's history: 0.41
+# MiB per sample were measured with 100 steps of 32 numbers.
 STATE_BYTES = 134
 
-# What a checkpoint must remember to build the model again.
+# Flags that a checkpoint stores so that the model can be built again.
 SHAPE_FLAGS = (
     *("model_type", "stage_one_mlp_dims", "stage_two_mlp_dims", "aux_mlp_dims"),
     *("long_seq_length", "gsu", "gsu_top_k", "din_attention"),
 )
 
 
-def build(config: Config, spec: fs.FeatureSpec, world, device) -> Recipe:
-    """The sequential model, its rows, losses, optimizers and evaluator."""
-    from nn.metrics.evaluator import ClickEvaluator, TrainingRowsToo
+class SequenceSplits(NamedTuple):
+    """Data of a run.
+
+    Attributes:
+        train: training samples; None unless `--mode train`.
+        valid: samples to evaluate; None with `--evals_per_epoch 0`.
+        evaluated_train: training samples to evaluate; None if they are not evaluated.
+    """
+
+    train: SequenceTFRecordDataset | None
+    valid: SequenceTFRecordDataset | None
+    evaluated_train: SequenceTFRecordDataset | None
+
+
+def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
+    """Composes the sequential model, its data, losses, optimizers and evaluator."""
     from nn.sequence.config import embedding_tables
     from nn.sequence.loss import sequence_loss
     from nn.sequence.model import SequenceModel
 
-    channels = channels_of(config, spec)
-    shape = model_config(config, spec, channels)
-    plan = make_plan(config, shape, world.size, device.memory)
-    model = SequenceModel(
-        shape,
-        plan=plan,
-        **model_arguments(config, device, world),
-    )
-    train, again, valid, mapping = open_rows(config, spec, world)
-    evaluator = None
-    if valid and config.run.mode != "predict":
-        evaluator = ClickEvaluator(model, valid, config.run.auc_thresholds, world)
-        if again:
-            evaluator = TrainingRowsToo(
-                evaluator, ClickEvaluator(model, again, config.run.auc_thresholds, world)
-            )
-    of_model = {name: getattr(config.sequence, name) for name in SHAPE_FLAGS}
+    shape = model_config(config, spec)
+    plan = make_plan(config, spec, world.size, device.memory)
+    model = SequenceModel(shape, plan=plan, **model_arguments(config, device, world))
+    data = open_data(config, spec, world)
+    own_flags = {name: getattr(config.sequence, name) for name in SHAPE_FLAGS}
     return Recipe(
         model=model,
-        train=train,
-        valid=valid,
+        train=data.train,
+        valid=data.valid,
         loss=sequence_loss,
         groups=model.optimizer_groups(config.optimizer),
-        evaluator=evaluator,
-        model_flags={"embedding_dim": config.model.embedding_dim, **of_model},
+        evaluator=make_evaluator(config, model, data, world),
+        model_flags={"embedding_dim": config.model.embedding_dim, **own_flags},
         facts={
             "model": config.sequence.model_type,
-            **row_facts(train, valid),
+            **data_facts(data.train, data.valid),
             "tables": len(embedding_tables(shape)),
             "history": shape.history_length,
             "parameters": model.num_parameters,
         },
         notes=(
             plan.memory_note,
-            *memory_notes(config, shape, train, valid, world),
-            split_note(config.run.mode, spec, valid, "prepare the data with --validation_event"),
+            *memory_notes(config, shape, data, world),
+            note_test_split(
+                config.run.mode, spec, data.valid, "prepare the data with --validation_event"
+            ),
         ),
         loss_terms=loss_terms(shape),
-        log_names=log_names(config.run.mode, mapping),
+        log_names=log_names(config.run.mode, data.valid.split if data.valid else None),
         metrics=(*METRICS, "train_auc", "train_loss"),
         goal=Goal(threshold=config.run.auc_threshold),
     )
 
 
+def make_evaluator(
+    config: Config, model: Any, data: SequenceSplits, world: World
+) -> Evaluator | None:
+    """Returns the metrics over held-out samples, and over training samples if they are opened."""
+    from nn.metrics.evaluator import ClickEvaluator, TrainingRowsToo
+
+    if data.valid is None or config.run.mode == "predict":
+        return None
+    thresholds = config.run.auc_thresholds
+    held_out = ClickEvaluator(model, data.valid, thresholds, world)
+    if data.evaluated_train is None:
+        return held_out
+    training = ClickEvaluator(model, data.evaluated_train, thresholds, world)
+    return TrainingRowsToo(held_out, training)
+
+
 def needs_negatives(config: Config) -> bool:
-    """Whether negative histories are read: the auxiliary loss alone compares with them."""
+    """Returns whether negative histories are read: only the auxiliary loss uses them."""
     return config.run.mode == "train" and config.sequence.model_type in ("sim", "dien")
 
 
 def channels_of(config: Config, spec: fs.FeatureSpec) -> SequenceChannels:
-    """The channels that this run reads."""
+    """Returns the channels that this run reads."""
     with_labels = config.run.mode != "predict"
     return sequence_channels(spec, with_labels=with_labels, with_negatives=needs_negatives(config))
 
 
-def memory_notes(config: Config, shape, train, valid, world) -> list[str]:
-    """What the reader must know of the memory that rows and steps take."""
-    notes = []
-    for name, rows in (("training", train), ("held-out", valid)):
-        if rows is None or not rows.cached:
+def memory_notes(
+    config: Config, shape: SequenceConfig, data: SequenceSplits, world: World
+) -> list[str]:
+    """Returns notes on the memory that samples and steps take."""
+    notes, train = [], data.train
+    for name, dataset in (("training", train), ("held-out", data.valid)):
+        if dataset is None or not dataset.cached:
             continue
-        gib = rows.cache_bytes / 2**30
+        gib = dataset.cache_bytes / 2**30
         notes.append(f"decoded {name} rows stay in memory, {gib:.2f} GiB in each process")
-    if train is not None and not train.cached and not config.data.disable_cache:
+    if train is None:
+        return notes
+    if not train.cached and not config.data.disable_cache:
         gib = train.cache_bytes / 2**30
         notes.append(
-            f"decoded training rows would take {gib:.1f} GiB: each epoch decodes them anew"
+            f"decoded training rows would take {gib:.1f} GiB: each epoch decodes them again"
         )
     steps = shape.history_length - shape.short_start
-    rows = -(-config.run.batch_size // world.size)
-    gib = rows * steps * shape.item_dim * STATE_BYTES / 2**30
-    if train is not None and shape.model_type in ("sim", "dien") and gib >= 1:
+    samples = -(-config.run.batch_size // world.size)
+    gib = samples * steps * shape.item_dim * STATE_BYTES / 2**30
+    if shape.model_type in ("sim", "dien") and gib >= 1:
         notes.append(
             f"the recurrences over {steps} steps keep about {gib:.0f} GiB for the backward pass in "
             "each process; a smaller --global_batch_size takes less"
@@ -117,8 +153,8 @@ def memory_notes(config: Config, shape, train, valid, world) -> list[str]:
     return notes
 
 
-def loss_terms(shape) -> list[str]:
-    """Names of the losses that a model has (nn/sequence/loss.py), which the log shows."""
+def loss_terms(shape: SequenceConfig) -> list[str]:
+    """Returns the names of the terms of the model's loss (`nn.sequence.loss`)."""
     names = ["classification_loss"]
     if shape.num_negatives:
         names.append("dien_aux_loss")
@@ -127,38 +163,38 @@ def loss_terms(shape) -> list[str]:
     return names
 
 
-def log_names(mode: str, mapping: str | None) -> LogNames:
-    """The original's names of what this project logs.
+def log_names(mode: str, split: str | None) -> LogNames:
+    """Returns the names of values in logs of NVIDIA's recipe.
 
     Args:
-      mode: `--mode`.
-      mapping: the rows that are evaluated on; None where there are none.
+        mode: `--mode`.
+        split: the evaluated split; None without one.
     """
-    rows = {"auc": f"{mapping}_auc", "log_loss": f"{mapping}_loss"} if mapping else {}
+    metrics = {"auc": f"{split}_auc", "log_loss": f"{split}_loss"} if split else {}
     elapsed = "time_to_train" if mode == "train" else "time"
     return LogNames(
-        step={"loss": "total_loss", "throughput": "samples/s", **rows},
-        epoch={"epoch_s": "time", **rows},
-        summary={"elapsed_s": elapsed, **rows},
+        step={"loss": "total_loss", "throughput": "samples/s", **metrics},
+        epoch={"epoch_s": "time", **metrics},
+        summary={"elapsed_s": elapsed, **metrics},
         epoch_lines=True,
     )
 
 
-def model_config(config: Config, spec: fs.FeatureSpec, channels: SequenceChannels):
-    """The model's sizes, `nn.sequence.config.SequenceConfig`, from the flags and the data set."""
+def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceConfig:
+    """Returns the shape of the model from the flags and the data set."""
     from nn.sequence.config import SequenceConfig
 
-    sequence = config.sequence
+    sequence, channels = config.sequence, channels_of(config, spec)
     if not config.model.embedding_dim.strip().isdigit():
         raise ValueError(
             "--embedding_dim of a sequential model is one integer, got "
             f"{config.model.embedding_dim!r}: the vectors of an item are compared with each other"
         )
-    long = sequence.long_seq_length
-    if sequence.model_type == "sim" and long >= channels.history_length:
+    long_length = sequence.long_seq_length
+    if sequence.model_type == "sim" and long_length >= channels.history_length:
         raise ValueError(
-            f"--long_seq_length {long} leaves nothing for the short history: {spec.origin} has "
-            f"histories of {channels.history_length}; give less, or use --model_type dien"
+            f"--long_seq_length {long_length} leaves nothing for the short history: {spec.origin} "
+            f"has histories of {channels.history_length}; give less, or use --model_type dien"
         )
     return SequenceConfig(
         model_type=sequence.model_type,
@@ -168,7 +204,7 @@ def model_config(config: Config, spec: fs.FeatureSpec, channels: SequenceChannel
         item_cardinalities=tuple(num_ids(spec, feature) for feature in channels.target),
         embedding_dim=int(config.model.embedding_dim),
         history_length=channels.history_length,
-        long_seq_length=long,
+        long_seq_length=long_length,
         stage_one_mlp_dims=sequence.stage_one_mlp_dims,
         stage_two_mlp_dims=sequence.stage_two_mlp_dims,
         aux_mlp_dims=sequence.aux_mlp_dims,
@@ -180,91 +216,90 @@ def model_config(config: Config, spec: fs.FeatureSpec, channels: SequenceChannel
 
 
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
-    """Who would hold which slice of which table on `--plan_world_size` processes."""
-    from nn.embedding.planner import report
+    """Returns the sharding plan for `--plan_world_size` ranks."""
     from nn.embedding_model import dense_bytes
     from nn.sequence.model import SequenceModel
 
-    shape = model_config(config, spec, channels_of(config, spec))
-    made = make_plan(config, shape, config.distribution.plan_world_size)
+    plan = make_plan(config, spec, config.distribution.plan_world_size)
+    shape = model_config(config, spec)
     one_row_each = dataclasses.replace(
         shape,
         user_cardinalities=(1,) * len(shape.user_features),
         item_cardinalities=(1,) * len(shape.item_features),
     )
-    return report(
-        made,
-        ranks_per_machine=config.distribution.plan_ranks_per_machine,
-        dense_bytes=dense_bytes(lambda: SequenceModel(one_row_each)),
-    )
+    return describe_plan(config, plan, dense_bytes(lambda: SequenceModel(one_row_each)))
 
 
-def make_plan(config: Config, shape, world_size: int, memory=None):
-    """The plan (`nn.embedding.planner.plan`) that training obeys and `--plan_only` prints.
+def make_plan(
+    config: Config, spec: fs.FeatureSpec, world_size: int, memory: Memory | None = None
+) -> Plan:
+    """Returns the sharding plan that training follows and `--plan_only` prints.
 
     Args:
-      memory: `runtime.hardware.memory.Memory` of a rank; None: not known.
+        config: the flags.
+        spec: the data set.
+        world_size: number of ranks.
+        memory: memory of a rank; None: unknown.
     """
     from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
 
-    features = feature_table_map(shape)
-    cardinalities = shape.user_cardinalities + shape.item_cardinalities
-    return plan_of_tables(
-        config,
+    shape = model_config(config, spec)
+    lookups = feature_table_map(shape)
+    use = TableUse(
         embedding_tables(shape),
-        world_size,
         hotness=hotnesses(shape),
-        wide_ids=max(cardinalities) > 2**31,
-        input_table_map=features,
-        combined=[False] * len(features),
-        memory=memory,
+        has_wide_ids=max(shape.user_cardinalities + shape.item_cardinalities) > 2**31,
+        input_table_map=lookups,
+        combined=[False] * len(lookups),
     )
+    return plan_tables(config, use, world_size, memory)
 
 
-def open_rows(config: Config, spec: fs.FeatureSpec, world):
-    """(training rows, the same to evaluate on, held-out rows, their mapping), or None each."""
+def open_data(config: Config, spec: fs.FeatureSpec, world: World) -> SequenceSplits:
+    """Opens the samples to train on and those to evaluate."""
     from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 
-    data, run = config.data, config.run
-    share = {
+    data, run, train, evaluated_train = config.data, config.run, None, None
+    options: dict[str, Any] = {
         "rank": world.rank,
         "world_size": world.size,
         "parallel_reads": data.num_parallel_calls or max(2, len(os.sched_getaffinity(0)) // 2),
+        # Other modes read each sample once.
+        "cache": not data.disable_cache and run.mode in ("train", "inference"),
     }
-
-    # Other modes read each row once.
-    keeps = not data.disable_cache and run.mode in ("train", "inference")
-
-    def opened(mapping: str, batch_size: int, *, with_negatives: bool = False, **settings):
-        of_training = mapping == fs.TRAIN
-        return SequenceTFRecordDataset(
-            spec,
-            mapping,
-            batch_size,
-            with_negatives=with_negatives,
-            prebatch_size=(data.prebatch_train_size if of_training else data.prebatch_test_size)
-            or None,
-            **{"cache": keeps, **share, **settings},
-        )
-
-    train = again = None
     if run.mode == "train":
-        train = opened(
+        train = SequenceTFRecordDataset(
+            spec,
             fs.TRAIN,
             run.batch_size,
             with_negatives=needs_negatives(config),
             shuffle=data.shuffle,
             seed=run.seed,
+            prebatch_size=data.prebatch_train_size or None,
             prefetch_batches=data.prefetch_batches,
             drop_remainder=data.drop_remainder,
             repeat_count=data.repeat_count,
+            **options,
         )
         if run.benchmark or not run.evals_per_epoch:
-            return train, None, None, None
-    evaluation = {"prefetch_batches": data.prefetch_test_size}
-    mapping = evaluation_mapping(data.eval_mapping, run.mode, spec)
-    valid = opened(mapping, run.valid_batch_size, with_labels=run.mode != "predict", **evaluation)
-    if run.mode == "train" and run.evaluate_training_rows and mapping != fs.TRAIN:
-        # In memory they are for training, there with negatives and in another order.
-        again = opened(fs.TRAIN, run.valid_batch_size, cache=False, **evaluation)
-    return train, again, valid, mapping
+            return SequenceSplits(train, None, None)
+    split, batch_size = (
+        evaluation_split(config.data.eval_mapping, run.mode, spec),
+        run.valid_batch_size,
+    )
+    assert batch_size is not None
+    options |= {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
+    train_options = {**options, "prebatch_size": data.prebatch_train_size or None}
+    options["prebatch_size"] = data.prebatch_test_size or None
+    valid = SequenceTFRecordDataset(
+        spec,
+        split,
+        batch_size,
+        with_labels=run.mode != "predict",
+        **(train_options if split == fs.TRAIN else options),
+    )
+    if run.mode == "train" and run.evaluate_training_rows and split != fs.TRAIN:
+        # Not cached: the cache of `train` has another order, and negatives.
+        train_options["cache"] = False
+        evaluated_train = SequenceTFRecordDataset(spec, fs.TRAIN, batch_size, **train_options)
+    return SequenceSplits(train, valid, evaluated_train)

@@ -56,6 +56,7 @@ def predict(run: RunContext) -> Summary:
     from nn.metrics.predictor import predict as score_batches
 
     path, dataset = run.config.run.predictions_path, _valid(run)
+    assert path is not None
     start = time.perf_counter()
     with (
         predictions.open_predictions(path, dataset.num_rows)

@@ -13,7 +13,7 @@ from runtime.files import predictions
 
 
 def check_paths(config: Config) -> None:
-    """Reads what the paths on the command line name, as far as that needs no TensorFlow.
+    """Reads the files that the command line names, as far as that needs no TensorFlow.
 
     Of several processes only the first one on each machine checks: it ends with exit code 2 before
     it connects, and the launcher ends the others. Everything is checked again, by all ranks
@@ -21,8 +21,8 @@ def check_paths(config: Config) -> None:
     checked early.
 
     Raises:
-      ValueError: a path cannot be used.
-      OSError: a file cannot be read.
+        ValueError: a path cannot be used.
+        OSError: a file cannot be read.
     """
     local_rank = launcher.local_rank()
     if "tensorflow" in sys.modules or local_rank != 0 or config.distribution.elastic:
@@ -38,5 +38,5 @@ def check_paths(config: Config) -> None:
         from dataloading.formats.raw_binary import RawBinaryDataset
 
         RawBinaryDataset(spec, TRAIN, run.batch_size)
-    if run.mode == "predict" and launcher.launched() is None:
+    if run.mode == "predict" and run.predictions_path and launcher.launched() is None:
         predictions.check_writable(run.predictions_path)

@@ -143,10 +143,10 @@ def _count_training_samples(config: Config) -> int | None:
     data = config.data
     if data.dataset_type == "synthetic":
         return data.synthetic_dataset_train_batches * config.run.batch_size
+    spec = load_feature_spec(config)
+    assert spec is not None
     try:
-        return count_training_rows(
-            load_feature_spec(config), data.dataset_type == "split_tfrecords"
-        )
+        return count_training_rows(spec, data.dataset_type == "split_tfrecords")
     except ValueError:
         if config.distribution.plan_only:  # a plan needs no samples
             return None

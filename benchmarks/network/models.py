@@ -202,7 +202,7 @@ def ranking_load(model: PublishedModel, ranks: int, amp: bool, **flags) -> Load:
         **flags,
     )
     spec = synthetic_spec(VARIANTS[model.variant])
-    dense_bytes = 4 * ctr.num_dense_weights(config, spec)
+    dense_bytes = 4 * ctr.model_config(config, spec).num_dense_weights
     return load_of(ctr.make_plan(config, spec, ranks), dense_bytes)
 
 

@@ -101,6 +101,7 @@ class SampledInteractions:
         check_at_least(1, negative_samples=negative_samples)
         check_at_least(0, seed=seed, negative_exponent=negative_exponent)
         users, items = read_interactions(spec, mapping)
+        self.split = mapping
         self.num_interactions = len(users)
         self.num_rows = (1 + negative_samples) * self.num_interactions
         self.batch_size = batch_size

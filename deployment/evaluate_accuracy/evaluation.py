@@ -19,7 +19,7 @@ from deployment.model.trained_model import (
     open_checkpoint,
     restored_recipe,
 )
-from recipes.from_flags import evaluation_mapping
+from recipes.from_flags import evaluation_split
 
 DIFFERENT = 1  # exit status where served and trained model differ by more than --tolerance
 
@@ -92,7 +92,7 @@ def mapping_of(trained: TrainedModel, wanted: str) -> str | None:
         ValueError: the data set has neither test nor validation rows, or no mappings at all.
     """
     if trained.config.data.dataset_type != "synthetic":
-        return evaluation_mapping(wanted, "eval", trained.spec)
+        return evaluation_split(wanted, "eval", trained.spec)
     if wanted != "auto":
         raise ValueError(
             f"--eval_mapping {wanted}: {trained.path} was trained on synthetic rows, which have no "

@@ -12,7 +12,8 @@ from dataloading.spec import feature_spec as fs
 from deployment.model.serving_spec import ID_DTYPE, ServingSpec
 from deployment.model.trained_model import TrainedModel, tables_of
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
-from nn.ctr.model import RankingConfig, RankingModel
+from nn.ctr.config import RankingConfig
+from nn.ctr.model import RankingModel
 from nn.layers.interaction import SPLIT
 
 NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"

@@ -1,7 +1,6 @@
 """What a checkpoint is a model of: its recipe, flags, data set and sizes; its rows; the model."""
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from config import Config
@@ -69,7 +68,7 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
         changes["dataset_path"] = dataset_path
     config = recorded_flags(index.description, where, **changes)
     raw = _raw_spec(config, where, given=bool(dataset_path))
-    spec = ctr.spec_of_rows(config, raw) if config.recipe in (DLRM, DCNV2) else raw
+    spec = ctr.spec_of_data(config, raw) if config.recipe in (DLRM, DCNV2) else raw
     trained = TrainedModel(found, index, config, spec, _shape_of(config, spec))
     _check_tables(trained)
     _check_spec(trained, raw)
@@ -108,10 +107,7 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto
     if trained.config.data.dataset_type != "synthetic":
         changes["eval_mapping"] = mapping
     config = trained.config.replace(**changes)
-    composed_by = _COMPOSED_BY[trained.recipe]
-    if composed_by is sequential:
-        return sequential.open_rows(config, trained.spec, World())[2]
-    return composed_by.open_rows(config, trained.spec, World())[1]
+    return _COMPOSED_BY[trained.recipe].open_data(config, trained.spec, World()).valid
 
 
 def restored_recipe(trained: TrainedModel, batch_size: int):
@@ -153,13 +149,7 @@ def _raw_spec(config: Config, where: str, given: bool) -> FeatureSpec | None:
 
 
 def _shape_of(config: Config, spec: FeatureSpec):
-    composed_by: ModuleType = _COMPOSED_BY[config.recipe]
-    if composed_by is ctr:
-        cross = config.model.interaction == "cross"
-        return ctr.model_config(config, spec, "cross" if cross else "dot_tensorflow")
-    if composed_by is sequential:
-        return sequential.model_config(config, spec, sequential.channels_of(config, spec))
-    return collaborative.model_config(config, spec)
+    return _COMPOSED_BY[config.recipe].model_config(config, spec)
 
 
 def _check_tables(trained: TrainedModel) -> None:

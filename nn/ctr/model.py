@@ -1,11 +1,11 @@
 """The ranking model of both recipes: DLRM, and DCNv2 with cross layers in place of dot products."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from nn.ctr.config import RankingConfig
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.merlin_api.backend import MerlinEmbedding
@@ -15,67 +15,6 @@ from nn.embedding_model import TabledModel
 from nn.layers.dense import MLP
 from nn.layers.interaction import CrossNetwork, DotInteraction
 from runtime.cluster.distributed import World
-
-
-@dataclass(frozen=True)
-class RankingConfig:
-    """Shape of a ranking model.
-
-    Attributes:
-      feature_names: names of the categorical features, one table each.
-      cardinalities: rows of each table.
-      embedding_dims: columns of each table; all equal, and equal to the last bottom layer, for dot
-        interaction.
-      num_numerical: numerical features; with 0 there is no bottom MLP.
-      bottom_mlp_dims: layer sizes of the bottom MLP.
-      top_mlp_dims: layer sizes of the top MLP; the last one is 1.
-      interaction: "dot_custom", "dot_tensorflow", "dot_split" (nn/layers/interaction.py) or
-      "cross".
-      num_cross_layers: cross layers ("cross").
-      cross_layer_projection_dim: rank of the cross layers ("cross").
-
-    Raises:
-      ValueError: sizes that do not fit together.
-    """
-
-    feature_names: tuple[str, ...]
-    cardinalities: tuple[int, ...]
-    embedding_dims: tuple[int, ...]
-    num_numerical: int
-    bottom_mlp_dims: tuple[int, ...]
-    top_mlp_dims: tuple[int, ...]
-    interaction: str = "dot_tensorflow"
-    num_cross_layers: int = 3
-    cross_layer_projection_dim: int = 512
-
-    def __post_init__(self):
-        if not self.feature_names and not self.num_numerical:
-            raise ValueError("the data set has neither numerical nor categorical features")
-        if self.num_numerical and not self.bottom_mlp_dims:
-            raise ValueError(
-                "--bottom_mlp_dims is empty, but the data set has "
-                f"{self.num_numerical} numerical features"
-            )
-        if self.interaction == "cross":
-            return
-        if len(self.feature_names) + bool(self.num_numerical) < 2 and self.feature_names:
-            raise ValueError(
-                "the dot interaction needs two features to multiply, the data set has one "
-                f"categorical feature ({self.feature_names[0]}) and no numericals: use "
-                "--interaction cross"
-            )
-        dims = set(self.embedding_dims)
-        if len(dims) > 1:
-            raise ValueError(
-                "the dot interaction multiplies embeddings with each other and needs one "
-                f"--embedding_dim for all tables, got {sorted(dims)}: give one integer, or use "
-                "--interaction cross"
-            )
-        if dims and self.num_numerical and self.bottom_mlp_dims[-1] not in dims:
-            raise ValueError(
-                f"--bottom_mlp_dims ends with {self.bottom_mlp_dims[-1]}, but --embedding_dim is "
-                f"{dims.pop()}: the dot interaction needs both to be equal"
-            )
 
 
 class RankingModel(TabledModel):

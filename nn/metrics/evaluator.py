@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,7 +21,7 @@ class Scorer:
       model: `model(inputs) -> logits [batch, 1]`.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: Any):
         self.model = model
 
     @tf.function(reduce_retracing=True, autograph=False)

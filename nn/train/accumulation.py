@@ -105,7 +105,8 @@ def accumulate(
         sums[i] = total
     for number, i in enumerate(sparse):
         values, indices = (arrays[2 * number + k].concat() for k in (0, 1))
-        sums[i] = tf.IndexedSlices(values, indices, gradients[i].dense_shape)
+        shape = gradients[i].dense_shape  # type: ignore[union-attr]
+        sums[i] = tf.IndexedSlices(values, indices, shape)
     return losses, sums
 
 

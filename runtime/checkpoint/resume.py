@@ -1,4 +1,4 @@
-"""What a run starts from, and where it saves."""
+"""Checkpoint that a run starts from, and folder that it saves to."""
 
 import socket
 from pathlib import Path
@@ -14,13 +14,14 @@ from runtime.cluster.distributed import World, run_on_all_ranks
 
 
 class Start(NamedTuple):
-    """The same on every rank, but for the lock of `folder`, which rank 0 has.
+    """Checkpoint that a run starts from, and folder that it saves to; equal on all ranks, except
+    that rank 0 holds the lock of `folder`.
 
     Attributes:
-      folder: of this run's checkpoints; None where it saves none.
-      path: the checkpoint that it starts from; None for the beginning.
-      resumes: whether it goes on with that checkpoint's training.
-      is_newest: whether `path` is the newest checkpoint in `folder`.
+        folder: folder of this run's checkpoints; None if it saves none.
+        path: checkpoint to start from; None for a start from scratch.
+        resumes: whether the run resumes the training of that checkpoint.
+        is_newest: whether `path` is the newest checkpoint in `folder`.
     """
 
     folder: Folder | None
@@ -30,17 +31,21 @@ class Start(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """What names the checkpoint on a command line."""
+        """Flag that names the checkpoint on a command line."""
         return "--resume" if self.resumes else "--restore_checkpoint_path"
 
     def release(self) -> None:
-        """Lets others write to the folder."""
+        """Unlocks the folder."""
         if self.folder is not None:
             self.folder.release()
 
     def adopt(self, config: Config) -> tuple[Config, Index | None, list[str]]:
-        """(all flags, what the checkpoint says of itself, the flags that a resumed training has
-        otherwise than before)."""
+        """Adds the flags that the checkpoint stores.
+
+        Returns:
+            All flags, the checkpoint's index (None without a checkpoint), and the flags of a
+            resumed training that differ from the stored ones.
+        """
         if self.path is None:
             return config.replace(), None, []
         with suggest_previous(self.path, self.flag):
@@ -52,19 +57,15 @@ class Start(NamedTuple):
         return adopt(config, saved.description), saved, []
 
 
-def _resume_of(config: Config) -> str | None:
-    return config.checkpoint.resume if config.run.mode == "train" else None
-
-
 def set_up_flags(config: Config) -> Config:
-    """The flags that processes and devices are set up with: those of the training that goes on.
+    """Returns the flags to set up processes and devices with: those of the training that resumes.
 
-    Looks at the checkpoint before ranks can agree on it; what is wrong with it is left to `find`
-    and `Start.adopt`.
+    Reads the checkpoint before ranks can agree on it; its errors are left to `find` and
+    `Start.adopt`.
     """
-    resume = _resume_of(config)
+    resume = _resume_flag(config)
     root = config.checkpoint.save_checkpoint_path if resume == "auto" else resume
-    if not resume:
+    if not resume or root is None:
         return config
     try:
         return resume_flags(config, describe(resolve(root)).description, str(root))[0]
@@ -73,61 +74,74 @@ def set_up_flags(config: Config) -> Config:
 
 
 def find(config: Config, world: World) -> Start:
-    """What rank 0 sees, for all.
+    """Returns what rank 0 finds, on all ranks.
 
     Raises:
-      ValueError: there is no such checkpoint, or the folder cannot be written or is another
-        training's.
+        ValueError: there is no such checkpoint, the folder cannot be written, or it belongs to
+            another training.
     """
-    resume, training = _resume_of(config), config.run.mode == "train"
-    root = config.checkpoint.save_checkpoint_path
-
-    def look() -> Start:
-        if not world.is_chief:
-            return Start(None, None, False, False)
-        path = None
-        if config.checkpoint.restore_checkpoint_path:
-            path = resolve(config.checkpoint.restore_checkpoint_path)
-        elif resume and resume != "auto":
-            path = resolve(resume, "--resume")
-        folder = None
-        if training and (root or resume):
-            folder = Folder(root or path.resolve().parent)  # goes on where it was
-            folder.acquire(_lock_wait_s(config, world))
-        newest = folder.newest() if folder else None
-        if resume == "auto":
-            path = newest.path if newest else None
-        elif newest and not (resume and path.resolve().parent == folder.root):
-            folder.release()
-            raise ValueError(
-                f"--save_checkpoint_path {root} holds checkpoints of an earlier training "
-                f"({newest.path.name}): go on with it by --resume auto, or give another folder"
-            )
-        elif newest:
-            folder.abandon_newer_than(path.resolve())
-        is_newest = bool(newest and path and newest.path == path.resolve())
-        return Start(folder, path, bool(resume and path), is_newest)
-
-    found = run_on_all_ranks(world, look)
-    told = [found.folder and str(found.folder.root), found.path and str(found.path), *found[2:]]
-    where, path, resumes, is_newest = world.gather_objects(told, "checkpoint.start")[0]
-    folder = found.folder or (Folder(where) if where else None)
+    nothing = Start(None, None, False, False)
+    start = run_on_all_ranks(
+        world, lambda: _find_on_chief(config, world) if world.is_chief else nothing
+    )
+    names = [start.folder and str(start.folder.root), start.path and str(start.path), *start[2:]]
+    root, path, resumes, is_newest = world.gather_objects(names, "checkpoint.start")[0]
+    folder = start.folder or (Folder(root) if root else None)
     if folder is not None and world.size > 1:
         token = folder.write_token() if world.is_chief else None
         token = world.gather_objects(token, "checkpoint.mark")[0]
-        run_on_all_ranks(world, lambda: _check_seen(folder, token))
+        run_on_all_ranks(world, lambda: _check_shared(folder, token))
     return Start(folder, Path(path) if path else None, resumes, is_newest)
 
 
+def _find_on_chief(config: Config, world: World) -> Start:
+    """Finds the checkpoint to start from, and locks the folder to save to."""
+    resume, root = _resume_flag(config), config.checkpoint.save_checkpoint_path
+    path = _named_checkpoint(config)
+    resumes_path = path if resume else None
+    if config.run.mode != "train" or not (root or resume):
+        return Start(None, path, resumes_path is not None, False)
+    if root is None:
+        assert path is not None
+        root = str(path.resolve().parent)  # saves where it resumes from
+    folder = Folder(root)
+    folder.acquire(_lock_wait_s(config, world))
+    newest = folder.newest()
+    if resume == "auto":
+        path = resumes_path = newest.path if newest else None
+    elif newest is not None:
+        if resumes_path is None or resumes_path.resolve().parent != folder.root:
+            folder.release()
+            raise ValueError(
+                f"--save_checkpoint_path {root} holds checkpoints of an earlier training "
+                f"({newest.path.name}): resume it with --resume auto, or give another folder"
+            )
+        folder.abandon_newer_than(resumes_path.resolve())
+    is_newest = newest is not None and path is not None and newest.path == path.resolve()
+    return Start(folder, path, resumes_path is not None, is_newest)
+
+
+def _named_checkpoint(config: Config) -> Path | None:
+    """Returns the checkpoint that a flag names; None without one."""
+    resume = _resume_flag(config)
+    if config.checkpoint.restore_checkpoint_path:
+        return resolve(config.checkpoint.restore_checkpoint_path)
+    return resolve(resume, "--resume") if resume and resume != "auto" else None
+
+
+def _resume_flag(config: Config) -> str | None:
+    return config.checkpoint.resume if config.run.mode == "train" else None
+
+
 def _lock_wait_s(config: Config, world: World) -> float:
-    """How long to wait for who has the folder; the other ranks wait meanwhile, and not for ever."""
-    wait_s = RESUME_WAIT_S if _resume_of(config) else WAIT_S
+    """Returns how long to wait for the lock of the folder, for which all ranks wait."""
+    wait_s = RESUME_WAIT_S if _resume_flag(config) else WAIT_S
     return wait_s if world.size == 1 else min(wait_s, 0.8 * config.distribution.rank_timeout_s)
 
 
-def _check_seen(folder: Folder, word: str | None) -> None:
-    """Raises ValueError where this process does not see the folder that rank 0 has marked."""
-    if word is not None and not folder.sees_token(word):
+def _check_shared(folder: Folder, token: str | None) -> None:
+    """Raises ValueError if this process does not see the folder that rank 0 marked."""
+    if token is not None and not folder.sees_token(token):
         raise ValueError(
             f"--save_checkpoint_path {folder.root} on {socket.gethostname()} is not the folder of "
             "rank 0, or cannot be read; all processes write to it: give one that all machines share"

@@ -1,63 +1,64 @@
-"""SIGTERM and SIGINT as a wish that a training fulfils when it can; SIGTERM as an interrupt; or not
-heard at all."""
+"""SIGTERM and SIGINT: as a stop request to a training, as an interrupt, or ignored."""
 
 import contextlib
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
+from typing import Any
 
-# Launchers and terminals may deliver one wish several times.
-_SAME_WISH_S = 1.0
+# Launchers and terminals may deliver one request several times.
+_SAME_REQUEST_S = 1.0
 
-# After so long an interrupt that got lost is raised again: objects die in microseconds.
-_AGAIN_S = 0.01
+# Delay after which a lost interrupt is raised again: objects die in microseconds.
+_RETRY_S = 0.01
 
-# Whether SIGTERM came within the latest `interrupted_by_sigterm`; of a process, as signals are.
+Handler = Callable[[int, FrameType | None], Any] | int | None
+
+# Whether SIGTERM came within the latest `interrupted_by_sigterm`; per process, as signals are.
 _interrupted = False
 
 
 class StopSignal:
-    """While entered, the first SIGTERM or SIGINT is remembered instead of ending the process.
+    """While entered, the first SIGTERM or SIGINT is recorded instead of ending the process.
 
     A second SIGINT, a second or more later, raises KeyboardInterrupt: Ctrl-C twice ends at once.
-    SIGTERM stays a wish however often it comes: launchers send it to groups and to processes.
-    Leaving restores what was there before, unless others have set a handler of their own meanwhile.
+    Further SIGTERMs change nothing: launchers send them to groups and to processes. Leaving
+    restores the previous handlers, except where others have installed one in the meantime.
 
     Attributes:
-      name: "SIGTERM" or "SIGINT", None as long as there was none.
+        name: "SIGTERM" or "SIGINT"; None if there was none.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.name: str | None = None
-        self._at = 0.0
-        self._before: dict[int, object] = {}
+        self._time = 0.0
+        self._previous: dict[int, Handler] = {}
 
-    def __enter__(self):
+    def __enter__(self) -> "StopSignal":
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._receive)
+            self._previous[number] = signal.signal(number, self._receive)
         return self
 
-    def __exit__(self, *exception):
-        for number, handler in self._before.items():
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._previous.items():
             if signal.getsignal(number) == self._receive:
-                # None: a handler that was not installed from Python.
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+                _restore(number, handler)
 
-    def _receive(self, number, frame):
+    def _receive(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.name is None:
-            self.name, self._at = signal.Signals(number).name, now
-        elif number == signal.SIGINT and now - self._at > _SAME_WISH_S:
+            self.name, self._time = signal.Signals(number).name, now
+        elif number == signal.SIGINT and now - self._time > _SAME_REQUEST_S:
             raise KeyboardInterrupt
 
 
 def ignore_sigterm() -> None:
-    """From now on SIGTERM does not disturb this process, which is about to end by itself.
+    """Ignores SIGTERM from now on, in a process that is about to end by itself.
 
-    A launcher sends it to all others as soon as one process has ended, and they have yet to say
+    A launcher sends it to all other processes as soon as one has ended, before they have reported
     why they end.
     """
     if threading.current_thread() is threading.main_thread():
@@ -66,68 +67,73 @@ def ignore_sigterm() -> None:
 
 @contextlib.contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """While entered, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that a command tidies up;
-    another one does not disturb the tidying.
+    """While entered, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that a command cleans up.
 
-    An exception that is raised where an object dies (`__del__`) or in some callbacks is printed by
-    Python, and the work goes on. So an interrupt that lands there is raised again, a moment later,
-    until it lands where it ends the work. One that somebody else catches and drops, as clauses of
-    libraries do that catch everything, `raise_if_interrupted` raises again.
+    Another SIGTERM does not interrupt the cleanup.
+
+    Python prints an exception that is raised in a finalizer (`__del__`) or in some callbacks, and
+    continues. An interrupt that lands there is raised again, a moment later, until it ends the
+    work. Interrupts that other code catches and drops, as libraries do that catch everything, are
+    raised again by `raise_if_interrupted`.
     """
     global _interrupted
     _interrupted = False
 
-    def interrupt(number, frame):
+    def interrupt(number: int, frame: FrameType | None) -> None:
         global _interrupted
         _interrupted = True
-        if _is_within(frame, lost.__code__):
-            again()
+        if _is_within(frame, report_unraisable.__code__):
+            retry()
         elif not _handles_interrupt():
             raise KeyboardInterrupt
 
-    def again() -> None:
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+    def retry() -> None:
+        signal.setitimer(signal.ITIMER_REAL, _RETRY_S)
 
-    def lost(what) -> None:
-        # From here, too, an exception would get lost: an alarm raises it behind.
-        if issubclass(what.exc_type, KeyboardInterrupt):
-            again()
+    def report_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+        # An exception raised here would be lost, too: a timer raises it later.
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            retry()
         else:
-            hook(what)
+            hook(unraisable)
 
-    hook, sys.unraisablehook = sys.unraisablehook, lost
-    before = {
+    hook, sys.unraisablehook = sys.unraisablehook, report_unraisable
+    previous = {
         number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGALRM)
     }
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
-            # None: a handler that was not installed from Python.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number, handler in previous.items():
+            _restore(number, handler)
         sys.unraisablehook = hook
 
 
 def raise_if_interrupted() -> None:
-    """Raises KeyboardInterrupt where SIGTERM came within `interrupted_by_sigterm`.
+    """Raises KeyboardInterrupt if SIGTERM came within `interrupted_by_sigterm`.
 
-    To be called right before a result appears: work that is still going on has lost its interrupt.
+    Call it before a result becomes visible: work that still runs then has lost its interrupt.
     """
     if _interrupted:
         raise KeyboardInterrupt
 
 
+def _restore(number: int, handler: Handler) -> None:
+    # None: a handler that was not installed from Python.
+    signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
 def _is_within(frame: FrameType | None, code: CodeType) -> bool:
-    """Whether a frame, or one that called it, runs some code."""
+    """Returns whether a frame, or one of its callers, runs `code`."""
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame is not None
 
 
 def _handles_interrupt() -> bool:
-    """Whether an interrupt is on its way out, and `finally` clauses and the like tidy up."""
-    error = sys.exc_info()[1]
+    """Returns whether an interrupt is propagating while `finally` clauses and the like clean up."""
+    error: BaseException | None = sys.exc_info()[1]
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None

@@ -15,7 +15,8 @@ from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
-from nn.ctr.model import RankingConfig, RankingModel
+from nn.ctr.config import RankingConfig
+from nn.ctr.model import RankingModel
 from nn.ncf.config import NCFConfig
 from nn.ncf.model import NCFModel
 from nn.sequence.config import SequenceConfig

@@ -48,10 +48,10 @@ def opened(folder, data_set, *flags):
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
     if data_set == "histories":
         config = parse(command_line, "sim", SIM_DEFAULTS)
-        train, _, evaluated, _ = sequential.open_rows(config, spec, World())
+        train, evaluated, _ = sequential.open_data(config, spec, World())
     else:
         config = parse([*command_line, f"--dataset_type={data_set}"], "dlrm")
-        train, evaluated, _ = ctr.open_rows(config, spec, World())
+        train, evaluated = ctr.open_data(config, spec, World())
     return train, evaluated
 
 

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
-from nn.ctr.model import RankingConfig, RankingModel
+from nn.ctr.config import RankingConfig
+from nn.ctr.model import RankingModel
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.losses import binary_cross_entropy

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn.ctr.model import RankingConfig, RankingModel
+from nn.ctr.config import RankingConfig
+from nn.ctr.model import RankingModel
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.accumulation import AccumulatingTrainer

@@ -172,7 +172,7 @@ def test_dense_weights_are_those_of_the_model(flags):
     interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
     model = RankingModel(ctr.model_config(config, spec, interaction))
     weights = sum(v.shape.num_elements() for v in model.dense_variables)
-    assert ctr.num_dense_weights(config, spec) == weights
+    assert ctr.model_config(config, spec).num_dense_weights == weights
 
 
 SIXTEEN = plan_of(tables(*[(10, 128)] * 16), 16, global_batch_size=16_000)
