@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import main as entry
 from recipes import ctr
 
-# What differs from DLRM: the interaction, and Adam's settings in place of SGD's.
+# Defaults that differ from DLRM: cross layers, and Adam in place of SGD.
 DEFAULTS = {
     "interaction": "cross",
     "optimizer": "adam",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import main as entry
 from recipes import collaborative
 
-# The original's, where they differ from DLRM's.
+# Defaults of NVIDIA's recipe, if they differ from those of DLRM.
 DEFAULTS = {
     "optimizer": "adam",
     "learning_rate": 0.0045,
@@ -26,7 +26,7 @@ DEFAULTS = {
     "amp": None,
     "loss_scale": "dynamic",
 }
-# Flags that the original calls otherwise, its short names among them.
+# Flag names of NVIDIA's recipe, its short names included.
 ALIASES = {
     "data": "dataset_path",
     "feature_spec_file": "feature_spec",
@@ -45,7 +45,7 @@ ALIASES = {
     "checkpoint-path": "restore_checkpoint_path",
     "mode=test": "mode=eval",
 }
-# The original's folder for all data, in its container: checkpoints go there where it is.
+# Folder for all data in NVIDIA's container; checkpoints go there if it exists.
 CONTAINER_DATA = "/data"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import main as entry
 from recipes import sequential
 
-# The original's, where they differ from DLRM's.
+# Defaults of NVIDIA's recipe, if they differ from those of DLRM.
 DEFAULTS = {
     "embedding_dim": "16",
     "optimizer": "adam",
@@ -28,7 +28,7 @@ DEFAULTS = {
     "seed": -1,
     "loss_scale": "dynamic",
 }
-# Flags that the original calls otherwise.
+# Flag names of NVIDIA's recipe.
 ALIASES = {
     "dataset_dir": "dataset_path",
     "global_batch_size": "batch_size",

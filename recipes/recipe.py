@@ -63,7 +63,7 @@ class Evaluator(Protocol):
 
     @property
     def note(self) -> str:
-        """What to know about the last metrics; empty if there is nothing."""
+        """Warning about the last metrics; empty without one."""
 
     @property
     def split(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Early stopping: which evaluation is an improvement, and how many in a row were not."""
+"""Early stopping: counts evaluations without improvement."""
 
 import math
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_improvement(value: float, best: float | None) -> bool:
-    """Returns whether an evaluation is better than the best one so far.
+    """Returns whether an evaluation is better than all earlier ones.
 
     Any increase is an improvement, however small; an equal value is not. NaN (an AUC of rows of one
     class) never replaces a number, and is replaced by any later value.
@@ -35,7 +35,10 @@ def describe_best(metric: str, value: float, step: int, path: Path | None) -> st
     """Returns the sentence for the log that names the best evaluation and its checkpoint.
 
     Args:
-        path: the checkpoint of that step; None where there is none.
+        metric: name of the metric, with its split.
+        value: the best value.
+        step: step after which it was measured.
+        path: the checkpoint of that step; None if it was not kept.
     """
     checkpoint = "its checkpoint was not kept" if path is None else f"checkpoint {path}"
     return f"best {metric} {value:.5f} at step {step}: {checkpoint}"

@@ -181,7 +181,7 @@ class TrainingLoop:
             position.goal_reached_s = elapsed_s
 
     def _measure(self) -> dict[str, float]:
-        """Returns the metrics of an evaluation; none if a stop was requested meanwhile."""
+        """Returns the metrics of an evaluation; none if a stop is requested during it."""
         from nn.metrics.classification import NonFiniteScores
 
         evaluator, valid = self._evaluator(), self.recipe.valid

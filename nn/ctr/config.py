@@ -48,7 +48,7 @@ class RankingConfig:
         if len(self.feature_names) + bool(self.num_numerical) < 2 and self.feature_names:
             raise ValueError(
                 "the dot interaction needs two features to multiply, the data set has one "
-                f"categorical feature ({self.feature_names[0]}) and no numericals: use "
+                f"categorical feature ({self.feature_names[0]}) and no numerical features: use "
                 "--interaction cross"
             )
         dims = set(self.embedding_dims)

@@ -18,11 +18,11 @@ class LossScale:
     2018).
 
     Args:
-      value: a number of at least 1, or "dynamic". 1.0 means no scaling.
+        value: a number of at least 1, or "dynamic". 1.0 means no scaling.
 
     Attributes:
-      is_dynamic: whether the scale changes.
-      is_used: whether gradients are scaled, and checked.
+        is_dynamic: whether the scale changes.
+        is_used: whether gradients are scaled, and checked.
     """
 
     def __init__(self, value: float | str = 1.0):
@@ -41,7 +41,7 @@ class LossScale:
         """Adapts a dynamic scale after a step.
 
         Args:
-          finite: bool scalar, equal on all ranks: no rank has a non-finite gradient.
+            finite: bool scalar, equal on all ranks: no rank has a non-finite gradient.
         """
         if not self.is_dynamic:
             return

@@ -4,21 +4,20 @@ import tensorflow as tf
 
 
 def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Mean log loss of the rows, weighted: a plain mean over the batch, whatever the weights are.
+    """Returns the weighted log loss, divided by the batch size and not by the sum of weights.
 
         1/batch sum_i w_i (max(z_i, 0) - z_i y_i + log(1 + exp(-|z_i|)))
 
-    The loaders' weights (`dataloading/pipeline/batch.py`) are made for it: averaged over the
-    ranks, this and
-    its gradients are those of the mean over all real rows of the global batch.
+    With the weights of the loaders (`dataloading/pipeline/batch.py`), the average over ranks is the
+    mean over all real samples of the global batch, and so are its gradients.
 
     Args:
-      labels: [batch, 1] float32, 0 or 1.
-      logits: [batch, 1] float32.
-      weights: [batch, 1] float32, 1 on average over the ranks; 0 leaves a row out.
+        labels: [batch, 1] float32, 0 or 1.
+        logits: [batch, 1] float32.
+        weights: [batch, 1] float32, 1 on average over the ranks; 0 leaves a sample out.
 
     Returns:
-      float32 scalar.
+        float32 scalar.
     """
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
     return tf.reduce_mean(weights * losses)

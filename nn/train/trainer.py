@@ -16,7 +16,7 @@ class TrainingProgress(NamedTuple):
 
     Attributes:
         step: number of steps done.
-        loss: mean loss of the steps since the previous report; NaN if there were none.
+        loss: mean loss of the steps since the previous report; NaN without any.
         loss_terms: means of the terms of the loss over the same steps.
         first_bad_step: number (from 1) of the first step with a non-finite loss; 0 if there is
             none.

@@ -77,7 +77,7 @@ def find(config: Config, world: World) -> Start:
     """Returns what rank 0 finds, on all ranks.
 
     Raises:
-        ValueError: there is no such checkpoint, the folder cannot be written, or it belongs to
+        ValueError: the checkpoint does not exist, the folder cannot be written, or it belongs to
             another training.
     """
     nothing = Start(None, None, False, False)

@@ -29,7 +29,7 @@ class StopSignal:
     restores the previous handlers, except where others have installed one in the meantime.
 
     Attributes:
-        name: "SIGTERM" or "SIGINT"; None if there was none.
+        name: "SIGTERM" or "SIGINT"; None before the first one.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class StopSignal:
 
 
 def ignore_sigterm() -> None:
-    """Ignores SIGTERM from now on, in a process that is about to end by itself.
+    """Ignores SIGTERM from now on, in a process that is about to end.
 
     A launcher sends it to all other processes as soon as one has ended, before they have reported
     why they end.
