@@ -8,7 +8,7 @@ import pytest
 
 import dcnv2
 import dlrm
-import main as loop
+import main as entry
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from training import schedule
@@ -92,7 +92,7 @@ def test_train_eval_and_inference(script, recipe, tiny, tmp_path, run_script):
     assert result["latency_p99"] > 0 and result["throughput"] > 0
 
 
-def test_eval_reads_test_rows_and_training_validation_rows(tiny, tmp_path):
+def test_evaluated_splits(tiny, tmp_path):
     model = tmp_path / "model"
     _, trained = in_process(
         tmp_path / "a", f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}"
@@ -105,7 +105,7 @@ def test_eval_reads_test_rows_and_training_validation_rows(tiny, tmp_path):
     assert tested["auc"] != trained["auc"]
 
 
-def test_amp_works_on_a_cpu(tiny, tmp_path, capsys):
+def test_amp_on_cpu(tiny, tmp_path, capsys):
     """With `--xla`: test_interaction_flag.py."""
     flags = (f"--dataset_path={tiny}", *TINY, "--amp", "--interaction=cross")
     code, found = in_process(tmp_path, *flags)
@@ -124,7 +124,7 @@ def test_threads_profiler_and_tensorboard(tiny, tmp_path, run_script):
     assert list((tmp_path / "tb").rglob("events.out.tfevents.*"))
 
 
-def test_the_plan_is_printed_without_tensorflow(tiny, run_script):
+def test_plan_without_tensorflow(tiny, run_script):
     flags = ("--embedding_dim=512", "--plan_only", "--plan_world_size=3")
     done = run_script(
         *("-c", "import sys, dlrm; code = dlrm.main(); assert 'tensorflow' not in sys.modules"),
@@ -133,13 +133,13 @@ def test_the_plan_is_printed_without_tensorflow(tiny, run_script):
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in ("cat_0", "cat_1", "cat_2")), done.stdout
     narrow = run_script("dlrm.py", f"--dataset_path={tiny}", *flags, "--plan_device_memory_gb=1e-6")
-    assert narrow.returncode == loop.USER_ERROR
+    assert narrow.returncode == entry.USER_ERROR
     assert "do not fit" in narrow.stderr and "--plan_host_memory_gb" in narrow.stderr
     unread = run_script("dlrm.py", f"--dataset_path={tiny}", "--plan_world_size=10")
     assert "--plan_world_size is only read with --plan_only" in unread.stderr
 
 
-def test_every_flag_of_the_plan_is_obeyed(capsys):
+def test_plan_flags(capsys):
     tables = "--synthetic_dataset_cardinalities=1000000,100000,2000,10"
     base = ("prog", "--dataset_type=synthetic", tables, "--embedding_dim=16", "--plan_only")
 
@@ -165,21 +165,21 @@ def test_every_flag_of_the_plan_is_obeyed(capsys):
     assert "on host" in printed(*small, "--plan_host_memory_gb=1")
 
 
-def test_memory_that_was_read_is_logged_and_kept_to(tiny, tmp_path, monkeypatch, capsys):
+def test_measured_memory(tiny, tmp_path, monkeypatch, capsys):
     flags = (f"--dataset_path={tiny}", *TINY, "--cpu", "--max_steps=1")
     monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: 10**9)
     assert in_process(tmp_path / "roomy", *flags)[0] == 0
     line = "note: device memory per rank: 953.7 MiB (available memory of the machine), 810.6 MiB of"
     assert line in capsys.readouterr().out
     monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: 1000)
-    assert in_process(tmp_path / "tight", *flags)[0] == loop.USER_ERROR
+    assert in_process(tmp_path / "tight", *flags)[0] == entry.USER_ERROR
     message = capsys.readouterr().err
     assert "The tables do not fit" in message and "--plan_device_memory_gb" in message
     assert in_process(tmp_path / "stated", *flags, "--plan_device_memory_gb=1")[0] == 0
     assert "(--plan_device_memory_gb)" in capsys.readouterr().out
 
 
-def test_help_needs_no_tensorflow(run_script):
+def test_help_without_tensorflow(run_script):
     done = run_script("dcnv2.py", "--help")
     assert done.returncode == 0
     assert "Wang et al., 2021" in done.stdout
@@ -189,7 +189,7 @@ def test_help_needs_no_tensorflow(run_script):
 @pytest.mark.parametrize(
     ("steps", "epochs", "expected"), [(1, 1, 1), (3, 1, 3), (5, 2, 5), (99, 2, 8), (-1, 1, 4)]
 )
-def test_max_steps_trains_exactly_that_many(tiny, tmp_path, steps, epochs, expected):
+def test_max_steps(tiny, tmp_path, steps, epochs, expected):
     code, result = in_process(
         tmp_path, f"--dataset_path={tiny}", *TINY, f"--max_steps={steps}", f"--epochs={epochs}"
     )
@@ -209,7 +209,7 @@ def test_max_steps_trains_exactly_that_many(tiny, tmp_path, steps, epochs, expec
         (5, 0, set()),
     ],
 )
-def test_evaluations_are_evenly_spaced(batches, evals, points):
+def test_evaluation_batches(batches, evals, points):
     assert schedule.evaluation_batches(batches, evals) == points
 
 
@@ -223,22 +223,22 @@ def test_evaluations_are_evenly_spaced(batches, evals, points):
         (1, [*range(1, 3001)]),
     ],
 )
-def test_losses_are_reported_early(print_freq, steps):
+def test_early_reports(print_freq, steps):
     assert [step for step in range(1, 3001) if schedule.loss_is_due(step, print_freq)] == steps
 
 
-def test_the_default_print_freq_shows_losses_and_a_divergence_early(tiny, tmp_path, capsys):
+def test_early_divergence(tiny, tmp_path, capsys):
     flags = (f"--dataset_path={tiny}", *TINY, "--print_freq=1000", "--evals_per_epoch=0")
     flags += ("--epochs=6", "--noshuffle")
     in_process(tmp_path, *flags)
     logged = [x["step"] for x in lines(tmp_path / "log.json") if "loss" in x.get("data", {})]
     assert logged == [[2, 10], [4, 20], [5, 24]]
     capsys.readouterr()
-    assert in_process(tmp_path, *flags, "--learning_rate=1e30")[0] == loop.DIVERGED
+    assert in_process(tmp_path, *flags, "--learning_rate=1e30")[0] == entry.DIVERGED
     assert "between step 0, the last one reported, and 10)" in capsys.readouterr().err
 
 
-def test_inference_counts_measured_batches(tiny, tmp_path, monkeypatch):
+def test_measured_batches(tiny, tmp_path, monkeypatch):
     """3 full batches of test rows are taken in turn; they are read once, and for the metrics."""
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
     in_process(tmp_path, data, *TINY, "--evals_per_epoch=0", f"--save_checkpoint_path={model}")
@@ -254,7 +254,7 @@ def test_inference_counts_measured_batches(tiny, tmp_path, monkeypatch):
     assert [step for step in logged if isinstance(step, int)] == [2, 4]
 
 
-def test_bars_on_a_terminal(tiny, tmp_path, capsys, monkeypatch):
+def test_progress_bars(tiny, tmp_path, capsys, monkeypatch):
     """The loss and the AUC are in the bar of the training, and lines on stdout stay whole."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     model = tmp_path / "model"
@@ -285,12 +285,12 @@ def test_evals_per_epoch(tiny, tmp_path):
     assert code == 0 and "auc" not in result
 
 
-def test_data_smaller_than_a_batch_is_trained_on(tiny, tmp_path):
+def test_data_smaller_than_a_batch(tiny, tmp_path):
     _, result = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, "--batch_size=100000")
     assert result["steps"] == 1
 
 
-def test_auc_threshold_ends_training_and_reports_the_time(tiny, tmp_path):
+def test_auc_threshold(tiny, tmp_path):
     flags = (f"--dataset_path={tiny}", *TINY, "--evals_per_epoch=4")
     _, result = in_process(tmp_path, *flags, "--auc_threshold=0.01")
     assert result["steps"] == 1
@@ -299,7 +299,7 @@ def test_auc_threshold_ends_training_and_reports_the_time(tiny, tmp_path):
     assert result["steps"] == 4 and "time_to_auc_threshold_s" not in result
 
 
-def test_synthetic_rows_are_of_the_checkpoints_teacher(tmp_path):
+def test_synthetic_data_of_checkpoint(tmp_path):
     """Without --seed the teacher is drawn: another one's rows could not be predicted."""
     model = tmp_path / "model"
     flags = [f for f in (*SYNTHETIC, *TINY) if "--seed" not in f and "batches" not in f]
@@ -318,7 +318,7 @@ def test_synthetic_rows_are_of_the_checkpoints_teacher(tmp_path):
     assert tested["auc"] != trained["auc"], "other rows of the same teacher"
 
 
-def test_training_rows_alone_are_enough(tiny, tmp_path, capsys):
+def test_training_split_alone(tiny, tmp_path, capsys):
     import shutil
 
     folder = tmp_path / "rows"
@@ -328,7 +328,7 @@ def test_training_rows_alone_are_enough(tiny, tmp_path, capsys):
     content["source_spec"] = {"train": content["source_spec"]["train"]}
     FeatureSpec.from_dict(content, folder).to_yaml(folder / "feature_spec.yaml")
     flags = (f"--dataset_path={folder}", *TINY)
-    assert in_process(tmp_path / "a", *flags)[0] == loop.USER_ERROR
+    assert in_process(tmp_path / "a", *flags)[0] == entry.USER_ERROR
     assert "--eval_mapping train, or not at all with --evals_per_epoch 0" in capsys.readouterr().err
     code, result = in_process(tmp_path / "b", *flags, "--evals_per_epoch=0")
     assert code == 0 and "auc" not in result
@@ -336,7 +336,7 @@ def test_training_rows_alone_are_enough(tiny, tmp_path, capsys):
     assert code == 0 and "auc" in result
 
 
-def test_the_evaluated_split_is_named(tiny, tmp_path, capsys):
+def test_split_in_log(tiny, tmp_path, capsys):
     """In the log and on stdout; a note reports that training evaluates test samples."""
     flags = (*TINY, f"--dataset_path={tiny}")
     assert in_process(tmp_path / "a", *flags)[0] == 0
@@ -362,7 +362,7 @@ def test_the_evaluated_split_is_named(tiny, tmp_path, capsys):
     assert "split" not in described["loss"]
 
 
-def test_a_model_whose_last_step_diverged_is_not_saved(tiny, tmp_path, capsys):
+def test_divergence_in_last_step(tiny, tmp_path, capsys):
     """The loss is that before the update: the damage is in the weights alone."""
     model = tmp_path / "model"
     save = f"--save_checkpoint_path={model}"
@@ -371,13 +371,13 @@ def test_a_model_whose_last_step_diverged_is_not_saved(tiny, tmp_path, capsys):
             *(tmp_path / "run", f"--dataset_path={tiny}", *TINY, "--learning_rate=inf"),
             *("--max_steps=1", *flags),
         )
-        assert code == loop.DIVERGED
+        assert code == entry.DIVERGED
         assert "no checkpoint was saved" in capsys.readouterr().err
         assert not list(model.glob("*-step-*"))
         assert any("diverged" in str(line) for line in lines(tmp_path / "run/log.json"))
 
 
-def test_flags_of_training_are_named_when_they_are_not_used(tiny, tmp_path, capsys):
+def test_note_on_unused_flags(tiny, tmp_path, capsys):
     model = tmp_path / "model"
     flags = (f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}")
     in_process(tmp_path / "a", *flags)
@@ -388,7 +388,7 @@ def test_flags_of_training_are_named_when_they_are_not_used(tiny, tmp_path, caps
     assert "note: not used in this run (--mode eval): --batch_size, " in capsys.readouterr().out
 
 
-def test_frozen_tables_over_a_checkpoint(tiny, tmp_path):
+def test_frozen_tables_of_checkpoint(tiny, tmp_path):
     model = tmp_path / "model"
     flags = (f"--dataset_path={tiny}", *TINY)
     in_process(tmp_path / "a", *flags, f"--save_checkpoint_path={model}")
@@ -398,18 +398,18 @@ def test_frozen_tables_over_a_checkpoint(tiny, tmp_path):
     assert code == 0
 
 
-def test_a_link_to_save_to_stays_a_link(tiny, tmp_path, capsys):
+def test_link_as_save_path(tiny, tmp_path, capsys):
     (tmp_path / "kept").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "kept/model")
     flags = (f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={tmp_path / 'link'}")
     assert in_process(tmp_path / "run", *flags)[0] == 0
     assert (tmp_path / "link").is_symlink()
     assert [p.name for p in (tmp_path / "kept/model").glob("*-step-*")] == ["00001-step-4"]
-    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
     assert "holds checkpoints of an earlier training (00001-step-4)" in capsys.readouterr().err
 
 
-def test_a_folder_of_runs_that_cannot_be_made(tmp_path, monkeypatch):
+def test_unwritable_run_dir(tmp_path, monkeypatch):
     from config import Config
     from runtime.logs.run_folder import make_run_dir
 
@@ -432,7 +432,7 @@ def test_a_folder_of_runs_that_cannot_be_made(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_checkpoints_that_say_other_things(change, message):
+def test_invalid_checkpoint_flags(change, message):
     from config import parse
     from runtime.checkpoint.flags import adopt_flags
 
@@ -442,7 +442,7 @@ def test_checkpoints_that_say_other_things(change, message):
         adopt_flags(config, saved)
 
 
-def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+def test_run_dirs_of_one_second(tmp_path, monkeypatch):
     from config import Config
     from runtime.logs.run_folder import make_run_dir
 
@@ -451,14 +451,14 @@ def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch
     assert len(made) == 3 and all(folder.is_dir() for folder in made)
 
 
-def test_a_diverging_run_stops_and_saves_nothing(tiny, tmp_path, capsys):
+def test_divergence(tiny, tmp_path, capsys):
     model = tmp_path / "model"
     code, _ = in_process(
         *(tmp_path, f"--dataset_path={tiny}", *TINY, "--learning_rate=1e30", "--epochs=50"),
         "--noshuffle",  # in another order the logged losses happen to stay finite
         f"--save_checkpoint_path={model}",
     )
-    assert code == loop.DIVERGED
+    assert code == entry.DIVERGED
     captured = capsys.readouterr()
     error = captured.err
     assert "diverged" not in captured.out, "a terminal shows it once"
@@ -467,7 +467,7 @@ def test_a_diverging_run_stops_and_saves_nothing(tiny, tmp_path, capsys):
     assert not list(model.glob("*-step-*"))
 
 
-def test_exact_and_binned_auc_agree(tiny, tmp_path):
+def test_exact_and_binned_auc(tiny, tmp_path):
     _, exact = in_process(tmp_path, f"--dataset_path={tiny}", *TINY)
     _, binned = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, "--auc_thresholds=8000")
     assert abs(exact["auc"] - binned["auc"]) <= binned["auc_error_bound"] + 1e-9
@@ -502,14 +502,14 @@ SYNTHETIC = [
 ]
 
 
-def test_synthetic_rows_without_evaluation(tmp_path):
+def test_synthetic_data_without_evaluation(tmp_path):
     flags = (*SYNTHETIC, *TINY, "--synthetic_dataset_cardinalities=10,20", "--evals_per_epoch=0")
     code, result = in_process(tmp_path, *flags)
     assert code == 0 and result["steps"] == 4
     assert "auc" not in result and "best_reachable_auc" not in result
 
 
-def test_synthetic_rows_on_the_fly(tiny, tmp_path):
+def test_synthetic_data(tiny, tmp_path):
     for flags in (
         ["--synthetic_dataset_cardinalities=10,20", "--synthetic_dataset_hotness=1,3"],
         ["--synthetic_dataset_cardinalities=10,20", "--synthetic_dataset_alpha=0"],
@@ -525,7 +525,7 @@ def test_synthetic_rows_on_the_fly(tiny, tmp_path):
         assert 0.5 < result["best_reachable_auc"] < 1
 
 
-def test_dcnv2_takes_a_width_for_each_table(tiny, tmp_path):
+def test_dcnv2_width_per_table(tiny, tmp_path):
     widths = tmp_path / "widths.json"
     widths.write_text("[2, 4, 8]")
     model = tmp_path / "model"
@@ -547,7 +547,7 @@ def test_dcnv2_takes_a_width_for_each_table(tiny, tmp_path):
     assert evaluated["auc"] == pytest.approx(trained["auc"], abs=1e-6)
 
 
-def test_training_goes_on_from_a_checkpoint(tiny, tmp_path):
+def test_training_from_restored_weights(tiny, tmp_path):
     model = tmp_path / "model"
     flags = (f"--dataset_path={tiny}", *TINY)
     _, first = in_process(tmp_path / "a", *flags, f"--save_checkpoint_path={model}")
@@ -580,26 +580,26 @@ def test_same_seed_same_run(tiny, tmp_path):
         (["--save_checkpoint_path=/proc/zz"], "--save_checkpoint_path /proc/zz cannot be written"),
     ],
 )
-def test_errors_are_one_line_that_says_what_to_do(tiny, tmp_path, capsys, flags, message):
+def test_one_line_errors(tiny, tmp_path, capsys, flags, message):
     code, _ = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)
     error = capsys.readouterr().err
-    assert code == loop.USER_ERROR
+    assert code == entry.USER_ERROR
     assert message in error
     assert error.startswith("dlrm: error: ") and error.count("\n") == 1
 
 
-def test_another_model_than_the_checkpoints_is_refused(tiny, tmp_path, capsys):
+def test_model_differs_from_checkpoint(tiny, tmp_path, capsys):
     model = tmp_path / "model"
     in_process(tmp_path, f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}")
     code, _ = in_process(
         *(tmp_path, f"--dataset_path={tiny}", f"--restore_checkpoint_path={model}"),
         *("--mode=eval", "--top_mlp_dims=9,1"),
     )
-    assert code == loop.USER_ERROR
+    assert code == entry.USER_ERROR
     assert "--top_mlp_dims (9, 1) differs from the checkpoint's (8, 1)" in capsys.readouterr().err
 
 
-def test_an_id_out_of_range_names_the_feature(tiny, tmp_path, capsys):
+def test_id_out_of_range(tiny, tmp_path, capsys):
     import shutil
 
     broken = tmp_path / "rows"
@@ -609,6 +609,6 @@ def test_an_id_out_of_range_names_the_feature(tiny, tmp_path, capsys):
     ids[700] = 99
     file.write_bytes(ids)
     code, _ = in_process(tmp_path, f"--dataset_path={broken}", *TINY)
-    assert code == loop.USER_ERROR
+    assert code == entry.USER_ERROR
     error = capsys.readouterr().err
     assert "cat_2" in error and "99" in error and "700" in error

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-import main as loop
+import main as entry
 import ncf
 from tests import tastes
 from tests.recipes.test_entry_scripts import in_process, lines
@@ -62,7 +62,7 @@ def test_train_and_test(model, rows, trained, tmp_path):
     assert tested["best_eval_throughput"] > 0
 
 
-def test_the_originals_log_lines(trained):
+def test_original_log_lines(trained):
     log = lines(trained["neumf"][2] / "log.json")
     found = [(line["step"], line["data"]) for line in log if line["type"] == "LOG"]
     epochs = [(step, data) for step, data in found if isinstance(step, list) and len(step) == 1]
@@ -92,7 +92,7 @@ def test_the_originals_log_lines(trained):
     assert units["validation_epoch_time"] == {"unit": "s"}
 
 
-def test_threshold_stops_and_reports_the_time_to_the_target(rows, trained, tmp_path, capsys):
+def test_threshold(rows, trained, tmp_path, capsys):
     summary = run(rows, tmp_path / "a", *TINY, "--threshold=0.3", "--evals_per_epoch=2")
     assert summary["steps"] < 40 and summary["hr@3"] >= 0.3
     assert summary["time_to_target"] == pytest.approx(summary["time_to_best_model"])
@@ -102,11 +102,11 @@ def test_threshold_stops_and_reports_the_time_to_the_target(rows, trained, tmp_p
     assert "--threshold 0.999 was not reached" in capsys.readouterr().out
 
 
-def test_a_training_that_goes_on(rows, tmp_path, capsys):
+def test_resume(rows, tmp_path, capsys):
     """What it takes over, and what it may not change."""
     flags = (*GMF, f"--checkpoint_dir={tmp_path / 'model'}", "--resume=auto")
     first = run(rows, tmp_path / "run", *flags, "-e=2", "--evals_per_epoch=1")
-    run(rows, tmp_path / "run", *flags[-2:], "-k=5", code=loop.USER_ERROR)
+    run(rows, tmp_path / "run", *flags[-2:], "-k=5", code=entry.USER_ERROR)
     assert "--topk 5 differs from the checkpoint's 3" in capsys.readouterr().err
     again = run(rows, tmp_path / "run", *flags[-2:], "-e=2")
     assert again["hr@3"] == first["hr@3"] and "best_train_throughput" not in again
@@ -124,7 +124,7 @@ def test_a_training_that_goes_on(rows, tmp_path, capsys):
     assert best == checkpoints[0] or best > checkpoints[-1]
 
 
-def test_the_best_is_kept_only_where_that_is_asked(rows, tmp_path):
+def test_keep_best(rows, tmp_path):
     flags = (*GMF, "-e=1", f"--checkpoint_dir={tmp_path / 'model'}", "--nokeep_best")
     run(rows, tmp_path / "run", *flags)
     assert not (tmp_path / "model/best").exists()
@@ -132,7 +132,7 @@ def test_the_best_is_kept_only_where_that_is_asked(rows, tmp_path):
     assert not (tmp_path / "b/best").exists()
 
 
-def test_a_training_in_two_parts_is_the_same(rows, tmp_path):
+def test_resumed_equals_uninterrupted(rows, tmp_path):
     """With dropout, cut in the middle of an epoch."""
     run(rows, tmp_path / "whole", *TINY, "-e=2", f"--checkpoint_dir={tmp_path / 'a'}")
     resume = (*TINY, "-e=2", f"--checkpoint_dir={tmp_path / 'b'}", "--resume=auto")
@@ -144,7 +144,7 @@ def test_a_training_in_two_parts_is_the_same(rows, tmp_path):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def test_accumulated_batches_are_one_large_batch(rows, tmp_path):
+def test_accumulation_equals_large_batch(rows, tmp_path):
     flags = (*TINY, "--dropout=0", "--optimizer=sgd", "-e=2", "-l=2")
     flags = tuple(flag for flag in flags if not flag.startswith(("-b1", "-b2", "--dropout=0.1")))
     large = (*flags, "-b=700", f"--checkpoint_dir={tmp_path / 'a'}")
@@ -165,7 +165,7 @@ def logits_of(rows, run_dir, *flags):
     return np.log(found / (1 - found))
 
 
-def test_neumf_starts_from_trained_branches(rows, trained, tmp_path, capsys):
+def test_pretrained_branches(rows, trained, tmp_path, capsys):
     gmf, mlp = (trained[name][0] for name in ("gmf", "mlp"))
     flags = (f"--pretrained_gmf={gmf}", f"--pretrained_mlp={mlp}", "--alpha=0.3", "-l=0", "-e=1")
     flags = (*(flag for flag in TINY if flag[:2] not in ("-l", "-e")), *flags)
@@ -180,14 +180,14 @@ def test_neumf_starts_from_trained_branches(rows, trained, tmp_path, capsys):
     )
     np.testing.assert_allclose(got, 0.3 * of_gmf + 0.7 * of_mlp, rtol=1e-3, atol=1e-4)
     wrong = (*TINY, f"--pretrained_gmf={mlp}", f"--pretrained_mlp={mlp}")
-    run(rows, tmp_path / "wrong", *wrong, code=loop.USER_ERROR)
+    run(rows, tmp_path / "wrong", *wrong, code=entry.USER_ERROR)
     assert "is a checkpoint of the model mlp: give one that was" in capsys.readouterr().err
     other_size = (*flags, "-f=4")
-    run(rows, tmp_path / "size", *other_size, code=loop.USER_ERROR)
+    run(rows, tmp_path / "size", *other_size, code=entry.USER_ERROR)
     assert re.search(r"is float32 \[8, 1\], the model needs", capsys.readouterr().err)
 
 
-def test_predict_and_measure(rows, trained, tmp_path):
+def test_predict_and_inference(rows, trained, tmp_path):
     """Predictions are the test rows', in their order: the metrics follow from them."""
     folder, summary, _ = trained["gmf"]
     scores = logits_of(rows, tmp_path / "p", f"--checkpoint_dir={folder}").reshape(60, 13)
@@ -203,7 +203,7 @@ def test_predict_and_measure(rows, trained, tmp_path):
     assert measured["latency_p90"] > 0 and measured["throughput"] > 0
 
 
-def test_negatives_are_drawn_where_the_data_set_has_none(tmp_path, capsys):
+def test_drawn_negatives(tmp_path, capsys):
     tastes.write(tmp_path / "rows")
     spec = yaml.safe_load((tmp_path / "rows/feature_spec.yaml").read_text())
     columns = {
@@ -227,20 +227,20 @@ def test_negatives_are_drawn_where_the_data_set_has_none(tmp_path, capsys):
         for seed in ("-s=1", "-s=2")
     ]
     assert again[0]["hr@3"] == again[1]["hr@3"] == summary["hr@3"], "whatever the seed"
-    run(tmp_path / "rows", tmp_path / "b", *flags, code=loop.USER_ERROR)
+    run(tmp_path / "rows", tmp_path / "b", *flags, code=entry.USER_ERROR)
     run(tmp_path / "rows", tmp_path / "c", *GMF, "--valid_negative=5", "-e=1")
     assert "evaluation_rows 360" in (tmp_path / "c/log.json").read_text()
-    run(tmp_path / "rows", tmp_path / "d", *GMF, "--valid_negative=2", code=loop.USER_ERROR)
+    run(tmp_path / "rows", tmp_path / "d", *GMF, "--valid_negative=2", code=entry.USER_ERROR)
     assert "--topk 3 of series of 3 items is a hit for any model" in capsys.readouterr().err
 
 
-def test_training_looks_at_validation_rows_and_never_at_test_rows(tmp_path):
+def test_no_test_samples_in_training(tmp_path):
     tastes.write(tmp_path / "rows", 7, ("train", "validation", "test"))
     (tmp_path / "rows/test/item_0.bin").write_bytes(b"not to be read")
     flags = (*GMF, "-e=1", f"--checkpoint_dir={tmp_path / 'model'}")
     assert "hr@3" in run(tmp_path / "rows", tmp_path / "run", *flags)
     flags = ("--mode=test", f"--checkpoint_dir={tmp_path / 'model'}")
-    run(tmp_path / "rows", tmp_path / "t", *flags, code=loop.USER_ERROR)
+    run(tmp_path / "rows", tmp_path / "t", *flags, code=entry.USER_ERROR)
 
 
 def test_negatives_by_popularity(rows, trained, tmp_path):
@@ -264,7 +264,7 @@ def test_dynamic_loss_scale_of_accumulated_batches(float16_on_a_cpu, rows, tmp_p
     assert scales[0] == 2**26 and {0.5, 2.0} < set(factors)
 
 
-def test_the_plan(rows, capsys):
+def test_plan(rows, capsys):
     flags = ("--plan_only", "--plan_world_size=2", "--plan_ranks_per_machine=1")
     assert ncf.main(["ncf.py", f"--data={rows}", *TINY, *flags]) == 0
     said = capsys.readouterr().out
@@ -286,14 +286,14 @@ def test_the_plan(rows, capsys):
         (("--eval_mapping=validation",), "mapping 'validation'"),
     ],
 )
-def test_what_a_user_gets_wrong(flags, message, rows, tmp_path, capsys):
-    run(rows, tmp_path, *GMF, *flags, code=loop.USER_ERROR)
+def test_user_errors(flags, message, rows, tmp_path, capsys):
+    run(rows, tmp_path, *GMF, *flags, code=entry.USER_ERROR)
     error = capsys.readouterr().err
     assert len(error.strip().splitlines()) == 1
     assert re.search(message, error), error
 
 
-def test_checkpoints_go_to_the_containers_folder_where_it_is(rows, tmp_path, monkeypatch):
+def test_container_folder(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(ncf, "CONTAINER_DATA", str(tmp_path))
     run(rows, tmp_path / "run", *GMF, "-e=1")
     assert (tmp_path / "checkpoints/best/checkpoint.json").exists()

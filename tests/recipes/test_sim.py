@@ -11,7 +11,7 @@ import pytest
 import yaml
 from sklearn.metrics import roc_auc_score
 
-import main as loop
+import main as entry
 import sim
 from nn.metrics.evaluator import TrainingRowsToo
 from nn.train.trainer import Trainer
@@ -63,7 +63,7 @@ def trained(rows, tmp_path_factory):
     return save, run(rows, folder / "run", *SIM, f"--save_checkpoint_path={save}"), folder / "run"
 
 
-def test_a_data_set_of_the_original(rows, tmp_path):
+def test_original_data_set(rows, tmp_path):
     """NVIDIA's feature spec of the same rows: cardinalities are largest ids, the metadata empty."""
     theirs = tmp_path / "theirs"
     shutil.copytree(rows, theirs)
@@ -88,7 +88,7 @@ def test_train_and_evaluate(model, rows, tmp_path):
     assert evaluated["test_auc"] == pytest.approx(summary["test_auc"], abs=1e-6)
 
 
-def test_evaluate_predict_and_measure(rows, trained, tmp_path):
+def test_eval_predict_and_inference(rows, trained, tmp_path):
     save, summary, _ = trained
     load = f"--load_checkpoint_path={save}"
     on_train = run(rows, tmp_path / "b", load, "--mode=eval", "--eval_mapping=train")
@@ -105,7 +105,7 @@ def test_evaluate_predict_and_measure(rows, trained, tmp_path):
     assert auc == pytest.approx(summary["test_auc"], abs=1e-6)
 
 
-def test_the_originals_log_lines(trained):
+def test_original_log_lines(trained):
     run_dir = trained[2]
     found = data_lines(run_dir)
     steps = [(step, data) for step, data in found if isinstance(step, list) and len(step) == 2]
@@ -129,12 +129,12 @@ def test_the_originals_log_lines(trained):
     assert units["latency_p90"] == {"unit": "ms"} and units["samples/s"]["unit"] == "samples/s"
 
 
-def test_training_rows_need_not_be_evaluated(rows, tmp_path):
+def test_no_evaluation_of_training_split(rows, tmp_path):
     summary = run(rows, tmp_path, *MODELS["din"], "--noevaluate_training_rows", "--epochs=1")
     assert "train_auc" not in summary and "test_auc" in summary
 
 
-def test_training_looks_at_validation_rows_and_never_at_test_rows(tmp_path):
+def test_no_test_samples_in_training(tmp_path):
     folder = tmp_path / "rows"
     sequence_data.write(folder, 64, mappings=("train", "validation", "test"))
     (folder / "test.tfrecord").write_bytes(b"not to be read")
@@ -143,10 +143,10 @@ def test_training_looks_at_validation_rows_and_never_at_test_rows(tmp_path):
     summary = run(folder, tmp_path / "run", *flags)
     assert "validation_auc" in summary and "test_auc" not in summary
     flags = ("--mode=eval", f"--load_checkpoint_path={model}")
-    run(folder, tmp_path / "t", *flags, code=loop.USER_ERROR)
+    run(folder, tmp_path / "t", *flags, code=entry.USER_ERROR)
 
 
-def test_a_training_in_two_parts_is_the_same(rows, tmp_path):
+def test_resumed_equals_uninterrupted(rows, tmp_path):
     """With dropout, shuffled, cut in the middle of an epoch."""
     flags = (*SIM, "--dropout_rate=0.3", "--weight_decay=0.01")
     run(rows, tmp_path / "whole", *flags, f"--save_checkpoint_path={tmp_path / 'a'}")
@@ -160,7 +160,7 @@ def test_a_training_in_two_parts_is_the_same(rows, tmp_path):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def test_prebatches_change_nothing(rows, tmp_path):
+def test_prebatches(rows, tmp_path):
     prebatched = tmp_path / "prebatched"
     sequence_data.write(prebatched, 300, prebatch=7)
     flags = (*MODELS["din"], "--noshuffle", "--epochs=1")
@@ -178,7 +178,7 @@ def test_prebatches_change_nothing(rows, tmp_path):
         (("--benchmark", "--benchmark_steps=9", "--benchmark_warmup_steps=4"), 13),
     ],
 )
-def test_how_many_steps(flags, steps, rows, tmp_path):
+def test_num_steps(flags, steps, rows, tmp_path):
     flags = (*MODELS["din"], *flags, "--prefetch_test_size=1", "--num_parallel_calls=1")
     summary = run(rows, tmp_path, *flags)
     assert summary["steps"] == steps
@@ -209,7 +209,7 @@ def test_dynamic_loss_scale(float16_on_a_cpu, rows, tmp_path):
     assert data[0]["loss_scale"] == 2**26 and data[-1]["loss_scale"] < 2**27
 
 
-def test_the_plan(rows, capsys):
+def test_plan(rows, capsys):
     flags = ("--plan_only", "--plan_world_size=2", "--plan_ranks_per_machine=1")
     assert sim.main(["sim.py", f"--dataset_dir={rows}", *TINY, *SIM, *flags]) == 0
     said = capsys.readouterr().out
@@ -242,34 +242,34 @@ def test_the_plan(rows, capsys):
         ((*SIM, "--eval_mapping=validation"), "asked for the mapping 'validation'|needs the map"),
     ],
 )
-def test_what_a_user_gets_wrong(flags, message, rows, tmp_path, capsys):
-    run(rows, tmp_path, *flags, code=loop.USER_ERROR)
+def test_user_errors(flags, message, rows, tmp_path, capsys):
+    run(rows, tmp_path, *flags, code=entry.USER_ERROR)
     error = capsys.readouterr().err
     assert len(error.strip().splitlines()) == 1
     assert re.search(message, error), error
 
 
-def test_a_data_set_of_another_model(rows, tmp_path, capsys):
+def test_data_of_another_model(rows, tmp_path, capsys):
     spec = yaml.safe_load((rows / "feature_spec.yaml").read_text())
     spec["channel_spec"]["history"] = spec["channel_spec"].pop("positive_history")
     (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
-    run(tmp_path, tmp_path / "run", code=loop.USER_ERROR)
+    run(tmp_path, tmp_path / "run", code=entry.USER_ERROR)
     assert "needs the channel 'positive_history'" in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_another_model_is_refused(rows, trained, tmp_path, capsys):
+def test_checkpoint_of_another_model(rows, trained, tmp_path, capsys):
     load = f"--load_checkpoint_path={trained[0]}"
-    run(rows, tmp_path / "b", load, "--mode=eval", "--model_type=din", code=loop.USER_ERROR)
+    run(rows, tmp_path / "b", load, "--mode=eval", "--model_type=din", code=entry.USER_ERROR)
     assert "--model_type din differs from the checkpoint's sim" in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_another_recipe_is_refused(rows, trained, tmp_path, capsys):
+def test_checkpoint_of_another_recipe(rows, trained, tmp_path, capsys):
     flags = ("--dataset_type=synthetic", "--mode=eval", f"--restore_checkpoint_path={trained[0]}")
-    assert in_process(tmp_path, *flags)[0] == loop.USER_ERROR
+    assert in_process(tmp_path, *flags)[0] == entry.USER_ERROR
     assert "is of the recipe sim, whose model has --aux_mlp_dims" in capsys.readouterr().err
 
 
-def test_negative_histories_are_for_the_auxiliary_loss_alone(rows, tmp_path, capsys):
+def test_negative_histories(rows, tmp_path, capsys):
     spec = yaml.safe_load((rows / "feature_spec.yaml").read_text())
     for mapping in ("train", "test"):
         (tmp_path / f"{mapping}.tfrecord").symlink_to(rows / f"{mapping}.tfrecord")
@@ -279,11 +279,11 @@ def test_negative_histories_are_for_the_auxiliary_loss_alone(rows, tmp_path, cap
             chunks[0]["features"].remove(feature)
     (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
     assert run(tmp_path, tmp_path / "run", *MODELS["din"], "--epochs=1")["steps"] == 5
-    run(tmp_path, tmp_path / "sim", *SIM, code=loop.USER_ERROR)
+    run(tmp_path, tmp_path / "sim", *SIM, code=entry.USER_ERROR)
     assert "needs the channel 'negative_history'" in capsys.readouterr().err
 
 
-def test_a_training_stopped_in_its_evaluation_logs_it_after_all(rows, tmp_path, monkeypatch):
+def test_resume_of_interrupted_evaluation(rows, tmp_path, monkeypatch):
     """A signal comes while the first epoch is evaluated; the resumed training writes its line."""
     flags = (*MODELS["din"], f"--save_checkpoint_path={tmp_path / 'model'}", "--resume=auto")
 
@@ -294,20 +294,20 @@ def test_a_training_stopped_in_its_evaluation_logs_it_after_all(rows, tmp_path, 
 
     with monkeypatch.context() as patched:
         patched.setattr("nn.metrics.evaluator.TrainingRowsToo.evaluate", stopping)
-        run(rows, tmp_path / "run", *flags, code=loop.STOPPED)
+        run(rows, tmp_path / "run", *flags, code=entry.STOPPED)
     run(rows, tmp_path / "run", *flags)
     ends = [data for step, data in data_lines(tmp_path / "run") if step in ([0], [1])]
     assert len(ends) == 2 and all("test_auc" in data for data in ends)
 
 
-def test_checkpoints_without_parts_of_the_loss_go_on(rows):
+def test_checkpoint_without_loss_terms(rows):
     trainer = Trainer(None, None, [], loss_terms=["classification_loss"])
     state = {k: v for k, v in trainer.state().items() if k != "loss_sums"}
     trainer.set_state({**state, "loss_sum": 3.0, "step": 2})
     assert trainer.state()["loss_sums"] == [3.0, 0.0]
 
 
-def test_notes_of_training_rows():
+def test_notes_of_training_split():
     class Metrics:
         draw = None
 
@@ -322,7 +322,7 @@ def test_notes_of_training_rows():
     assert dict(both.evaluate())["train_auc_error_bound"] == 0.1
 
 
-def test_the_log_file_has_the_asked_name(rows, tmp_path):
+def test_log_filename(rows, tmp_path):
     sim.main(
         ["sim.py", f"--dataset_dir={rows}", *TINY, "--model_type=no_history", "--epochs=1"]
         + [f"--results_dir={tmp_path}", "--log_filename=other.json"]

@@ -54,7 +54,7 @@ def stopped(tiny, tmp_path_factory):
     return folder, summary, flags[:-1]
 
 
-def test_stop_after_evaluations_without_improvement(tiny, stopped, tmp_path):
+def test_patience(tiny, stopped, tmp_path):
     folder, summary, _ = stopped
     values = aucs(folder / "run")
     best = max(range(len(values)), key=lambda i: values[i][1])
@@ -68,7 +68,7 @@ def test_stop_after_evaluations_without_improvement(tiny, stopped, tmp_path):
     assert tested["auc"] == pytest.approx(summary["best_auc"], abs=1e-9)
 
 
-def test_a_resumed_training_stops_at_the_same_evaluation(stopped, tmp_path, capsys):
+def test_resumed_patience(stopped, tmp_path, capsys):
     folder, summary, flags = stopped
     saved = (f"--save_checkpoint_path={tmp_path / 'm'}", "--resume=auto")
     cut = summary["steps"] - 2  # after the second of three evaluations
@@ -118,7 +118,7 @@ def test_every_recipe_stops(recipe, tiny, tmp_path, capsys):
         assert f"at step {step}: its checkpoint was not kept" in said
 
 
-def test_the_best_is_not_kept_against_the_users_will(tiny, tmp_path, capsys):
+def test_best_not_kept(tiny, tmp_path, capsys):
     flags = (*RANKING, *CONSTANT, f"--save_checkpoint_path={tmp_path / 'model'}", "--nokeep_best")
     assert in_process(tmp_path / "run", f"--dataset_path={tiny}", *flags)[0] == 0
     assert not (tmp_path / "model/best").exists()

@@ -40,7 +40,7 @@ def scale_of(trainer):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_an_overflow_halves_the_scale_and_skips_the_step(accumulate):
+def test_overflow(accumulate):
     # 1e37 * 2^15 overflows float32, the loss itself is finite.
     w, trainer = weight_trainer(accumulate)
     rows = tf.constant([[1e37, 1e37], [1.0, 3.0]])
@@ -54,7 +54,7 @@ def test_an_overflow_halves_the_scale_and_skips_the_step(accumulate):
     assert (progress.step, progress.skipped_steps, progress.first_bad_step) == (2, 1, 0)
 
 
-def test_the_scale_doubles_after_2000_finite_steps():
+def test_growth():
     scale = LossScale("dynamic")
 
     @tf.function
@@ -95,7 +95,7 @@ def test_limits_of_the_scale():
     assert scale.state() == {"loss_scale": 2.0**127, "good_steps": 0}
 
 
-def test_a_static_scale_has_no_state():
+def test_static_state():
     scale = LossScale(512.0)
     scale.set_state({"loss_scale": 8.0, "good_steps": 3})
     scale.update(tf.constant(False))
@@ -103,7 +103,7 @@ def test_a_static_scale_has_no_state():
     assert scale.is_used and not LossScale(1.0).is_used
 
 
-def test_all_ranks_skip_the_step_of_one():
+def test_overflow_on_one_rank():
     """Rank 1's own table overflows; the weight of both ranks stays, and the scale is halved."""
 
     def run(world):
@@ -132,7 +132,7 @@ def test_all_ranks_skip_the_step_of_one():
     assert results == [[(1.0, 1.0, 2**14), (0.75, 0.5, 2**14)]] * 2
 
 
-def test_a_training_in_two_parts_is_the_same(float16_on_a_cpu, tiny, tmp_path):
+def test_resumed_equals_uninterrupted(float16_on_a_cpu, tiny, tmp_path):
     def flags(name, steps):
         saved = f"--save_checkpoint_path={tmp_path / name}"
         own = ("--amp", "--loss_scale=dynamic", "--print_freq=1", "--epochs=4", "--resume=auto")
@@ -157,7 +157,7 @@ def test_a_training_in_two_parts_is_the_same(float16_on_a_cpu, tiny, tmp_path):
     assert min(b / a for a, b in itertools.pairwise(scales)) == 0.5
 
 
-def test_a_static_scale_resumes_as_a_dynamic_one(float16_on_a_cpu, tiny, tmp_path):
+def test_static_to_dynamic(float16_on_a_cpu, tiny, tmp_path):
     saved = f"--resume={tmp_path / 'model'}"
     flags = (f"--dataset_path={tiny}", *TINY, "--amp", "--epochs=4")
     save = f"--save_checkpoint_path={tmp_path / 'model'}"

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-import main as loop
+import main as entry
 from tests.recipes.test_entry_scripts import TINY, in_process, tiny
 
 __all__ = ["tiny"]  # a fixture
@@ -57,19 +57,19 @@ def mistakes(rows, folder):
     ]
 
 
-def test_wrong_paths_need_no_tensorflow(tiny, tmp_path, run_script):
+def test_wrong_paths_without_tensorflow(tiny, tmp_path, run_script):
     cases = mistakes(tiny, tmp_path)
     done = run_script("-c", RUN, json.dumps([flags for flags, _ in cases]))
     assert done.returncode == 0, done.stderr
     for (flags, message), (code, stderr, imported) in zip(
         cases, json.loads(done.stdout), strict=True
     ):
-        assert code == loop.USER_ERROR and not imported, flags
+        assert code == entry.USER_ERROR and not imported, flags
         assert message in stderr, flags
         assert stderr.count("\n") == 1, stderr
 
 
-def test_predictions_that_cannot_be_written_need_no_tensorflow(tiny, tmp_path, run_script):
+def test_unwritable_predictions_without_tensorflow(tiny, tmp_path, run_script):
     """A folder is where the file should be."""
     model, scores = tmp_path / "model", tmp_path / "scores.npy"
     scores.mkdir()
@@ -77,7 +77,7 @@ def test_predictions_that_cannot_be_written_need_no_tensorflow(tiny, tmp_path, r
     command = [f"--dataset_path={tiny}", f"--restore_checkpoint_path={model}", "--mode=predict"]
     done = run_script("-c", RUN, json.dumps([[*command, f"--predictions_path={scores}"]]))
     ((code, stderr, imported),) = json.loads(done.stdout)
-    assert (code, imported) == (loop.USER_ERROR, False)
+    assert (code, imported) == (entry.USER_ERROR, False)
     assert re.search(r"scores.npy exists and is not a file", stderr)
 
 
@@ -90,7 +90,7 @@ def test_predictions_that_cannot_be_written_need_no_tensorflow(tiny, tmp_path, r
         ({"PMI_SIZE": "2"}, "None"),
     ],
 )
-def test_one_process_of_a_machine_checks(launcher, code, run_script):
+def test_one_check_per_machine(launcher, code, run_script):
     """The others connect, and are ended by the launcher."""
     script = (
         "import config, main; from training import path_checks\n"

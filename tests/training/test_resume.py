@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 from sklearn.metrics import roc_auc_score
 
-import main as loop
+import main as entry
 from nn.train.trainer import Trainer
 from runtime import checkpoint
 from runtime.checkpoint import writer
@@ -50,7 +50,7 @@ def undisturbed(tiny, tmp_path_factory):
 
 
 @pytest.mark.parametrize("step", [1, 2, 4, 6, 12])
-def test_a_training_in_two_parts_is_the_same(tiny, undisturbed, tmp_path, step):
+def test_resumed_equals_uninterrupted(tiny, undisturbed, tmp_path, step):
     """Cut before, at and after evaluations, at the end of an epoch and of all."""
     save = f"--save_checkpoint_path={tmp_path / 'model'}"
     flags = flags_of(tiny, save, "--resume=auto")
@@ -67,7 +67,7 @@ def test_a_training_in_two_parts_is_the_same(tiny, undisturbed, tmp_path, step):
     assert [line["step"] for line in lines(tmp_path / "run/log.json") if "step" in line][-1] == []
 
 
-def test_the_command_is_enough_without_its_flags(tiny, undisturbed, tmp_path, capsys):
+def test_resume_without_flags(tiny, undisturbed, tmp_path, capsys):
     shutil.copytree(undisturbed / "model", tmp_path / "model")
     shutil.rmtree(checkpoint.resolve(tmp_path / "model"))
     code, summary = in_process(tmp_path / "run", f"--resume={tmp_path / 'model'}")
@@ -76,7 +76,7 @@ def test_the_command_is_enough_without_its_flags(tiny, undisturbed, tmp_path, ca
     same_arrays(undisturbed / "model", tmp_path / "model")
 
 
-def test_nothing_is_left_to_do(tiny, undisturbed, tmp_path):
+def test_nothing_left_to_do(tiny, undisturbed, tmp_path):
     shutil.copytree(undisturbed / "model", tmp_path / "model")
     before = sorted(p.name for p in (tmp_path / "model").iterdir())
     code, summary = in_process(tmp_path / "run", f"--resume={tmp_path / 'model'}")
@@ -84,7 +84,7 @@ def test_nothing_is_left_to_do(tiny, undisturbed, tmp_path):
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == before
 
 
-def test_what_changes_is_said_and_what_may_not_is_refused(tiny, undisturbed, tmp_path, capsys):
+def test_changed_flags(tiny, undisturbed, tmp_path, capsys):
     shutil.copytree(undisturbed / "model", tmp_path / "model")
     flags = flags_of(tiny, f"--resume={tmp_path / 'model'}")
     changes = ("--epochs=4", "--learning_rate=0.2")
@@ -93,11 +93,11 @@ def test_what_changes_is_said_and_what_may_not_is_refused(tiny, undisturbed, tmp
     assert "other than before: --epochs 4, --learning_rate 0.2" in capsys.readouterr().out
     for flag in ("--batch_size=128", "--seed=2", "--noshuffle", "--optimizer=sgd"):
         name = flag.split("=")[0].replace("--no", "--")
-        assert in_process(tmp_path / "run", *flags, flag)[0] == loop.USER_ERROR
+        assert in_process(tmp_path / "run", *flags, flag)[0] == entry.USER_ERROR
         assert f"{name} " in (said := capsys.readouterr().err) and "differs from" in said, flag
 
 
-def test_all_flags_come_from_the_checkpoint(tiny, tmp_path, run_script):
+def test_flags_from_checkpoint(tiny, tmp_path, run_script):
     """Also those that devices are set up with, before there is a checkpoint to agree on."""
     model = tmp_path / "model"
     flags = ("--amp", "--deterministic", "--exchange_dtype=float16", "--beta1=0.8", "--cpu")
@@ -113,7 +113,7 @@ def test_all_flags_come_from_the_checkpoint(tiny, tmp_path, run_script):
     assert used["exchange_dtype"] == "float16" and used["deterministic"] and used["beta1"] == 0.8
 
 
-def test_a_link_to_a_checkpoint_goes_on_where_that_is(undisturbed, tmp_path):
+def test_resume_from_link(undisturbed, tmp_path):
     shutil.copytree(undisturbed / "model", tmp_path / "model")
     (tmp_path / "links").mkdir()
     (tmp_path / "links/latest").symlink_to(checkpoint.resolve(tmp_path / "model"))
@@ -123,7 +123,7 @@ def test_a_link_to_a_checkpoint_goes_on_where_that_is(undisturbed, tmp_path):
     assert checkpoint.resolve(tmp_path / "model").name == "00005-step-16"
 
 
-def test_fewer_steps_than_there_were(undisturbed, tmp_path, capsys):
+def test_fewer_steps(undisturbed, tmp_path, capsys):
     shutil.copytree(undisturbed / "model", tmp_path / "model")
     flags = (f"--resume={tmp_path / 'model'}", "--max_steps=4")
     code, summary = in_process(tmp_path / "run", *flags)
@@ -133,28 +133,26 @@ def test_fewer_steps_than_there_were(undisturbed, tmp_path, capsys):
     assert "throughput" not in summary and "nan" not in output.lower()
 
 
-def test_a_good_checkpoint_that_is_being_written_survives_the_end(
-    tiny, tmp_path, monkeypatch, capsys
-):
+def test_divergence_during_save(tiny, tmp_path, monkeypatch, capsys):
     """The loss diverges while the files of an earlier step are on their way to the disk."""
     original = writer._sync_file
     monkeypatch.setattr(writer, "_sync_file", lambda file: (time.sleep(0.02), original(file)))
     flags = (f"--dataset_path={tiny}", *TINY, "--learning_rate=1e25", "--warmup_steps=0")
     flags += (f"--save_checkpoint_path={tmp_path / 'model'}", "--checkpoint_every=1")
-    assert in_process(tmp_path / "run", *flags, "--epochs=9")[0] == loop.DIVERGED
+    assert in_process(tmp_path / "run", *flags, "--epochs=9")[0] == entry.DIVERGED
     (kept,) = checkpoint.Folder(tmp_path / "model").list()
     assert kept.step == 1
     assert f"the last checkpoint is {kept.path}" in capsys.readouterr().err
 
 
-def test_other_rows_are_refused(tiny, undisturbed, tmp_path, capsys):
+def test_other_data(tiny, undisturbed, tmp_path, capsys):
     shutil.copytree(undisturbed / "model", tmp_path / "model")
     rows = tmp_path / "rows"
     shutil.copytree(tiny, rows)
     for file in (rows / "train").iterdir():
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 10 * 9])
     flags = (f"--resume={tmp_path / 'model'}", f"--dataset_path={rows}")
-    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
     assert "is of a training on other data: training_rows was 1000" in capsys.readouterr().err
 
 
@@ -170,18 +168,18 @@ def test_other_rows_are_refused(tiny, undisturbed, tmp_path, capsys):
         (["--predictions_path=a.npy"], "--predictions_path is only read with --mode predict"),
     ],
 )
-def test_flags_that_do_not_go_together(tiny, tmp_path, capsys, flags, message):
-    assert in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)[0] == loop.USER_ERROR
+def test_conflicting_flags(tiny, tmp_path, capsys, flags, message):
+    assert in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)[0] == entry.USER_ERROR
     assert message in capsys.readouterr().err
 
 
-def test_a_damaged_checkpoint_offers_the_one_before(tiny, undisturbed, tmp_path, capsys):
+def test_damaged_checkpoint(tiny, undisturbed, tmp_path, capsys):
     shutil.copytree(undisturbed / "model", tmp_path / "model")
     newest = checkpoint.resolve(tmp_path / "model")
     file = newest / "sparse.second_moment/cat_1.npy"
     file.write_bytes(file.read_bytes()[:-1] + b"!")
     flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}")
-    assert in_process(tmp_path / "run", *flags, "--resume=auto")[0] == loop.USER_ERROR
+    assert in_process(tmp_path / "run", *flags, "--resume=auto")[0] == entry.USER_ERROR
     said = capsys.readouterr().err
     assert str(file) in said
     previous = said.strip().rsplit("the one before it is --resume ", 1)[1]
@@ -195,7 +193,7 @@ def test_a_damaged_checkpoint_offers_the_one_before(tiny, undisturbed, tmp_path,
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("step", [3, 4])
-def test_a_signal_saves_and_stops(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, step):
+def test_stop_signal(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, step):
     """At step 4 an evaluation is due: it waits for the next run."""
     original = Trainer.train_step
 
@@ -207,7 +205,7 @@ def test_a_signal_saves_and_stops(tiny, undisturbed, tmp_path, monkeypatch, caps
     monkeypatch.setattr(Trainer, "train_step", train_step)
     flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}", "--resume=auto")
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-    assert in_process(tmp_path / "run", *flags)[0] == loop.STOPPED == 75
+    assert in_process(tmp_path / "run", *flags)[0] == entry.STOPPED == 75
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
     said = f"stopped by {number.name} at step {step} of 12; the last checkpoint is {tmp_path}/model"
     captured = capsys.readouterr()
@@ -220,15 +218,15 @@ def test_a_signal_saves_and_stops(tiny, undisturbed, tmp_path, monkeypatch, caps
     assert state_of(tmp_path / "model") == state_of(undisturbed / "model")
 
 
-def test_resume_from_nothing_needs_rows(tmp_path, capsys):
+def test_resume_without_checkpoint(tmp_path, capsys):
     flags = (f"--save_checkpoint_path={tmp_path / 'model'}", "--resume=auto")
-    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
     assert "--dataset_path is missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("policy", ["continue", "stop"])
 @pytest.mark.parametrize("step", [5, 12])
-def test_a_save_that_fails(tiny, tmp_path, monkeypatch, capsys, policy, step):
+def test_failed_save(tiny, tmp_path, monkeypatch, capsys, policy, step):
     """Once: the next one replaces it. At the end it is tried again, or the exit code says so."""
     failed = []
     original = checkpoint.Folder.stage
@@ -244,7 +242,7 @@ def test_a_save_that_fails(tiny, tmp_path, monkeypatch, capsys, policy, step):
     flags = (*flags, "--checkpoint_every=5", f"--on_checkpoint_error={policy}")
     code, _ = in_process(tmp_path / "run", *flags)
     said = capsys.readouterr()
-    assert failed and code == (0 if policy == "continue" else loop.USER_ERROR)
+    assert failed and code == (0 if policy == "continue" else entry.USER_ERROR)
     text = (
         f"the checkpoint of step {step} failed: --save_checkpoint_path {tmp_path}/model: No space"
     )
@@ -253,13 +251,13 @@ def test_a_save_that_fails(tiny, tmp_path, monkeypatch, capsys, policy, step):
     assert steps == {(5, "stop"): [], (12, "stop"): [5, 10]}.get((step, policy), [10, 12])
 
 
-def test_a_last_save_that_fails_is_an_error(tiny, tmp_path, monkeypatch, capsys):
+def test_failed_last_save(tiny, tmp_path, monkeypatch, capsys):
     def stage(self, at):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint.Folder, "stage", stage)
     flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}")
-    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
     assert "the checkpoint of step 12 failed" in capsys.readouterr().err
 
 
@@ -269,7 +267,7 @@ def test_minutes(tiny, tmp_path):
     assert [s.step for s in checkpoint.Folder(tmp_path / "model").list()] == list(range(1, 13))
 
 
-def test_reached_thresholds_stay_reached(tiny, tmp_path):
+def test_resume_after_threshold(tiny, tmp_path):
     """A training that was good enough does not go on when it is resumed."""
     flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}", "--auc_threshold=0.01")
     _, first = in_process(tmp_path / "run", *flags)
@@ -311,15 +309,15 @@ def test_predictions_without_labels(tiny, undisturbed, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["txt", "npy/x.npy"])
-def test_predictions_that_cannot_be_written(tiny, undisturbed, tmp_path, capsys, ending):
+def test_unwritable_predictions(tiny, undisturbed, tmp_path, capsys, ending):
     (tmp_path / "scores.npy").touch()
     flags = ("--mode=predict", f"--restore_checkpoint_path={undisturbed / 'model'}")
     flags += (f"--dataset_path={tiny}", f"--predictions_path={tmp_path / 'scores'}.{ending}")
-    assert in_process(tmp_path / "run", *flags)[0] == loop.USER_ERROR
+    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
     assert "--predictions_path" in capsys.readouterr().err
 
 
-def test_training_from_the_original_recipes_tables(tiny, tmp_path, capsys):
+def test_start_from_original_tables(tiny, tmp_path, capsys):
     folder = tmp_path / "original/sparse"
     folder.mkdir(parents=True)
     shapes = [(10, 4), (20, 4), (5, 4)]
@@ -337,7 +335,7 @@ def test_training_from_the_original_recipes_tables(tiny, tmp_path, capsys):
     arrays = arrays_of(tmp_path / "model")
     for i, table in enumerate(tables):
         np.testing.assert_array_equal(arrays[f"sparse/cat_{i}"], table.astype("f"))
-    assert in_process(tmp_path / "run", *flags, "--mode=eval")[0] == loop.USER_ERROR
+    assert in_process(tmp_path / "run", *flags, "--mode=eval")[0] == entry.USER_ERROR
     assert "of which the tables can be read and not the MLPs" in capsys.readouterr().err
 
 

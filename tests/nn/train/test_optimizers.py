@@ -53,12 +53,12 @@ def test_rowwise_adagrad_by_hand():
     np.testing.assert_allclose(moved("rowwise_adagrad", slices(*SPARSE)), expected, rtol=1e-6)
 
 
-def test_rowwise_adagrad_keeps_one_number_a_row():
+def test_rowwise_adagrad_state():
     optimizer = optimizers.create("rowwise_adagrad", [variable()])
     assert optimizer.accumulators[0].shape == (3,)
 
 
-def test_rowwise_adagrad_refuses_dense_gradients():
+def test_rowwise_adagrad_of_dense_gradient():
     optimizer = optimizers.create("rowwise_adagrad", [variable()])
     with pytest.raises(ValueError, match="row-wise Adagrad is for embedding tables"):
         optimizer.apply([tf.ones([3, 2])], LR)
@@ -98,7 +98,7 @@ def test_adam_by_hand(name, kind):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "lazy_adam"])
-def test_rows_that_do_not_occur_do_not_move(name):
+def test_untouched_rows(name):
     v = variable()
     optimizer = optimizers.create(name, [v])
     optimizer.apply([slices([[1.0, 1.0]], [0])], LR)
@@ -123,7 +123,7 @@ def test_unknown_name():
 
 
 @pytest.mark.parametrize("dense", ["sgd", "adagrad", "adam"])
-def test_every_dense_name_has_a_sparse_counterpart(dense):
+def test_dense_and_sparse_names(dense):
     options = OptimizerConfig(optimizer=dense, learning_rate=3.0, embedding_learning_rate=2.0)
     of_dense, of_tables = optimizers.create_groups(options, [variable()], [variable()])
     assert type(of_dense.optimizer) is type(optimizers.create(dense, []))
@@ -133,7 +133,7 @@ def test_every_dense_name_has_a_sparse_counterpart(dense):
 
 
 @pytest.mark.parametrize("devices", [[], ["a GPU"]])
-def test_duplicates_are_added_up_on_every_device(devices, monkeypatch):
+def test_duplicate_ids(devices, monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: devices)
     summed = sum_duplicates(slices(*SPARSE))
     np.testing.assert_array_equal(summed.indices, [1, 2])
@@ -153,14 +153,14 @@ def test_weight_decay_by_hand():
 
 
 @pytest.mark.parametrize(("name", "row_0"), [("lazy_adam", 1), ("adam", 0.95)])
-def test_adams_weight_decay_follows_the_rows_that_it_moves(name, row_0):
+def test_weight_decay_of_adam(name, row_0):
     after = moved(name, slices(*SPARSE), weight_decay=0.1)
     np.testing.assert_allclose(after[0], START[0] * row_0, rtol=1e-6)
     # A first step of Adam is the learning rate in the direction of the gradient.
     np.testing.assert_allclose(after[1], START[1] * 0.95 - 0.5, rtol=1e-4)
 
 
-def test_rowwise_adagrads_weight_decay_with_means_of_other_ranks():
+def test_weight_decay_with_means_of_other_ranks():
     def means(variables, rows, sums):
         return [total / 2 for total in sums]
 
@@ -172,7 +172,7 @@ def test_rowwise_adagrads_weight_decay_with_means_of_other_ranks():
     np.testing.assert_allclose(decayed[0], START[0])
 
 
-def test_the_flag_reaches_both_optimizers():
+def test_weight_decay_flag():
     options = OptimizerConfig(optimizer="adam", weight_decay=0.25)
     groups = optimizers.create_groups(options, [variable()], [variable()])
     assert [group.optimizer.weight_decay for group in groups] == [0.25, 0.25]

@@ -40,7 +40,7 @@ def test_steps_and_progress_by_hand():
     assert np.isnan(trainer.progress().loss)
 
 
-def test_the_first_non_finite_loss_is_remembered():
+def test_first_bad_step():
     _, trainer = weight_trainer(lambda w, b: b * w)
     iterator = batches(1.0, float("inf"), float("nan"), 1.0)
     for _ in range(4):
@@ -49,13 +49,13 @@ def test_the_first_non_finite_loss_is_remembered():
 
 
 @pytest.mark.parametrize("scale", [1.0, 1024.0])
-def test_loss_scaling_changes_nothing_but_the_range(scale):
+def test_loss_scaling(scale):
     w, trainer = weight_trainer(lambda w, b: b * w, loss_scale=scale)
     trainer.train_step(batches(3.0))
     assert float(w) == 1 - 0.5 * 3
 
 
-def test_loss_scaling_skips_and_counts_overflows():
+def test_skipped_steps():
     # 1e38 * 1024 overflows float32, the loss itself is finite.
     w, trainer = weight_trainer(lambda w, b: b * w, loss_scale=1024.0)
     iterator = batches(1e38, 1.0)
@@ -67,7 +67,7 @@ def test_loss_scaling_skips_and_counts_overflows():
     assert (progress.step, progress.skipped_steps, progress.first_bad_step) == (2, 1, 0)
 
 
-def test_the_learning_rate_follows_the_schedule():
+def test_learning_rate():
     w = tf.Variable(0.0)
     schedule = WarmupPolynomialDecay(1.0, warmup_steps=2, decay_start_step=2, decay_steps=1)
     group = optimizers.OptimizerGroup(optimizers.create("sgd", [w]), schedule)
@@ -107,7 +107,7 @@ def random_rows(n=64):
 @pytest.mark.parametrize(
     ("dtype", "scale"), [("float32", 1.0), ("mixed_bfloat16", 1.0), ("mixed_float16", 1024.0)]
 )
-def test_a_model_learns_in_every_precision(interaction, dtype, scale):
+def test_precisions(interaction, dtype, scale):
     model = ranking(dtype, interaction)
     rows = tf.data.Dataset.from_tensors(random_rows()).repeat()
 
@@ -130,13 +130,13 @@ def test_a_model_learns_in_every_precision(interaction, dtype, scale):
     assert trainer.progress().loss < 0.2
 
 
-def test_logits_are_float32_and_one_a_row():
+def test_logits():
     inputs, _ = random_rows(5)
     logits = ranking("mixed_bfloat16")(inputs)
     assert (logits.dtype, logits.shape) == (tf.float32, (5, 1))
 
 
-def test_frozen_tables_are_no_table_variables():
+def test_frozen_tables():
     model = ranking("float32", embedding_trainable=False)
     assert model.table_variables == []
     assert len(model.dense_variables) == 8
@@ -145,7 +145,7 @@ def test_frozen_tables_are_no_table_variables():
 
 @pytest.mark.parametrize(("numerical", "features"), [(0, ("a", "b")), (2, ()), (2, ("a",))])
 @pytest.mark.parametrize("interaction", ["dot_tensorflow", "cross"])
-def test_models_without_numericals_or_without_tables(numerical, features, interaction):
+def test_models_without_a_feature_kind(numerical, features, interaction):
     config = RankingConfig(
         features, (5,) * len(features), (4,) * len(features), numerical, (4,), (3, 1), interaction
     )
@@ -169,7 +169,7 @@ def test_models_without_numericals_or_without_tables(numerical, features, intera
         ({"bottom_mlp_dims": (16, 8)}, "ends with 8, but --embedding_dim is 4"),
     ],
 )
-def test_sizes_that_do_not_fit(change, message):
+def test_invalid_sizes(change, message):
     sizes = {
         "feature_names": ("a", "b"),
         "cardinalities": (3, 3),
@@ -184,7 +184,7 @@ def test_sizes_that_do_not_fit(change, message):
 
 @pytest.mark.parametrize("num_rows", [12, 7, 2])
 @pytest.mark.parametrize("loss_scale", [1.0, 8.0])
-def test_parts_of_a_batch_add_up_to_the_step_of_the_whole(num_rows, loss_scale):
+def test_accumulated_parts(num_rows, loss_scale):
     rng = np.random.default_rng(0)
     ids = tf.constant(rng.integers(0, 5, num_rows))
     x, y = (tf.constant(rng.normal(size=[num_rows, 3]), tf.float32) for _ in range(2))

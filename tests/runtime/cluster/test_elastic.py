@@ -108,14 +108,14 @@ def become(members: elastic.ElasticMembership, why: str, calls: list) -> dict[st
     return environment
 
 
-def test_a_new_process_takes_the_rank_that_it_was_started_with(horovodrun):
+def test_first_start(horovodrun):
     members = elastic.ElasticMembership()
     assert members.is_elastic and not members.hosts_changed
     assert horovodrun.asked == []
     assert members.start(0, Path("runs/a")) is None
 
 
-def test_hosts_that_change_are_told(horovodrun):
+def test_host_changes(horovodrun):
     """By what horovodrun itself would send."""
     from horovod.runner.common.util import codec
     from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationClient
@@ -130,7 +130,7 @@ def test_hosts_that_change_are_told(horovodrun):
     assert members.hosts_changed
 
 
-def test_what_the_next_program_is_told(horovodrun, became, monkeypatch, capsys):
+def test_restart(horovodrun, became, monkeypatch, capsys):
     members = elastic.ElasticMembership()
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "5")  # set up for this world
     cores = os.sched_getaffinity(0)
@@ -164,7 +164,7 @@ def test_what_the_next_program_is_told(horovodrun, became, monkeypatch, capsys):
     assert story["restarts"] == 2 and story["run_dir"] == "runs/a"
 
 
-def test_a_host_that_was_taken_away_leaves(horovodrun, became, monkeypatch):
+def test_removed_host(horovodrun, became, monkeypatch):
     variables = become(elastic.ElasticMembership(), "hosts went", became)
     story = variables["RECOMMENDERS_ELASTIC_STATE"]
     monkeypatch.setenv("RECOMMENDERS_ELASTIC_STATE", story)
@@ -175,7 +175,7 @@ def test_a_host_that_was_taken_away_leaves(horovodrun, became, monkeypatch):
         elastic.ElasticMembership()
 
 
-def test_restarts_without_a_new_checkpoint_come_to_an_end(horovodrun, became, monkeypatch):
+def test_restarts_without_progress(horovodrun, became, monkeypatch):
     """At step 20; and where nobody comes so far that training starts."""
 
     def restarts(*steps):
@@ -197,7 +197,7 @@ def test_restarts_without_a_new_checkpoint_come_to_an_end(horovodrun, became, mo
     assert restarts(*range(0, 200, 10))
 
 
-def test_a_program_that_cannot_start_again_ends(horovodrun, monkeypatch, capsys):
+def test_failed_restart(horovodrun, monkeypatch, capsys):
     """It may be a thread that does this, and nobody could wake the main one."""
     members = elastic.ElasticMembership()
     ends = []
@@ -232,7 +232,7 @@ class Restarted(Exception):
         (0, CollectiveError("bad flag"), (2, "dlrm: error: bad flag")),
     ],
 )
-def test_which_ends_are_restarts(monkeypatch, capsys, rank, end, outcome):
+def test_ends_of_a_run(monkeypatch, capsys, rank, end, outcome):
     class Members(elastic.Membership):
         is_elastic = True
 
@@ -256,7 +256,7 @@ def test_which_ends_are_restarts(monkeypatch, capsys, rank, end, outcome):
         assert re.match(said or "$", capsys.readouterr().err)
 
 
-def test_output_that_nobody_reads(monkeypatch, capsys):
+def test_closed_stdout(monkeypatch, capsys):
     """As with `| head`; what is left in Python's buffers must not be an error again."""
     redirected = []
 
@@ -272,7 +272,7 @@ def test_output_that_nobody_reads(monkeypatch, capsys):
     assert "stdout was closed by its reader" in capsys.readouterr().err
 
 
-def test_started_otherwise(monkeypatch):
+def test_launch_without_elastic(monkeypatch):
     monkeypatch.delenv("HOROVOD_ELASTIC", raising=False)
     elastic.check_launched(wants_elastic=False)
     elastic.check_launched(wants_elastic=True)
@@ -284,7 +284,7 @@ def test_started_otherwise(monkeypatch):
         elastic.check_launched(wants_elastic=False)
 
 
-def test_horovodrun_that_does_not_answer(horovodrun, monkeypatch):
+def test_silent_horovodrun(horovodrun, monkeypatch):
     monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "-59")  # a second in all
     horovodrun.answer = None
     with pytest.raises(
@@ -300,7 +300,7 @@ def test_horovodrun_that_does_not_answer(horovodrun, monkeypatch):
         launcher.request_rank()
 
 
-def test_a_rank_that_cannot_take_part_is_known(monkeypatch):
+def test_ranks_of_an_error(monkeypatch):
     """So that the others can go on without it; not without rank 0, which speaks for all."""
 
     def errors(*texts):
@@ -326,7 +326,7 @@ def test_a_rank_that_cannot_take_part_is_known(monkeypatch):
     assert distributed._minority_ranks(["a", "b", "c", "c"]) == [0, 1, 2, 3]
 
 
-def test_who_does_not_find_the_others_starts_again(monkeypatch):
+def test_start_timeout(monkeypatch):
     """In place of ending: Horovod's start cannot be left otherwise."""
     lost = []
     monkeypatch.setattr(os, "_exit", lambda code: lost.append(code))
@@ -347,20 +347,20 @@ def test_flags():
 
 
 @pytest.mark.parametrize(("timeout_s", "gloo_s"), [(10, "60"), (600, "600")])
-def test_a_lost_machine_holds_up_the_others_no_longer_than_it_must(monkeypatch, timeout_s, gloo_s):
+def test_gloo_timeout(monkeypatch, timeout_s, gloo_s):
     """A start that fails is repeated, so that Gloo's time-out needs not be longer than it."""
     monkeypatch.setattr(os, "environ", {"HOROVOD_ELASTIC": "1"})
     launcher.set_defaults(timeout_s, max(60, timeout_s), mpi=False)
     assert os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] == gloo_s
 
 
-def test_an_interface_that_this_host_lacks(horovodrun, monkeypatch):
+def test_missing_network_interface(horovodrun, monkeypatch):
     monkeypatch.setenv("HOROVOD_GLOO_IFACE", "nothing0")
     with pytest.raises(ValueError, match="nothing0.*that all hosts have .--network-interfaces"):
         elastic.ElasticMembership()
 
 
-def test_horovodrun_that_has_ended(horovodrun, monkeypatch):
+def test_ended_horovodrun(horovodrun, monkeypatch):
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "9")
     with pytest.raises(ValueError, match="^horovodrun does not answer this process: .*refused"):
         elastic.ElasticMembership()

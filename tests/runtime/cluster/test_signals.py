@@ -31,7 +31,7 @@ def handlers():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_is_a_wish(clock, number):
+def test_first_signal(clock, number):
     with StopSignal() as signals:
         assert signals.name is None
         signal.raise_signal(number)
@@ -39,7 +39,7 @@ def test_the_first_is_a_wish(clock, number):
 
 
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
-def test_ctrl_c_a_second_later_ends(clock, first):
+def test_second_ctrl_c(clock, first):
     with pytest.raises(KeyboardInterrupt), StopSignal() as signals:
         signal.raise_signal(first)
         clock.now += 1.01
@@ -47,7 +47,7 @@ def test_ctrl_c_a_second_later_ends(clock, first):
     assert signals.name == first.name
 
 
-def test_one_ctrl_c_that_comes_several_times_is_one(clock):
+def test_repeated_ctrl_c(clock):
     """A terminal and a launcher deliver it within a second."""
     with StopSignal() as signals:
         for _ in range(3):
@@ -56,7 +56,7 @@ def test_one_ctrl_c_that_comes_several_times_is_one(clock):
         assert signals.name == "SIGINT"
 
 
-def test_sigterm_stays_a_wish(clock):
+def test_repeated_sigterm(clock):
     with StopSignal() as signals:
         signal.raise_signal(signal.SIGINT)
         for _ in range(5):
@@ -65,7 +65,7 @@ def test_sigterm_stays_a_wish(clock):
         assert signals.name == "SIGINT"
 
 
-def test_handlers_of_before_come_back(clock):
+def test_previous_handlers(clock):
     got = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     try:
@@ -77,7 +77,7 @@ def test_handlers_of_before_come_back(clock):
         signal.signal(signal.SIGTERM, before)
 
 
-def test_sigterm_does_not_end_who_says_why_it_ends(clock):
+def test_ignored_sigterm(clock):
     """Training is left with an error, and the launcher's SIGTERM comes before that was printed."""
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -90,7 +90,7 @@ def test_sigterm_does_not_end_who_says_why_it_ends(clock):
         signal.signal(signal.SIGTERM, before)
 
 
-def test_ctrl_c_twice_ends_what_waits():
+def test_ctrl_c_while_waiting():
     """The main thread waits for a thread, as a training does for the end of a slow save."""
     program = """
 import os, threading, time
