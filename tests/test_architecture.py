@@ -208,7 +208,7 @@ UNCLEAR_NAMES_LEFT = {
     "nn": 83,
     "preproc": 40,
     "recipes": 7,
-    "runtime": 33,
+    "runtime": 2,
     "tensorflow-dot-based-interact": 1,
 }
 # Groups of modules that import each other.

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -67,6 +67,18 @@ def _restore(
     path: Path, weights: Sequence[Weight], everything: bool, barrier: StragglerBarrier
 ) -> None:
     entries = read_index(path).weights
+    _check_model(path, entries, weights, everything)
+    for weight in weights:
+        for local in weight.held():
+            for box, values in _parts_of(path, entries[weight.name], local):
+                weight.write(box.row, values, box.column)
+                barrier.keepalive()
+
+
+def _check_model(
+    path: Path, entries: Mapping[str, WeightEntry], weights: Sequence[Weight], everything: bool
+) -> None:
+    """Raises ValueError unless the names, shapes and dtypes are those of the model."""
     wanted = {weight.name for weight in weights}
     folders = {name.partition("/")[0] for name in wanted}
     stored = {name for name in entries if everything or name.partition("/")[0] in folders}
@@ -89,11 +101,6 @@ def _restore(
                 f"checkpoint {path}: {weight.name} is {entry.dtype.name} {list(entry.shape)}, the "
                 f"model needs {weight.dtype.name} {list(weight.shape)}"
             )
-    for weight in weights:
-        for local in weight.held():
-            for box, values in _parts_of(path, entries[weight.name], local):
-                weight.write(box.row, values, box.column)
-                barrier.keepalive()
 
 
 def _features(names: Iterable[str]) -> list[str]:

@@ -21,15 +21,6 @@ def horovod_tensorflow() -> ModuleType:
     return module
 
 
-def horovod_keras() -> ModuleType:
-    """Returns the module `horovod.tensorflow.keras`."""
-    horovod_tensorflow()
-    import horovod.tensorflow.keras as hvd
-
-    module: ModuleType = hvd
-    return module
-
-
 def notify_host_changes(callback: Callable[[], None]) -> None:
     """Calls `callback`, in a thread, whenever elastic horovodrun adds or removes hosts.
 

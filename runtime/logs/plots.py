@@ -76,30 +76,50 @@ def learning_curve(
         [(step, value) for step, value in history.get(name, ()) if math.isfinite(value)]
         for name in (*losses, metric)
     )
-    train = join_short_means(train)
     figure = _figure(10 if quality else 5.5, 4)
     axes = figure.subplots(1, 2 if quality else 1, squeeze=False, sharex=True)[0]
-    if train:
-        style = {"color": _TRAIN, "linewidth": 1.2, "markersize": 4}
-        form = "-" if len(train) > 1 else "o"  # a line of one point is invisible
-        axes[0].plot(*zip(*train, strict=True), form, label="training", **style)
-    if validation:
-        _plot_points(axes[0], validation, split)
-        _mark_best(axes[0], *min(validation, key=lambda point: point[1]))
-    if top := loss_limit([*train, *validation]):
-        axes[0].set_ylim(top=top)
-    _label(axes[0], "Loss", "training step", "log loss [nats]", loc="upper right")
+    _draw_loss(axes[0], join_short_means(train), validation, split)
     if quality:
-        name = _METRICS.get(metric := metric.removeprefix("validation_"), metric.upper())
-        _plot_points(axes[1], quality, split)
-        _mark_best(axes[1], *max(quality, key=lambda point: point[1]))
-        if best_reachable_auc is not None and metric == "auc":
-            label = f"best reachable {best_reachable_auc:.5f}"
-            axes[1].axhline(best_reachable_auc, color=_QUIET, ls="--", linewidth=1, label=label)
-        _label(axes[1], name, "training step", name, loc="lower right")
+        metric = metric.removeprefix("validation_")
+        best_reachable = best_reachable_auc if metric == "auc" else None
+        _draw_quality(axes[1], quality, metric, best_reachable, split)
     if train or validation:
         _count_steps(axes[0])
     _write(figure, Path(path))
+
+
+def _draw_loss(
+    axes: Any,
+    train: Sequence[tuple[float, float]],
+    validation: Sequence[tuple[float, float]],
+    split: str,
+) -> None:
+    if train:
+        style = {"color": _TRAIN, "linewidth": 1.2, "markersize": 4}
+        form = "-" if len(train) > 1 else "o"  # a line of one point is invisible
+        axes.plot(*zip(*train, strict=True), form, label="training", **style)
+    if validation:
+        _plot_points(axes, validation, split)
+        _mark_best(axes, *min(validation, key=lambda point: point[1]))
+    if top := loss_limit([*train, *validation]):
+        axes.set_ylim(top=top)
+    _label(axes, "Loss", "training step", "log loss [nats]", loc="upper right")
+
+
+def _draw_quality(
+    axes: Any,
+    points: Sequence[tuple[float, float]],
+    metric: str,
+    best_reachable: float | None,
+    split: str,
+) -> None:
+    name = _METRICS.get(metric, metric.upper())
+    _plot_points(axes, points, split)
+    _mark_best(axes, *max(points, key=lambda point: point[1]))
+    if best_reachable is not None:
+        label = f"best reachable {best_reachable:.5f}"
+        axes.axhline(best_reachable, color=_QUIET, ls="--", linewidth=1, label=label)
+    _label(axes, name, "training step", name, loc="lower right")
 
 
 def join_short_means(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime.cluster import distributed, horovod_modules
+from runtime.cluster import distributed
 from runtime.cluster.failure import client
 
 TIMEOUT_S = 5  # for a rank that does not come
@@ -236,7 +236,6 @@ def collectives() -> dict:
                 found[name] = "ok"
             except Exception:
                 found[name] = traceback.format_exc()
-    found["keras"] = horovod_modules.horovod_keras().size()
     return found
 
 
