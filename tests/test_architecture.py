@@ -207,7 +207,6 @@ UNCLEAR_NAMES_LEFT = {
     "deployment": 78,
     "nn": 83,
     "preproc": 40,
-    "recipes": 7,
     "runtime": 2,
     "tensorflow-dot-based-interact": 1,
 }

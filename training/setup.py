@@ -91,8 +91,16 @@ def open_run(
             ),
         ) as log:
             run = RunContext(
-                *(config, recipe, device, world, log, run_dir, start, position, total_steps),
-                spec_hash,
+                config=config,
+                recipe=recipe,
+                device=device,
+                world=world,
+                log=log,
+                run_dir=run_dir,
+                start=start,
+                position=position,
+                total_steps=total_steps,
+                spec_hash=spec_hash,
             )
             _log_start(run, origin, binding_note, restart_note, pretrained)
             with _log_failure(run):

@@ -78,7 +78,7 @@ class Position:
     @classmethod
     def from_json(cls, state: Mapping[str, Any], goal: Goal) -> Position:
         """Reads what `to_json` wrote."""
-        values = state["best"]
+        values = state.get("best", {})
         best = None
         if goal.best_name in values:
             best = Best(

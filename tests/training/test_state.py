@@ -1,0 +1,62 @@
+"""The position of a training as checkpoints store it, those of earlier versions included."""
+
+import json
+
+import pytest
+
+from recipes.recipe import Goal
+from training.state import Best, Position
+
+CLICKS = Goal()
+RANKING = Goal("hr@10", 0.6, "threshold", reports_time_to_best=True)
+
+
+def stored(position, goal):
+    return json.loads(json.dumps(position.to_json(goal)))
+
+
+@pytest.mark.parametrize(
+    ("goal", "best"),
+    [
+        (CLICKS, {"best_auc": 0.7, "best_auc_step": 4, "time_to_auc_threshold_s": 3.5}),
+        (
+            RANKING,
+            {
+                "best_hr@10": 0.7,
+                "best_hr@10_step": 4,
+                "best_epoch": 1,
+                "time_to_best_s": 2.5,
+                "time_to_threshold_s": 3.5,
+            },
+        ),
+    ],
+)
+def test_stored_best(goal, best):
+    state = stored(Position(step=6, best=Best(0.7, 4, 1, 2.5), goal_reached_s=3.5), goal)
+    assert state["best"] == best
+    assert list(state) == [
+        *("step", "epoch", "row", "evaluated_step", "elapsed_s", "trainer", "metrics", "best"),
+        "history",
+    ]
+    assert stored(Position.from_json(state, goal), goal) == state
+
+
+def test_position_without_evaluation():
+    state = stored(Position(step=2, row=512), CLICKS)
+    assert state["best"] == {}
+    assert Position.from_json(state, CLICKS) == Position(step=2, row=512)
+
+
+def test_best_of_another_metric():
+    """HR@5 of an earlier run is no value of HR@10."""
+    position = Position(best=Best(0.9, 4, 1, 2.5))
+    state = stored(position, Goal("hr@5", None, "threshold", reports_time_to_best=True))
+    assert Position.from_json(state, RANKING).best is None
+
+
+def test_copy_of_the_history():
+    """A checkpoint is written while the training goes on."""
+    position = Position()
+    state = position.to_json(CLICKS)
+    position.history["train_loss"].append((1, 0.5))
+    assert state["history"]["train_loss"] == []
