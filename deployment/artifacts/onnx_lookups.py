@@ -20,15 +20,15 @@ class LookupGraph:
     row, which the runtime refuses as it refuses all others that are too large.
 
     Args:
-      parts: of the model.
-      quantize: how tables are stored, `--quantize_tables`.
-      location: name of the file that holds them, beside the model.
-      alignment: of each tensor in that file, in bytes.
+        parts: of the model.
+        quantize: how tables are stored, `--quantize_tables`.
+        location: name of the file that holds them, beside the model.
+        alignment: of each tensor in that file, in bytes.
 
     Attributes:
-      places: of each table where in that file its rows and its scales begin, in bytes (scales None
-        where there are none).
-      size_bytes: of that file.
+        places: of each table where in that file its rows and its scales begin, in bytes (scales None
+            where there are none).
+        size_bytes: of that file.
     """
 
     def __init__(self, serving_spec: ServingSpec, quantize: str, location: str, alignment: int):
@@ -56,7 +56,7 @@ class LookupGraph:
         """The whole model: what comes from the lookups and the request is the dense one's input.
 
         Args:
-          dense: from `embeddings` and tensors of a request to `scores`; is not changed.
+            dense: from `embeddings` and tensors of a request to `scores`; is not changed.
         """
         whole = onnx.ModelProto()
         whole.CopyFrom(dense)

@@ -58,12 +58,12 @@ def dense_to_onnx(saved_model: Path, file: Path) -> None:
     """Converts the part of a model behind its lookups, in this process.
 
     Args:
-      saved_model: folder of a float32 SavedModel.
-      file: the ONNX model; its inputs and its output have the names of the SavedModel's.
+        saved_model: folder of a float32 SavedModel.
+        file: the ONNX model; its inputs and its output have the names of the SavedModel's.
 
     Raises:
-      ValueError: TensorFlow has an operation for it that ONNX lacks.
-      OSError: the file cannot be written.
+        ValueError: TensorFlow has an operation for it that ONNX lacks.
+        OSError: the file cannot be written.
     """
     import onnx
     import tensorflow as tf
@@ -118,16 +118,16 @@ def check_against_tensorflow(
     differ by `tolerance` s (1 - s), which is what a logit that differs by `tolerance` makes of it.
 
     Args:
-      dense: the part of the model behind its lookups, in float32.
-      parts: of the model.
-      trained: whose tables are read.
-      file: the same as ONNX.
-      batch_sizes: nothing may depend on the number of rows.
-      tolerance: how much a logit may differ.
+        dense: the part of the model behind its lookups, in float32.
+        parts: of the model.
+        trained: whose tables are read.
+        file: the same as ONNX.
+        batch_sizes: nothing may depend on the number of rows.
+        tolerance: how much a logit may differ.
 
     Raises:
-      DamagedCheckpoint: a file of the checkpoint is missing or cut.
-      ValueError: a score differs by more.
+        DamagedCheckpoint: a file of the checkpoint is missing or cut.
+        ValueError: a score differs by more.
     """
     session, rng = open_session(file), np.random.default_rng(0)
     tables = {name: CheckpointRows(trained, name) for name, _, _ in serving_spec.tables}
@@ -166,16 +166,16 @@ def monolithic_onnx(
     with a 0 in a history that is no padding in front, scores NaN.
 
     Args:
-      dense: the ONNX model behind the lookups.
-      parts: of the model.
-      trained: whose tables are read, every block checked.
-      file: the model.
-      quantize: how tables are stored, `--quantize_tables`.
+        dense: the ONNX model behind the lookups.
+        parts: of the model.
+        trained: whose tables are read, every block checked.
+        file: the model.
+        quantize: how tables are stored, `--quantize_tables`.
 
     Raises:
-      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-      ValueError: a value is too large for float16.
-      OSError: a file cannot be written.
+        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
+        ValueError: a value is too large for float16.
+        OSError: a file cannot be written.
     """
     import onnx
 

@@ -25,11 +25,11 @@ class AucChange(NamedTuple):
     """The exact ROC AUC of one model over the same rows, from probabilities.
 
     Attributes:
-      trained: with the rows of tables as the checkpoint has them, in float32.
-      served: with the rows as they are stored, and the dense part as `served_as` says.
-      num_rows: how many rows were scored.
-      note: why an AUC is NaN; empty otherwise.
-      served_as: what was scored the second time.
+        trained: with the rows of tables as the checkpoint has them, in float32.
+        served: with the rows as they are stored, and the dense part as `served_as` says.
+        num_rows: how many rows were scored.
+        note: why an AUC is NaN; empty otherwise.
+        served_as: what was scored the second time.
     """
 
     trained: float
@@ -63,18 +63,18 @@ def auc_change(
     loaded.
 
     Args:
-      trained: the model.
-      parts: of it.
-      dense: of it, in float32.
-      quantize: how tables are stored: "none", "fp16" or "int8".
-      num_rows: only so many of the first rows, and of interactions those of the last one's series,
-        too; None: all.
-      served: the dense part as it is served; None: `dense`.
-      served_as: what `quantize` and `served` are, for the report.
+        trained: the model.
+        parts: of it.
+        dense: of it, in float32.
+        quantize: how tables are stored: "none", "fp16" or "int8".
+        num_rows: only so many of the first rows, and of interactions those of the last one's series,
+            too; None: all.
+        served: the dense part as it is served; None: `dense`.
+        served_as: what `quantize` and `served` are, for the report.
 
     Raises:
-      ValueError: there are no rows to evaluate on, or a bad one; a value of a table is not finite,
-        or too large for float16.
+        ValueError: there are no rows to evaluate on, or a bad one; a value of a table is not finite,
+            or too large for float16.
     """
     tables = {name: CheckpointRows(trained, name) for name, _, _ in serving_spec.tables}
     as_trained = score_by(dense, serving_spec)
@@ -93,7 +93,7 @@ def _rows_to_compare(trained: TrainedModel, num_rows: int | None) -> Iterator[La
     """The rows to evaluate on.
 
     Raises:
-      ValueError: there are none, or a bad one; it says what they are for.
+        ValueError: there are none, or a bad one; it says what they are for.
     """
     try:
         rows = evaluation_rows(trained, _BATCH_ROWS)
@@ -125,9 +125,9 @@ def embeddings(
     """float32 [batch, width]: the vectors of a request, side by side.
 
     Args:
-      tables: by name.
-      parts: of the model.
-      arrays, quantize: see `lookup`.
+        tables: by name.
+        parts: of the model.
+        arrays, quantize: see `lookup`.
     """
     vectors = [lookup(tables[of.table], of, arrays, quantize) for of in serving_spec.lookups]
     batch = len(arrays[serving_spec.inputs[0].name])
@@ -141,13 +141,13 @@ def lookup(
     """The vectors float32 [batch, columns] of a lookup; -1 is zeros.
 
     Args:
-      table: its table.
-      what: the lookup.
-      arrays: the tensors of a request.
-      quantize: how rows are stored; "none": as they are.
+        table: its table.
+        what: the lookup.
+        arrays: the tensors of a request.
+        quantize: how rows are stored; "none": as they are.
 
     Raises:
-      ValueError: a value is not finite, or too large for float16.
+        ValueError: a value is not finite, or too large for float16.
     """
     columns = arrays[what.input].reshape(len(arrays[what.input]), -1)
     ids = columns[:, what.start : what.start + what.count]
@@ -165,10 +165,10 @@ def stored(rows: np.ndarray, table: str, numbers: np.ndarray, quantize: str) -> 
     """Rows float32 [n, columns] after their way through the stored form, "fp16" or "int8".
 
     Args:
-      rows: of the table, finite.
-      table: its name.
-      numbers: which rows they are, [n].
-      quantize: the form.
+        rows: of the table, finite.
+        table: its name.
+        numbers: which rows they are, [n].
+        quantize: the form.
     """
     if quantize == INT8:
         values, scales = to_int8(rows)

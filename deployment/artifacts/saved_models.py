@@ -33,11 +33,11 @@ def write_dense(dense: DenseModel, folder: Path) -> None:
     """Writes the part behind the lookups: `embeddings` and tensors of a request -> `scores`.
 
     Args:
-      dense: of `make_dense`.
-      folder: of the SavedModel; is made.
+        dense: of `make_dense`.
+        folder: of the SavedModel; is made.
 
     Raises:
-      OSError: it cannot be written.
+        OSError: it cannot be written.
     """
     signature = dense.score.input_signature
 
@@ -60,16 +60,16 @@ def write_sparse(
     name the feature. Memory is that of the tables.
 
     Args:
-      parts: of the model, which has tables.
-      trained: whose tables are read, every block checked.
-      folder: of the SavedModel; is made.
-      on_device: names of the tables that a GPU is to hold; the others lie in host memory.
-      quantize: how tables are stored, `--quantize_tables`.
+        parts: of the model, which has tables.
+        trained: whose tables are read, every block checked.
+        folder: of the SavedModel; is made.
+        on_device: names of the tables that a GPU is to hold; the others lie in host memory.
+        quantize: how tables are stored, `--quantize_tables`.
 
     Raises:
-      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-      ValueError: a value is too large for float16.
-      OSError: the SavedModel cannot be written.
+        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
+        ValueError: a value is too large for float16.
+        OSError: the SavedModel cannot be written.
     """
     tables = _VariableTables(serving_spec, trained, on_device, quantize)
     read = {lookup.input for lookup in serving_spec.lookups}
@@ -111,8 +111,8 @@ class _VariableTables(tf.Module):
     """Tables as variables, one each, filled block by block; int8 ones have one of scales, too.
 
     Attributes:
-      values, scales: the variables, by name of the table.
-      placed: of each variable, by its own name, the device that is to hold it.
+        values, scales: the variables, by name of the table.
+        placed: of each variable, by its own name, the device that is to hold it.
     """
 
     def __init__(
@@ -206,9 +206,9 @@ def _assertion(
     """Fails where a value is bad, and names features, values, rows and columns.
 
     Args:
-      columns: the values [batch, columns].
-      rule: what is asked of them.
-      bad: bool likewise.
+        columns: the values [batch, columns].
+        rule: what is asked of them.
+        bad: bool likewise.
     """
     names = [
         feature_at(serving_spec.features, tensor_name, n).name for n in range(columns.shape[1])
@@ -238,7 +238,7 @@ def _save(
     """Writes a module, whose `serve` is its only signature.
 
     Args:
-      placed: of variables, by name, the device that is to hold them; a server chooses for others.
+        placed: of variables, by name, the device that is to hold them; a server chooses for others.
     """
     served = tf.function(serve, input_signature=signature, autograph=False)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)

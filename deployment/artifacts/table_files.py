@@ -36,8 +36,8 @@ def described(tables: Sequence[tuple[str, int, int]], quantize: str) -> tuple[Se
     """What `write_tables` returns: tables of one width lie in one file, one behind the other.
 
     Args:
-      tables: (name, rows, columns) of each.
-      quantize: "none", "fp16" or "int8".
+        tables: (name, rows, columns) of each.
+        quantize: "none", "fp16" or "int8".
     """
     written, rows_before = [], dict.fromkeys((dim for _, _, dim in tables), 0)
     for name, rows, dim in tables:
@@ -64,15 +64,15 @@ def write_tables(
     of their own; value * scale is off by at most half a scale. A row of zeros has scale 0.
 
     Args:
-      trained: whose checkpoint it is.
-      tables: (name, rows, columns) of each.
-      folder: where to; is there.
-      quantize: "none", "fp16" or "int8".
+        trained: whose checkpoint it is.
+        tables: (name, rows, columns) of each.
+        folder: where to; is there.
+        quantize: "none", "fp16" or "int8".
 
     Raises:
-      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-      ValueError: a value is not finite, or too large for float16.
-      OSError: a file cannot be written; it names the file.
+        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
+        ValueError: a value is not finite, or too large for float16.
+        OSError: a file cannot be written; it names the file.
     """
     written = described(tables, quantize)
     for dim in sorted({table.dim for table in written}):
@@ -97,14 +97,14 @@ def served_blocks(
     """(number of the first row, rows [any, columns], their scales) of a table, in order.
 
     Args:
-      trained: whose checkpoint it is.
-      table: its name.
-      quantize: rows are float32 ("none"), float16 ("fp16"), or int8 ("int8"), of which each has a
-        float32 scale [any]; scales of others are None.
+        trained: whose checkpoint it is.
+        table: its name.
+        quantize: rows are float32 ("none"), float16 ("fp16"), or int8 ("int8"), of which each has a
+            float32 scale [any]; scales of others are None.
 
     Raises:
-      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-      ValueError: a value is not finite, or too large for float16.
+        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
+        ValueError: a value is not finite, or too large for float16.
     """
     for first_row, rows in blocks_of(trained, table):
         if quantize == INT8:
@@ -119,8 +119,8 @@ def blocks_of(trained: TrainedModel, table: str) -> Iterator[tuple[int, np.ndarr
     """(number of the first row, rows float32 [any, columns]) of a table, in order, each checked.
 
     Raises:
-      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-      ValueError: a value is not finite.
+        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
+        ValueError: a value is not finite.
     """
     first_row = 0
     for block in rows_of(trained.path, trained.index.weights[table_name(table)]):
@@ -133,9 +133,9 @@ def check_finite(rows: np.ndarray, table: str, numbers: Sequence[int]) -> None:
     """Raises ValueError where rows [n, columns] have a value that no score can be made of.
 
     Args:
-      rows: of the table.
-      table: its name.
-      numbers: which rows they are, [n].
+        rows: of the table.
+        table: its name.
+        numbers: which rows they are, [n].
     """
     if np.isfinite(rows).all():
         return
@@ -160,12 +160,12 @@ def to_float16(rows: np.ndarray, table: str, numbers: Sequence[int]) -> np.ndarr
     """Rows float32 [n, columns] as float16.
 
     Args:
-      rows: of the table, finite.
-      table: its name.
-      numbers: which rows they are, [n].
+        rows: of the table, finite.
+        table: its name.
+        numbers: which rows they are, [n].
 
     Raises:
-      ValueError: a value would become infinite; it says of which table and row.
+        ValueError: a value would become infinite; it says of which table and row.
     """
     with np.errstate(over="ignore"):
         narrow = rows.astype(np.float16)
@@ -183,7 +183,7 @@ class NpyFile:
     """A new .npy file of which the values come block by block.
 
     Raises:
-      OSError: it cannot be written; it names the file.
+        OSError: it cannot be written; it names the file.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: str):
@@ -209,7 +209,7 @@ def append(stream: BinaryIO, path: Path, values: np.ndarray) -> None:
     """Writes all bytes of an array at the end of an unbuffered file.
 
     Raises:
-      OSError: it cannot be written; it names the file.
+        OSError: it cannot be written; it names the file.
     """
     rest = np.ascontiguousarray(values).data.cast("B")
     with write_errors_name(path):

@@ -77,18 +77,18 @@ class Client:
     """One connection to one model.
 
     Args:
-      url: host:port of the server's gRPC.
-      model_name: of the model, in its newest version.
-      in_flight: requests that are sent before the answer to the first is waited for.
-      timeout_s: a request that takes longer is lost.
-      patience_s: how long a server that does not answer, or has ended, is waited for; requests
-        that it had are sent again, which is safe: the same request has the same scores.
+        url: host:port of the server's gRPC.
+        model_name: of the model, in its newest version.
+        in_flight: requests that are sent before the answer to the first is waited for.
+        timeout_s: a request that takes longer is lost.
+        patience_s: how long a server that does not answer, or has ended, is waited for; requests
+            that it had are sent again, which is safe: the same request has the same scores.
 
     Attributes:
-      resent: how many requests were sent again.
+        resent: how many requests were sent again.
 
     Raises:
-      ValueError: in_flight is below 1, or the url is none.
+        ValueError: in_flight is below 1, or the url is none.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class Client:
         """A request as it is sent.
 
         Args:
-          arrays: tensors by name, [batch, ...] each.
-          name: what the answer is recognised by.
+            arrays: tensors by name, [batch, ...] each.
+            name: what the answer is recognised by.
 
         Raises:
-          ValueError: a dtype that Triton does not know.
+            ValueError: a dtype that Triton does not know.
         """
         message = service_pb2.ModelInferRequest(model_name=self._model, id=name)
         for tensor, array in arrays.items():
@@ -148,7 +148,7 @@ class Client:
         """Sends a prepared request and waits; its scores, float32 [batch, 1].
 
         Raises:
-          RequestRefused, ServerLost, WrongAnswer: see there.
+            RequestRefused, ServerLost, WrongAnswer: see there.
         """
         return self.receive(message, self.send(message))
 
@@ -160,11 +160,11 @@ class Client:
         """Waits for the answer to a request; its scores, float32 [batch, 1].
 
         Args:
-          message: the request.
-          answer: what `send` gave for it.
+            message: the request.
+            answer: what `send` gave for it.
 
         Raises:
-          RequestRefused, ServerLost, WrongAnswer: see there.
+            RequestRefused, ServerLost, WrongAnswer: see there.
         """
         deadline = None
         while True:
@@ -195,11 +195,11 @@ class Client:
         """Yields the scores of each request, float32 [batch, 1], in their order.
 
         Args:
-          requests: tensors by name; taken as they are needed, `in_flight` ahead.
+            requests: tensors by name; taken as they are needed, `in_flight` ahead.
 
         Raises:
-          RequestRefused, ServerLost, WrongAnswer: see there; the text has the request's number and
-            its rows, counted from 0.
+            RequestRefused, ServerLost, WrongAnswer: see there; the text has the request's number and
+                its rows, counted from 0.
         """
         pending: collections.deque[_PendingRequest] = collections.deque()
         first_row = 0
@@ -221,7 +221,7 @@ class Client:
         """What the model has done so far.
 
         Raises:
-          RequestRefused: there is no such model; ServerLost.
+            RequestRefused: there is no such model; ServerLost.
         """
         request = service_pb2.ModelStatisticsRequest(name=self._model)
         found = self._call(self._server.ModelStatistics, request).model_stats[0]
@@ -231,7 +231,7 @@ class Client:
         """The model's configuration, as the server completed it.
 
         Raises:
-          RequestRefused: there is no such model; ServerLost.
+            RequestRefused: there is no such model; ServerLost.
         """
         request = service_pb2.ModelConfigRequest(name=self._model)
         return self._call(self._server.ModelConfig, request).config
@@ -240,7 +240,7 @@ class Client:
         """Waits for the server and the model.
 
         Raises:
-          ServerLost: it was not there in time.
+            ServerLost: it was not there in time.
         """
         deadline = time.monotonic() + patience_s
         request = service_pb2.ModelReadyRequest(name=self._model)
@@ -307,7 +307,7 @@ def _checked(message, reply) -> np.ndarray:
     """The scores of an answer, float32 [batch, 1].
 
     Raises:
-      WrongAnswer: it is of another request, or has another shape or dtype.
+        WrongAnswer: it is of another request, or has another shape or dtype.
     """
     if reply.id != message.id:
         raise WrongAnswer(f"the answer to request {message.id} is of request {reply.id}")

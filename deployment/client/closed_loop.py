@@ -20,10 +20,10 @@ class ClosedLoop:
     """Requests of one size to one model, ready to be sent.
 
     Args:
-      url, model_name: as `Client`.
-      rows: to take requests from, in turn; at least `batch_size`.
-      batch_size: rows of a request.
-      concurrency: threads, each with a connection of its own.
+        url, model_name: as `Client`.
+        rows: to take requests from, in turn; at least `batch_size`.
+        batch_size: rows of a request.
+        concurrency: threads, each with a connection of its own.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ClosedLoop:
         """Sends requests for so long, and until there were so many.
 
         Raises:
-          ValueError: no request was answered; the text is the server's.
+            ValueError: no request was answered; the text is the server's.
         """
         latencies, errors = [], []  # whose append is safe among threads
         failed: list[BaseException] = []

@@ -15,12 +15,12 @@ def drawn_request(
     the first row's are empty.
 
     Args:
-      model: whose inputs, features and histories they are.
-      rows: of the request, at least 1.
-      rng: draws.
+        model: whose inputs, features and histories they are.
+        rows: of the request, at least 1.
+        rng: draws.
 
     Returns:
-      The tensors by name, [rows, *dims] each.
+        The tensors by name, [rows, *dims] each.
     """
     arrays = {}
     for tensor in model.inputs:

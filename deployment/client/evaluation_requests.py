@@ -29,13 +29,13 @@ def labelled_requests(
     """Yields a request for each batch, without the padding of the last one.
 
     Args:
-      trained: the model.
-      rows: `deployment.model.trained_model.evaluation_rows` of it.
-      max_rows: stop behind so many rows; series of interactions stay whole, so that there may be a
-        part of a series more.
+        trained: the model.
+        rows: `deployment.model.trained_model.evaluation_rows` of it.
+        max_rows: stop behind so many rows; series of interactions stay whole, so that there may be a
+            part of a series more.
 
     Raises:
-      ValueError: a row breaks a rule of its data set.
+        ValueError: a row breaks a rule of its data set.
     """
     serving_spec = serving_spec_of(trained)
     left = rows.num_rows

@@ -14,7 +14,7 @@ def rows_of_data_set(checkpoint_dir: str, dataset_path: str | None, num_rows: in
     """Returns the first evaluation rows of the model, repeated if there are fewer.
 
     Raises:
-      ValueError: checkpoint or data set are invalid.
+        ValueError: checkpoint or data set are invalid.
     """
     from deployment.client.evaluation_requests import labelled_requests
     from deployment.model.trained_model import evaluation_rows, open_checkpoint

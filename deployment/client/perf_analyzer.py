@@ -39,14 +39,14 @@ def measure(
     """Measures so many requests.
 
     Args:
-      url: of the server's gRPC.
-      model_name: of the model.
-      rows: of which requests are made, `batch_size` neighbouring ones each; the first of them only,
-        where it would prepare too long.
-      concurrency: requests that are in flight all the time.
+        url: of the server's gRPC.
+        model_name: of the model.
+        rows: of which requests are made, `batch_size` neighbouring ones each; the first of them only,
+            where it would prepare too long.
+        concurrency: requests that are in flight all the time.
 
     Raises:
-      ValueError: it did not end well, as when a request is refused; the text has its words.
+        ValueError: it did not end well, as when a request is refused; the text has its words.
     """
     with tempfile.TemporaryDirectory() as folder:
         data, found = Path(folder, "data.json"), Path(folder, "found.json")

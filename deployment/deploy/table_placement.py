@@ -10,9 +10,9 @@ class TablePlacement(NamedTuple):
     """Where the tables of a served model lie.
 
     Attributes:
-      device: names of the tables on the device, smallest first.
-      host: names of the others, in the order of the model.
-      device_bytes, host_bytes: what they take, scales of quantized rows included.
+        device: names of the tables on the device, smallest first.
+        host: names of the others, in the order of the model.
+        device_bytes, host_bytes: what they take, scales of quantized rows included.
     """
 
     device: tuple[str, ...]
@@ -38,12 +38,12 @@ def place(
     does not fit, and all that are larger, stay on the host.
 
     Args:
-      tables: (name, rows, columns) of each.
-      device_memory_bytes: what tables may take of the device's memory, 0 or more.
-      quantize: how they are stored, `--quantize_tables`.
+        tables: (name, rows, columns) of each.
+        device_memory_bytes: what tables may take of the device's memory, 0 or more.
+        quantize: how they are stored, `--quantize_tables`.
 
     Raises:
-      ValueError: `device_memory_bytes` is negative.
+        ValueError: `device_memory_bytes` is negative.
     """
     if device_memory_bytes < 0:
         raise ValueError(

@@ -43,11 +43,11 @@ def evaluate(options: argparse.Namespace) -> int:
     """Does what the flags of deployment.evaluate_accuracy say, and prints it.
 
     Returns:
-      The exit status.
+        The exit status.
 
     Raises:
-      ValueError: checkpoint or data set are wrong, or a request is refused.
-      ServerLost: there is no server.
+        ValueError: checkpoint or data set are wrong, or a request is refused.
+        ServerLost: there is no server.
     """
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
     mapping = mapping_of(trained, options.eval_mapping)
@@ -105,9 +105,9 @@ def measure(requests: Iterable[LabelledRequest], score, metrics) -> EvaluationRe
     """Scores requests, in order.
 
     Args:
-      requests: with their labels.
-      score: an iterable of tensors by name -> an iterator of scores [rows, 1], in order.
-      metrics: gives an empty `ScoreMetrics`.
+        requests: with their labels.
+        score: an iterable of tensors by name -> an iterator of scores [rows, 1], in order.
+        metrics: gives an empty `ScoreMetrics`.
     """
     found, kept = metrics(), []
     # A request is taken some requests before its answer comes.

@@ -16,8 +16,8 @@ class ScoreMetrics:
     in the sixth digit of nobody's AUC, they differ.
 
     Args:
-      series_length: rows of a series of interactions; None: rows stand for themselves.
-      k: of HR@k and NDCG@k; used with series only.
+        series_length: rows of a series of interactions; None: rows stand for themselves.
+        k: of HR@k and NDCG@k; used with series only.
     """
 
     def __init__(self, series_length: int | None = None, k: int = 10):
@@ -30,12 +30,12 @@ class ScoreMetrics:
         """Adds rows.
 
         Args:
-          labels: 0 or 1, [rows].
-          scores: float32 [rows], in [0, 1].
-          items: integers [rows], of whole series; None where there are no series.
+            labels: 0 or 1, [rows].
+            scores: float32 [rows], in [0, 1].
+            items: integers [rows], of whole series; None where there are no series.
 
         Raises:
-          ValueError: labels other than 0 and 1.
+            ValueError: labels other than 0 and 1.
         """
         self._order.update(labels, scores)
         right = np.where(labels > 0, scores, 1 - scores.astype(np.float64))
@@ -50,7 +50,7 @@ class ScoreMetrics:
         "ndcg@k" and "log_loss".
 
         Raises:
-          ValueError: there were no rows.
+            ValueError: there were no rows.
         """
         found = self._order.result()
         log_loss = {"log_loss": self._losses / self._rows}

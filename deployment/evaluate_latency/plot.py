@@ -18,8 +18,8 @@ def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
     On the left p50, with a band up to p99; on the right rows in a second.
 
     Args:
-      path: the PNG; its folder is made, and it appears when it is whole.
-      measurements: one for each setting.
+        path: the PNG; its folder is made, and it appears when it is whole.
+        measurements: one for each setting.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -14,11 +14,11 @@ class CheckpointRows:
     (`deployment.artifacts.table_files`) checks all of it then, and fails if a block was changed.
 
     Args:
-      trained: whose checkpoint it is.
-      table: name of the table.
+        trained: whose checkpoint it is.
+        table: name of the table.
 
     Raises:
-      DamagedCheckpoint: a file is missing or has another size than the index says.
+        DamagedCheckpoint: a file is missing or has another size than the index says.
     """
 
     def __init__(self, trained: TrainedModel, table: str):

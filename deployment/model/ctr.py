@@ -69,7 +69,7 @@ def one_row_model(shape: RankingConfig, policy: str) -> RankingModel:
     """The model with tables of one row, its dot interaction in few operations of TensorFlow.
 
     Args:
-      policy: Keras dtype policy.
+        policy: Keras dtype policy.
     """
     interaction = shape.interaction if shape.interaction == "cross" else SPLIT
     tables = (1,) * len(shape.cardinalities)

@@ -42,7 +42,7 @@ def one_row_model(shape: NCFConfig, policy: str) -> NCFModel:
     """The model with tables of one row.
 
     Args:
-      policy: Keras dtype policy.
+        policy: Keras dtype policy.
     """
     return NCFModel(replace(shape, num_users=1, num_items=1), dtype=policy)
 

@@ -62,7 +62,7 @@ def one_row_model(shape: SequenceConfig, policy: str) -> SequenceModel:
     """The model with tables of one row.
 
     Args:
-      policy: Keras dtype policy.
+        policy: Keras dtype policy.
     """
     one_row = replace(
         shape,

@@ -38,14 +38,14 @@ def request_arrays(serving_spec: ServingSpec, inputs) -> dict[str, np.ndarray]:
     """The tensors of a request, by name, from the inputs of a batch as a loader yields them.
 
     Args:
-      parts: of the model.
-      inputs: `dataloading.pipeline.batch.Inputs`, `SequenceInputs` or `InteractionInputs` of
-        TensorFlow's
-        tensors or of NumPy's arrays.
+        parts: of the model.
+        inputs: `dataloading.pipeline.batch.Inputs`, `SequenceInputs` or `InteractionInputs` of
+            TensorFlow's
+            tensors or of NumPy's arrays.
 
     Returns:
-      Arrays [batch, *dims] of the dtypes of `serving_spec.inputs`. Where a row has fewer ids than
-      its feature's hotness, -1 fills the rest.
+        Arrays [batch, *dims] of the dtypes of `serving_spec.inputs`. Where a row has fewer ids than
+        its feature's hotness, -1 fills the rest.
     """
     return _FAMILY_OF_INPUTS[type(inputs)].arrays(serving_spec, inputs)
 
@@ -54,18 +54,18 @@ class DenseModel(tf.Module):
     """A model behind its lookups: scores from vectors.
 
     Attributes:
-      score: a `tf.function` of float32 `embeddings` [batch, width] (which a model without tables
-        does not take) and the tensors `serving_spec.dense_inputs` [batch, *dims], for any batch;
-        returns sigmoid(logit), computed in float32, [batch, 1].
-      weights: the variables that it reads.
+        score: a `tf.function` of float32 `embeddings` [batch, width] (which a model without tables
+            does not take) and the tensors `serving_spec.dense_inputs` [batch, *dims], for any batch;
+            returns sigmoid(logit), computed in float32, [batch, 1].
+        weights: the variables that it reads.
 
     Args:
-      trained: the model, whose dense weights are read.
-      policy: Keras dtype policy that it computes in: "float32", "mixed_float16", "mixed_bfloat16".
+        trained: the model, whose dense weights are read.
+        policy: Keras dtype policy that it computes in: "float32", "mixed_float16", "mixed_bfloat16".
 
     Raises:
-      DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-      ValueError: the checkpoint is of another model.
+        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
+        ValueError: the checkpoint is of another model.
     """
 
     def __init__(self, trained: TrainedModel, policy: str = "float32"):

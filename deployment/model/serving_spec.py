@@ -14,13 +14,13 @@ class ServingSpec(NamedTuple):
     """A model as three steps: checks of a request, lookups, and a function of their vectors.
 
     Attributes:
-      inputs: tensors of a request.
-      features: what the values of a request's tensors mean, each value once.
-      lookups: in the order in which their vectors stand side by side.
-      tables: (name, rows, columns) of each.
-      dense_inputs: names of the request's tensors that the dense part gets beside the vectors.
-      histories: names of the request's tensors [features, steps] of which zeros are padding, in
-        front, at the same steps of all features of a row.
+        inputs: tensors of a request.
+        features: what the values of a request's tensors mean, each value once.
+        lookups: in the order in which their vectors stand side by side.
+        tables: (name, rows, columns) of each.
+        dense_inputs: names of the request's tensors that the dense part gets beside the vectors.
+        histories: names of the request's tensors [features, steps] of which zeros are padding, in
+            front, at the same steps of all features of a row.
     """
 
     inputs: tuple[ServedTensor, ...]

@@ -21,12 +21,12 @@ class TrainedModel(NamedTuple):
     """A trained model that nothing has been read of but its description.
 
     Attributes:
-      path: the checkpoint.
-      index: what it says of itself, and of each weight where it is.
-      config: the flags of the training, with `--mode eval`.
-      spec: the data set.
-      shape: the model's sizes: `nn.ctr.model.RankingConfig`, `nn.sequence.config.SequenceConfig` or
-        `nn.ncf.config.NCFConfig`.
+        path: the checkpoint.
+        index: what it says of itself, and of each weight where it is.
+        config: the flags of the training, with `--mode eval`.
+        spec: the data set.
+        shape: the model's sizes: `nn.ctr.model.RankingConfig`, `nn.sequence.config.SequenceConfig` or
+            `nn.ncf.config.NCFConfig`.
     """
 
     path: Path
@@ -45,13 +45,13 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     """Reads what a checkpoint says of its model, and the feature spec of its data set.
 
     Args:
-      path: a checkpoint, or a folder of them, of which the best is taken where the training kept
-        it (`--keep_best`), else the newest.
-      dataset_path: folder of the data set; None: where the training found it.
+        path: a checkpoint, or a folder of them, of which the best is taken where the training kept
+            it (`--keep_best`), else the newest.
+        dataset_path: folder of the data set; None: where the training found it.
 
     Raises:
-      ValueError: there is no checkpoint, it is damaged or of another version; the data set is not
-        there, or its feature spec is not that of the training.
+        ValueError: there is no checkpoint, it is damaged or of another version; the data set is not
+            there, or its feature spec is not that of the training.
     """
     found = checkpoint.resolve(checkpoint.best_of(path), "--checkpoint_dir")
     with checkpoint.suggest_previous(found, "--checkpoint_dir"):
@@ -93,15 +93,15 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto
     """The rows that `--mode eval` evaluates on, in order, as batches with labels.
 
     Args:
-      trained: the model.
-      batch_size: rows of a batch; those of ncf are whole series, perhaps fewer.
-      mapping: of the feature spec; "auto": test rows, where there are none validation rows.
+        trained: the model.
+        batch_size: rows of a batch; those of ncf are whole series, perhaps fewer.
+        mapping: of the feature spec; "auto": test rows, where there are none validation rows.
 
     Returns:
-      A data set of `dataloading/`: `num_rows`, `num_batches`, `batch_size`, `dataset()`, `failure`.
+        A data set of `dataloading/`: `num_rows`, `num_batches`, `batch_size`, `dataset()`, `failure`.
 
     Raises:
-      ValueError: there are no such rows.
+        ValueError: there are no such rows.
     """
     changes = {"valid_batch_size": batch_size}
     if trained.config.data.dataset_type != "synthetic":
@@ -114,11 +114,11 @@ def restored_recipe(trained: TrainedModel, batch_size: int):
     """Model, rows and evaluator of `--mode eval` in this process, all weights read.
 
     Args:
-      trained: the model.
-      batch_size: rows of an evaluated batch.
+        trained: the model.
+        batch_size: rows of an evaluated batch.
 
     Returns:
-      `recipes.recipe.Recipe`.
+        `recipes.recipe.Recipe`.
     """
     from runtime.hardware import device
 

@@ -1,4 +1,4 @@
-"""What travels into a model repository: requests checked, rows looked up, scores computed.
+"""Code that is copied into a model repository: checks requests, looks rows up, computes scores.
 
 Needs NumPy and onnxruntime (or OpenVINO) only: no TensorFlow, and nothing else of the toolkit.
 """

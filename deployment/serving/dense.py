@@ -1,4 +1,4 @@
-"""The dense part of a model: from embeddings to scores, by onnxruntime or OpenVINO on the CPU."""
+"""Dense part of a model: from embeddings to scores, by onnxruntime or OpenVINO on the CPU."""
 
 import sys
 import threading
@@ -10,26 +10,25 @@ import numpy as np
 from deployment.serving.interface import DENSE_FILE, EMBEDDINGS, SCORES, Interface
 from deployment.serving.onnx_session import open_session
 
-# What OpenVINO calls the precisions.
+# OpenVINO's names of the precisions.
 _HINTS = {"fp16": "f16", "bf16": "bf16"}
 
 
 class DenseRunner:
-    """The file `dense.onnx`, ready to run; float32 by onnxruntime, bf16 and fp16 by OpenVINO.
+    """Runs the file `dense.onnx`: float32 by onnxruntime, bf16 and fp16 by OpenVINO. Thread-safe.
 
-    On a CPU onnxruntime computes in float32 only; OpenVINO uses instructions for the others (AMX,
-    AVX512-BF16, AVX512-FP16) where the machine has them. Scores are float32 in any case. Threads
-    may share it.
+    On a CPU onnxruntime computes in float32 only; OpenVINO uses AMX, AVX512-BF16 or AVX512-FP16
+    where the machine has them. Scores are always float32.
 
     Args:
-      folder: the version folder.
-      interface: what the dense part gets, and its precision.
-      threads: that work on a batch.
-      log: gets a sentence where the precision is not what was asked for.
+        folder: version folder.
+        interface: inputs of the dense part, and its precision.
+        threads: threads per batch.
+        log: called with a warning if another precision is used.
 
     Raises:
-      ValueError: the file cannot be loaded, OpenVINO is not installed, or the file needs a tensor
-        that the interface does not have.
+        ValueError: the file cannot be loaded, OpenVINO is not installed, or the file needs a tensor
+            that the interface does not have.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class DenseRunner:
             self._run, names = _by_onnxruntime(path, threads)
         else:
             self._run, names = _by_openvino(path, interface.precision, threads, log)
-        # What the graph does not read, the converter left out.
+        # Tensors that the graph does not read are not among its inputs.
         unknown = set(names) - {EMBEDDINGS, *interface.dense_inputs}
         if unknown:
             raise ValueError(
@@ -54,35 +53,35 @@ class DenseRunner:
         self._reads_embeddings = EMBEDDINGS in names
 
     def run(self, embeddings: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Scores float32 [batch, 1].
+        """Computes the scores float32 [batch, 1].
 
         Args:
-          embeddings: float32 [batch, width].
-          arrays: the request's tensors, of which it takes those it reads.
+            embeddings: float32 [batch, width].
+            arrays: tensors of the request; those that the graph does not read are ignored.
         """
-        fed = {name: arrays[name] for name in self._names}
+        inputs = {name: arrays[name] for name in self._names}
         if self._reads_embeddings:
-            fed[EMBEDDINGS] = embeddings
-        return self._run(fed)
+            inputs[EMBEDDINGS] = embeddings
+        return self._run(inputs)
 
 
 def _by_onnxruntime(path: Path, threads: int) -> tuple[Callable, list[str]]:
-    """What runs the graph, and the names of its inputs."""
+    """Returns a function that runs the graph, and the names of its inputs."""
     try:
         session = open_session(path, threads)
-    except Exception as error:  # onnxruntime's own kinds, which share no other base
+    except Exception as error:  # onnxruntime's exceptions have no other common base
         raise ValueError(
             f"{path}: onnxruntime cannot load it ({error}); deploy the checkpoint again"
         ) from None
     names = [node.name for node in session.get_inputs()]
-    return lambda fed: session.run([SCORES], fed)[0], names
+    return lambda inputs: session.run([SCORES], inputs)[0], names
 
 
 def _by_openvino(
     path: Path, precision: str, threads: int, log: Callable[[str], None]
 ) -> tuple[Callable, list[str]]:
-    """The same by OpenVINO in half precision."""
-    # Through this package OpenVINO tells its maker of its use; it does without where it is absent.
+    """Returns a function that runs the graph in half precision, and the names of its inputs."""
+    # Disables telemetry: OpenVINO works without this package.
     sys.modules.setdefault("openvino_telemetry", None)
     try:
         import openvino
@@ -101,60 +100,61 @@ def _by_openvino(
         whole = core.read_model(str(path))
         names = [port.get_any_name() for port in whole.inputs]
         parts = [(whole, hint)]
-        # Of bfloat16 it computes what follows the last product in float32 by itself.
+        # In bfloat16 OpenVINO itself computes everything after the last product in float32.
         if precision == "fp16" and (product := _last_product(whole)) is not None:
-            parts = list(zip(_cut(openvino, whole, product), (hint, "f32"), strict=True))
+            parts = list(zip(_split(openvino, whole, product), (hint, "f32"), strict=True))
         elif precision == "fp16":
             log(
                 "--precision fp16: the scores are rounded to float16, too, because the model does "
                 "not end in one matrix product"
             )
         compiled = [
-            core.compile_model(part, "CPU", settings | {"INFERENCE_PRECISION_HINT": computed_in})
-            for part, computed_in in parts
+            core.compile_model(part, "CPU", settings | {"INFERENCE_PRECISION_HINT": part_hint})
+            for part, part_hint in parts
         ]
     except RuntimeError as error:
-        said = " ".join(str(error).split())  # of many lines
+        message = " ".join(str(error).split())  # has many lines
         raise ValueError(
-            f"{path}: OpenVINO cannot load it ({said}); deploy the checkpoint again"
+            f"{path}: OpenVINO cannot load it ({message}); deploy the checkpoint again"
         ) from None
-    computed_in = compiled[0].get_property("INFERENCE_PRECISION_HINT").to_string()
-    if computed_in != hint:
+    actual = compiled[0].get_property("INFERENCE_PRECISION_HINT").to_string()
+    if actual != hint:
         log(
             f"--precision {precision}: this CPU has no instructions for it, OpenVINO computes in "
-            f"{computed_in}"
+            f"{actual}"
         )
     requests, lock = [part.create_infer_request() for part in compiled], threading.Lock()
 
-    def run(fed: dict[str, np.ndarray]) -> np.ndarray:
+    def run(inputs: dict[str, np.ndarray]) -> np.ndarray:
         with lock:
             for request in requests:
-                fed = [request.infer(fed, share_inputs=True, share_outputs=True)[0]]
-            return fed[0].copy()  # of OpenVINO's own memory, which the next batch overwrites
+                inputs = [request.infer(inputs, share_inputs=True, share_outputs=True)[0]]
+            return inputs[0].copy()  # the next batch overwrites OpenVINO's own memory
 
     return run, names
 
 
 def _last_product(model):
-    """The matrix product whose result becomes the logit; None where there is not exactly one."""
-    found, ahead = {}, [model.output(SCORES).get_node()]
-    while ahead:
-        node = ahead.pop()
+    """Returns the matrix product whose result becomes the logit; None if there is not exactly
+    one."""
+    products, nodes = {}, [model.output(SCORES).get_node()]
+    while nodes:
+        node = nodes.pop()
         if node.get_type_name() == "MatMul":
-            found[node.get_name()] = node
+            products[node.get_name()] = node
         else:
-            ahead += [port.get_source_output().get_node() for port in node.inputs()]
-    return next(iter(found.values())) if len(found) == 1 else None
+            nodes += [port.get_source_output().get_node() for port in node.inputs()]
+    return next(iter(products.values())) if len(products) == 1 else None
 
 
-def _cut(openvino, model, product) -> tuple:
-    """A model in two: up to what its last product multiplies, and from there to the scores.
+def _split(openvino, model, product) -> tuple:
+    """Splits a model before its last product.
 
-    In float16 the logit and the score would be rounded to 11 bits: of 2,048 rows many would have
-    the same one.
+    In float16 logit and score would be rounded to 11 bits: many of 2,048 rows would have the same
+    score.
     """
     hidden = product.input_value(0)
     body = openvino.Model([hidden], model.get_parameters(), "body")
-    given = openvino.opset13.parameter(hidden.get_partial_shape(), np.float32)
-    product.input(0).replace_source_output(given.output(0))
-    return body, openvino.Model(model.get_results(), [given], "head")
+    parameter = openvino.opset13.parameter(hidden.get_partial_shape(), np.float32)
+    product.input(0).replace_source_output(parameter.output(0))
+    return body, openvino.Model(model.get_results(), [parameter], "head")

@@ -1,10 +1,10 @@
-"""What a served model takes, looks up and answers: the file `interface.json` of its version folder.
+"""Interface of a served model: the file `interface.json` of its version folder.
 
-    DIR/interface.json      this
-    DIR/tables/*.npy        rows of tables (roles scorer and sparse)
-    DIR/dense.onnx          from embeddings to scores (roles scorer and dense)
+    DIR/interface.json      this file
+    DIR/tables/*.npy        tables (roles scorer and sparse)
+    DIR/dense.onnx          dense part (roles scorer and dense)
 
-All models of an ensemble have the same interface but for `role`.
+The models of an ensemble have the same interface except for `role`.
 """
 
 import json
@@ -20,21 +20,23 @@ DENSE_FILE = "dense.onnx"
 
 EMBEDDINGS, SCORES = "embeddings", "scores"  # the tensors between the parts, and the answer
 
-# What unknown ids, those from the cardinality on, are: a bad request, or id 0.
+# Handling of unknown ids (at least the cardinality): a bad request, or id 0.
 UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO = "error", "zero"
 
 # Roles: all of the work, a part of an ensemble's, or checks alone, which answer the request or, for
 # HPS, keys.
 SCORER, SPARSE, DENSE, CHECKS, KEYS = "scorer", "sparse", "dense", "checks", "keys"
 
-_FORMAT = 1  # of the file; another one is not read
+_FORMAT = 1  # format version of the file
 
 
 class ServedTensor(NamedTuple):
-    """A tensor of a request.
+    """A tensor of a request or an answer.
 
-    dtype: float32 or, of ids, int64; int32 in what earlier versions deployed.
-    dims: its shape without the batch.
+    Attributes:
+        name: its name.
+        dtype: float32, or int64 for ids; int32 in deployments of earlier versions.
+        dims: shape without the batch dimension.
     """
 
     name: str
@@ -43,11 +45,15 @@ class ServedTensor(NamedTuple):
 
 
 class ServedFeature(NamedTuple):
-    """What some columns of a request tensor mean, whose values are seen as [batch, columns].
+    """Feature of a model: columns of a request tensor, flattened to [batch, columns].
 
-    input: the tensor; the columns are start to start + count - 1.
-    cardinality: ids lie in [0, cardinality); None: numericals, which must be finite.
-    padded: -1 means "no id here", for features of which rows have different numbers of ids.
+    Attributes:
+        name: name of the feature.
+        input: name of the tensor.
+        start: first column.
+        count: number of columns.
+        cardinality: ids are in [0, cardinality); None for finite numerical values.
+        padded: whether -1 means "no id", for features with varying numbers of ids per row.
     """
 
     name: str
@@ -59,9 +65,15 @@ class ServedFeature(NamedTuple):
 
 
 class ServedLookup(NamedTuple):
-    """Rows of a table, by ids in the columns start to start + count - 1 of a request tensor.
+    """Lookup of table rows by ids in columns of a request tensor.
 
-    combiner: "sum": their sum, one vector; None: `count` vectors side by side. A -1 is zeros.
+    Attributes:
+        table: name of the table.
+        input: name of the tensor.
+        start: first column.
+        count: number of columns.
+        combiner: "sum" for one vector, the sum; None for `count` concatenated vectors. The vector
+            of -1 is zeros.
     """
 
     table: str
@@ -72,13 +84,20 @@ class ServedLookup(NamedTuple):
 
 
 class ServedTable(NamedTuple):
-    """Rows `first_row` to first_row + rows - 1 of a file below DIR/tables.
+    """Table: rows `first_row` to first_row + rows - 1 of a file in DIR/tables.
 
-    Tables of one dim and dtype may lie in one file, one behind the other, and should: their rows
-    are then looked up in one go, which took half of the time (26 tables, batch 2,048).
+    Tables of one dim and dtype should be concatenated in one file: one call then gathers the rows
+    of all, which halved the time (26 tables, batch size 2,048).
 
-    dtype: float32, float16 or int8, as [rows of the file, dim] in a .npy file.
-    scales: of int8: a .npy file float32 [rows of the file]; a row is its int8 values * its scale.
+    Attributes:
+        name: name of the table.
+        rows: number of rows.
+        dim: number of columns.
+        dtype: float32, float16 or int8.
+        file: .npy file [rows of the file, dim].
+        scales: for int8, .npy file float32 [rows of the file]; a row is its int8 values times its
+            scale.
+        first_row: first row of the table in the file.
     """
 
     name: str
@@ -91,18 +110,22 @@ class ServedTable(NamedTuple):
 
 
 class Interface(NamedTuple):
-    """A served model.
+    """Interface of a served model.
 
-    recipe: the recipe that trained it.
-    inputs: tensors of a request.
-    lookups: their vectors, side by side in this order, are the embeddings [batch, width].
-    dense_inputs: tensors of a request that the dense part gets beside the embeddings.
-    unknown_ids: `UNKNOWN_IS_ERROR` or `UNKNOWN_IS_ZERO`.
-    precision: of the dense part: fp32, fp16 or bf16.
-    role: which part of the work a folder does, `SCORER` all of it.
-    max_batch_size: the most rows of a request.
-    histories: tensors of a request, ids [batch, features, steps], of which a 0 is no id but
-        padding: in front, at the same steps of all features of a row.
+    Attributes:
+        recipe: recipe of the training.
+        inputs: tensors of a request.
+        features: features of the model.
+        lookups: lookups whose concatenated vectors are the embeddings [batch, width].
+        tables: tables of the model.
+        dense_inputs: names of the request's tensors that the dense part receives.
+        width: columns of the embeddings.
+        unknown_ids: `UNKNOWN_IS_ERROR` or `UNKNOWN_IS_ZERO`.
+        precision: precision of the dense part: fp32, fp16 or bf16.
+        role: part of the work that the folder does; `SCORER` for all of it.
+        max_batch_size: maximum number of rows per request.
+        histories: names of the request's tensors of ids [batch, features, steps] in which 0 is
+            padding: at the start, at the same steps of all features of a row.
     """
 
     recipe: str
@@ -122,26 +145,26 @@ class Interface(NamedTuple):
 def id_limits(
     features: Iterable[ServedFeature], tensor: ServedTensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The least id of each column of a request tensor, and one past the largest.
+    """Returns the least id of each column of a request tensor, and the largest plus one.
 
     Args:
-      features: of the model; none of this tensor is a numerical.
-      tensor: whose values are seen as [batch, columns].
+        features: features of the model; those of this tensor have ids.
+        tensor: tensor, flattened to [batch, columns].
 
     Returns:
-      Both int64 [columns]; of a column that no feature has both are 0, so that none is allowed.
+        Both int64 [columns]; 0 for columns without a feature, so that no id is allowed.
     """
     columns = int(np.prod(tensor.dims))
-    least, end = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
+    first, end = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
     for feature in features:
         if feature.input == tensor.name:
-            of_feature = slice(feature.start, feature.start + feature.count)
-            least[of_feature], end[of_feature] = -int(feature.padded), feature.cardinality
-    return least, end
+            own = slice(feature.start, feature.start + feature.count)
+            first[own], end[own] = -int(feature.padded), feature.cardinality
+    return first, end
 
 
 def feature_at(features: Iterable[ServedFeature], tensor_name: str, column: int) -> ServedFeature:
-    """The feature that a column of a request tensor belongs to."""
+    """Returns the feature of a column of a request tensor."""
     return next(
         feature
         for feature in features
@@ -150,23 +173,23 @@ def feature_at(features: Iterable[ServedFeature], tensor_name: str, column: int)
 
 
 def received(interface: Interface) -> tuple[ServedTensor, ...]:
-    """The tensors that a model of this role gets, and checks.
+    """Returns the tensors that a model of this role receives and checks.
 
-    The dense part of an ensemble gets the embeddings and what it reads beside them, the sparse part
-    what it looks up: together they see every tensor of the request.
+    The sparse part of an ensemble receives ids to look up, the dense part embeddings and its other
+    inputs: together they check every tensor of the request.
     """
     if interface.role == SPARSE:
         read = {lookup.input for lookup in interface.lookups}
         return tuple(tensor for tensor in interface.inputs if tensor.name in read)
     if interface.role == DENSE:
-        beside = (tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs)
-        return (ServedTensor(EMBEDDINGS, "float32", (interface.width,)), *beside)
+        others = (tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs)
+        return (ServedTensor(EMBEDDINGS, "float32", (interface.width,)), *others)
     return interface.inputs
 
 
 def answered(interface: Interface) -> tuple[ServedTensor, ...]:
-    """The tensors that a model of this role answers; those of `CHECKS` are what it received, by the
-    same names."""
+    """Returns the tensors that a model of this role answers; `CHECKS` answers those that it
+    received."""
     if interface.role == SPARSE:
         return (ServedTensor(EMBEDDINGS, "float32", (interface.width,)),)
     if interface.role == CHECKS:
@@ -175,7 +198,7 @@ def answered(interface: Interface) -> tuple[ServedTensor, ...]:
 
 
 def write(interface: Interface, folder: str | Path) -> None:
-    """Writes `interface.json` into a folder; `read` gives an equal interface back."""
+    """Writes `interface.json` into a folder; `read` returns an equal interface."""
     content = {"format": _FORMAT} | interface._asdict()
     for name in _PARTS:
         content[name] = [part._asdict() for part in content[name]]
@@ -186,17 +209,17 @@ def read(folder: str | Path) -> Interface:
     """Reads `interface.json` of a version folder.
 
     Raises:
-      ValueError: it is not there, damaged, or of another version of this package.
+        ValueError: it does not exist, is damaged, or of another version of this package.
     """
     path = Path(folder) / FILE
-    way_out = "; deploy the checkpoint again"
+    advice = "; deploy the checkpoint again"
     try:
         content = dict(json.loads(path.read_text()))
-        found = content.pop("format", None)
+        version = content.pop("format", None)
     except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{path}: is no interface of a model ({error}){way_out}") from None
-    if found != _FORMAT:
-        raise ValueError(f"{path}: has format {found}, this version reads {_FORMAT}{way_out}")
+        raise ValueError(f"{path}: is not an interface of a model ({error}){advice}") from None
+    if version != _FORMAT:
+        raise ValueError(f"{path}: has format {version}, this version reads {_FORMAT}{advice}")
     try:
         for name, kind in _PARTS.items():
             content[name] = tuple(kind(**part) for part in content[name])
@@ -205,10 +228,10 @@ def read(folder: str | Path) -> Interface:
             content[name] = tuple(content[name])
         return Interface(**content)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: lacks or has one thing too many: {error}{way_out}") from None
+        raise ValueError(f"{path}: lacks a key or has an unknown one: {error}{advice}") from None
 
 
-# Fields of an interface that are made of parts, and of which.
+# Classes of the elements of fields.
 _PARTS = {
     "inputs": ServedTensor,
     "features": ServedFeature,

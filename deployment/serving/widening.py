@@ -1,4 +1,4 @@
-"""Rows as they are stored to float32 rows, exactly."""
+"""Exact conversion of stored rows to float32."""
 
 import numpy as np
 
@@ -13,12 +13,12 @@ _EXPONENT_STEP = np.float32(2.0 ** (127 - 15))
 def widen(stored: np.ndarray, scales: np.ndarray | None, out: np.ndarray) -> None:
     """Writes rows of float16 (finite), or of int8 times their scales, as float32.
 
-    float16 goes by its bits, at half the time of NumPy's conversion, which takes values one by one.
+    float16 is converted by bit operations, in half the time of NumPy's conversion of single values.
 
     Args:
-      stored: float16 or int8 [..., dim].
-      scales: of int8: float32 [...].
-      out: float32 [..., dim], C-contiguous.
+        stored: float16 or int8 [..., dim].
+        scales: for int8, float32 [...].
+        out: float32 [..., dim], C-contiguous.
     """
     if scales is not None:
         np.copyto(out, stored)

@@ -33,10 +33,10 @@ class Batching(NamedTuple):
     """How a model puts requests together.
 
     Attributes:
-      max_batch_size: rows of a batch at most. 0: the first dimension of the tensors is the batch,
-        of any size, Triton knows nothing of batches, and the other attributes are not used.
-      dynamic: whether requests that wait are put together into one batch.
-      max_queue_delay_us: how long one waits for others though the model is free, in microseconds.
+        max_batch_size: rows of a batch at most. 0: the first dimension of the tensors is the batch,
+            of any size, Triton knows nothing of batches, and the other attributes are not used.
+        dynamic: whether requests that wait are put together into one batch.
+        max_queue_delay_us: how long one waits for others though the model is free, in microseconds.
     """
 
     max_batch_size: int
@@ -48,10 +48,10 @@ class Instances(NamedTuple):
     """Copies of a model that run at the same time.
 
     Attributes:
-      kind: "KIND_CPU" or "KIND_GPU".
-      count: how many, of KIND_GPU on each GPU.
-      gpus: numbers of the GPUs; empty of KIND_CPU. (Of KIND_GPU Triton would take all GPUs that
-        there are.)
+        kind: "KIND_CPU" or "KIND_GPU".
+        count: how many, of KIND_GPU on each GPU.
+        gpus: numbers of the GPUs; empty of KIND_CPU. (Of KIND_GPU Triton would take all GPUs that
+            there are.)
     """
 
     kind: str
@@ -63,8 +63,8 @@ class EnsembleStep(NamedTuple):
     """A model in an ensemble, with the names that the ensemble has for its tensors.
 
     Attributes:
-      model: its name.
-      inputs, outputs: of each of its tensors the ensemble's name.
+        model: its name.
+        inputs, outputs: of each of its tensors the ensemble's name.
     """
 
     model: str
@@ -88,19 +88,19 @@ def model_config(
     """Configuration of a model that is no ensemble.
 
     Args:
-      name: of the model, and of its folder.
-      runs_on: `platform`, `backend` and `default_model_filename`, those that apply.
-      inputs, outputs: without the batch, a dimension of any length is -1; see `batching`.
-      batching: how requests are put together.
-      instances: copies of the model.
-      warm_up: for so many rows of zeros, in range for ids and numericals alike, the server asks the
-        model before it is ready: the first user shall not pay for memory that is allocated and
-        kernels that are chosen then.
-      parameters: what the backend reads beside.
-      flat: inputs of one dimension, with the values that each row has in them; only where Triton
-        knows of no batches.
-      shapes: of tensors which the model has in another shape than stated here, that shape; Triton
-        converts them.
+        name: of the model, and of its folder.
+        runs_on: `platform`, `backend` and `default_model_filename`, those that apply.
+        inputs, outputs: without the batch, a dimension of any length is -1; see `batching`.
+        batching: how requests are put together.
+        instances: copies of the model.
+        warm_up: for so many rows of zeros, in range for ids and numericals alike, the server asks the
+            model before it is ready: the first user shall not pay for memory that is allocated and
+            kernels that are chosen then.
+        parameters: what the backend reads beside.
+        flat: inputs of one dimension, with the values that each row has in them; only where Triton
+            knows of no batches.
+        shapes: of tensors which the model has in another shape than stated here, that shape; Triton
+            converts them.
     """
     config = ModelConfig(name=name, max_batch_size=batching.max_batch_size, **runs_on)
     _add_tensors(config, inputs, outputs, batching.max_batch_size)
@@ -136,7 +136,7 @@ def ensemble_config(
     """Configuration of an ensemble; it neither batches nor warms up, its models do.
 
     Raises:
-      ValueError: a step reads a tensor that no request and no step before it has.
+        ValueError: a step reads a tensor that no request and no step before it has.
     """
     known = {tensor.name for tensor in inputs}
     config = ModelConfig(name=name, platform="ensemble", max_batch_size=max_batch_size)
@@ -162,8 +162,8 @@ def accelerate_by_tensorrt(config: ModelConfig, precision_mode: str) -> None:
     """Lets Triton's onnxruntime run what TensorRT can run by TensorRT.
 
     Args:
-      config: of a model of the onnxruntime backend on a GPU.
-      precision_mode: "FP32" or "FP16"; the backend knows no other of floating point.
+        config: of a model of the onnxruntime backend on a GPU.
+        precision_mode: "FP32" or "FP16"; the backend knows no other of floating point.
     """
     accelerator = ModelOptimizationPolicy.ExecutionAccelerators.Accelerator(
         name="tensorrt", parameters={"precision_mode": precision_mode}
@@ -178,7 +178,7 @@ def keep_on_gpu(config: ModelConfig) -> None:
     ensemble brings it back.
 
     Args:
-      config: of a SavedModel on a GPU.
+        config: of a SavedModel on a GPU.
     """
     accelerator = ModelOptimizationPolicy.ExecutionAccelerators.Accelerator(name="gpu_io")
     config.optimization.execution_accelerators.gpu_execution_accelerator.append(accelerator)
@@ -188,7 +188,7 @@ def write_config(config: ModelConfig, path: Path) -> None:
     """Writes a configuration as text.
 
     Raises:
-      OSError: the file cannot be written; it names the file.
+        OSError: the file cannot be written; it names the file.
     """
     with write_errors_name(path):
         path.write_text(text_format.MessageToString(config))

@@ -61,9 +61,9 @@ def shapes(inputs: Sequence[ServedTensor], flat: Mapping[str, int], rows: int) -
     """The shapes of a batch as trtexec reads them, `name:2048x13,...`.
 
     Args:
-      inputs: without the batch, which is their first dimension.
-      flat: inputs of one dimension, with the values that each row has in them.
-      rows: of the batch.
+        inputs: without the batch, which is their first dimension.
+        flat: inputs of one dimension, with the values that each row has in them.
+        rows: of the batch.
     """
     found = [f"{name}:{rows * values}" for name, values in flat.items()]
     for tensor in inputs:
@@ -83,19 +83,19 @@ def write_dense_model(
     """Writes the folder of a dense model, with its configuration.
 
     Args:
-      folder: the model's, which is there, with its version folder.
-      onnx: the dense part.
-      inputs, flat: its inputs, see `shapes`.
-      max_batch_size: rows of a batch at most; kernels are chosen for full batches, where time is.
-      precision: "fp32", "fp16" or "bf16".
-      config_of: the model's configuration, from what runs it.
+        folder: the model's, which is there, with its version folder.
+        onnx: the dense part.
+        inputs, flat: its inputs, see `shapes`.
+        max_batch_size: rows of a batch at most; kernels are chosen for full batches, where time is.
+        precision: "fp32", "fp16" or "bf16".
+        config_of: the model's configuration, from what runs it.
 
     Returns:
-      What runs it, for the report.
+        What runs it, for the report.
 
     Raises:
-      ValueError: trtexec fails, or `check_precision` would.
-      OSError: a file cannot be written; it names the file.
+        ValueError: trtexec fails, or `check_precision` would.
+        OSError: a file cannot be written; it names the file.
     """
     check_precision(precision)
     version = folder / str(VERSION)
@@ -124,7 +124,7 @@ def _build(onnx: Path, plan: Path, options: Sequence[str]) -> None:
     """Builds a plan.
 
     Raises:
-      ValueError: trtexec fails.
+        ValueError: trtexec fails.
     """
     command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--skipInference", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

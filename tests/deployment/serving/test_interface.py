@@ -48,23 +48,25 @@ def test_ids_of_each_column():
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(ValueError, match="is no interface of a model .*No such file.*deploy the"):
+    with pytest.raises(
+        ValueError, match="is not an interface of a model .*No such file.*deploy the"
+    ):
         interfaces.read(tmp_path)
     interfaces.write(CLICKS, tmp_path)
     path = tmp_path / "interface.json"
     content = json.loads(path.read_text())
 
     path.write_text("[1]")
-    with pytest.raises(ValueError, match="is no interface of a model"):
+    with pytest.raises(ValueError, match="is not an interface of a model"):
         interfaces.read(tmp_path)
     path.write_text(json.dumps(content | {"format": 2}))
     with pytest.raises(ValueError, match="has format 2, this version reads 1; deploy"):
         interfaces.read(tmp_path)
     path.write_text(json.dumps({key: content[key] for key in content if key != "tables"}))
-    with pytest.raises(ValueError, match="lacks or has one thing too many: 'tables'"):
+    with pytest.raises(ValueError, match="lacks a key or has an unknown one: 'tables'"):
         interfaces.read(tmp_path)
     path.write_text(json.dumps({key: content[key] for key in content if key != "histories"}))
-    with pytest.raises(ValueError, match="lacks or has one thing too many: 'histories'"):
+    with pytest.raises(ValueError, match="lacks a key or has an unknown one: 'histories'"):
         interfaces.read(tmp_path)
     path.write_text(json.dumps(content | {"color": 1}))
     with pytest.raises(ValueError, match="one thing too many: .*'color'"):

@@ -132,7 +132,7 @@ def by_loops(interface, meant, ids):
     ids=["one_file", "a_file_each", "widths", "sums", "side_by_side"],
 )
 def test_against_loops(tmp_path, monkeypatch, dtype, widths, in_one_file, hotness, sums, threads):
-    monkeypatch.setattr(tables_module, "_PIECE_BYTES", 1000)  # several pieces
+    monkeypatch.setattr(tables_module, "_BLOCK_BYTES", 1000)  # several pieces
     monkeypatch.setattr(tables_module, "_BYTES_PER_THREAD", 100)
     interface, meant = made(tmp_path, dtype, widths, in_one_file, hotness, sums)
     tables = MappedTables(tmp_path, interface, threads)
@@ -172,12 +172,12 @@ def test_every_finite_float16_is_widened_exactly():
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("two.npy", None, r"two.npy: is no table .*; deploy the checkpoint again"),
+        ("two.npy", None, r"two.npy: is not a table .*; deploy the checkpoint again"),
         ("two.npy", np.zeros((8, 2), "f4"), r"float32 \[8, 2\]; table 'tags' needs .*\[9 or more"),
         ("two.npy", np.zeros((9, 3), "f4"), r"float32 \[9, 3\]; table 'city' needs .*, 2\]"),
         ("two.npy", np.zeros((9, 2), "f2"), r"holds float16 \[9, 2\]; table 'city' needs float32"),
         ("words.npy", np.zeros(18, "f4"), r"float32 \[18\]; table 'words' needs float32"),
-        ("words.npy", np.array([{}]), "is no table"),
+        ("words.npy", np.array([{}]), "is not a table"),
     ],
 )
 def test_files_that_are_not_what_the_interface_says(tmp_path, file, content, said):
