@@ -85,8 +85,8 @@ def _measure(request: tuple, requests: int) -> Timing:
     if request[3] < OWN_CLIENT_FROM:
         return perf_analyzer.measure(*request, requests)
     with ClosedLoop(*request) as loop:
-        loop.run(0, least_requests=2 * request[4])
-        return loop.run(0, least_requests=requests)
+        loop.run(0, min_requests=2 * request[4])
+        return loop.run(0, min_requests=requests)
 
 
 def _busy_cores(seconds: float = 2.0) -> float:

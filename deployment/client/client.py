@@ -1,17 +1,17 @@
-"""A served model, asked over gRPC: several requests in flight, answers in the order of requests.
+"""Client of a served model over gRPC: several requests in flight, answers in order.
 
     with Client("127.0.0.1:8001", "dlrm", in_flight=4) as client:
         for scores in client.scores(requests):  # each a dict of arrays [batch, ...]
             ...
 
-Every answer is held against the request it should be for; one that is lost, refused or of another
-request is an error that says which. The only file that talks to a server.
+Every answer is checked against its request; an error names the request that was lost, refused or
+answered wrongly.
 
-A server that crashes breaks the connection. One that is stopped (SIGTERM) answers what it has, and
-tells others that its model "has no available versions". When it starts, it refuses connections
-until all models are loaded. Where a process of a model has ended, the server refuses requests until
-it is started again. To a client all of these are one thing, `ServerLost`, or where it has patience,
-time that it waits.
+A server that crashes breaks the connection. One that is stopped (SIGTERM) answers the requests that
+it has, and refuses others because its model "has no available versions". While it starts, it
+refuses connections until all models are loaded. If a process of a model has ended, the server
+refuses requests until it is started again. All of these are `ServerLost`, or with patience, time
+that the client waits.
 """
 
 import collections
@@ -27,9 +27,9 @@ from tritonclient.utils import np_to_triton_dtype
 
 from deployment.serving.interface import SCORES
 
-_ASK_AGAIN_S = 0.1  # how often a lost server is looked for
+_RETRY_INTERVAL_S = 0.1
 
-# A connection of its own for each client, which is tried again soon after it broke.
+# One connection per client, which reconnects soon after it broke.
 _CHANNEL = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -40,19 +40,19 @@ _CHANNEL = (
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\]):\d+")
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _NOT_READY = "the model is not ready"
-# What a server says of its models while it loads them, or ends.
-_NOT_NOW = "has no available versions"
-_URL = re.compile(r"[^/\s]+:\d+")  # what gRPC makes of others, it says in its own words
-# Of a server that is not there, or is no gRPC server.
-_WHERE = "is host:port of its gRPC (not its HTTP) what --url names?"
-# gRPC's words where a connection broke in the middle of an answer.
+# Message of a server that loads its models, or ends.
+_NOT_AVAILABLE = "has no available versions"
+_URL = re.compile(r"[^/\s]+:\d+")
+# Advice if there is no server, or not a gRPC server.
+_URL_ADVICE = "does --url name host:port of its gRPC, not of its HTTP?"
+# gRPC's message if a connection broke in the middle of an answer.
 _BROKEN = "Stream removed"
-# A server's where the process of a model has ended; the server itself says that it is ready.
+# Message of a server if a process of the model has ended; the server itself reports ready.
 _NO_PROCESS = "is not healthy"
 
 
 class RequestRefused(ValueError):
-    """The server answered that it will or can not score a request."""
+    """The server refused a request."""
 
 
 class ServerLost(ConnectionError):
@@ -60,13 +60,15 @@ class ServerLost(ConnectionError):
 
 
 class WrongAnswer(RuntimeError):
-    """An answer is of another request, or not what a model of scores answers: a defect."""
+    """An answer does not match its request: a defect."""
 
 
 class ModelStatistics(NamedTuple):
-    """What a model has done since it was loaded.
+    """Statistics of a model since it was loaded.
 
-    rows: it scored; executions: in how many runs, fewer where requests were put together.
+    Attributes:
+        rows: number of scored rows.
+        executions: number of batches that Triton ran.
     """
 
     rows: int
@@ -74,21 +76,21 @@ class ModelStatistics(NamedTuple):
 
 
 class Client:
-    """One connection to one model.
+    """Connection to one model.
 
     Args:
         url: host:port of the server's gRPC.
-        model_name: of the model, in its newest version.
-        in_flight: requests that are sent before the answer to the first is waited for.
-        timeout_s: a request that takes longer is lost.
-        patience_s: how long a server that does not answer, or has ended, is waited for; requests
-            that it had are sent again, which is safe: the same request has the same scores.
+        model_name: name of the model; its newest version answers.
+        in_flight: requests that are sent before the client waits for the first answer.
+        timeout_s: limit per request.
+        patience_s: time to wait for a server that does not answer, or has ended; its requests are
+            sent again, which is safe: the same request has the same scores.
 
     Attributes:
-        resent: how many requests were sent again.
+        resent: number of requests that were sent again.
 
     Raises:
-        ValueError: in_flight is below 1, or the url is none.
+        ValueError: in_flight is below 1, or the url is invalid.
     """
 
     def __init__(
@@ -121,31 +123,31 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Gives up the connection; requests in flight are dropped."""
+        """Closes the connection; requests in flight are dropped."""
         self._channel.close()
 
     def prepare(self, arrays: Mapping[str, np.ndarray], name: str) -> service_pb2.ModelInferRequest:
-        """A request as it is sent.
+        """Returns a request message.
 
         Args:
             arrays: tensors by name, [batch, ...] each.
-            name: what the answer is recognised by.
+            name: id that the answer repeats.
 
         Raises:
-            ValueError: a dtype that Triton does not know.
+            ValueError: Triton does not support a dtype.
         """
         message = service_pb2.ModelInferRequest(model_name=self._model, id=name)
         for tensor, array in arrays.items():
             array = np.asarray(array)
             datatype = np_to_triton_dtype(array.dtype)
             if datatype is None:
-                raise ValueError(f"request {name}: {tensor} is of {array.dtype}, unknown to Triton")
+                raise ValueError(f"request {name}: {tensor} is {array.dtype}, unknown to Triton")
             message.inputs.add(name=tensor, datatype=datatype, shape=array.shape)
             message.raw_input_contents.append(array.tobytes())
         return message
 
     def ask(self, message: service_pb2.ModelInferRequest) -> np.ndarray:
-        """Sends a prepared request and waits; its scores, float32 [batch, 1].
+        """Sends a message and returns its scores, float32 [batch, 1].
 
         Raises:
             RequestRefused, ServerLost, WrongAnswer: see there.
@@ -153,15 +155,15 @@ class Client:
         return self.receive(message, self.send(message))
 
     def send(self, message: service_pb2.ModelInferRequest):
-        """Sends a prepared request without waiting; what `receive` takes."""
+        """Sends a message; returns the future for `receive`."""
         return self._server.ModelInfer.future(message, timeout=self._timeout_s)
 
     def receive(self, message: service_pb2.ModelInferRequest, answer) -> np.ndarray:
-        """Waits for the answer to a request; its scores, float32 [batch, 1].
+        """Waits for the answer to a message; returns its scores, float32 [batch, 1].
 
         Args:
-            message: the request.
-            answer: what `send` gave for it.
+            message: the message.
+            answer: future of `send`.
 
         Raises:
             RequestRefused, ServerLost, WrongAnswer: see there.
@@ -187,7 +189,7 @@ class Client:
                     raise ServerLost(f"{self._url} is lost: {error.details()}") from None
                 self.wait_until_ready(deadline - time.monotonic())
                 if _NO_PROCESS in (error.details() or ""):
-                    time.sleep(_ASK_AGAIN_S)  # for which there was nothing to wait
+                    time.sleep(_RETRY_INTERVAL_S)  # the server was ready at once
                 self.resent += 1
                 answer = self.send(message)
 
@@ -195,11 +197,11 @@ class Client:
         """Yields the scores of each request, float32 [batch, 1], in their order.
 
         Args:
-            requests: tensors by name; taken as they are needed, `in_flight` ahead.
+            requests: tensors by name; read `in_flight` ahead.
 
         Raises:
-            RequestRefused, ServerLost, WrongAnswer: see there; the text has the request's number and
-                its rows, counted from 0.
+            RequestRefused, ServerLost, WrongAnswer: see there; names the request and its rows,
+                counted from 0.
         """
         pending: collections.deque[_PendingRequest] = collections.deque()
         first_row = 0
@@ -218,20 +220,20 @@ class Client:
                 sent.answer.cancel()
 
     def statistics(self) -> ModelStatistics:
-        """What the model has done so far.
+        """Returns the statistics of the model.
 
         Raises:
-            RequestRefused: there is no such model; ServerLost.
+            RequestRefused, ServerLost: see there.
         """
         request = service_pb2.ModelStatisticsRequest(name=self._model)
-        found = self._call(self._server.ModelStatistics, request).model_stats[0]
-        return ModelStatistics(found.inference_count, found.execution_count)
+        statistics = self._call(self._server.ModelStatistics, request).model_stats[0]
+        return ModelStatistics(statistics.inference_count, statistics.execution_count)
 
     def config(self) -> model_config_pb2.ModelConfig:
-        """The model's configuration, as the server completed it.
+        """Returns the model's configuration, as completed by the server.
 
         Raises:
-            RequestRefused: there is no such model; ServerLost.
+            RequestRefused, ServerLost: see there.
         """
         request = service_pb2.ModelConfigRequest(name=self._model)
         return self._call(self._server.ModelConfig, request).config
@@ -240,7 +242,7 @@ class Client:
         """Waits for the server and the model.
 
         Raises:
-            ServerLost: it was not there in time.
+            ServerLost: it was not ready in time.
         """
         deadline = time.monotonic() + patience_s
         request = service_pb2.ModelReadyRequest(name=self._model)
@@ -248,15 +250,16 @@ class Client:
             try:
                 if self._server.ModelReady(request, timeout=self._timeout_s).ready:
                     return
-                said = _NOT_READY
+                problem = _NOT_READY
             except grpc.RpcError as error:
-                said = error.details()
+                problem = error.details()
             if time.monotonic() > deadline:
                 raise ServerLost(
-                    f"{self._model} at {self._url} was not ready within {patience_s:g} s ({said})"
-                    f"{self._served() if said == _NOT_READY else f': {_WHERE}'}"
+                    f"{self._model} at {self._url} was not ready within {patience_s:g} s "
+                    f"({problem})"
+                    f"{self._served() if problem == _NOT_READY else f': {_URL_ADVICE}'}"
                 )
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_RETRY_INTERVAL_S)
 
     def _finish(self, sent: "_PendingRequest") -> np.ndarray:
         try:
@@ -272,18 +275,18 @@ class Client:
         except grpc.RpcError as error:
             text = f"{self._model} at {self._url}: {error.details()}"
             if _is_lost(error) or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise ServerLost(f"{text}: {_WHERE}") from None
+                raise ServerLost(f"{text}: {_URL_ADVICE}") from None
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 text += self._served()
             raise RequestRefused(text) from None
 
     def _served(self) -> str:
-        """Which models there are, as the end of a sentence on one that is not."""
+        """Returns the end of an error message about a missing model: a list of the others."""
         request = service_pb2.RepositoryIndexRequest(ready=True)
         try:
             index = self._server.RepositoryIndex(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
-            return f"; which models there are it does not say ({error.details()})"
+            return f"; the list of models is not available ({error.details()})"
         names = sorted({model.name for model in index.models})
         return f"; served are {', '.join(names) or 'none'}: name one with --model_name"
 
@@ -298,16 +301,17 @@ class _PendingRequest(NamedTuple):
 
 
 def _is_lost(error: grpc.RpcError) -> bool:
-    """Whether an error is about the server, and not about the request."""
-    said = error.details() or ""
-    return error.code() in _LOST or any(words in said for words in (_NOT_NOW, _BROKEN, _NO_PROCESS))
+    """Returns whether an error is due to the server, not to the request."""
+    details = error.details() or ""
+    texts = (_NOT_AVAILABLE, _BROKEN, _NO_PROCESS)
+    return error.code() in _LOST or any(text in details for text in texts)
 
 
 def _checked(message, reply) -> np.ndarray:
-    """The scores of an answer, float32 [batch, 1].
+    """Returns the scores of an answer, float32 [batch, 1].
 
     Raises:
-        WrongAnswer: it is of another request, or has another shape or dtype.
+        WrongAnswer: it answers another request, or has another shape or dtype.
     """
     if reply.id != message.id:
         raise WrongAnswer(f"the answer to request {message.id} is of request {reply.id}")
@@ -315,7 +319,7 @@ def _checked(message, reply) -> np.ndarray:
     for output, content in zip(reply.outputs, reply.raw_output_contents, strict=True):
         if output.name == SCORES and output.datatype == "FP32" and [*output.shape] == [rows, 1]:
             return np.frombuffer(content, np.float32).reshape(rows, 1)
-    found = ", ".join(f"{o.name} {o.datatype} {[*o.shape]}" for o in reply.outputs)
+    outputs = ", ".join(f"{o.name} {o.datatype} {[*o.shape]}" for o in reply.outputs)
     raise WrongAnswer(
-        f"the answer to request {message.id} has {found}, not {SCORES} FP32 {[rows, 1]}"
+        f"the answer to request {message.id} has {outputs}, not {SCORES} FP32 {[rows, 1]}"
     )

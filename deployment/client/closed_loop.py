@@ -1,8 +1,8 @@
-"""Our own latency client: some threads, each of which sends a request, waits for its scores, and
-sends the next.
+"""Closed-loop latency client in Python: each thread waits for its scores before it sends the next
+request.
 
-Threads share an interpreter: beyond some thousand requests a second they wait for each other, and
-the latencies are theirs, not the server's. perf_analyzer has no such limit.
+Threads share an interpreter: beyond some thousand requests per second they wait for each other, and
+the latencies are not the server's. perf_analyzer has no such limit.
 """
 
 import itertools
@@ -17,13 +17,14 @@ _MAX_PREPARED = 64  # requests that are sent in turn
 
 
 class ClosedLoop:
-    """Requests of one size to one model, ready to be sent.
+    """Prepared requests of one size to one model.
 
     Args:
-        url, model_name: as `Client`.
-        rows: to take requests from, in turn; at least `batch_size`.
-        batch_size: rows of a request.
-        concurrency: threads, each with a connection of its own.
+        url: see `Client`.
+        model_name: see `Client`.
+        rows: rows of the requests, at least `batch_size`.
+        batch_size: rows per request.
+        concurrency: number of threads, each with its own connection.
     """
 
     def __init__(
@@ -44,8 +45,8 @@ class ClosedLoop:
         for client in self._clients:
             client.close()
 
-    def run(self, seconds: float, least_requests: int = 1) -> Timing:
-        """Sends requests for so long, and until there were so many.
+    def run(self, seconds: float, min_requests: int = 1) -> Timing:
+        """Sends requests for a time, and at least a number of them.
 
         Raises:
             ValueError: no request was answered; the text is the server's.
@@ -61,7 +62,7 @@ class ClosedLoop:
                 while True:
                     number = next(numbers)
                     sent = time.perf_counter()
-                    if sent > until and number >= least_requests:
+                    if sent > until and number >= min_requests:
                         return
                     try:
                         client.ask(self._messages[number % len(self._messages)])

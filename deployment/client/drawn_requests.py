@@ -1,4 +1,4 @@
-"""Requests of random values, within what a model allows."""
+"""Random valid requests of a model."""
 
 import numpy as np
 
@@ -9,18 +9,17 @@ from deployment.serving.interface import Interface
 def drawn_request(
     model: ServingSpec | Interface, rows: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """A request whose numericals are normal, and whose ids are uniform in their features' ranges.
+    """Draws a request with normal numerical features and uniform ids.
 
-    Histories have from no events to as many as there are steps, uniformly, and padding in front;
-    the first row's are empty.
+    Lengths of histories are uniform, too; those of the first row are empty.
 
     Args:
-        model: whose inputs, features and histories they are.
-        rows: of the request, at least 1.
-        rng: draws.
+        model: its inputs, features and histories are used.
+        rows: rows of the request, at least 1.
+        rng: random generator.
 
     Returns:
-        The tensors by name, [rows, *dims] each.
+        Tensors by name, [rows, *dims] each.
     """
     arrays = {}
     for tensor in model.inputs:
@@ -32,9 +31,9 @@ def drawn_request(
             if feature.cardinality is None:
                 drawn = rng.standard_normal(shape)
             else:
-                # Of a history 0 is padding; a feature that has nothing else stays 0.
-                least = min(int(is_history), feature.cardinality - 1)
-                drawn = rng.integers(least, feature.cardinality, shape)
+                # In histories 0 is padding; a feature without other ids stays 0.
+                first = min(int(is_history), feature.cardinality - 1)
+                drawn = rng.integers(first, feature.cardinality, shape)
             values[:, feature.start : feature.start + feature.count] = drawn
         arrays[tensor.name] = values.reshape(rows, *tensor.dims)
         if is_history:

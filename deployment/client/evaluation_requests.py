@@ -1,4 +1,4 @@
-"""The rows that a model is evaluated on, as requests with their labels."""
+"""Evaluation samples of a model as requests with labels."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -11,11 +11,12 @@ from deployment.model.trained_model import TrainedModel
 
 
 class LabelledRequest(NamedTuple):
-    """Rows as a served model gets them, and what is known of them.
+    """Request with its labels.
 
-    arrays: tensors by name, [rows, ...] each.
-    labels: float32 [rows].
-    items: of interactions, integers [rows]; None of other rows.
+    Attributes:
+        arrays: tensors by name, [rows, ...] each.
+        labels: float32 [rows].
+        items: items of interactions, integers [rows]; None for other samples.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -26,13 +27,12 @@ class LabelledRequest(NamedTuple):
 def labelled_requests(
     trained: TrainedModel, rows, max_rows: int | None = None
 ) -> Iterator[LabelledRequest]:
-    """Yields a request for each batch, without the padding of the last one.
+    """Yields a request per batch, without padding.
 
     Args:
-        trained: the model.
-        rows: `deployment.model.trained_model.evaluation_rows` of it.
-        max_rows: stop behind so many rows; series of interactions stay whole, so that there may be a
-            part of a series more.
+        trained: trained model.
+        rows: its `deployment.model.trained_model.evaluation_rows`.
+        max_rows: number of rows, rounded up to whole candidate lists; None: all.
 
     Raises:
         ValueError: a row breaks a rule of its data set.
@@ -55,7 +55,7 @@ def labelled_requests(
             if not left:
                 return
     except Exception as error:
-        # A bad row arrives here as a stack trace of tf.data; the loader remembers what it was.
+        # tf.data wraps the error of a bad row in a stack trace; the loader keeps the message.
         if rows.failure:
             raise ValueError(rows.failure) from error
         raise

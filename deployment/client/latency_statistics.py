@@ -1,19 +1,19 @@
-"""What a latency measurement found, as numbers, as lines of a CSV file and as a table.
+"""Results of latency measurements: numbers, a CSV file and a table.
 
-The file has a header and a line for each measurement:
+The file has a header and a line per measurement:
 
     model               name of the served model
-    client              own or perf_analyzer: who measured
-    batching            dynamic: the server puts requests that wait together; static: it does not
-    batch_size          rows of a request
-    concurrency         requests that were in flight all the time
-    repeat              which round, from 1
-    requests            that were answered; latencies and rows are of these
+    client              own or perf_analyzer
+    batching            dynamic: the server batches requests that wait; static: it does not
+    batch_size          rows per request
+    concurrency         requests in flight
+    repeat              round, from 1
+    requests            answered requests, of which latencies and rows are
     errors              requests that were refused or lost
-    elapsed_s           how long it took
-    rows_per_s          rows answered in a second
-    mean_ms ... p99_ms  of a request, from its sending to its scores, as the client sees it
-    rows_per_execution  rows that the server scored at a time
+    elapsed_s           duration
+    rows_per_s          answered rows per second
+    mean_ms ... p99_ms  time from sending a request to its scores, seen by the client
+    rows_per_execution  rows per batch that the server ran
 """
 
 import csv
@@ -29,7 +29,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 class Measurement(NamedTuple):
-    """A line of the CSV file, see there."""
+    """A line of the CSV file; see the module."""
 
     model: str
     client: str
@@ -50,11 +50,14 @@ class Measurement(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """What a client found out about requests of one size.
+    """Times of requests of one size.
 
-    requests, errors: how many were answered, and how many not.
-    elapsed_s: of all.
-    mean_ms, percentiles_ms: of the answered, the latter as `PERCENTILES`.
+    Attributes:
+        requests: number of answered requests.
+        errors: number of others.
+        elapsed_s: duration of all.
+        mean_ms: mean latency of the answered requests.
+        percentiles_ms: their latencies at `PERCENTILES`.
     """
 
     requests: int
@@ -65,7 +68,7 @@ class Timing(NamedTuple):
 
 
 def timing(latencies_s: Sequence[float], errors: int, elapsed_s: float) -> Timing:
-    """The statistics of latencies in seconds, at least one."""
+    """Returns the statistics of one or more latencies in seconds."""
     in_ms = np.asarray(latencies_s) * 1e3
     return Timing(
         len(in_ms),
@@ -77,7 +80,7 @@ def timing(latencies_s: Sequence[float], errors: int, elapsed_s: float) -> Timin
 
 
 def write_csv(path: str | Path, measurements: Iterable[Measurement]) -> None:
-    """Writes the file; its folder is made."""
+    """Writes the CSV file and creates its folder."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Measurement._fields)
@@ -88,16 +91,17 @@ def write_csv(path: str | Path, measurements: Iterable[Measurement]) -> None:
 
 
 def medians(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """One for the repeats of each setting: medians, sums of errors; `repeat` says how many."""
+    """Merges the repeats of each setting: medians, sums of errors; `repeat` is their number."""
     settings: dict[tuple, list[Measurement]] = {}
-    for found in measurements:
-        settings.setdefault(found[: Measurement._fields.index("repeat")], []).append(found)
+    for measurement in measurements:
+        setting = measurement[: Measurement._fields.index("repeat")]
+        settings.setdefault(setting, []).append(measurement)
     merged = []
-    for setting, found in settings.items():
-        columns = {f: [getattr(m, f) for m in found] for f in Measurement._fields[len(setting) :]}
+    for setting, repeats in settings.items():
+        columns = {f: [getattr(m, f) for m in repeats] for f in Measurement._fields[len(setting) :]}
         middle = {name: statistics.median(values) for name, values in columns.items()}
         whole = {
-            "repeat": len(found),
+            "repeat": len(repeats),
             "requests": round(middle["requests"]),
             "errors": sum(columns["errors"]),
         }
@@ -105,36 +109,26 @@ def medians(measurements: Iterable[Measurement]) -> list[Measurement]:
     return merged
 
 
+_COLUMNS = {  # of the table: how a measurement is shown
+    "model": lambda m: m.model,
+    "client": lambda m: m.client,
+    "batching": lambda m: m.batching,
+    "batch": lambda m: f"{m.batch_size:,}",
+    "in flight": lambda m: f"{m.concurrency}",
+    "rows/s": lambda m: f"{m.rows_per_s:,.0f}",
+    "p50 ms": lambda m: f"{m.p50_ms:.2f}",
+    "p90": lambda m: f"{m.p90_ms:.2f}",
+    "p95": lambda m: f"{m.p95_ms:.2f}",
+    "p99": lambda m: f"{m.p99_ms:.2f}",
+    "errors": lambda m: f"{m.errors:,}",
+    "rows/execution": lambda m: f"{m.rows_per_execution:,.1f}",
+}
+
+
 def table(measurements: Iterable[Measurement]) -> str:
-    """Aligned columns for people."""
-    lines = [
-        (
-            "model",
-            "client",
-            "batching",
-            "batch",
-            "in flight",
-            "rows/s",
-            "p50 ms",
-            "p90",
-            "p95",
-            "p99",
-        )
-        + ("errors", "rows/execution")
-    ]
-    for m in measurements:
-        percentiles = (f"{v:.2f}" for v in (m.p50_ms, m.p90_ms, m.p95_ms, m.p99_ms))
-        lines.append(
-            (
-                m.model,
-                m.client,
-                m.batching,
-                f"{m.batch_size:,}",
-                f"{m.concurrency}",
-                f"{m.rows_per_s:,.0f}",
-            )
-            + (*percentiles, f"{m.errors:,}", f"{m.rows_per_execution:,.1f}")
-        )
+    """Returns a table with aligned columns."""
+    lines = [list(_COLUMNS)]
+    lines += [[show(m) for show in _COLUMNS.values()] for m in measurements]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(

@@ -2,8 +2,8 @@
 
 All processes that map a file share one copy in memory. By default Linux reads the disk's read-ahead
 around each row, 128 KiB or more: 2,000 rows of 256 bytes read all of 1 GB, and 1 % of the lookups
-took 5 ms or more during that time. So files are read at once (MADV_WILLNEED) if they fit into memory, and
-otherwise page by page (MADV_RANDOM).
+took 5 ms or more during that time. So files are read at once (MADV_WILLNEED) if they fit into
+memory, and otherwise page by page (MADV_RANDOM).
 """
 
 import itertools

@@ -116,7 +116,7 @@ def test_another_name_or_port(server, served, capsys):
     assert "dlrm_big, dlrm_dense, dlrm_int8" in capsys.readouterr().err
     flags = [f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
     assert evaluate_accuracy.main([*flags, f"--url=127.0.0.1:{server.http}"]) == 2
-    assert "is host:port of its gRPC (not its HTTP) what --url names?" in capsys.readouterr().err
+    assert "does --url name host:port of its gRPC, not of its HTTP?" in capsys.readouterr().err
 
 
 def test_the_command(server, served, run_script):

@@ -161,7 +161,7 @@ def test_a_closed_loop_counts_what_it_sends():
         serving(StandIn(infer)) as url,
         ClosedLoop(url, "sums", ROWS, batch_size=40, concurrency=3) as loop,
     ):
-        found = loop.run(0, least_requests=50)
+        found = loop.run(0, min_requests=50)
     assert found.requests + found.errors == len(sent)
     assert 50 <= len(sent) <= 53  # each thread ends behind what it has begun
     assert found.errors == len(sent) // 5
@@ -180,7 +180,7 @@ def test_a_closed_loop_without_answers():
         ClosedLoop(url, "sums", ROWS, 4, 1) as loop,
         pytest.raises(ValueError, match="none of 3 requests was answered: sums at .* never"),
     ):
-        loop.run(0, least_requests=3)
+        loop.run(0, min_requests=3)
 
 
 def test_a_closed_loop_does_not_hide_a_wrong_answer():
