@@ -1,8 +1,8 @@
-"""One plain model of a checkpoint of any recipe, tables included, for whoever serves such models.
+"""Exports a checkpoint of any recipe as one SavedModel or ONNX model, with its tables.
 
     python -m deployment.export --checkpoint_dir runs/model --output runs/served --format onnx
 
-SavedModels need TensorFlow alone. Of ONNX models the tables are in a file beside the model, which
+SavedModels need TensorFlow alone. The tables of ONNX models are in a file next to the model, which
 onnxruntime maps into memory.
 """
 
@@ -22,8 +22,8 @@ ONNX_FILE = "model.onnx"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the model is there, 2 (130 for Ctrl-C and SIGTERM) with a
-    message otherwise."""
+    """Runs the command; returns its exit status: 0, 2 after an error, 130 after Ctrl-C or
+    SIGTERM."""
     flags = _parser().parse_args(argv)
     with interrupted_by_sigterm():
         return exit_status(
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def export(flags: argparse.Namespace) -> str:
-    """Writes the model that the flags ask for; returns what was made, for people."""
+    """Writes the model; returns the text that the command prints."""
     output = Path(flags.output)
     check_replaceable(output)  # before gigabytes are read
     from deployment.artifacts import saved_models
@@ -41,28 +41,28 @@ def export(flags: argparse.Namespace) -> str:
 
     trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
     serving_spec, dense = serving_spec_of(trained), make_dense(trained)
-    said = [f"{trained.recipe} of {trained.path}"]
+    lines = [f"{trained.recipe} of {trained.path}"]
     with atomic_folder(output) as folder:
         if flags.format == SAVED_MODEL:
             saved_models.write_monolithic(
                 dense, serving_spec, trained, folder, quantize=flags.quantize_tables
             )
         else:
-            said.append(_write_onnx(dense, serving_spec, trained, folder, flags.quantize_tables))
+            lines.append(_write_onnx(dense, serving_spec, trained, folder, flags.quantize_tables))
         size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         raise_if_interrupted()
     named = ", ".join(
         f"{t.name} {t.dtype} [{', '.join(['batch', *map(str, t.dims)])}]"
         for t in serving_spec.inputs
     )
-    said.append(f"inputs: {named}; output: scores float32 [batch, 1]")
+    lines.append(f"inputs: {named}; output: scores float32 [batch, 1]")
     stored = f" with tables in {STORED_AS[flags.quantize_tables]}" if serving_spec.tables else ""
-    said.append(f"written: {output}, {size_bytes:,} bytes{stored}")
-    return "\n".join(said)
+    lines.append(f"written: {output}, {size_bytes:,} bytes{stored}")
+    return "\n".join(lines)
 
 
 def _write_onnx(dense, serving_spec, trained, folder: Path, quantize: str) -> str:
-    """Writes the ONNX model; returns what was checked."""
+    """Writes the ONNX model; returns the result of its check."""
     from deployment.artifacts.onnx_model import (
         check_against_tensorflow,
         dense_to_onnx,
@@ -76,7 +76,7 @@ def _write_onnx(dense, serving_spec, trained, folder: Path, quantize: str) -> st
         dense_to_onnx(saved_model, file)
         agreement = check_against_tensorflow(dense, serving_spec, trained, file)
         monolithic_onnx(file, serving_spec, trained, folder / ONNX_FILE, quantize)
-    return f"behind the tables, in ONNX: {agreement}"
+    return f"the dense part in ONNX: {agreement}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,20 +89,20 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint_dir",
         required=True,
         metavar="DIR",
-        help="a checkpoint, or a folder of them, whose best is taken, else the newest",
+        help="a checkpoint, or a folder of them: the best one, else the newest",
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder to make")
+    parser.add_argument("--output", required=True, metavar="DIR", help="new folder")
     parser.add_argument("--format", required=True, choices=(SAVED_MODEL, ONNX))
     parser.add_argument(
         "--dataset_path",
         metavar="DIR",
-        help="folder of the data set (default: where the training found it)",
+        help="folder of the data set (default: its path in the training)",
     )
     parser.add_argument(
         "--quantize_tables",
         default=NONE,
         choices=QUANTIZATIONS,
-        help="how rows of tables are stored; int8 with a scale for each row (default %(default)s)",
+        help="storage of table rows; int8 with a scale per row (default %(default)s)",
     )
     return parser
 

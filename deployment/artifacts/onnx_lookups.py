@@ -1,4 +1,4 @@
-"""Lookups as a graph of ONNX: from the tensors of a request to the vectors of its ids."""
+"""Lookups as an ONNX graph: from the tensors of a request to the vectors of its ids."""
 
 import math
 
@@ -12,37 +12,37 @@ from deployment.serving.interface import EMBEDDINGS, SCORES, ServedLookup, id_li
 
 
 class LookupGraph:
-    """Nodes and tables that stand in front of a dense model.
+    """Nodes and tables before a dense model.
 
-    Rows are gathered, widened to float32, multiplied with their scales, and added up or put side by
-    side. ONNX counts a negative index from the end of a table: -1 would be its last row. So ids of
-    -1 that mean "no id" become 0 and their vectors zeros, and other negative ids one past the last
-    row, which the runtime refuses as it refuses all others that are too large.
+    Rows are gathered, widened to float32, multiplied with their scales, and summed or concatenated.
+    ONNX counts a negative index from the end of a table: -1 would be its last row. So ids of -1
+    that mean "no id" become 0 and their vectors zeros, and other negative ids one past the last
+    row, which the runtime refuses like all ids that are too large.
 
     Args:
-        parts: of the model.
-        quantize: how tables are stored, `--quantize_tables`.
-        location: name of the file that holds them, beside the model.
-        alignment: of each tensor in that file, in bytes.
+        serving_spec: specification of the model.
+        quantize: storage of tables, `--quantize_tables`.
+        location: name of the file of tables, next to the model.
+        alignment: alignment of each tensor in that file, in bytes.
 
     Attributes:
-        places: of each table where in that file its rows and its scales begin, in bytes (scales None
-            where there are none).
-        size_bytes: of that file.
+        offsets: by table, offsets of its rows and its scales in that file, in bytes (None without
+            scales).
+        size_bytes: size of that file.
     """
 
     def __init__(self, serving_spec: ServingSpec, quantize: str, location: str, alignment: int):
         self._serving_spec, self._quantize = serving_spec, quantize
         self._location, self._alignment = location, alignment
         self._nodes, self._initializers = [], []
-        self.places: dict[str, tuple[int, int | None]] = {}
+        self.offsets: dict[str, tuple[int, int | None]] = {}
         self.size_bytes = 0
         for name, rows, dim in serving_spec.tables:
             values = self._external(_table(name), STORED_AS[quantize], [rows, dim])
             scales = None
             if quantize == INT8:
                 scales = self._external(_scales(name), "float32", [rows])
-            self.places[name] = values, scales
+            self.offsets[name] = values, scales
         inputs = dict.fromkeys(lookup.input for lookup in serving_spec.lookups)
         indices = {name: self._indices(name) for name in inputs}
         vectors = [
@@ -53,10 +53,10 @@ class LookupGraph:
             self._add("Concat", vectors, EMBEDDINGS, axis=1)
 
     def in_front_of(self, dense: onnx.ModelProto) -> onnx.ModelProto:
-        """The whole model: what comes from the lookups and the request is the dense one's input.
+        """Returns the whole model: lookups and request are the inputs of the dense part.
 
         Args:
-            dense: from `embeddings` and tensors of a request to `scores`; is not changed.
+            dense: model from `embeddings` and tensors of a request to `scores`; not changed.
         """
         whole = onnx.ModelProto()
         whole.CopyFrom(dense)
@@ -82,10 +82,13 @@ class LookupGraph:
         return whole
 
     def _allowed_rows(self) -> str | None:
-        """Name of bool [batch, 1], whether a row keeps the rules that no lookup checks; None where
-        there are none."""
-        numericals = {f.input for f in self._serving_spec.features if f.cardinality is None}
-        rules = [self._finite(name) for name in sorted(numericals)]
+        """Adds the rules that no lookup checks.
+
+        Returns:
+            Name of bool [batch, 1], whether a row keeps them; None without rules.
+        """
+        numerical = {f.input for f in self._serving_spec.features if f.cardinality is None}
+        rules = [self._finite(name) for name in sorted(numerical)]
         rules += [self._right_aligned(name) for name in self._serving_spec.histories]
         allowed = rules[0] if rules else None
         for number, rule in enumerate(rules[1:]):
@@ -93,33 +96,33 @@ class LookupGraph:
         return allowed
 
     def _finite(self, name: str) -> str:
-        """Name of bool [batch, 1], whether a row's numericals are finite."""
-        size = self._add("Abs", [name], "numericals/size")
+        """Returns the name of bool [batch, 1]: all numerical features of a row are finite."""
+        size = self._add("Abs", [name], "numerical/size")
         infinity = self._constant(np.float32(np.inf))
         # Element by element, because onnxruntime's ReduceMax ignores NaN.
-        finite = self._add("Less", [size, infinity], "numericals/finite")
-        finite = self._add("Cast", [finite], "numericals/finite_as_number", to=TensorProto.INT32)
-        least = self._add("ReduceMin", [finite], "numericals/least", axes=[1], keepdims=1)
+        finite = self._add("Less", [size, infinity], "numerical/finite")
+        finite = self._add("Cast", [finite], "numerical/finite_as_number", to=TensorProto.INT32)
+        least = self._add("ReduceMin", [finite], "numerical/least", axes=[1], keepdims=1)
         zero = self._constant(np.int32(0))
-        return self._add("Greater", [least, zero], "numericals/are_finite")
+        return self._add("Greater", [least, zero], "numerical/are_finite")
 
     def _right_aligned(self, name: str) -> str:
-        """Name of bool [batch, 1], whether the zeros of a row's histories are padding: in front, at
-        the same steps of all."""
+        """Returns the name of bool [batch, 1]: zeros of a row's histories are padding, at the
+        start, at the same steps of all."""
         steps = self._serving_spec.tensor(name).dims[1]
         zero = self._constant(np.zeros([], self._serving_spec.tensor(name).dtype))
         padding = self._add("Equal", [name, zero], f"{name}/padding")
         first = self._slice(padding, 0, 1, 1, f"{name}/first_history")
-        # Of the first step itself: in front of it there is nothing.
+        # The first step has no step before it.
         pieces = [
             self._slice(padding, 0, 1, 2, f"{name}/first_step"),
             self._slice(padding, 0, steps - 1, 2, f"{name}/but_last_step"),
         ]
         before = self._add("Concat", pieces, f"{name}/step_before", axis=2)
         id_before = self._add("Not", [before], f"{name}/id_before")
-        behind_id = self._add("And", [padding, id_before], f"{name}/behind_id")
+        after_id = self._add("And", [padding, id_before], f"{name}/after_id")
         differs = self._add("Xor", [padding, first], f"{name}/differs")
-        bad = self._add("Or", [behind_id, differs], f"{name}/misplaced")
+        bad = self._add("Or", [after_id, differs], f"{name}/misplaced")
         bad = self._add("Cast", [bad], f"{name}/misplaced_as_number", to=TensorProto.INT32)
         bad = self._add("ReduceMax", [bad], f"{name}/bad_histories", axes=[2], keepdims=0)
         bad = self._add("ReduceMax", [bad], f"{name}/bad_rows", axes=[1], keepdims=1)
@@ -127,13 +130,13 @@ class LookupGraph:
         return self._add("Equal", [bad, none], f"{name}/are_right_aligned")
 
     def _slice(self, values: str, start: int, stop: int, axis: int, output: str) -> str:
-        """Adds what lies from start to stop - 1 on an axis; returns its name."""
+        """Adds a slice from start to stop - 1 on an axis; returns its name."""
         bounds = [self._constant(np.array([value])) for value in (start, stop, axis)]
         return self._add("Slice", [values, *bounds], output)
 
     def _indices(self, name: str) -> tuple[str, str]:
-        """Names of int64 [batch, columns], which rows to gather, and bool likewise, which ids are
-        there."""
+        """Returns the names of rows to gather, int64 [batch, columns], and of bool
+        [batch, columns]: the id exists."""
         tensor = self._serving_spec.tensor(name)
         least, beyond = id_limits(self._serving_spec.features, tensor)
         shape = self._constant(np.array([0, math.prod(tensor.dims)]))  # 0: the batch, as it is
@@ -147,35 +150,37 @@ class LookupGraph:
         return rows, there
 
     def _vectors(self, number: int, lookup: ServedLookup, rows: str, there: str) -> str:
-        """Name of the vectors of a lookup, [batch, dim] or [batch, count * dim]."""
+        """Returns the name of the vectors of a lookup, [batch, dim] or [batch, count * dim]."""
         name = f"lookup_{number}"
         columns = lookup.start, lookup.start + lookup.count, 1
         ids = self._slice(rows, *columns, f"{name}/rows")
-        said = _said(self._serving_spec, lookup)
-        found = self._add("Gather", [_table(lookup.table), ids], f"{name}/stored", node=said)
+        description = _description(self._serving_spec, lookup)
+        vectors = self._add(
+            "Gather", [_table(lookup.table), ids], f"{name}/stored", node=description
+        )
         if STORED_AS[self._quantize] != "float32":
-            found = self._add("Cast", [found], f"{name}/wide", to=TensorProto.FLOAT)
+            vectors = self._add("Cast", [vectors], f"{name}/wide", to=TensorProto.FLOAT)
         if self._quantize == INT8:
             scale = self._add(
-                "Gather", [_scales(lookup.table), ids], f"{name}/scale", f"{said}, scales"
+                "Gather", [_scales(lookup.table), ids], f"{name}/scale", f"{description}, scales"
             )
             last = self._constant(np.array([2]))
             scale = self._add("Unsqueeze", [scale, last], f"{name}/scale_of_row")
-            found = self._add("Mul", [found, scale], f"{name}/scaled")
+            vectors = self._add("Mul", [vectors, scale], f"{name}/scaled")
         if self._serving_spec.feature_of(lookup).padded:
             mask = self._slice(there, *columns, f"{name}/are_there")
             mask = self._add("Unsqueeze", [mask, self._constant(np.array([2]))], f"{name}/mask")
             zero = self._constant(np.float32(0))
-            found = self._add("Where", [mask, found, zero], f"{name}/without_padding")
+            vectors = self._add("Where", [mask, vectors, zero], f"{name}/without_padding")
         if lookup.combiner == "sum" and lookup.count > 1:
             axis = self._constant(np.array([1]))
-            return self._add("ReduceSum", [found, axis], f"{name}/sum", keepdims=0)
+            return self._add("ReduceSum", [vectors, axis], f"{name}/sum", keepdims=0)
         dim = next(dim for table, _, dim in self._serving_spec.tables if table == lookup.table)
         shape = self._constant(np.array([0, lookup.count * dim]))
-        return self._add("Reshape", [found, shape], f"{name}/vectors")
+        return self._add("Reshape", [vectors, shape], f"{name}/vectors")
 
     def _external(self, name: str, dtype: str, shape: list[int]) -> int:
-        """Adds a tensor whose values are in the file; returns where they begin there."""
+        """Adds a tensor whose values are in the file; returns their offset."""
         start = -(-self.size_bytes // self._alignment) * self._alignment
         length = math.prod(shape) * np.dtype(dtype).itemsize
         self.size_bytes = start + length
@@ -187,7 +192,7 @@ class LookupGraph:
         return start
 
     def _constant(self, value: np.ndarray | np.generic) -> str:
-        """Adds a tensor; returns its name."""
+        """Adds a constant; returns its name."""
         name = f"lookups/constant_{len(self._initializers)}"
         self._initializers.append(numpy_helper.from_array(np.asarray(value), name))
         return name
@@ -206,8 +211,8 @@ def _scales(name: str) -> str:
     return f"scales/{name}"
 
 
-def _said(serving_spec: ServingSpec, lookup: ServedLookup) -> str:
-    """The name of a lookup's node, which the runtime's errors have."""
+def _description(serving_spec: ServingSpec, lookup: ServedLookup) -> str:
+    """Returns the name of a lookup's node, which the runtime's errors contain."""
     feature = serving_spec.feature_of(lookup)
     return f"ids of {feature.name} in [0, {feature.cardinality}), table {lookup.table}"
 

@@ -1,7 +1,7 @@
-"""ONNX models of a trained model: the part behind the lookups, and all of it with its tables.
+"""ONNX models of a trained model: its dense part, and all of it with its tables.
 
 dense_to_onnx(saved_model, dense)         # of `deployment.artifacts.saved_models.write_dense`
-check_against_tensorflow(...)             # on rows of the checkpoint, before it is used
+check_against_tensorflow(...)             # on rows of the checkpoint
 monolithic_onnx(dense, parts, trained, model)
 """
 
@@ -27,20 +27,23 @@ from runtime.files.atomic import write_errors_name
 
 OPSET = 17  # the newest that TensorRT 8.6 and OpenVINO 2023 read completely
 
-# A logit may differ by so much between ONNX and TensorFlow, both in float32: some sixty times what
-# was measured (DLRM of the paper's sizes after 300 steps, 2,048 rows: 1.5e-6).
+# Tolerance of a logit between ONNX and TensorFlow, both in float32: some sixty times the measured
+# difference (DLRM of the paper's sizes after 300 steps, 2,048 rows: 1.5e-6).
 TOLERANCE = 1e-4
-# A score may differ by so much more: of one logit the two compute sigmoids that are up to 1.8e-7
-# apart.
+# Additional tolerance of a score: the sigmoids of one logit differ by up to 1.8e-7.
 _SIGMOID_TOLERANCE = 5e-7
-# Within so much of 0 or 1 a score hardly says what its logit is.
+# Distance from 0 or 1 at which a score hardly determines its logit.
 _SATURATED = 1e-5
 BATCH_SIZES = (1, 3, 64)
 
 
 class Agreement(NamedTuple):
-    """How far scores of ONNX are from TensorFlow's at most; and whether all of them are so near to
-    0 or 1 that this says little."""
+    """Agreement of ONNX and TensorFlow.
+
+    Attributes:
+        difference: largest difference of a score.
+        is_weak: whether all scores are so near to 0 or 1 that this means little.
+    """
 
     difference: float
     is_weak: bool
@@ -50,19 +53,19 @@ class Agreement(NamedTuple):
         return f"scores within {self.difference:.1e} of TensorFlow's{weak}"
 
 
-# Of a tensor in the file of tables, so that it can be mapped into memory where it lies.
+# Alignment of tensors in the file of tables, which is mapped into memory.
 _ALIGNMENT = 4096
 
 
 def dense_to_onnx(saved_model: Path, file: Path) -> None:
-    """Converts the part of a model behind its lookups, in this process.
+    """Converts the dense part of a model, in this process.
 
     Args:
         saved_model: folder of a float32 SavedModel.
         file: the ONNX model; its inputs and its output have the names of the SavedModel's.
 
     Raises:
-        ValueError: TensorFlow has an operation for it that ONNX lacks.
+        ValueError: ONNX lacks an operation of TensorFlow.
         OSError: the file cannot be written.
     """
     import onnx
@@ -82,7 +85,7 @@ def dense_to_onnx(saved_model: Path, file: Path) -> None:
             graph, input_names=inputs, output_names=outputs, opset=OPSET, tensors_to_rename=names
         )
     try:
-        onnx.checker.check_model(model)  # what could not be converted is there as it was
+        onnx.checker.check_model(model)  # unconverted operations are still in it
     except onnx.checker.ValidationError as error:
         raise ValueError(f"{saved_model} cannot be converted to ONNX: {error}") from None
     with write_errors_name(file):
@@ -91,7 +94,7 @@ def dense_to_onnx(saved_model: Path, file: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """A block in which the converter and TensorFlow log errors only."""
+    """Limits the log of the converter and TensorFlow to errors in the block."""
     loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -113,17 +116,17 @@ def check_against_tensorflow(
 ) -> Agreement:
     """Compares an ONNX model with TensorFlow on drawn requests.
 
-    What the requests look up are the rows of the checkpoint's own tables: of vectors that the model
-    was not trained on most scores are 0 or 1, however far apart the logits are. The score s may
-    differ by `tolerance` s (1 - s), which is what a logit that differs by `tolerance` makes of it.
+    Requests look up rows of the checkpoint: for random vectors most scores are 0 or 1, however much
+    the logits differ. A score s may differ by `tolerance` s (1 - s), the effect of `tolerance` on
+    its logit.
 
     Args:
-        dense: the part of the model behind its lookups, in float32.
-        parts: of the model.
-        trained: whose tables are read.
-        file: the same as ONNX.
-        batch_sizes: nothing may depend on the number of rows.
-        tolerance: how much a logit may differ.
+        dense: dense part, in float32.
+        serving_spec: specification of the model.
+        trained: trained model.
+        file: ONNX model of the dense part.
+        batch_sizes: batch sizes to compare.
+        tolerance: tolerance of a logit.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing or cut.
@@ -137,12 +140,12 @@ def check_against_tensorflow(
         inputs = {name: arrays[name] for name in serving_spec.dense_inputs}
         if serving_spec.width:
             inputs = {EMBEDDINGS: embeddings(tables, serving_spec, arrays), **inputs}
-        (found,) = session.run([SCORES], inputs)
+        (scores,) = session.run([SCORES], inputs)
         expected = dense.score(*inputs.values()).numpy().astype(np.float64)
-        difference, slope = np.abs(found - expected), expected * (1 - expected)
+        difference, slope = np.abs(scores - expected), expected * (1 - expected)
         allowed = tolerance * slope + _SIGMOID_TOLERANCE
-        if not (difference <= allowed).all():  # NaN is none
-            worst = np.argmax(difference - allowed)  # of NaN the first
+        if not (difference <= allowed).all():  # false for NaN
+            worst = np.argmax(difference - allowed)  # the first NaN
             raise ValueError(
                 f"{file}: of a batch of {rows} rows a score is {difference.flat[worst]:.2g} from "
                 f"what TensorFlow computes, {expected.flat[worst]:.2g}; allowed there: "
@@ -160,17 +163,17 @@ def monolithic_onnx(
 ) -> None:
     """Writes a model from a request to `scores`, tables included.
 
-    The tables are in `<file>.data` beside it, which onnxruntime maps into memory: they are
-    streamed there, block by block, and may be of any size. An id outside of its table ends the run
-    with an error that names the feature's lookup; a row with a numerical that is not finite, or
-    with a 0 in a history that is no padding in front, scores NaN.
+    The tables are in `<file>.data` next to it, which onnxruntime maps into memory; they are
+    streamed block by block and may have any size. An id outside of its table is an error that names
+    the feature; a row with an infinite or NaN numerical value, or with a 0 in a history that is not
+    padding at its start, scores NaN.
 
     Args:
-        dense: the ONNX model behind the lookups.
-        parts: of the model.
-        trained: whose tables are read, every block checked.
-        file: the model.
-        quantize: how tables are stored, `--quantize_tables`.
+        dense: ONNX model of the dense part.
+        serving_spec: specification of the model.
+        trained: trained model, of which every block is verified.
+        file: ONNX model to write.
+        quantize: storage of tables, `--quantize_tables`.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
@@ -189,10 +192,10 @@ def monolithic_onnx(
 
 
 def _write_tables(data: Path, graph: LookupGraph, trained: TrainedModel, quantize: str) -> None:
-    """Writes rows and scales of all tables to their places."""
+    """Writes rows and scales of all tables at their offsets."""
     with write_errors_name(data), open(data, "xb", buffering=0) as stream:
         stream.truncate(graph.size_bytes)
-        for table, (values, scales) in graph.places.items():
+        for table, (values, scales) in graph.offsets.items():
             for first, block, block_scales in served_blocks(trained, table, quantize):
                 _write_at(stream, values + first * block.strides[0], block)
                 if block_scales is not None:

@@ -1,4 +1,4 @@
-"""What smaller tables and half precision cost: the AUC as trained, and as served."""
+"""AUC before and after quantizing tables or computing in half precision."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -14,22 +14,22 @@ from deployment.model.trained_model import TrainedModel, evaluation_rows
 from deployment.serving.interface import ServedLookup
 from nn.metrics.classification import ExactMetrics
 
-# A dense part: from embeddings float32 [batch, width] and a request's tensors to scores [batch, 1].
+# Dense part: embeddings float32 [batch, width] and tensors of a request -> scores [batch, 1].
 Score = Callable[[np.ndarray, Mapping[str, np.ndarray]], np.ndarray]
 
-# Rows that are scored together: some megabytes of vectors.
+# Batch size: some megabytes of vectors.
 _BATCH_ROWS = 4096
 
 
 class AucChange(NamedTuple):
-    """The exact ROC AUC of one model over the same rows, from probabilities.
+    """Exact ROC AUC of a model as trained and as served, over the same rows.
 
     Attributes:
-        trained: with the rows of tables as the checkpoint has them, in float32.
-        served: with the rows as they are stored, and the dense part as `served_as` says.
-        num_rows: how many rows were scored.
-        note: why an AUC is NaN; empty otherwise.
-        served_as: what was scored the second time.
+        trained: AUC with the tables of the checkpoint, in float32.
+        served: AUC with stored tables and the dense part of `served_as`.
+        num_rows: number of scored rows.
+        note: reason of a NaN; empty otherwise.
+        served_as: description of the second AUC.
     """
 
     trained: float
@@ -57,23 +57,21 @@ def auc_change(
     served: Score | None = None,
     served_as: str = "as served",
 ) -> AucChange:
-    """Scores the rows that `--mode eval` evaluates on, twice.
+    """Scores the samples of `--mode eval` twice.
 
-    Rows of tables are read where the checkpoint has them, as the batches name them: no table is
-    loaded.
+    Rows of tables are read from the checkpoint as batches need them: no table is loaded.
 
     Args:
-        trained: the model.
-        parts: of it.
-        dense: of it, in float32.
-        quantize: how tables are stored: "none", "fp16" or "int8".
-        num_rows: only so many of the first rows, and of interactions those of the last one's series,
-            too; None: all.
-        served: the dense part as it is served; None: `dense`.
-        served_as: what `quantize` and `served` are, for the report.
+        trained: trained model.
+        serving_spec: its specification.
+        dense: its dense part, in float32.
+        quantize: storage of tables: "none", "fp16" or "int8".
+        num_rows: number of rows, rounded up to whole candidate lists; None: all.
+        served: dense part as served; None: `dense`.
+        served_as: description of `quantize` and `served` for the report.
 
     Raises:
-        ValueError: there are no rows to evaluate on, or a bad one; a value of a table is not finite,
+        ValueError: the evaluation split is missing or invalid; a value of a table is not finite,
             or too large for float16.
     """
     tables = {name: CheckpointRows(trained, name) for name, _, _ in serving_spec.tables}
@@ -82,36 +80,32 @@ def auc_change(
     sides = ((exact, NONE, as_trained), (changed, quantize, served or as_trained))
     for arrays, labels, _ in _rows_to_compare(trained, num_rows):
         for metrics, how, score in sides:
-            # Only their order counts. Large logits have equal scores, as they have when served.
+            # Only their order counts. Scores of large logits are equal, as when served.
             scores = score(embeddings(tables, serving_spec, arrays, how), arrays)
             metrics.update(labels, np.asarray(scores)[:, 0])
-    found, changed = exact.result(), changed.result()
-    return AucChange(found.auc, changed.auc, found.num_rows, found.note, served_as)
+    before, after = exact.result(), changed.result()
+    return AucChange(before.auc, after.auc, before.num_rows, before.note, served_as)
 
 
 def _rows_to_compare(trained: TrainedModel, num_rows: int | None) -> Iterator[LabelledRequest]:
-    """The rows to evaluate on.
-
-    Raises:
-        ValueError: there are none, or a bad one; it says what they are for.
-    """
+    """Yields the evaluation samples; errors explain their purpose."""
     try:
         rows = evaluation_rows(trained, _BATCH_ROWS)
         yield from labelled_requests(trained, rows, num_rows)
     except (ValueError, OSError) as error:
         raise ValueError(
-            f"{error}. On the rows to evaluate on, the AUC as served is compared with that as "
-            "trained: give a data set that has them with --dataset_path, or deploy without "
-            "comparing with --check_rows 0"
+            f"{error}. The AUC as served is compared with that as trained on evaluation samples: "
+            "give a data set that has them with --dataset_path, or deploy without comparing with "
+            "--check_rows 0"
         ) from None
 
 
 def score_by(dense: DenseModel, serving_spec: ServingSpec) -> Score:
-    """The dense part in TensorFlow."""
+    """Returns a function that runs the dense part in TensorFlow."""
 
     def score(vectors: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        of_request = [arrays[name] for name in serving_spec.dense_inputs]
-        return dense.score(*([vectors] if serving_spec.width else []), *of_request).numpy()
+        inputs = [arrays[name] for name in serving_spec.dense_inputs]
+        return dense.score(*([vectors] if serving_spec.width else []), *inputs).numpy()
 
     return score
 
@@ -122,53 +116,54 @@ def embeddings(
     arrays: Mapping[str, np.ndarray],
     quantize: str = NONE,
 ) -> np.ndarray:
-    """float32 [batch, width]: the vectors of a request, side by side.
+    """Returns the concatenated vectors of a request, float32 [batch, width].
 
     Args:
-        tables: by name.
-        parts: of the model.
-        arrays, quantize: see `lookup`.
+        tables: tables by name.
+        serving_spec: specification of the model.
+        arrays: tensors of the request.
+        quantize: see `lookup`.
     """
-    vectors = [lookup(tables[of.table], of, arrays, quantize) for of in serving_spec.lookups]
+    vectors = [lookup(tables[each.table], each, arrays, quantize) for each in serving_spec.lookups]
     batch = len(arrays[serving_spec.inputs[0].name])
-    vectors.append(np.empty((batch, 0), np.float32))  # of a model without tables
+    vectors.append(np.empty((batch, 0), np.float32))  # for a model without tables
     return np.concatenate(vectors, axis=1)
 
 
 def lookup(
-    table: CheckpointRows, what: ServedLookup, arrays: Mapping[str, np.ndarray], quantize: str
+    table: CheckpointRows, spec: ServedLookup, arrays: Mapping[str, np.ndarray], quantize: str
 ) -> np.ndarray:
-    """The vectors float32 [batch, columns] of a lookup; -1 is zeros.
+    """Returns the vectors float32 [batch, columns] of a lookup; zeros for -1.
 
     Args:
         table: its table.
-        what: the lookup.
-        arrays: the tensors of a request.
-        quantize: how rows are stored; "none": as they are.
+        spec: the lookup.
+        arrays: tensors of the request.
+        quantize: storage of rows; "none" leaves them unchanged.
 
     Raises:
         ValueError: a value is not finite, or too large for float16.
     """
-    columns = arrays[what.input].reshape(len(arrays[what.input]), -1)
-    ids = columns[:, what.start : what.start + what.count]
+    columns = arrays[spec.input].reshape(len(arrays[spec.input]), -1)
+    ids = columns[:, spec.start : spec.start + spec.count]
     numbers = np.maximum(ids, 0).reshape(-1)
     vectors = table.take(numbers)
-    check_finite(vectors, what.table, numbers)
+    check_finite(vectors, spec.table, numbers)
     if quantize != NONE:
-        vectors = stored(vectors, what.table, numbers, quantize)
+        vectors = stored(vectors, spec.table, numbers, quantize)
     vectors = vectors.reshape(*ids.shape, table.dim)
     vectors[ids < 0] = 0
-    return vectors.sum(axis=1) if what.combiner == "sum" else vectors.reshape(len(ids), -1)
+    return vectors.sum(axis=1) if spec.combiner == "sum" else vectors.reshape(len(ids), -1)
 
 
 def stored(rows: np.ndarray, table: str, numbers: np.ndarray, quantize: str) -> np.ndarray:
-    """Rows float32 [n, columns] after their way through the stored form, "fp16" or "int8".
+    """Quantizes rows float32 [n, columns] and converts them back.
 
     Args:
-        rows: of the table, finite.
-        table: its name.
-        numbers: which rows they are, [n].
-        quantize: the form.
+        rows: finite rows.
+        table: name of the table.
+        numbers: their row numbers, [n].
+        quantize: "fp16" or "int8".
     """
     if quantize == INT8:
         values, scales = to_int8(rows)

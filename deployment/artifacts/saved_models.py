@@ -1,7 +1,7 @@
-"""SavedModels of a trained model: its tables, the part behind them, or both as one.
+"""SavedModels of a trained model: its tables, its dense part, or both as one.
 
-They need TensorFlow alone, none of our code and no custom op. A signature's inputs are the tensors
-of a request by name, `embeddings` what stands between the parts, `scores` the answer.
+They need TensorFlow alone: no code of this toolkit and no custom op. The inputs of a signature are
+the tensors of a request by name, `embeddings` is between the parts, `scores` the answer.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -25,16 +25,16 @@ from deployment.serving.interface import (
 )
 from runtime.files.atomic import write_errors_name
 
-# Where a table lies.
+# Devices of tables.
 _HOST, _DEVICE = "/device:CPU:0", "/device:GPU:0"
 
 
 def write_dense(dense: DenseModel, folder: Path) -> None:
-    """Writes the part behind the lookups: `embeddings` and tensors of a request -> `scores`.
+    """Writes the dense part: `embeddings` and tensors of a request -> `scores`.
 
     Args:
-        dense: of `make_dense`.
-        folder: of the SavedModel; is made.
+        dense: dense part.
+        folder: new folder of the SavedModel.
 
     Raises:
         OSError: it cannot be written.
@@ -56,15 +56,15 @@ def write_sparse(
 ) -> None:
     """Writes the lookups: the tensors of a request that hold ids -> `embeddings`.
 
-    An id outside of its table, and a 0 in a history that is no padding in front, are errors that
-    name the feature. Memory is that of the tables.
+    An id outside of its table, and a 0 in a history that is not padding at its start, are errors
+    that name the feature. Needs memory for all tables.
 
     Args:
-        parts: of the model, which has tables.
-        trained: whose tables are read, every block checked.
-        folder: of the SavedModel; is made.
-        on_device: names of the tables that a GPU is to hold; the others lie in host memory.
-        quantize: how tables are stored, `--quantize_tables`.
+        serving_spec: specification of a model with tables.
+        trained: trained model, of which every block is verified.
+        folder: new folder of the SavedModel.
+        on_device: names of the tables on the GPU; the others are in host memory.
+        quantize: storage of tables, `--quantize_tables`.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
@@ -92,27 +92,28 @@ def write_monolithic(
 ) -> None:
     """Writes all of a model as one: the tensors of a request -> `scores`.
 
-    As `write_sparse`; a numerical that is not finite is an error, too.
+    See `write_sparse`; a numerical value that is not finite is an error, too.
     """
     whole = tf.Module(name="whole")
     whole.tables, whole.dense = _VariableTables(serving_spec, trained, on_device, quantize), dense
 
     def serve(*tensors):
         named = _checked(serving_spec, _by_name(serving_spec.inputs, tensors))
-        of_dense = [named[name] for name in serving_spec.dense_inputs]
+        inputs = [named[name] for name in serving_spec.dense_inputs]
         if serving_spec.width:
-            of_dense.insert(0, whole.tables.lookup(named))
-        return {SCORES: dense.score(*of_dense)}
+            inputs.insert(0, whole.tables.lookup(named))
+        return {SCORES: dense.score(*inputs)}
 
     _save(whole, serve, _signature(serving_spec.inputs), folder, whole.tables.placed)
 
 
 class _VariableTables(tf.Module):
-    """Tables as variables, one each, filled block by block; int8 ones have one of scales, too.
+    """Tables as variables, filled block by block; int8 tables have another one of scales.
 
     Attributes:
-        values, scales: the variables, by name of the table.
-        placed: of each variable, by its own name, the device that is to hold it.
+        values: variables by table name.
+        scales: variables of scales by table name.
+        placed: device by variable name.
     """
 
     def __init__(
@@ -129,13 +130,13 @@ class _VariableTables(tf.Module):
         }
         self.values, self.scales, self.placed = {}, {}, {}
         for number, (name, rows, dim) in enumerate(serving_spec.tables):
-            # Numbered, because names of tables are free text.
+            # Numbered, because table names are free text.
             kept = [(self.values, f"table_{number}", [rows, dim], STORED_AS[quantize])]
             if quantize == INT8:
                 kept.append((self.scales, f"table_{number}_scales", [rows], "float32"))
             for variables, variable_name, shape, dtype in kept:
                 self.placed[variable_name] = self._device[name]
-                with tf.device(_HOST):  # here; where it is served `_finish` says
+                with tf.device(_HOST):  # while writing; `_finish` sets the serving device
                     variables[name] = tf.Variable(
                         tf.zeros(shape, dtype), trainable=False, name=variable_name
                     )
@@ -146,15 +147,15 @@ class _VariableTables(tf.Module):
                     self.scales[name].scatter_update(tf.IndexedSlices(scales, places))
 
     def lookup(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """float32 [batch, width] from the tensors of a request, checked before."""
-        found = []
+        """Returns the embeddings float32 [batch, width] of checked tensors."""
+        vectors = []
         for lookup in self._lookups:
             with tf.device(self._device[lookup.table]):
-                found.append(self._vectors(lookup, _columns(tensors[lookup.input])))
-        return tf.concat(found, axis=1)
+                vectors.append(self._vectors(lookup, _columns(tensors[lookup.input])))
+        return tf.concat(vectors, axis=1)
 
     def _vectors(self, lookup: ServedLookup, columns: tf.Tensor) -> tf.Tensor:
-        """[batch, dim], or [batch, count * dim] without a combiner; -1 is zeros."""
+        """Returns [batch, dim], or [batch, count * dim] without a combiner; zeros for -1."""
         ids = columns[:, lookup.start : lookup.start + lookup.count]
         there = ids >= 0
         rows = tf.where(there, ids, 0)
@@ -168,9 +169,9 @@ class _VariableTables(tf.Module):
 
 
 def _checked(serving_spec: ServingSpec, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The tensors, behind an assertion that each value is allowed.
+    """Returns the tensors after assertions that each value is allowed.
 
-    In the graph, because a GPU gathers zeros for an id outside of its table, and says nothing.
+    They are in the graph because a GPU silently gathers zeros for an id outside of its table.
     """
     checked = {}
     for name, tensor in tensors.items():
@@ -193,8 +194,8 @@ def _checked(serving_spec: ServingSpec, tensors: Mapping[str, tf.Tensor]) -> dic
 
 
 def _misplaced(histories: tf.Tensor) -> tf.Tensor:
-    """Where in histories [batch, features, steps] a 0 is behind an id, or one of a row's first
-    history and of this one is 0 and the other not; bool likewise."""
+    """Returns bool [batch, features, steps]: a 0 of a history follows an id, or exactly one of the
+    row's first history and this one is 0."""
     padding = tf.equal(histories, 0)
     before = tf.concat([padding[:, :, :1], padding[:, :, :-1]], axis=2)
     return (padding & ~before) | tf.not_equal(padding, padding[:, :1])
@@ -207,20 +208,20 @@ def _assertion(
 
     Args:
         columns: the values [batch, columns].
-        rule: what is asked of them.
-        bad: bool likewise.
+        rule: rule of the values.
+        bad: bool [batch, columns].
     """
     names = [
         feature_at(serving_spec.features, tensor_name, n).name for n in range(columns.shape[1])
     ]
     where = tf.where(bad)
-    said = [tf.gather(names, where[:, 1]), rule, tf.boolean_mask(columns, bad)]
-    said += ["in rows", where[:, 0], "columns", where[:, 1]]
-    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), said, summarize=3)
+    message = [tf.gather(names, where[:, 1]), rule, tf.boolean_mask(columns, bad)]
+    message += ["in rows", where[:, 0], "columns", where[:, 1]]
+    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), message, summarize=3)
 
 
 def _columns(tensor: tf.Tensor) -> tf.Tensor:
-    """[batch, values of a row]."""
+    """Flattens a tensor to [batch, values per row]."""
     return tf.reshape(tensor, [-1, int(np.prod(tensor.shape[1:]))])
 
 
@@ -238,7 +239,7 @@ def _save(
     """Writes a module, whose `serve` is its only signature.
 
     Args:
-        placed: of variables, by name, the device that is to hold them; a server chooses for others.
+        placed: device by variable name; the server chooses for other variables.
     """
     served = tf.function(serve, input_signature=signature, autograph=False)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -248,11 +249,11 @@ def _save(
 
 
 def _finish(folder: Path, placed: Mapping[str, str]) -> None:
-    """Says in a SavedModel which device holds which variable, and that nothing has a gradient.
+    """Sets the devices of variables in a SavedModel, and removes references to gradients.
 
-    TensorFlow itself stores the devices of the machine that writes, which may have no GPU. It would
-    also store the gradients that our layers define, which took as long to trace as all else; where
-    it does not, loading warns of each function that refers to them.
+    TensorFlow stores the devices of the writing machine, which may have no GPU. Storing the
+    gradients that our layers define doubles the time of tracing; without them, loading warns of
+    each function that refers to them.
     """
     file = folder / "saved_model.pb"
     model = saved_model_pb2.SavedModel.FromString(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Tables of a checkpoint as files that a server maps into its memory: streamed, and smaller."""
+"""Table files that a server maps into memory, streamed from a checkpoint and quantized."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -15,10 +15,10 @@ from runtime.files.atomic import write_errors_name
 NONE, FP16, INT8 = "none", "fp16", "int8"
 QUANTIZATIONS = (NONE, FP16, INT8)
 
-# How `--quantize_tables` stores a value.
+# Stored dtype by `--quantize_tables`.
 STORED_AS = {NONE: "float32", FP16: "float16", INT8: "int8"}
 
-# int8 values are -127 to 127: symmetric, so that a row and its negative are stored alike.
+# int8 values are -127 to 127: symmetric, so that a row and its negative have the same error.
 _LARGEST_INT8 = 127
 
 # A scale below the smallest normal float32 would be rounded by up to a half, and values divided by
@@ -27,16 +27,16 @@ _SMALLEST_SCALE = np.finfo(np.float32).tiny
 
 
 def table_bytes(rows: int, dim: int, quantize: str) -> int:
-    """Bytes of a table's values and scales as a server holds them."""
+    """Returns the bytes of a table's values and scales on a server."""
     scales = 4 * rows if quantize == INT8 else 0
     return rows * dim * np.dtype(STORED_AS[quantize]).itemsize + scales
 
 
 def described(tables: Sequence[tuple[str, int, int]], quantize: str) -> tuple[ServedTable, ...]:
-    """What `write_tables` returns: tables of one width lie in one file, one behind the other.
+    """Returns the descriptions of `write_tables`: tables of one width are concatenated in one file.
 
     Args:
-        tables: (name, rows, columns) of each.
+        tables: (name, rows, columns) per table.
         quantize: "none", "fp16" or "int8".
     """
     written, rows_before = [], dict.fromkeys((dim for _, _, dim in tables), 0)
@@ -57,16 +57,16 @@ def write_tables(
     folder: Path,
     quantize: str = NONE,
 ) -> tuple[ServedTable, ...]:
-    """Writes tables as .npy files, block by block; memory is that of two blocks of the checkpoint.
+    """Writes tables as .npy files, block by block; needs memory for two blocks of the checkpoint.
 
-    Every block is checked before it is used. "fp16" rounds each value to the nearest float16.
-    "int8" stores round(value / scale) with scale = max |value of the row| / 127, float32, in a file
-    of their own; value * scale is off by at most half a scale. A row of zeros has scale 0.
+    Every block is verified before it is used. "fp16" rounds each value to the nearest float16.
+    "int8" stores round(value / scale) with scale = max |value of the row| / 127, float32, in a
+    separate file; value * scale is off by at most half a scale. A row of zeros has scale 0.
 
     Args:
-        trained: whose checkpoint it is.
-        tables: (name, rows, columns) of each.
-        folder: where to; is there.
+        trained: trained model.
+        tables: (name, rows, columns) per table.
+        folder: existing folder.
         quantize: "none", "fp16" or "int8".
 
     Raises:
@@ -94,13 +94,13 @@ def write_tables(
 def served_blocks(
     trained: TrainedModel, table: str, quantize: str
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
-    """(number of the first row, rows [any, columns], their scales) of a table, in order.
+    """Yields (number of the first row, rows [any, columns], their scales) of a table, in order.
 
     Args:
-        trained: whose checkpoint it is.
-        table: its name.
-        quantize: rows are float32 ("none"), float16 ("fp16"), or int8 ("int8"), of which each has a
-            float32 scale [any]; scales of others are None.
+        trained: trained model.
+        table: name of the table.
+        quantize: "none" for float32, "fp16" for float16, "int8" for int8 with a float32 scale per
+            row; the others have no scales.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
@@ -116,7 +116,7 @@ def served_blocks(
 
 
 def blocks_of(trained: TrainedModel, table: str) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the first row, rows float32 [any, columns]) of a table, in order, each checked.
+    """Yields (number of the first row, rows float32 [any, columns]) of a table, verified.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
@@ -130,12 +130,12 @@ def blocks_of(trained: TrainedModel, table: str) -> Iterator[tuple[int, np.ndarr
 
 
 def check_finite(rows: np.ndarray, table: str, numbers: Sequence[int]) -> None:
-    """Raises ValueError where rows [n, columns] have a value that no score can be made of.
+    """Raises ValueError if rows [n, columns] have a value that is not finite.
 
     Args:
-        rows: of the table.
-        table: its name.
-        numbers: which rows they are, [n].
+        rows: rows of the table.
+        table: name of the table.
+        numbers: their row numbers, [n].
     """
     if np.isfinite(rows).all():
         return
@@ -147,7 +147,7 @@ def check_finite(rows: np.ndarray, table: str, numbers: Sequence[int]) -> None:
 
 
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows float32 [n, columns] as (int8 [n, columns], scales float32 [n])."""
+    """Quantizes rows float32 [n, columns] to (int8 [n, columns], scales float32 [n])."""
     largest = np.abs(rows).max(axis=1, initial=0)
     scales = largest / np.float32(_LARGEST_INT8)
     scales[scales < _SMALLEST_SCALE] = 0
@@ -157,15 +157,15 @@ def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_float16(rows: np.ndarray, table: str, numbers: Sequence[int]) -> np.ndarray:
-    """Rows float32 [n, columns] as float16.
+    """Converts rows float32 [n, columns] to float16.
 
     Args:
-        rows: of the table, finite.
-        table: its name.
-        numbers: which rows they are, [n].
+        rows: finite rows of the table.
+        table: name of the table.
+        numbers: their row numbers, [n].
 
     Raises:
-        ValueError: a value would become infinite; it says of which table and row.
+        ValueError: a value would become infinite; names table and row.
     """
     with np.errstate(over="ignore"):
         narrow = rows.astype(np.float16)
@@ -180,7 +180,7 @@ def to_float16(rows: np.ndarray, table: str, numbers: Sequence[int]) -> np.ndarr
 
 
 class NpyFile:
-    """A new .npy file of which the values come block by block.
+    """New .npy file, written block by block.
 
     Raises:
         OSError: it cannot be written; it names the file.
@@ -190,7 +190,7 @@ class NpyFile:
         self._path = path
         header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
         with write_errors_name(path):
-            # Unbuffered: blocks are large, and what a buffer holds could fail when it is closed.
+            # Unbuffered: blocks are large, and a buffer could fail only when it is closed.
             self._stream = open(path, "xb", buffering=0)  # noqa: SIM115 closed by __exit__
             np.lib.format.write_array_header_1_0(self._stream, header)
 
@@ -201,12 +201,12 @@ class NpyFile:
         self._stream.close()
 
     def append(self, values: np.ndarray) -> None:
-        """Writes the next values, of the dtype that was announced."""
+        """Writes the next values, which must have the file's dtype."""
         append(self._stream, self._path, values)
 
 
 def append(stream: BinaryIO, path: Path, values: np.ndarray) -> None:
-    """Writes all bytes of an array at the end of an unbuffered file.
+    """Appends an array to an unbuffered file.
 
     Raises:
         OSError: it cannot be written; it names the file.

@@ -14,8 +14,8 @@ def parse(argv: list[str] | None = None) -> DeployOptions:
     Raises:
         ValueError: see `DeployOptions`. (argparse itself exits on an unknown flag.)
     """
-    given = {name: of for name, of in vars(_parser().parse_args(argv)).items() if of is not None}
-    return DeployOptions(**given)
+    flags = vars(_parser().parse_args(argv))
+    return DeployOptions(**{name: value for name, value in flags.items() if value is not None})
 
 
 def _gpus(text: str) -> tuple[int, ...]:
@@ -32,8 +32,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m deployment.deploy",
         description="Writes a trained model of any recipe as models of Triton Inference Server: "
-        "lookups, the dense part behind them, and an ensemble of both, or one model. They appear "
-        "in the repository when all of them are complete.",
+        "lookups, the dense part, and an ensemble of both, or one model. They appear in the "
+        "repository when all of them are complete.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -41,20 +41,20 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint_dir",
         required=True,
         metavar="DIR",
-        help="a checkpoint, or a training's folder of them: the best is taken where it was kept "
-        "(--keep_best), else the newest",
+        help="a checkpoint, or a training's folder of them: the best one (--keep_best), else the "
+        "newest",
     )
     add(
         "--model_repository",
         required=True,
         type=Path,
         metavar="DIR",
-        help="Triton's folder of models; is made where it is not there",
+        help="Triton's folder of models; created if it does not exist",
     )
     add(
         "--dataset_path",
         metavar="DIR",
-        help="the data set of the training (default: where the training found it)",
+        help="data set of the training (default: its path in the training)",
     )
     add("--model_name", metavar="NAME", help="(default: the recipe's name)")
     add(
@@ -87,37 +87,35 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="compare the AUC as trained and as served, of smaller tables or half precision, on "
-        "the first N rows to evaluate on only (default: all); 0: do not, where there are no rows",
+        "the first N evaluation rows (default: all); 0: no comparison",
     )
     add(
         "--unknown_ids",
         choices=(UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO),
-        help="ids from the cardinality on: a bad request (default), or taken for id 0",
+        help="ids of at least the cardinality: a bad request (default), or mapped to id 0",
     )
     add(
         "--max_batch_size",
         type=int,
         metavar="N",
-        help="rows of a request at most, and of requests that are put together (default 2048)",
+        help="maximum rows per request and per batch (default 2048)",
     )
     add(
         "--dynamic_batching",
         action=argparse.BooleanOptionalAction,
-        help="put requests that wait together into one batch (default yes; hps and a monolithic "
-        "SavedModel never do)",
+        help="batch waiting requests (default yes; hps and a monolithic SavedModel never do)",
     )
     add(
         "--max_queue_delay_us",
         type=int,
         metavar="US",
-        help="let a request wait so many microseconds for others, though the model is free "
-        "(default 0)",
+        help="dynamic-batching queue delay in microseconds (default 0)",
     )
     add(
         "--instances",
         type=int,
         metavar="N",
-        help="copies of each model that run at a time, on each GPU where it is on GPUs (default 1)",
+        help="concurrent copies of each model, per GPU for models on GPUs (default 1)",
     )
     add(
         "--threads_per_instance",
@@ -135,8 +133,8 @@ def _parser() -> argparse.ArgumentParser:
         "--device_memory_gb",
         type=float,
         metavar="GB",
-        help="the smallest tables lie on the GPU, as far as they fit into so many 10^9 bytes "
-        "(default 0: all on the host; tensorflow)",
+        help="GPU memory budget for tables in GB, smallest tables first (default 0: all on the "
+        "host; tensorflow)",
     )
     add(
         "--gpus",

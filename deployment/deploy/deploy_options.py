@@ -1,4 +1,4 @@
-"""What `python -m deployment.deploy` is asked for, and which of it goes together."""
+"""Options of `python -m deployment.deploy` and their rules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ PRECISIONS = ("fp32", "fp16", "bf16")
 
 @dataclass(frozen=True)
 class DeployOptions:
-    """One deployment; `python -m deployment.deploy --help` says what each field does.
+    """Options of one deployment, described by `python -m deployment.deploy --help`.
 
-    Fields that only some deployments read are None where they are not given.
+    Fields that only some deployments read default to None.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.
@@ -48,49 +48,49 @@ class DeployOptions:
 
     @property
     def runs_in_half_precision(self) -> bool:
-        """Whether the dense part runs here as it is served, and other than it was trained: in
-        TensorFlow as part of one SavedModel, by OpenVINO; not by TensorRT."""
+        """Returns whether a half-precision dense part as served can run here: in one SavedModel, or
+        by OpenVINO, but not by TensorRT."""
         is_here = self.backend == LOCAL or self.is_one_saved_model
         return is_here and self.precision != "fp32"
 
     @property
     def is_one_saved_model(self) -> bool:
-        """Whether TensorFlow serves lookups and dense part."""
+        """Returns whether TensorFlow serves lookups and dense part."""
         return self.backend == TENSORFLOW and self.monolithic
 
     def __post_init__(self):
         if self.model_name is not None:
             check_name(self.model_name)
-        for name, least in _LEAST.items():
+        for name, minimum in _MINIMUM.items():
             value = getattr(self, name)
-            if value is not None and not least <= value < inf:
+            if value is not None and not minimum <= value < inf:
                 finite = " and finite" if isinstance(value, float) else ""
-                raise ValueError(f"--{name} must be {least} or more{finite}, got {value}")
-        for name, most in _MOST.items():
+                raise ValueError(f"--{name} must be {minimum} or more{finite}, got {value}")
+        for name, maximum in _MAXIMUM.items():
             value = getattr(self, name)
             largest = max(value) if isinstance(value, tuple) else value
-            if value is not None and largest > most:
+            if value is not None and largest > maximum:
                 raise ValueError(
-                    f"--{name} must be {most} or less, all that Triton's configuration has room "
-                    f"for, got {largest}"
+                    f"--{name} must be {maximum} or less, the limit of Triton's configuration, "
+                    f"got {largest}"
                 )
         if self.gpu_cache_share is not None and not 0 < self.gpu_cache_share <= 1:
             raise ValueError(
                 "--gpu_cache_share is a share of each table's rows, more than 0 and at most 1, got "
                 f"{self.gpu_cache_share:g}"
             )
-        for backend, flag, applies, why in _REFUSED:
-            if backend in (None, self.backend) and applies(self):
+        for backend, flag, is_refused, rule in _REFUSED:
+            if backend in (None, self.backend) and is_refused(self):
                 value = getattr(self, flag)
                 shown = f"--{flag} {value}"
                 if isinstance(value, bool):
                     shown = f"--{flag}" if value else f"--no-{flag}"
-                raise ValueError(f"{shown}: {why}")
+                raise ValueError(f"{shown}: {rule}")
         if self.backend != LOCAL and not self.monolithic:
             check_precision(self.precision)
 
 
-_LEAST = {
+_MINIMUM = {
     "max_batch_size": 1,
     "instances": 1,
     "check_rows": 0,
@@ -99,8 +99,8 @@ _LEAST = {
     "device_memory_gb": 0,
 }
 
-# What the fields of Triton's messages hold, of 32 bits with a sign and of 64 without.
-_MOST = {
+# Limits of the fields of Triton's messages, int32 and uint64.
+_MAXIMUM = {
     "max_batch_size": 2**31 - 1,
     "instances": 2**31 - 1,
     "gpus": 2**31 - 1,
@@ -110,11 +110,11 @@ _MOST = {
 _Rule = tuple[str | None, str, Callable[[DeployOptions], bool], str]
 
 
-def _given(flag: str) -> Callable[[DeployOptions], bool]:
+def _is_set(flag: str) -> Callable[[DeployOptions], bool]:
     return lambda options: getattr(options, flag) is not None
 
 
-# (backend, None for all; flag; whether its value is refused; the rule and the way out).
+# (backend, None for all; flag; whether its value is refused; the rule and advice).
 _REFUSED: tuple[_Rule, ...] = (
     (
         None,
@@ -136,7 +136,7 @@ _REFUSED: tuple[_Rule, ...] = (
     (
         LOCAL,
         "device_memory_gb",
-        _given("device_memory_gb"),
+        _is_set("device_memory_gb"),
         "the backend local computes on the CPU, all tables are in the memory of the host: leave "
         "the flag out, or use --backend tensorflow",
     ),
@@ -151,13 +151,13 @@ _REFUSED: tuple[_Rule, ...] = (
         TENSORFLOW,
         "gpus",
         lambda o: bool(o.device_memory_gb) and o.gpus not in (None, (0,)),
-        "--device_memory_gb has the SavedModel's tables on GPU 0, as its file says: leave one of "
+        "--device_memory_gb places the tables of the SavedModel on GPU 0: leave one of "
         "the flags out, or let the server see the GPU that you mean alone (CUDA_VISIBLE_DEVICES)",
     ),
     (
         HPS,
         "device_memory_gb",
-        _given("device_memory_gb"),
+        _is_set("device_memory_gb"),
         "HPS keeps a share of each table on the GPU, not whole tables: use --gpu_cache_share",
     ),
     (
@@ -176,21 +176,21 @@ _REFUSED: tuple[_Rule, ...] = (
     (
         HPS,
         "max_queue_delay_us",
-        _given("max_queue_delay_us"),
-        "HPS computes each request by itself, so that none waits for others: leave the flag out",
+        _is_set("max_queue_delay_us"),
+        "HPS computes requests one by one, so that none waits for others: leave the flag out",
     ),
     (
         TENSORFLOW,
         "dynamic_batching",
         lambda o: not o.dynamic_batching,
         "of SavedModels and TensorRT plans Triton puts waiting requests together, whatever their "
-        "configuration says: leave the flag out",
+        "configuration: leave the flag out",
     ),
     *(
         (
             backend,
             "threads_per_instance",
-            _given("threads_per_instance"),
+            _is_set("threads_per_instance"),
             "only the backend local computes on threads of its own: leave the flag out",
         )
         for backend in (TENSORFLOW, HPS)
@@ -198,11 +198,11 @@ _REFUSED: tuple[_Rule, ...] = (
     (
         LOCAL,
         "gpus",
-        _given("gpus"),
+        _is_set("gpus"),
         "the backend local computes on the CPU: leave the flag out",
     ),
     *(
-        (backend, flag, _given(flag), "only the backend hps reads it: leave the flag out")
+        (backend, flag, _is_set(flag), "only the backend hps reads it: leave the flag out")
         for flag in ("gpu_cache_share", "served_path")
         for backend in (LOCAL, TENSORFLOW)
     ),

@@ -1,4 +1,4 @@
-"""Which tables lie in the memory of the device and which in that of its host; a pure function."""
+"""Placement of tables in device or host memory."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,12 +7,13 @@ from deployment.artifacts.table_files import table_bytes
 
 
 class TablePlacement(NamedTuple):
-    """Where the tables of a served model lie.
+    """Device of each table of a served model.
 
     Attributes:
         device: names of the tables on the device, smallest first.
         host: names of the others, in the order of the model.
-        device_bytes, host_bytes: what they take, scales of quantized rows included.
+        device_bytes: size of the tables on the device, with the scales of quantized rows.
+        host_bytes: size of the others.
     """
 
     device: tuple[str, ...]
@@ -21,7 +22,7 @@ class TablePlacement(NamedTuple):
     host_bytes: int
 
     def report(self) -> str:
-        """One line."""
+        """Returns a line for the report."""
         return (
             f"{len(self.device)} tables on the device ({self.device_bytes / 1e9:.3f} GB), "
             f"{len(self.host)} on the host ({self.host_bytes / 1e9:.3f} GB)"
@@ -31,16 +32,16 @@ class TablePlacement(NamedTuple):
 def place(
     tables: Sequence[tuple[str, int, int]], device_memory_bytes: int, quantize: str
 ) -> TablePlacement:
-    """The smallest tables on the device, as many as fit; the rest on the host.
+    """Places the smallest tables on the device as far as they fit, the others on the host.
 
-    Small tables are looked up as often as large ones, once for each id of a row, so that this order
-    saves the most lookups over the bus for the memory it takes. Tables are not cut: the first that
-    does not fit, and all that are larger, stay on the host.
+    Small tables have as many lookups as large ones, so this order saves the most lookups over the
+    bus per byte. Tables are not split: the first that does not fit, and all larger ones, stay on
+    the host.
 
     Args:
-        tables: (name, rows, columns) of each.
-        device_memory_bytes: what tables may take of the device's memory, 0 or more.
-        quantize: how they are stored, `--quantize_tables`.
+        tables: (name, rows, columns) per table.
+        device_memory_bytes: device memory for tables, 0 or more.
+        quantize: storage of tables, `--quantize_tables`.
 
     Raises:
         ValueError: `device_memory_bytes` is negative.

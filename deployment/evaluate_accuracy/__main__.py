@@ -1,13 +1,12 @@
-"""How good a served model is, on rows of the data set that its training did not learn from.
+"""Accuracy of a served model on held-out samples of its data set.
 
     python -m deployment.evaluate_accuracy --checkpoint_dir checkpoint --url 127.0.0.1:8001
 
-Rows are those of the mapping `test`, where there are none of `validation`, as in `--mode eval`,
-while a training evaluates itself on `validation`; `--eval_mapping` names another. They are read as
-training reads them and streamed to the server, several requests in flight. With
-`--model` a deployed model of the backend `local` scores them in this process, without a server.
-`--trained` scores the same rows with the checkpoint's model in TensorFlow, as `--mode predict`
-does, and compares.
+Samples are those of the split `test`, or of `validation` without one, as in `--mode eval`; a
+training evaluates on `validation`. `--eval_mapping` names another. They are streamed to the server
+with several requests in flight. With `--model` a deployed model of the backend `local` scores them
+in this process. `--trained` also scores them with the checkpoint's model in TensorFlow, as `--mode
+predict` does, and compares.
 """
 
 import argparse
@@ -45,40 +44,40 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--checkpoint_dir", required=True, help="what was deployed: its data set has the rows")
-    add("--dataset_path", help="folder of the data set (default: where the training found it)")
+    add("--checkpoint_dir", required=True, help="deployed checkpoint, whose data set is read")
+    add("--dataset_path", help="folder of the data set (default: its path in the training)")
     add("--url", help="host:port of the server's gRPC (default: 127.0.0.1:8001)")
-    add("--model_name", help="of the served model (default: the recipe's)")
+    add("--model_name", help="name of the served model (default: the recipe)")
     add(
         "--wait_s",
         type=float,
         default=0.0,
-        help="so long server and model may take to be ready (default: 0, they must be)",
+        help="seconds to wait for server and model to be ready (default: 0)",
     )
-    add("--model", help="folder of a deployed model, in place of a server")
+    add("--model", help="folder of a deployed model, instead of a server")
     add(
         "--eval_mapping",
         default="auto",
         choices=("auto", "train", "validation", "test"),
-        help="which rows; auto (default): test, where there are none validation. A training "
-        "evaluates itself on validation",
+        help="split; auto (default): test, or validation if there is no test split. A training "
+        "evaluates on validation",
     )
     add("--batch_size", type=int, default=1024, help="rows of a request (default: 1024)")
-    add("--in_flight", type=int, help="requests sent before an answer is awaited (default: 4)")
-    add("--max_rows", type=int, help="only so many of the first rows (default: all)")
+    add("--in_flight", type=int, help="requests in flight (default: 4)")
+    add("--max_rows", type=int, help="number of first rows (default: all)")
     add("--trained", action="store_true", help="compare with the checkpoint in TensorFlow")
     add("--tolerance", type=float, help="largest difference of a metric (default: 1e-6)")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0; 1 where served and trained differ; 2 (130 for Ctrl-C) with a
-    message for a mistake."""
+    """Runs the command; returns its exit status: 0, 1 if served and trained model differ, 2 after
+    an error, 130 after Ctrl-C."""
     flags = _parser().parse_args(argv)
 
     def work() -> int:
         _check(flags)
-        # TensorFlow takes seconds to import, which a wrong flag need not wait for.
+        # TensorFlow takes seconds to import: flags are checked first.
         from deployment.evaluate_accuracy.evaluation import evaluate
 
         return evaluate(flags)

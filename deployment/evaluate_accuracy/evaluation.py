@@ -1,4 +1,4 @@
-"""Quality of a served model and of the trained one, over the same rows."""
+"""Comparison of a served model with the trained one, over the same rows."""
 
 import argparse
 import collections
@@ -21,16 +21,17 @@ from deployment.model.trained_model import (
 )
 from recipes.from_flags import evaluation_split
 
-DIFFERENT = 1  # exit status where served and trained model differ by more than --tolerance
+DIFFERENT = 1  # exit status if served and trained model differ by more than --tolerance
 
 
 class EvaluationResult(NamedTuple):
-    """Metrics of scores, and the scores themselves.
+    """Scores and their metrics.
 
-    metrics: by name, see `ScoreMetrics.result`.
-    scores: float32 [rows].
-    requests: how many there were.
-    elapsed_s: from the first request to the last answer.
+    Attributes:
+        metrics: metrics by name, see `ScoreMetrics.result`.
+        scores: float32 [rows].
+        requests: number of requests.
+        elapsed_s: time from the first request to the last answer.
     """
 
     metrics: dict[str, float]
@@ -40,13 +41,13 @@ class EvaluationResult(NamedTuple):
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Does what the flags of deployment.evaluate_accuracy say, and prints it.
+    """Evaluates a served model, and prints the result.
 
     Returns:
         The exit status.
 
     Raises:
-        ValueError: checkpoint or data set are wrong, or a request is refused.
+        ValueError: checkpoint or data set are invalid, or a request is refused.
         ServerLost: there is no server.
     """
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
@@ -55,7 +56,7 @@ def evaluate(options: argparse.Namespace) -> int:
     requests = labelled_requests(trained, rows, options.max_rows)
     name = options.model_name or trained.recipe
     with _scorer(options, name) as score:
-        served = measure(requests, score, lambda: _metrics(trained, rows))
+        served = measure(requests, score, _metrics(trained, rows))
     where = options.model or f"{name} at {options.url}"
     print(
         f"{where}, {f'rows of {mapping}' if mapping else 'synthetic rows'}: "
@@ -86,10 +87,10 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def mapping_of(trained: TrainedModel, wanted: str) -> str | None:
-    """The mapping that `--eval_mapping` names; None of synthetic rows, which have none.
+    """Returns the split of `--eval_mapping`; None for synthetic samples.
 
     Raises:
-        ValueError: the data set has neither test nor validation rows, or no mappings at all.
+        ValueError: the data set has no such split.
     """
     if trained.config.data.dataset_type != "synthetic":
         return evaluation_split(wanted, "eval", trained.spec)
@@ -101,34 +102,34 @@ def mapping_of(trained: TrainedModel, wanted: str) -> str | None:
     return None
 
 
-def measure(requests: Iterable[LabelledRequest], score, metrics) -> EvaluationResult:
+def measure(requests: Iterable[LabelledRequest], score, metrics: ScoreMetrics) -> EvaluationResult:
     """Scores requests, in order.
 
     Args:
-        requests: with their labels.
-        score: an iterable of tensors by name -> an iterator of scores [rows, 1], in order.
-        metrics: gives an empty `ScoreMetrics`.
+        requests: labelled requests.
+        score: maps an iterable of tensors by name to an iterator of scores [rows, 1].
+        metrics: empty `ScoreMetrics`.
     """
-    found, kept = metrics(), []
-    # A request is taken some requests before its answer comes.
+    scores: list[np.ndarray] = []
+    # Requests are read ahead of their answers.
     waiting: collections.deque[LabelledRequest] = collections.deque()
 
-    def sent() -> Iterator[Mapping[str, np.ndarray]]:
+    def arrays() -> Iterator[Mapping[str, np.ndarray]]:
         for request in requests:
             waiting.append(request)
             yield request.arrays
 
     started = time.perf_counter()
-    for scores in score(sent()):
+    for answer in score(arrays()):
         request = waiting.popleft()
-        kept.append(scores[:, 0])
-        found.update(request.labels, kept[-1], request.items)
+        scores.append(answer[:, 0])
+        metrics.update(request.labels, scores[-1], request.items)
     elapsed_s = time.perf_counter() - started
-    return EvaluationResult(found.result(), np.concatenate(kept), len(kept), elapsed_s)
+    return EvaluationResult(metrics.result(), np.concatenate(scores), len(scores), elapsed_s)
 
 
 def measure_trained(trained: TrainedModel, rows, options: argparse.Namespace) -> EvaluationResult:
-    """The same with the checkpoint's model in TensorFlow."""
+    """Scores the samples with the checkpoint's model in TensorFlow."""
     from nn.metrics.predictor import predict
 
     model = restored_recipe(trained, options.batch_size).model
@@ -140,7 +141,7 @@ def measure_trained(trained: TrainedModel, rows, options: argparse.Namespace) ->
             yield scores[: len(next(iter(arrays.values()))), None]
 
     requests = labelled_requests(trained, rows, options.max_rows)
-    return measure(requests, score, lambda: _metrics(trained, rows))
+    return measure(requests, score, _metrics(trained, rows))
 
 
 def _metrics(trained: TrainedModel, rows) -> ScoreMetrics:
@@ -150,13 +151,13 @@ def _metrics(trained: TrainedModel, rows) -> ScoreMetrics:
 
 @contextlib.contextmanager
 def _scorer(options: argparse.Namespace, name: str):
-    """What turns requests into scores, in order: a deployed model's folder, or a server."""
+    """Yields a function from requests to scores, by a deployed model's folder or a server."""
     if options.model:
         from deployment.serving.scorer import RequestScorer
         from deployment.triton.model_folders import find_model
 
-        found = find_model(options.model)
-        scorer = RequestScorer(found.folder, dense_folder=found.dense_folder)
+        model = find_model(options.model)
+        scorer = RequestScorer(model.folder, dense_folder=model.dense_folder)
         yield lambda requests: map(scorer.score, requests)
         return
     from deployment.client.client import Client
@@ -174,7 +175,7 @@ def _scorer(options: argparse.Namespace, name: str):
 
 
 def readable(metrics: Mapping[str, float], form: str = ".9f") -> str:
-    """Metrics for people; an AUC that is not a number is that of rows of one class."""
+    """Formats metrics; the AUC of rows of one class is not a number."""
     return "  ".join(
         "auc none, there is one class only"
         if _is_of_one_class(name, value)
@@ -184,5 +185,5 @@ def readable(metrics: Mapping[str, float], form: str = ".9f") -> str:
 
 
 def _is_of_one_class(metric: str, value: float) -> bool:
-    """Whether this is the AUC of rows that all have the same label, or a difference of two such."""
+    """Returns whether this is the AUC of rows of one class, or a difference of two such."""
     return metric == "auc" and math.isnan(value)

@@ -1,4 +1,4 @@
-"""Quality of scores: exact AUC and log loss, for series of interactions HR@k and NDCG@k as well."""
+"""Metrics of scores: exact AUC and log loss, or HR@k and NDCG@k for candidate lists."""
 
 import numpy as np
 
@@ -10,19 +10,19 @@ _SMALLEST = 2.0**-25
 
 
 class ScoreMetrics:
-    """Metrics of probabilities, which is what a served model answers.
+    """Metrics of probabilities, the answers of a served model.
 
-    Training and evaluation compute them of logits: where sigmoid rounds two logits to one score,
-    in the sixth digit of nobody's AUC, they differ.
+    Training and evaluation compute them from logits. The sigmoid rounds some of these to the same
+    score, which changes the AUC by less than 1e-6.
 
     Args:
-        series_length: rows of a series of interactions; None: rows stand for themselves.
-        k: of HR@k and NDCG@k; used with series only.
+        series_length: rows per candidate list; None for independent samples.
+        k: k of HR@k and NDCG@k, for candidate lists.
     """
 
     def __init__(self, series_length: int | None = None, k: int = 10):
         self._length, self._k = series_length, k
-        self._order = ExactMetrics()  # of which only the AUC is asked for, which needs the order
+        self._order = ExactMetrics()  # used for the AUC, which depends on the order alone
         self._losses, self._rows = 0.0, 0
         self._ranks = np.zeros(series_length or 0, np.int64)
 
@@ -32,7 +32,7 @@ class ScoreMetrics:
         Args:
             labels: 0 or 1, [rows].
             scores: float32 [rows], in [0, 1].
-            items: integers [rows], of whole series; None where there are no series.
+            items: integers [rows] of whole candidate lists; None for independent samples.
 
         Raises:
             ValueError: labels other than 0 and 1.
@@ -46,16 +46,16 @@ class ScoreMetrics:
             self._ranks += np.bincount(ranks_of_positives(*series), minlength=self._length)
 
     def result(self) -> dict[str, float]:
-        """ "auc", NaN where all labels are the same, and "log_loss" in nats, or of series "hr@k",
-        "ndcg@k" and "log_loss".
+        """Returns "auc", NaN for rows of one class, and "log_loss" in nats; for candidate lists
+        "hr@k", "ndcg@k" and "log_loss".
 
         Raises:
-            ValueError: there were no rows.
+            ValueError: no rows were added.
         """
-        found = self._order.result()
+        order = self._order.result()
         log_loss = {"log_loss": self._losses / self._rows}
         if self._length is None:
-            return {"auc": found.auc} | log_loss
+            return {"auc": order.auc} | log_loss
         hits = {
             f"{n}@{self._k}": f(self._ranks, self._k) for n, f in (("hr", hit_rate), ("ndcg", ndcg))
         }

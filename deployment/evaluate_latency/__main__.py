@@ -1,17 +1,17 @@
-"""How fast served models answer: latency and throughput by rows and requests in flight.
+"""Latency and throughput of served models by batch size and requests in flight.
 
     python -m deployment.evaluate_latency --model_name dlrm --model_repository repository \
         --batch_sizes 1,64,2048 --concurrency 1,16 --output latency
 
 With one request in flight (`--concurrency 1`) the server scores that request's rows and no others,
 whether the model's batching is dynamic or static. With several in flight dynamic batching scores
-the rows of requests that wait together; `rows_per_execution` says how many. Writes `latency.csv`
+the rows of requests that wait together; `rows_per_execution` is their number. Writes `latency.csv`
 (deployment/client/latency_statistics.py has its columns) and `latency.png`.
 
-Requests hold rows of the data set (`--checkpoint_dir`), or ids drawn in range from the interface of
-the model (`--model_repository`). Several models (`--model_name a,b`, which take the same requests)
-are measured in turns, setting by setting and round by round: what else the machine does then
-touches both.
+Requests have rows of the data set (`--checkpoint_dir`), or random ids in the ranges of the model's
+interface (`--model_repository`). Several models (`--model_name a,b`, which take the same requests)
+are measured alternately, setting by setting and round by round, so that other load on the machine
+affects both.
 """
 
 import argparse
@@ -31,15 +31,15 @@ from runtime.cli import exit_status
 
 AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
 
-_MAX_ROWS = 65_536  # made for requests, unless a single one has more
-_MAX_CONCURRENCY = 1024  # each request in flight has a thread, and a connection, of its own
+_MAX_ROWS = 65_536  # of all requests, unless a single one has more
+_MAX_CONCURRENCY = 1024  # each request in flight has its own thread and connection
 
 
 def evaluate(options: argparse.Namespace) -> list[Measurement]:
-    """Measures what the flags say, writes the files, and prints a table.
+    """Measures the models, writes the files, and prints a table.
 
     Raises:
-        ValueError: a flag, the repository or the data set is wrong, or no request is answered.
+        ValueError: a flag, the repository or the data set is invalid, or no request is answered.
         ServerLost: there is no server.
     """
     models = options.model_name.split(",")
@@ -53,29 +53,29 @@ def evaluate(options: argparse.Namespace) -> list[Measurement]:
         _wait(options.url, models, options.wait_s)
     served = [_MeasuredModel(options.url, model, max(sizes)) for model in models]
     print(f"measuring {', '.join(models)} at {options.url} with {_NAMES[client]}", flush=True)
-    found = []
+    measurements = []
     for repeat in range(1, options.repeats + 1):
         for batch_size in sizes:
             for concurrency in in_flight:
                 for model in served:
                     setting = batch_size, concurrency, repeat
-                    found.append(model.measure(rows, client, options, *setting))
-    shown = medians(found)
-    print(table(shown))
-    write_csv(csv, found)
-    draw(png, shown)
+                    measurements.append(model.measure(rows, client, options, *setting))
+    merged = medians(measurements)
+    print(table(merged))
+    write_csv(csv, measurements)
+    draw(png, merged)
     print(f"wrote {csv} and {png}")
-    return found
+    return measurements
 
 
 class _MeasuredModel:
-    """A model and what the server's configuration says of it."""
+    """A model with its configuration on the server."""
 
     def __init__(self, url: str, model: str, largest: int):
         self._url, self._name = url, model
         with Client(url, model) as client:
             config = client.config()
-            # An ensemble runs nothing itself: its last step does.
+            # An ensemble runs nothing; its last step does.
             steps = config.ensemble_scheduling.step
             self._runs = steps[-1].model_name if steps else model
         with Client(url, self._runs) as client:
@@ -106,7 +106,7 @@ class _MeasuredModel:
                 quick = perf_analyzer.is_quick(batch_size, concurrency)
                 client = PERF_ANALYZER if quick else OWN
             if client == PERF_ANALYZER:
-                # It counts requests, not seconds: as many as the warm-up would have had.
+                # It takes a number of requests, not of seconds: that of the warm-up rate.
                 number = round(options.seconds * warm.requests / warm.elapsed_s)
                 requests = max(options.requests, number)
                 timed = perf_analyzer.measure(
@@ -145,11 +145,11 @@ _NAMES = {
 }
 
 
-def _client(asked: str) -> str:
-    """Who measures: what was asked for, where auto may come to our own client."""
-    if asked == OWN or perf_analyzer.works():
-        return asked
-    if asked == PERF_ANALYZER:
+def _client(name: str) -> str:
+    """Returns the client to use; auto falls back to our own."""
+    if name == OWN or perf_analyzer.works():
+        return name
+    if name == PERF_ANALYZER:
         raise ValueError(
             f"--client perf_analyzer: {perf_analyzer.PROGRAM} is not there or does not start: run "
             "`make serve-setup`, or choose --client own"
@@ -165,7 +165,7 @@ def _rows(options: argparse.Namespace, model: str, largest: int) -> RequestRows:
         raise ValueError("--dataset_path is of a --checkpoint_dir, which is not given")
     if not options.model_repository:
         raise ValueError(
-            "a server does not say which ids are allowed: give --model_repository, or "
+            "a server does not report the allowed ids: give --model_repository, or "
             "--checkpoint_dir for rows of the data set"
         )
     return drawn_rows(entry_interface(options.model_repository, model), num_rows)
@@ -194,7 +194,7 @@ def _check(options: argparse.Namespace, models: list[str]) -> None:
 
 
 def _files(output: Path) -> tuple[Path, Path]:
-    """The CSV and the PNG, of which is known that they can be written: before minutes of measuring.
+    """Returns the CSV and the PNG, and checks that both can be written.
 
     Raises:
         ValueError: one of them cannot.
@@ -203,12 +203,12 @@ def _files(output: Path) -> tuple[Path, Path]:
         raise ValueError(f"--output is {output}; allowed: a path of files, like runs/latency")
     files = (output.with_name(f"{output.name}.csv"), output.with_name(f"{output.name}.png"))
     for path in files:
-        there = path.exists()
+        existed = path.exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "ab"):
                 pass
-            if not there:
+            if not existed:
                 path.unlink()
         except OSError as error:
             raise ValueError(
@@ -239,15 +239,15 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model_name", required=True, help="of the served model; several: a,b")
     add("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
-    add("--wait_s", type=float, default=0.0, help="so long server and models may take to be ready")
-    add("--model_repository", help="what is served: ids are drawn in range from its interface")
-    add("--checkpoint_dir", help="what was deployed: rows of its data set are sent instead")
-    add("--dataset_path", help="folder of that data set, if not where the training found it")
-    add("--batch_sizes", default="1,64,2048", help="rows of a request")
+    add("--wait_s", type=float, default=0.0, help="seconds to wait for server and models")
+    add("--model_repository", help="served repository, whose interface limits random ids")
+    add("--checkpoint_dir", help="deployed checkpoint, whose data set is sent instead")
+    add("--dataset_path", help="folder of that data set, if it has moved")
+    add("--batch_sizes", default="1,64,2048", help="rows per request")
     add(
         "--concurrency",
         default="1",
-        help=f"requests in flight all the time, up to {_MAX_CONCURRENCY:,}",
+        help=f"requests in flight, up to {_MAX_CONCURRENCY:,}",
     )
     add("--seconds", type=float, default=3.0, help="of a measurement, after its warm-up")
     add("--warmup_seconds", type=float, default=1.0, help="of each measurement")
@@ -257,15 +257,15 @@ def _parser() -> argparse.ArgumentParser:
         "--client",
         default=AUTO,
         choices=(AUTO, PERF_ANALYZER, OWN),
-        help="who measures; auto: perf_analyzer where it starts and its preparations take seconds "
-        "(batch size^2 x concurrency up to 8 million), else our own client",
+        help="client; auto: perf_analyzer if it starts and prepares requests within seconds (batch "
+        "size^2 x concurrency up to 8 million), else our own client",
     )
     add("--output", type=Path, default=Path("runs/latency"), help="path of both files, less suffix")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 (130 for Ctrl-C) with a message."""
+    """Runs the command; returns its exit status: 0, 2 after an error, 130 after Ctrl-C."""
     flags = _parser().parse_args(argv)
 
     def work() -> None:

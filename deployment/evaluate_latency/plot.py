@@ -1,10 +1,10 @@
-"""Latency and throughput against rows of a request, as PNG. Without pyplot's global state."""
+"""Plot of latency and throughput against batch size, without pyplot's global state."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from deployment.client.latency_statistics import Measurement
+from runtime.files.atomic import atomic_file
 
 _COLOURS = ("#1f5fa8", "#c8501e", "#3a8f5c", "#8a5aa8", "#9db4cc", "#999999")
 
@@ -13,13 +13,13 @@ _SUBDIVISIONS = ((5, (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)), (50, (1, 2, 3, 5, 7)), (
 
 
 def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
-    """Draws a line for each model and number of requests in flight.
+    """Draws a line per model and number of requests in flight.
 
-    On the left p50, with a band up to p99; on the right rows in a second.
+    On the left p50, with a band up to p99; on the right rows per second.
 
     Args:
-        path: the PNG; its folder is made, and it appears when it is whole.
-        measurements: one for each setting.
+        path: PNG file, which appears when it is complete.
+        measurements: one per setting.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -28,10 +28,12 @@ def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
     FigureCanvasAgg(figure)
     latency, throughput = figure.subplots(1, 2)
     lines: dict[str, list[Measurement]] = {}
-    for found in measurements:
-        lines.setdefault(f"{found.model}, {found.concurrency} in flight", []).append(found)
+    for measurement in measurements:
+        lines.setdefault(f"{measurement.model}, {measurement.concurrency} in flight", []).append(
+            measurement
+        )
     for number, (label, points) in enumerate(lines.items()):
-        points.sort(key=lambda found: found.batch_size)
+        points.sort(key=lambda measurement: measurement.batch_size)
         style = {"color": _COLOURS[number % len(_COLOURS)], "linewidth": 1.6, "markersize": 4}
         sizes = [p.batch_size for p in points]
         p50 = [p.p50_ms for p in points]
@@ -44,15 +46,16 @@ def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
     throughput.set(title="Throughput", ylabel="rows per second")
     for axes in (latency, throughput):
         axes.set(xlabel="rows of a request", xscale="log", yscale="log")
-        _set_ticks(axes, sorted({found.batch_size for found in measurements}))
+        _set_ticks(axes, sorted({measurement.batch_size for measurement in measurements}))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     latency.legend(frameon=False)
-    _write(figure, Path(path))
+    with atomic_file(path) as stream:
+        figure.savefig(stream, format="png")
 
 
 def _set_ticks(axes, batch_sizes: Sequence[int]) -> None:
-    """Marks the sizes that were measured, and round latencies and rates, all as plain numbers."""
+    """Sets ticks at the measured sizes, and at round latencies and rates, as plain numbers."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     sizes = [batch_sizes[0]] if batch_sizes else []
@@ -66,13 +69,3 @@ def _set_ticks(axes, batch_sizes: Sequence[int]) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.15g}"))
-
-
-def _write(figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        figure.savefig(partial, format="png")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Rows of a table straight from a checkpoint's files, without loading it."""
+"""Rows of a table, read from a checkpoint's mapped files without loading it."""
 
 import numpy as np
 
@@ -7,18 +7,17 @@ from runtime.checkpoint import DamagedCheckpoint
 
 
 class CheckpointRows:
-    """A table of which single rows are read, wherever the checkpoint's pieces have them.
+    """Random access to the rows of a table in a checkpoint.
 
-    The files are mapped into memory: what is read stays in the page cache, not in this process.
-    Checksums are of whole blocks and are not looked at. Who writes the table's files as well
-    (`deployment.artifacts.table_files`) checks all of it then, and fails if a block was changed.
+    Checksums are of whole blocks and are not verified here; writing the table
+    (`deployment.artifacts.table_files`) verifies all of them.
 
     Args:
-        trained: whose checkpoint it is.
+        trained: trained model.
         table: name of the table.
 
     Raises:
-        DamagedCheckpoint: a file is missing or has another size than the index says.
+        DamagedCheckpoint: a file is missing or its size differs from the index.
     """
 
     def __init__(self, trained: TrainedModel, table: str):
@@ -40,10 +39,10 @@ class CheckpointRows:
             self._pieces.append((box, values))
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """Rows [*shape of ids, columns] of ids, integers in [0, rows) of any shape."""
+        """Returns the rows [*shape of ids, columns] of ids in [0, rows), of any shape."""
         flat = ids.reshape(-1)
-        found = np.empty((flat.size, self.dim), self._dtype)
+        rows = np.empty((flat.size, self.dim), self._dtype)
         for box, values in self._pieces:
             here = np.flatnonzero((flat >= box.row) & (flat < box.row_end))
-            found[here, box.column : box.column_end] = values[flat[here] - box.row]
-        return found.reshape(*ids.shape, self.dim)
+            rows[here, box.column : box.column_end] = values[flat[here] - box.row]
+        return rows.reshape(*ids.shape, self.dim)

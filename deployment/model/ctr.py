@@ -1,4 +1,4 @@
-"""DLRM and DCNv2 as served: numericals, ids of any hotness, one vector a feature."""
+"""Serving of DLRM and DCNv2: numerical features, ids of any hotness, one vector per feature."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,16 +18,15 @@ from nn.layers.interaction import SPLIT
 
 NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
 
-# Where a row of a padded feature has no id.
+# Fills rows of a padded feature with fewer ids.
 PADDING = -1
 
 
 def serving_spec(trained: TrainedModel) -> ServingSpec:
-    """The parts of DLRM and DCNv2.
+    """Returns the serving specification of DLRM and DCNv2.
 
-    A request has all numericals of a row side by side, and all its ids, features in the order of
-    their channel. Rows of split TFRecords may have fewer ids than the feature's hotness: there -1
-    fills the rest.
+    A request has one tensor of all numerical features and one of all ids, in the order of their
+    channels. Rows of split TFRecords may have fewer ids than the feature's hotness, filled with -1.
     """
     spec = trained.spec
     names, hotness = spec.channel(fs.CATEGORICAL_CHANNEL), spec.hotnesses(fs.CATEGORICAL_CHANNEL)
@@ -60,13 +59,13 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
 
 
 def _spans(counts) -> list[tuple[int, int]]:
-    """(start, count) of pieces that stand side by side."""
+    """Returns (start, count) of consecutive pieces."""
     counts = list(counts)
     return list(zip(accumulate(counts, initial=0), counts, strict=False))
 
 
 def one_row_model(shape: RankingConfig, policy: str) -> RankingModel:
-    """The model with tables of one row, its dot interaction in few operations of TensorFlow.
+    """Builds the model with tables of one row and a dot interaction of few operations.
 
     Args:
         policy: Keras dtype policy.
@@ -79,15 +78,15 @@ def one_row_model(shape: RankingConfig, policy: str) -> RankingModel:
 def logits(
     model: RankingModel, embeddings: tf.Tensor | None, tensors: Mapping[str, tf.Tensor]
 ) -> tf.Tensor:
-    """[batch, 1] from vectors, of which a model without tables has none, and numericals."""
+    """Returns logits [batch, 1] from vectors (None without tables) and numerical features."""
     if embeddings is not None:
         embeddings = tf.cast(embeddings, model.compute_dtype)
     return model.logits(tensors.get(NUMERICAL), embeddings)
 
 
 def arrays(serving_spec: ServingSpec, inputs: Inputs) -> dict[str, np.ndarray]:
-    """The tensors of a request from what a loader yields."""
-    found = {NUMERICAL: np.asarray(inputs.numerical, np.float32)}
+    """Converts the inputs of a loader's batch to the tensors of a request."""
+    tensors = {NUMERICAL: np.asarray(inputs.numerical, np.float32)}
     if inputs.categorical:
         counts = [f.count for f in serving_spec.features if f.input == CATEGORICAL]
         columns = [
@@ -95,12 +94,12 @@ def arrays(serving_spec: ServingSpec, inputs: Inputs) -> dict[str, np.ndarray]:
             for ids, count in zip(inputs.categorical, counts, strict=True)
         ]
         dtype = serving_spec.tensor(CATEGORICAL).dtype
-        found[CATEGORICAL] = np.concatenate(columns, axis=1).astype(dtype)
-    return {tensor.name: found[tensor.name] for tensor in serving_spec.inputs}
+        tensors[CATEGORICAL] = np.concatenate(columns, axis=1).astype(dtype)
+    return {tensor.name: tensors[tensor.name] for tensor in serving_spec.inputs}
 
 
 def _padded(ids: RaggedIds, count: int) -> np.ndarray:
-    """[rows, count]: a row's ids, and -1 behind them."""
+    """Returns ids [rows, count], filled with -1."""
     values, splits = np.asarray(ids.values), np.asarray(ids.row_splits)
     there = np.arange(count) < np.diff(splits)[:, None]
     filled = np.full(there.shape, PADDING, values.dtype)

@@ -1,4 +1,4 @@
-"""NeuMF, GMF and MLP as served: a user and an item, a vector of each branch for both."""
+"""Serving of NeuMF, GMF and MLP: a user and an item, with a vector per branch."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ USER, ITEM = "user", "item"
 
 
 def serving_spec(trained: TrainedModel) -> ServingSpec:
-    """The parts of NeuMF, GMF and MLP."""
+    """Returns the serving specification of NeuMF, GMF and MLP."""
     shape, spec = trained.shape, trained.spec
     (user,), (item,) = spec.channel(fs.USER_CHANNEL), spec.channel(fs.ITEM_CHANNEL)
     tables = tables_of(trained)
@@ -39,7 +39,7 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
 
 
 def one_row_model(shape: NCFConfig, policy: str) -> NCFModel:
-    """The model with tables of one row.
+    """Builds the model with tables of one row.
 
     Args:
         policy: Keras dtype policy.
@@ -48,13 +48,13 @@ def one_row_model(shape: NCFConfig, policy: str) -> NCFModel:
 
 
 def logits(model: NCFModel, embeddings: tf.Tensor, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """[batch, 1] from vectors; ids are not looked at again."""
+    """Returns logits [batch, 1] from vectors; ids are not used."""
     dims = [dim for _, _, dim in embedding_tables(model.config)]
     return model.logits(tf.split(tf.cast(embeddings, model.compute_dtype), dims, axis=1))
 
 
 def arrays(serving_spec: ServingSpec, inputs: InteractionInputs) -> dict[str, np.ndarray]:
-    """The tensors of a request from what a loader yields."""
+    """Converts the inputs of a loader's batch to the tensors of a request."""
     ids = {USER: inputs.user, ITEM: inputs.item}
     return {
         t.name: np.asarray(ids[t.name]).reshape(-1, 1).astype(t.dtype) for t in serving_spec.inputs

@@ -1,4 +1,4 @@
-"""SIM, DIEN and DIN as served: a user, a target item and a history, one vector an id."""
+"""Serving of SIM, DIEN and DIN: user, target item and history, with a vector per id."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,9 +18,9 @@ USER, TARGET, HISTORY = "user_features", "target_features", "positive_history"
 
 
 def serving_spec(trained: TrainedModel) -> ServingSpec:
-    """The parts of SIM, DIEN and DIN; a model without history is not sent one.
+    """Returns the serving specification of SIM, DIEN and DIN.
 
-    Names of tables are those of the target's features, which the history shares.
+    Tables are named after the target's features, which share them with the history.
     """
     shape = trained.shape
     channels = sequence_channels(trained.spec, with_labels=False, with_negatives=False)
@@ -59,7 +59,7 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
 
 
 def one_row_model(shape: SequenceConfig, policy: str) -> SequenceModel:
-    """The model with tables of one row.
+    """Builds the model with tables of one row.
 
     Args:
         policy: Keras dtype policy.
@@ -75,7 +75,7 @@ def one_row_model(shape: SequenceConfig, policy: str) -> SequenceModel:
 def logits(
     model: SequenceModel, embeddings: tf.Tensor, tensors: Mapping[str, tf.Tensor]
 ) -> tf.Tensor:
-    """[batch, 1] from vectors, the history's ids, and for hard search those of the target."""
+    """Returns logits [batch, 1] from vectors, history ids, and target ids for hard search."""
     history = target = ()
     if HISTORY in tensors:
         history = tuple(tf.unstack(tensors[HISTORY], axis=1))
@@ -86,10 +86,12 @@ def logits(
 
 
 def arrays(serving_spec: ServingSpec, inputs: SequenceInputs) -> dict[str, np.ndarray]:
-    """The tensors of a request from what a loader yields."""
-    made = {
+    """Converts the inputs of a loader's batch to the tensors of a request."""
+    tensors = {
         USER: lambda: np.concatenate(inputs.user, axis=1),
         TARGET: lambda: np.concatenate(inputs.target, axis=1),
         HISTORY: lambda: np.stack(inputs.positive, axis=1),
     }
-    return {tensor.name: made[tensor.name]().astype(tensor.dtype) for tensor in serving_spec.inputs}
+    return {
+        tensor.name: tensors[tensor.name]().astype(tensor.dtype) for tensor in serving_spec.inputs
+    }

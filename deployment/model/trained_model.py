@@ -1,4 +1,4 @@
-"""What a checkpoint is a model of: its recipe, flags, data set and sizes; its rows; the model."""
+"""Trained model of a checkpoint: recipe, flags, data set, sizes, evaluation samples."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,20 +13,20 @@ from runtime.cluster.distributed import World
 
 DLRM, DCNV2, SIM, NCF = "dlrm", "dcnv2", "sim", "ncf"
 
-# What composes the model and the rows of a recipe.
+# Modules that build the model and the data sets of a recipe.
 _COMPOSED_BY = {DLRM: ctr, DCNV2: ctr, SIM: sequential, NCF: collaborative}
 
 
 class TrainedModel(NamedTuple):
-    """A trained model that nothing has been read of but its description.
+    """Description of a trained model, without its weights.
 
     Attributes:
-        path: the checkpoint.
-        index: what it says of itself, and of each weight where it is.
-        config: the flags of the training, with `--mode eval`.
-        spec: the data set.
-        shape: the model's sizes: `nn.ctr.model.RankingConfig`, `nn.sequence.config.SequenceConfig` or
-            `nn.ncf.config.NCFConfig`.
+        path: checkpoint.
+        index: its description, and the location of each weight.
+        config: flags of the training, with `--mode eval`.
+        spec: feature spec of the data set.
+        shape: sizes of the model: `nn.ctr.model.RankingConfig`,
+            `nn.sequence.config.SequenceConfig` or `nn.ncf.config.NCFConfig`.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class TrainedModel(NamedTuple):
 
 
 def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
-    """Reads what a checkpoint says of its model, and the feature spec of its data set.
+    """Reads the description of a checkpoint, and the feature spec of its data set.
 
     Args:
         path: a checkpoint, or a folder of them, of which the best is taken where the training kept
@@ -53,30 +53,30 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
         ValueError: there is no checkpoint, it is damaged or of another version; the data set is not
             there, or its feature spec is not that of the training.
     """
-    found = checkpoint.resolve(checkpoint.best_of(path), "--checkpoint_dir")
-    with checkpoint.suggest_previous(found, "--checkpoint_dir"):
-        index = checkpoint.describe(found)
-    where = f"checkpoint {found}"
+    folder = checkpoint.resolve(checkpoint.best_of(path), "--checkpoint_dir")
+    with checkpoint.suggest_previous(folder, "--checkpoint_dir"):
+        index = checkpoint.describe(folder)
+    where = f"checkpoint {folder}"
     recipe = index.description.get("recipe")
     if "original_layout" not in index.description and recipe not in _COMPOSED_BY:
         raise ValueError(
-            f"{where} is of the recipe {recipe}: there are {', '.join(_COMPOSED_BY)}, so that it "
-            "was made by another version"
+            f"{where} is of the recipe {recipe}, expected one of {', '.join(_COMPOSED_BY)}: "
+            "another version wrote it"
         )
-    changes = {"mode": "eval", "restore_checkpoint_path": str(found)}
+    changes = {"mode": "eval", "restore_checkpoint_path": str(folder)}
     if dataset_path:
         changes["dataset_path"] = dataset_path
     config = recorded_flags(index.description, where, **changes)
-    raw = _raw_spec(config, where, given=bool(dataset_path))
+    raw = _raw_spec(config, where, is_explicit=bool(dataset_path))
     spec = ctr.spec_of_data(config, raw) if config.recipe in (DLRM, DCNV2) else raw
-    trained = TrainedModel(found, index, config, spec, _shape_of(config, spec))
+    trained = TrainedModel(folder, index, config, spec, _shape_of(config, spec))
     _check_tables(trained)
     _check_spec(trained, raw)
     return trained
 
 
 def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:
-    """(name, rows, columns) of each table of the model, in the order of its lookups."""
+    """Returns (name, rows, columns) per table of the model, in the order of its lookups."""
     shape = trained.shape
     if trained.recipe == SIM:
         from nn.sequence.config import embedding_tables
@@ -90,18 +90,19 @@ def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:
 
 
 def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto"):
-    """The rows that `--mode eval` evaluates on, in order, as batches with labels.
+    """Opens the samples of `--mode eval`, in order, as batches with labels.
 
     Args:
-        trained: the model.
-        batch_size: rows of a batch; those of ncf are whole series, perhaps fewer.
-        mapping: of the feature spec; "auto": test rows, where there are none validation rows.
+        trained: trained model.
+        batch_size: samples per batch; fewer for ncf, whose batches have whole candidate lists.
+        mapping: split of the feature spec; "auto": test, or validation if there is no test split.
 
     Returns:
-        A data set of `dataloading/`: `num_rows`, `num_batches`, `batch_size`, `dataset()`, `failure`.
+        A data set of `dataloading/`: `num_rows`, `num_batches`, `batch_size`, `dataset()`,
+        `failure`.
 
     Raises:
-        ValueError: there are no such rows.
+        ValueError: the split does not exist.
     """
     changes = {"valid_batch_size": batch_size}
     if trained.config.data.dataset_type != "synthetic":
@@ -111,10 +112,10 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto
 
 
 def restored_recipe(trained: TrainedModel, batch_size: int):
-    """Model, rows and evaluator of `--mode eval` in this process, all weights read.
+    """Builds the recipe of `--mode eval` in this process and restores all weights.
 
     Args:
-        trained: the model.
+        trained: trained model.
         batch_size: rows of an evaluated batch.
 
     Returns:
@@ -131,20 +132,20 @@ def restored_recipe(trained: TrainedModel, batch_size: int):
 
 
 def table_name(table: str) -> str:
-    """Name of a table's weight in a checkpoint."""
+    """Returns the name of a table's weight in a checkpoint."""
     return f"sparse/{table}"
 
 
-def _raw_spec(config: Config, where: str, given: bool) -> FeatureSpec | None:
-    """The feature spec as the data set has it; None where the training had none."""
+def _raw_spec(config: Config, where: str, is_explicit: bool) -> FeatureSpec | None:
+    """Returns the feature spec of the data set; None if the training had none."""
     try:
         return load_feature_spec(config)
     except (OSError, ValueError) as error:
-        if given:
+        if is_explicit:
             raise
         raise ValueError(
             f"{where} was trained on {config.data.dataset_path}, whose feature spec cannot be read "
-            f"({error}): say where it is now with --dataset_path"
+            f"({error}): name its folder with --dataset_path"
         ) from None
 
 
@@ -153,7 +154,7 @@ def _shape_of(config: Config, spec: FeatureSpec):
 
 
 def _check_tables(trained: TrainedModel) -> None:
-    """Raises ValueError where the data set's features are not the checkpoint's tables."""
+    """Raises ValueError if the data set's features do not match the checkpoint's tables."""
     wanted = {table_name(name): (rows, dim) for name, rows, dim in tables_of(trained)}
     there = {
         name: entry.shape
@@ -174,14 +175,16 @@ def _check_tables(trained: TrainedModel) -> None:
 
 
 def _check_spec(trained: TrainedModel, raw: FeatureSpec | None) -> None:
-    """Raises ValueError where the feature spec is not that of the training: features in another
-    order, or with another vocabulary, would be looked up in wrong rows without a word."""
+    """Raises ValueError if the feature spec is not that of the training.
+
+    Features in another order, or with another vocabulary, would silently use wrong rows.
+    """
     wanted = trained.index.description.get("feature_spec")
-    found = raw.fingerprint() if raw is not None else None
-    if wanted != found:
+    actual = raw.fingerprint() if raw is not None else None
+    if wanted != actual:
         raise ValueError(
             f"checkpoint {trained.path} was trained on another feature spec than "
-            f"{trained.spec.origin} (fingerprint {_short(wanted)}, this is {_short(found)}): give "
+            f"{trained.spec.origin} (fingerprint {_short(wanted)}, this is {_short(actual)}): give "
             "the training's data set, or a folder with its feature_spec.yaml, with --dataset_path"
         )
 

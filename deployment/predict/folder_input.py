@@ -29,8 +29,8 @@ class FolderInput:
         num_rows: number of samples.
 
     Raises:
-        ValueError: a file, a split or a feature is missing or differs from the model's, or there
-            are no samples.
+        ValueError: a file, a split or a feature is missing or differs from the model's, or the
+            split is empty.
     """
 
     def __init__(self, folder: str | Path, split: str | None, interface: Interface):

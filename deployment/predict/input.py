@@ -60,7 +60,7 @@ class FileInput:
         path = Path(path)
         self.paths, self._interface, self._where = [path], interface, f"--input {path}"
         if not path.is_file():
-            raise ValueError(f"{self._where}: there is no such file or folder")
+            raise ValueError(f"{self._where}: the path does not exist")
         kinds = [kind for end, kind in _KINDS.items() if path.name.lower().endswith(end)]
         if not kinds:
             raise ValueError(f"{self._where}: expected a file name with {', '.join(_KINDS)}")

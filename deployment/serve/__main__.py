@@ -3,7 +3,7 @@
     python -m deployment.serve --model_repository repository
 
 The server listens on 127.0.0.1 only, and writes its log to `--log`. If it, or a process of a model,
-ends by itself, so does the command, with exit status `ENDED_BY_ITSELF`, so that a supervisor can
+ends unexpectedly, so does the command, with exit status `ENDED_BY_ITSELF`, so that a supervisor can
 start it again.
 """
 

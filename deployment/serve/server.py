@@ -82,7 +82,7 @@ class Server:
         pid: process id, None before its start.
 
     Raises:
-        ValueError: there is no such repository or program.
+        ValueError: the repository or the program does not exist.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Server:
     def check_alive(self) -> None:
         """Raises ServerFailed if the server, or a process of a model, has ended."""
         if not self.alive():
-            raise ServerFailed(f"tritonserver ended by itself{self._status()}{self._tail()}")
+            raise ServerFailed(f"tritonserver ended unexpectedly{self._status()}{self._tail()}")
         if lost := self._lost_stubs():
             raise ServerFailed(
                 f"{'; '.join(lost)}. tritonserver does not restart it, and refuses its requests: "
@@ -209,7 +209,7 @@ class Server:
     def _lost_stubs(self) -> list[str]:
         """Returns a description of each stub that has ended since the server was ready."""
         return [
-            f"a process of the model {model} (pid {pid}) ended by itself{termination_cause(pid)}"
+            f"a process of the model {model} (pid {pid}) ended unexpectedly{termination_cause(pid)}"
             for pid, model in self._stubs.items()
             if not is_running(pid, model)
         ]

@@ -25,7 +25,7 @@ platform=$("$python" -c 'import sysconfig; print(sysconfig.get_platform())')
   stop "nvidia-pytriton has wheels for linux-x86_64 and linux-aarch64, this is $platform; serve on another machine, or use python -m deployment.predict, which needs no server"
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
   stop "this Python cannot make virtual environments; install its venv package (Debian: apt-get install python3.11-venv)"
-# The stub, in which models run, is linked with it: where it is missing, loading a model hangs without a word.
+# The stub, in which models run, is linked with it: where it is missing, loading a model hangs silently.
 libpython=$("$python" - <<'PYTHON'
 import ctypes, pathlib, sys, sysconfig
 name = "libpython%d.%d.so.1.0" % sys.version_info[:2]
@@ -45,7 +45,7 @@ PYTHON
 [ -n "$libpython" ] ||
   stop "no libpython$version.so.1.0 found, which Triton's Python backend is linked with; install it (Debian: apt-get install libpython$version) or name a Python that has it: make serve-setup PYTHON=/path/to/python3.11"
 
-# A half-made or outdated environment is made anew: what is installed is then exactly the lock.
+# An incomplete or outdated environment is created again, so that it has exactly the packages of the lock.
 rm -rf "$folder"
 echo "serve-setup: installing the packages of requirements/serve.lock into $folder (a minute or two, once)"
 "$python" -m venv "$folder"
@@ -68,7 +68,7 @@ ln -s "$libpython" "$folder/triton/lib/libpython$version.so.1.0"
 ln -sr "$libraries"/libb64-*.so.0d "$folder/triton/lib/libb64.so.0d"
 ln -sr "$libraries"/libcudart-*.so.12.* "$folder/triton/lib/libcudart.so.12"
 
-# What programs say of themselves without being started in earnest.
+# Output of programs that are not started in earnest.
 LD_LIBRARY_PATH=$libraries:$(cd "$folder/triton/lib" && pwd)
 export LD_LIBRARY_PATH
 said=$("$folder/triton/tritonserver" --help 2>&1 || true)

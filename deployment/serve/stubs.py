@@ -38,7 +38,7 @@ def termination_cause(pid: int) -> str:
     if not os.WIFSIGNALED(status):
         return f" (exit status {os.waitstatus_to_exitcode(status)})"
     name = signal.Signals(os.WTERMSIG(status)).name
-    reason = ", perhaps by Linux because memory is short" if name == "SIGKILL" else ""
+    reason = ", possibly by Linux because memory is short" if name == "SIGKILL" else ""
     return f" (killed by {name}{reason})"
 
 

@@ -36,7 +36,7 @@ class DenseRunner:
     ):
         path = Path(folder) / DENSE_FILE
         if not path.is_file():
-            raise ValueError(f"{path}: there is no such file; deploy the checkpoint again")
+            raise ValueError(f"{path}: does not exist; deploy the checkpoint again")
         if interface.precision == "fp32":
             self._run, names = _by_onnxruntime(path, threads)
         else:

@@ -1,6 +1,6 @@
-"""`config.pbtxt` of a served model, made of Triton's own protobuf messages.
+"""`config.pbtxt` of a served model, as Triton's protobuf messages.
 
-The meaning of the fields: github.com/triton-inference-server/server, docs/user_guide/
+Documentation of the fields: github.com/triton-inference-server/server, docs/user_guide/
 model_configuration.md and ensemble_models.md.
 """
 
@@ -30,13 +30,13 @@ _TYPES = {"float32": TYPE_FP32, "int32": TYPE_INT32, "int64": TYPE_INT64}
 
 
 class Batching(NamedTuple):
-    """How a model puts requests together.
+    """Batching of requests.
 
     Attributes:
-        max_batch_size: rows of a batch at most. 0: the first dimension of the tensors is the batch,
-            of any size, Triton knows nothing of batches, and the other attributes are not used.
-        dynamic: whether requests that wait are put together into one batch.
-        max_queue_delay_us: how long one waits for others though the model is free, in microseconds.
+        max_batch_size: maximum rows per batch. 0: Triton does not batch, the first dimension of the
+            tensors is a batch of any size, and the other attributes are not used.
+        dynamic: whether waiting requests are batched.
+        max_queue_delay_us: time that a request waits for others although the model is free.
     """
 
     max_batch_size: int
@@ -45,13 +45,12 @@ class Batching(NamedTuple):
 
 
 class Instances(NamedTuple):
-    """Copies of a model that run at the same time.
+    """Copies of a model that run concurrently.
 
     Attributes:
         kind: "KIND_CPU" or "KIND_GPU".
-        count: how many, of KIND_GPU on each GPU.
-        gpus: numbers of the GPUs; empty of KIND_CPU. (Of KIND_GPU Triton would take all GPUs that
-            there are.)
+        count: number of copies, for KIND_GPU per GPU.
+        gpus: numbers of the GPUs; empty for KIND_CPU. (Without, Triton takes all GPUs.)
     """
 
     kind: str
@@ -60,11 +59,12 @@ class Instances(NamedTuple):
 
 
 class EnsembleStep(NamedTuple):
-    """A model in an ensemble, with the names that the ensemble has for its tensors.
+    """Model of an ensemble.
 
     Attributes:
-        model: its name.
-        inputs, outputs: of each of its tensors the ensemble's name.
+        model: name of the model.
+        inputs: names in the ensemble by names of the model's inputs.
+        outputs: names in the ensemble by names of the model's outputs.
     """
 
     model: str
@@ -85,22 +85,22 @@ def model_config(
     flat: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> ModelConfig:
-    """Configuration of a model that is no ensemble.
+    """Returns the configuration of a model other than an ensemble.
 
     Args:
-        name: of the model, and of its folder.
-        runs_on: `platform`, `backend` and `default_model_filename`, those that apply.
-        inputs, outputs: without the batch, a dimension of any length is -1; see `batching`.
-        batching: how requests are put together.
+        name: name of the model and of its folder.
+        runs_on: `platform`, `backend` and `default_model_filename`, as far as they apply.
+        inputs: input tensors; -1 is a dimension of any length.
+        outputs: output tensors.
+        batching: batching of requests.
         instances: copies of the model.
-        warm_up: for so many rows of zeros, in range for ids and numericals alike, the server asks the
-            model before it is ready: the first user shall not pay for memory that is allocated and
-            kernels that are chosen then.
-        parameters: what the backend reads beside.
-        flat: inputs of one dimension, with the values that each row has in them; only where Triton
-            knows of no batches.
-        shapes: of tensors which the model has in another shape than stated here, that shape; Triton
-            converts them.
+        warm_up: batch sizes of zeros, valid ids and numerical values, that the server computes
+            before it is ready, so that the first user does not pay for allocations and the choice
+            of kernels.
+        parameters: other parameters of the backend.
+        flat: inputs of one dimension with their number of values per row; only without Triton's
+            batching.
+        shapes: shapes of the model's tensors that differ from those here; Triton reshapes them.
     """
     config = ModelConfig(name=name, max_batch_size=batching.max_batch_size, **runs_on)
     _add_tensors(config, inputs, outputs, batching.max_batch_size)
@@ -116,7 +116,7 @@ def model_config(
         )
     )
     if batching.max_batch_size and batching.dynamic:
-        # No preferred sizes: none is quicker than its neighbours, so that a batch is what waits.
+        # No preferred sizes, none is faster than its neighbours: a batch has all waiting requests.
         delay = batching.max_queue_delay_us
         config.dynamic_batching.max_queue_delay_microseconds = delay
     for key, value in (parameters or {}).items():
@@ -133,10 +133,10 @@ def ensemble_config(
     steps: Sequence[EnsembleStep],
     max_batch_size: int,
 ) -> ModelConfig:
-    """Configuration of an ensemble; it neither batches nor warms up, its models do.
+    """Returns the configuration of an ensemble, whose models batch and warm up.
 
     Raises:
-        ValueError: a step reads a tensor that no request and no step before it has.
+        ValueError: a step reads a tensor that neither the request nor an earlier step has.
     """
     known = {tensor.name for tensor in inputs}
     config = ModelConfig(name=name, platform="ensemble", max_batch_size=max_batch_size)
@@ -159,11 +159,11 @@ def ensemble_config(
 
 
 def accelerate_by_tensorrt(config: ModelConfig, precision_mode: str) -> None:
-    """Lets Triton's onnxruntime run what TensorRT can run by TensorRT.
+    """Makes Triton's onnxruntime run supported operations by TensorRT.
 
     Args:
-        config: of a model of the onnxruntime backend on a GPU.
-        precision_mode: "FP32" or "FP16"; the backend knows no other of floating point.
+        config: configuration of a model of the onnxruntime backend on a GPU.
+        precision_mode: "FP32" or "FP16", all that the backend supports.
     """
     accelerator = ModelOptimizationPolicy.ExecutionAccelerators.Accelerator(
         name="tensorrt", parameters={"precision_mode": precision_mode}
@@ -172,13 +172,13 @@ def accelerate_by_tensorrt(config: ModelConfig, precision_mode: str) -> None:
 
 
 def keep_on_gpu(config: ModelConfig) -> None:
-    """Lets Triton's TensorFlow take inputs from the GPU and leave outputs there.
+    """Keeps inputs and outputs of Triton's TensorFlow on the GPU.
 
-    Without, what a SavedModel answers goes to the memory of the host, and the next model of an
-    ensemble brings it back.
+    Otherwise the answers of a SavedModel are copied to the host, and back for the next model of an
+    ensemble.
 
     Args:
-        config: of a SavedModel on a GPU.
+        config: configuration of a SavedModel on a GPU.
     """
     accelerator = ModelOptimizationPolicy.ExecutionAccelerators.Accelerator(name="gpu_io")
     config.optimization.execution_accelerators.gpu_execution_accelerator.append(accelerator)
@@ -210,12 +210,12 @@ def _add_warm_up(
     config: ModelConfig, inputs: Sequence[ServedTensor], rows: int, flat: Mapping[str, int]
 ) -> None:
     batched = bool(config.max_batch_size)
-    # Triton leaves a sample of batch size 0 out, also of a model without batches.
+    # Triton skips samples of batch size 0, also of a model without batches.
     sample = config.model_warmup.add(
         name=f"{rows} rows of zeros", batch_size=rows if batched else 1
     )
     for tensor in inputs:
-        asked = sample.inputs[tensor.name]
-        asked.data_type, asked.zero_data = _TYPES[tensor.dtype], True
+        entry = sample.inputs[tensor.name]
+        entry.data_type, entry.zero_data = _TYPES[tensor.dtype], True
         whole = (rows * flat.get(tensor.name, 1), *tensor.dims)
-        asked.dims.extend(tensor.dims if batched else whole)
+        entry.dims.extend(tensor.dims if batched else whole)

@@ -32,7 +32,7 @@ def find_model(path: str | Path) -> ModelFolders:
     """
     path = Path(path)
     if not path.is_dir():
-        raise ValueError(f"--model {path}: there is no such folder; {_ALLOWED}")
+        raise ValueError(f"--model {path}: the folder does not exist; {_ALLOWED}")
     if (path / interfaces.FILE).is_file():
         return _of_version(path)
     if _latest_version(path) is not None:
@@ -52,7 +52,7 @@ def entry_interface(repository: str | Path, model_name: str) -> Interface:
     """Returns the interface of a model's requests: of an ensemble, that of its first part.
 
     Raises:
-        ValueError: there is no such model, or deployment.deploy did not write it.
+        ValueError: the model does not exist, or deployment.deploy did not write it.
     """
     # The first part depends on the backend: local, tensorflow, hps.
     for name in (model_name, *(f"{model_name}_{role}" for role in (SPARSE, CHECKS, KEYS))):
@@ -110,7 +110,7 @@ def _ensemble_parts(folder: Path) -> ModelFolders | None:
 
 
 def _latest_version(folder: Path) -> Path | None:
-    """Returns the version folder with the highest number; None if there is none."""
+    """Returns the version folder with the highest number; None without one."""
     if not folder.is_dir():
         return None
     versions = [path for path in folder.iterdir() if path.name.isdecimal() and path.is_dir()]

@@ -1,12 +1,12 @@
-"""The dense part for GPUs: a TensorRT plan where one can be built, else ONNX and a script for it.
+"""Dense part for GPUs: a TensorRT plan if one can be built, else ONNX and a script that builds it.
 
-A plan is made for one kind of GPU and one version of TensorRT, so it is built on the machine that
-serves, or one like it, by NVIDIA's `trtexec`. A model's folder:
+A plan is specific to a GPU model and a version of TensorRT, so `trtexec` builds it on the serving
+machine, or a similar one. A model's folder:
 
-    1/model.plan            or, where none could be built:
+    1/model.plan            or, if it cannot be built:
     1/model.onnx            run by Triton's onnxruntime, and by TensorRT inside that
     build_plan.sh           builds 1/model.plan of it and makes it the model
-    configs/plan.pbtxt      the configuration that the script puts in the place of config.pbtxt
+    configs/plan.pbtxt      configuration with which the script replaces config.pbtxt
 """
 
 import shlex
@@ -29,24 +29,24 @@ PLAN_CONFIG = "configs/plan.pbtxt"  # where `tritonserver --model-config-name=pl
 RUNS_PLAN = {"platform": "tensorrt_plan", "default_model_filename": PLAN_FILE}
 RUNS_ONNX = {"platform": "onnxruntime_onnx", "default_model_filename": ONNX_FILE}
 
-# What trtexec is told for `--precision`. Left to itself it multiplies float32 in TF32, with 10 bits
-# of mantissa.
+# Flags of trtexec by `--precision`. By default it multiplies float32 in TF32, with 10 bits of
+# mantissa.
 _PRECISION_FLAGS = {"fp32": "--noTF32", "fp16": "--fp16", "bf16": "--bf16"}
 
-# What Triton's onnxruntime calls the precisions of its TensorRT; it has no other.
+# Precisions of the TensorRT in Triton's onnxruntime, all that it supports.
 _ONNX_PRECISIONS = {"fp32": "FP32", "fp16": "FP16"}
 
 
 def can_build() -> bool:
-    """Whether `trtexec` and a GPU are there."""
+    """Returns whether `trtexec` and a GPU are available."""
     if shutil.which("trtexec") is None or shutil.which("nvidia-smi") is None:
         return False
-    found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
-    return found.returncode == 0 and "GPU" in found.stdout
+    listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return listing.returncode == 0 and "GPU" in listing.stdout
 
 
 def check_precision(precision: str) -> None:
-    """Raises ValueError for a precision that only a plan has, where none can be built."""
+    """Raises ValueError for a precision that needs a plan, if none can be built."""
     if precision in _ONNX_PRECISIONS or can_build():
         return
     raise ValueError(
@@ -58,17 +58,17 @@ def check_precision(precision: str) -> None:
 
 
 def shapes(inputs: Sequence[ServedTensor], flat: Mapping[str, int], rows: int) -> str:
-    """The shapes of a batch as trtexec reads them, `name:2048x13,...`.
+    """Returns the shapes of a batch in the format of trtexec, `name:2048x13,...`.
 
     Args:
-        inputs: without the batch, which is their first dimension.
-        flat: inputs of one dimension, with the values that each row has in them.
-        rows: of the batch.
+        inputs: tensors without their batch dimension.
+        flat: inputs of one dimension, with their number of values per row.
+        rows: rows of the batch.
     """
-    found = [f"{name}:{rows * values}" for name, values in flat.items()]
+    parts = [f"{name}:{rows * values}" for name, values in flat.items()]
     for tensor in inputs:
-        found.append(f"{tensor.name}:{'x'.join(map(str, (rows, *tensor.dims)))}")
-    return ",".join(found)
+        parts.append(f"{tensor.name}:{'x'.join(map(str, (rows, *tensor.dims)))}")
+    return ",".join(parts)
 
 
 def write_dense_model(
@@ -83,15 +83,16 @@ def write_dense_model(
     """Writes the folder of a dense model, with its configuration.
 
     Args:
-        folder: the model's, which is there, with its version folder.
-        onnx: the dense part.
-        inputs, flat: its inputs, see `shapes`.
-        max_batch_size: rows of a batch at most; kernels are chosen for full batches, where time is.
+        folder: existing folder of the model, with its version folder.
+        onnx: dense part.
+        inputs: its inputs, see `shapes`.
+        flat: its flat inputs, see `shapes`.
+        max_batch_size: maximum rows per batch, for which kernels are chosen.
         precision: "fp32", "fp16" or "bf16".
-        config_of: the model's configuration, from what runs it.
+        config_of: returns the model's configuration for `RUNS_PLAN` or `RUNS_ONNX`.
 
     Returns:
-        What runs it, for the report.
+        A description for the report.
 
     Raises:
         ValueError: trtexec fails, or `check_precision` would.
@@ -137,7 +138,7 @@ def _build(onnx: Path, plan: Path, options: Sequence[str]) -> None:
 
 
 def _script(precision: str, options: Sequence[str]) -> str:
-    """The text of `build_plan.sh`."""
+    """Returns the text of `build_plan.sh`."""
     cases = "\n".join(f"  {name}) flag={flag} ;;" for name, flag in _PRECISION_FLAGS.items())
     known = "|".join(_PRECISION_FLAGS)
     return f"""\
@@ -145,7 +146,7 @@ def _script(precision: str, options: Sequence[str]) -> str:
 # Makes the dense part a TensorRT plan for the GPU and the TensorRT of this machine:
 #   bash {SCRIPT_FILE} [{known}]    (without: {precision}, as deployed)
 # Run it where the model is served, for example in Triton's container, with trtexec on the PATH
-# (/usr/src/tensorrt/bin). Then let the server load the model again; one that polls does by itself.
+# (/usr/src/tensorrt/bin). Then let the server load the model again; a polling server does so.
 set -euo pipefail
 cd "$(dirname "${{BASH_SOURCE[0]}}")"
 case "${{1:-{precision}}}" in

@@ -39,7 +39,7 @@ def test_onnx_of_dcnv2(trained_dcnv2, tmp_path, capsys):
     said = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"dcnv2 of .*/checkpoint/00001-step-4", said[0])
     assert re.fullmatch(
-        r"behind the tables, in ONNX: scores within \d\.\de-\d\d of TensorFlow's", said[1]
+        r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", said[1]
     )
     assert said[2] == (
         "inputs: numerical_features float32 [batch, 3], categorical_features int64 [batch, 6]; "

@@ -176,7 +176,7 @@ def test_bad_parquet(tmp_path, clicks, capsys, changes, said):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("none.csv", None, "there is no such file or folder"),
+        ("none.csv", None, "the path does not exist"),
         ("rows.txt", b"", "expected a file name with .csv, .csv.gz, .parquet"),
         ("rows.csv", b"", "expected one column for each .*, got 0 for price, age, city, tags, wor"),
         ("rows.csv.gz", b"", "expected one column"),
@@ -604,7 +604,7 @@ def test_the_highest_version_is_taken(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("roles", "path", "said"),
     [
-        ({}, "none", "there is no such folder; expected a version folder"),
+        ({}, "none", "the folder does not exist; expected a version folder"),
         ({}, ".", "has no models; expected a version folder"),
         ({"a": "scorer"} | ENSEMBLE, ".", "has a, e; name one of them: .*/a$"),
         ({"a_checks": "checks", "b": "ensemble"}, ".", "has a_checks, b; expected a version"),

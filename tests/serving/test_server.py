@@ -64,7 +64,7 @@ def test_the_server_starts_and_ends_and_starts_again(small_repository, tmp_path)
         server.kill()
         assert have_ended(pid, *stubs) and not server.alive()
         assert shared_memory(os.getpid()) == before
-        with pytest.raises(ServerFailed, match="tritonserver ended by itself"):
+        with pytest.raises(ServerFailed, match="tritonserver ended unexpectedly"):
             server.check_alive()
         server.start()
         assert (server.http, server.grpc, server.metrics) == first
@@ -180,7 +180,7 @@ def test_a_process_that_ends_by_itself(small_repository, tmp_path, root):
         answers = pool.submit(list, client.scores(requests))
         _, err = process.communicate(timeout=60)
         assert process.returncode == ENDED_BY_ITSELF
-        said = f"error: a process of the model sums (pid {stubs[0]}) ended by itself (killed by"
+        said = f"error: a process of the model sums (pid {stubs[0]}) ended unexpectedly (killed by"
         assert err.startswith(said)
         assert len(stubs) == 2 and have_ended(server, *stubs)
         process, _ = serve(url.partition(":")[2])
@@ -190,4 +190,4 @@ def test_a_process_that_ends_by_itself(small_repository, tmp_path, root):
     os.kill(server, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == ENDED_BY_ITSELF
-    assert err.startswith("error: tritonserver ended by itself (exit status -9)")
+    assert err.startswith("error: tritonserver ended unexpectedly (exit status -9)")

@@ -423,7 +423,7 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         (["--model_name=a/b"], "--model_name 'a/b': a model's name is that of its folder"),
         (["--max_batch_size=0"], "--max_batch_size must be 1 or more, got 0"),
         (["--instances=0"], "--instances must be 1 or more, got 0"),
-        (["--max_batch_size=99999999999"], "--max_batch_size must be 2147483647 or less, all that"),
+        (["--max_batch_size=99999999999"], "--max_batch_size must be 2147483647 or less, the l"),
         ([f"--instances={2**31}"], "--instances must be 2147483647 or less, .*, got 2147483648"),
         (["--backend=hps", f"--gpus=0,{2**31}"], "--gpus must be 2147483647 or less, .*, got 214"),
         ([f"--max_queue_delay_us={2**64}"], "--max_queue_delay_us must be 18446744073709551615 or"),

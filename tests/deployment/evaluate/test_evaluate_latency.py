@@ -9,12 +9,12 @@ import time
 import grpc
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from deployment.client import latency_requests, perf_analyzer
 from deployment.client.closed_loop import ClosedLoop
 from deployment.client.latency_statistics import Measurement, medians, table, timing, write_csv
 from deployment.evaluate_latency import __main__ as evaluate_latency
-from deployment.evaluate_latency import plot
 from deployment.evaluate_latency.plot import draw
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Interface, ServedFeature, ServedTensor
@@ -229,7 +229,7 @@ def test_the_tool(interface, tmp_path, monkeypatch, capsys):
         (["--output=."], "--output is .; allowed: a path of files, like runs/latency"),
         (["--requests=0"], "--requests is 0; allowed: 1 or more"),
         (["--repeats=0"], "--repeats is 0"),
-        ([], "a server does not say which ids are allowed: give --model_repository"),
+        ([], "a server does not report the allowed ids: give --model_repository"),
         (["--dataset_path=d"], "--dataset_path is of a --checkpoint_dir, which is not given"),
         (["--client=perf_analyzer"], "is not there or does not start: run `make serve-setup`"),
     ],
@@ -343,12 +343,15 @@ def test_who_measures(stand_in_program, interface, tmp_path, monkeypatch):
     assert found[0].p50_ms == 2.0
 
 
-def test_ticks_of_the_plot(monkeypatch):
+def test_ticks_of_the_plot(monkeypatch, tmp_path):
     """Sizes that were measured, and round latencies, in plain numbers."""
     figures = []
-    monkeypatch.setattr(plot, "_write", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     sizes = {1: 0.7, 16: 0.9, 20: 1.0, 64: 1.8, 1024: 6.0}
-    draw("a.png", [measurement(batch_size=s, p50_ms=ms, p99_ms=ms) for s, ms in sizes.items()])
+    draw(
+        tmp_path / "a.png",
+        [measurement(batch_size=s, p50_ms=ms, p99_ms=ms) for s, ms in sizes.items()],
+    )
     latency = figures[0].axes[0]
     assert [tick.get_text() for tick in latency.get_xticklabels()] == ["1", "16", "64", "1,024"]
     low, high = latency.get_ylim()

@@ -97,7 +97,7 @@ def test_a_server_that_ended_by_itself_is_started_again(stand_in, tmp_path):
         os.kill(server.pid, signal.SIGKILL)
         while server.alive():
             time.sleep(0.01)
-        with pytest.raises(ServerFailed, match=r"ended by itself \(exit status -9\)"):
+        with pytest.raises(ServerFailed, match=r"ended unexpectedly \(exit status -9\)"):
             server.check_alive()
         server.start()
         server.check_alive()
@@ -122,7 +122,7 @@ def test_a_process_of_a_model_that_ends_by_itself(stand_in, tmp_path, number):
         os.kill(two, number)
         while two in server.stubs():
             time.sleep(0.01)
-        how = f"^a process of the model two .pid {two}. ended by itself .killed by {number.name}"
+        how = f"^a process of the model two .pid {two}. ended unexpectedly .killed by {number.name}"
         with pytest.raises(ServerFailed, match=how) as caught:
             server.check_alive()
         assert ("memory is short" in str(caught.value)) == (number == signal.SIGKILL)
@@ -181,7 +181,7 @@ def test_an_error_has_what_tells_why(stand_in, tmp_path):
         "tritonserver ended while it started (exit status 1); its log "
         f"{tmp_path}/log ends with:\n  E1122 failed to load 'sums'"
     )
-    with pytest.raises(ServerFailed, match=r"tritonserver ended by itself; its log"):
+    with pytest.raises(ServerFailed, match=r"tritonserver ended unexpectedly; its log"):
         server.check_alive()
 
 

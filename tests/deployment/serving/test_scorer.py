@@ -206,7 +206,7 @@ def test_dense_parts_that_cannot_be_loaded(tmp_path, precision):
     with pytest.raises(ValueError, match="cannot load it .*; deploy the checkpoint again"):
         DenseRunner(folder, interface, 1, print)
     (folder / "dense.onnx").unlink()
-    with pytest.raises(ValueError, match="there is no such file; deploy the checkpoint again"):
+    with pytest.raises(ValueError, match="does not exist; deploy the checkpoint again"):
         DenseRunner(folder, interface, 1, print)
 
 
