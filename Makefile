@@ -92,7 +92,7 @@ test: $(READY) ## run the tests
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks --ignore=tests/serving --ignore=tests/cluster
 
 test-ranks: .venv/op .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
-	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/ranks
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/ranks
 
 test-serve: .venv/op .venv-serve/installed ## run the tests on a real Triton server: trained, deployed, asked
 	@$(PY) -m pytest tests/serving

@@ -17,6 +17,7 @@ from runtime.logs import plots
 from tests import forked_python as forked_python_server
 from tests import no_pictures
 
+LONG_FILES = ("test_kills.py", "test_elastic.py", "test_spark_runs.py")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -25,13 +26,14 @@ def pytest_addoption(parser):
     parser.addoption("--write_golden", action="store_true", help="write tests/golden anew")
 
 
+def is_long(item) -> bool:
+    """Returns whether a test should begin early, or it would leave other workers without work."""
+    runs_a_page = hasattr(item, "callspec") and "part" in item.callspec.params
+    return runs_a_page or item.path.name in LONG_FILES
+
+
 def pytest_collection_modifyitems(config, items):
-    # The commands of pages take longest: begun last, they would leave one worker without work.
-    items.sort(
-        key=lambda item: (
-            getattr(item, "callspec", None) is None or "part" not in item.callspec.params
-        )
-    )
+    items.sort(key=lambda item: not is_long(item))
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="a long sweep: run `make test-all`")
