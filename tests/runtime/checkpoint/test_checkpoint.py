@@ -43,7 +43,7 @@ def saved(path, fill=1.0, **description):
     return checkpoint.save(path, some_weights(fill), description)
 
 
-def test_weights_and_description_come_back(tmp_path, monkeypatch):
+def test_round_trip(tmp_path, monkeypatch):
     monkeypatch.setattr(weight, "BLOCK_BYTES", 24)
     monkeypatch.setattr(files, "BLOCK_BYTES", 24)  # two rows a block
     old, new = some_weights(), some_weights(9.0)
@@ -68,7 +68,7 @@ def test_weights_and_description_come_back(tmp_path, monkeypatch):
     assert np.load(path / "dense.scalars/power.npy").shape == ()
 
 
-def test_only_the_folders_that_are_wanted_are_read(tmp_path):
+def test_partial_restore(tmp_path):
     path = saved(tmp_path, 3.0)
     dense, _, table = some_weights(9.0)
     checkpoint.restore(path, [dense, table])
@@ -77,7 +77,7 @@ def test_only_the_folders_that_are_wanted_are_read(tmp_path):
         checkpoint.restore(path, [VariableWeight("dense/b", tf.Variable([1.0]))])
 
 
-def test_newest_is_by_number_and_the_oldest_go(tmp_path):
+def test_newest_and_deletion_of_oldest(tmp_path):
     checkpoints, steps = Folder(tmp_path), (300, 100, 200)
     for step in steps:  # a training that went back to an older checkpoint
         checkpoint.save(tmp_path, some_weights(float(step)), {}, step=step)
@@ -88,7 +88,7 @@ def test_newest_is_by_number_and_the_oldest_go(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sparse/../../escape", "sparse/a/b", "sparse/..", "sparse/ü %"])
-def test_any_feature_name_is_one_file_in_the_folder(tmp_path, name):
+def test_special_characters_in_feature_names(tmp_path, name):
     some = VariableWeight(name, tf.Variable([1.0, 2.0]))
     path = checkpoint.save(tmp_path / "x/model", [some], {})
     assert len(list((path / "sparse").iterdir())) == 1
@@ -121,7 +121,7 @@ CUTS = {
 
 @pytest.mark.parametrize("before", CUTS)
 @pytest.mark.parametrize("after", CUTS)
-def test_any_cut_is_read_by_any_other(tmp_path, monkeypatch, before, after):
+def test_resharding(tmp_path, monkeypatch, before, after):
     """What the ranks of one run wrote, read by the ranks of another."""
     monkeypatch.setattr(files, "BLOCK_BYTES", 32)
     written, cut = {}, CUTS[before]
@@ -165,7 +165,7 @@ def test_any_cut_is_read_by_any_other(tmp_path, monkeypatch, before, after):
         np.testing.assert_array_equal(rows, mine[:, 0])
 
 
-def test_a_part_of_the_columns_leaves_the_others(tmp_path):
+def test_write_of_some_columns(tmp_path):
     table, whole = table_of(0, CUTS["one"])
     table.write(0, whole)
     table.write(2, np.full([3, 2], -1.0, "f"), column=1)
@@ -176,7 +176,7 @@ def test_a_part_of_the_columns_leaves_the_others(tmp_path):
         table_of(0, CUTS["rows"])[0].read(Box(3, 4, 0, 4))
 
 
-def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
+def test_failed_save(tmp_path):
     old = saved(tmp_path, 1.0, n=1)
 
     class Broken(TableWeight):
@@ -193,7 +193,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["sparse/cat.npy", "checkpoint.json"])
-def test_a_full_disk_is_said_and_leaves_the_old_checkpoint(tmp_path, monkeypatch, where):
+def test_full_disk(tmp_path, monkeypatch, where):
     old = saved(tmp_path, 1.0, n=1)
 
     def opened(file, mode="r", **more):
@@ -216,7 +216,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_checkpoint(tmp_path, monkeypatch
     assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", old.name]
 
 
-def test_what_else_is_in_the_folder_is_nobodys_business(tmp_path):
+def test_other_files_in_the_folder(tmp_path):
     for name in ("thesis", "00001-step", "step-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "keep").write_text("years of work")
@@ -227,7 +227,7 @@ def test_what_else_is_in_the_folder_is_nobodys_business(tmp_path):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_not_saved(tmp_path, bad):
+def test_weights_that_are_not_finite(tmp_path, bad):
     old = saved(tmp_path, 1.0)
     with pytest.raises(checkpoint.NonFiniteWeight, match="dense/mlp/kernel"):
         saved(tmp_path, bad)
@@ -235,7 +235,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, bad):
     assert not list(tmp_path.glob(".writing-*"))
 
 
-def test_what_cannot_be_a_folder_of_checkpoints(tmp_path):
+def test_invalid_folders(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="--save_checkpoint_path .* cannot be written"):
         Folder(tmp_path / "file/model").acquire()
@@ -250,7 +250,7 @@ def _hold(path, taken):
     time.sleep(600)
 
 
-def test_a_folder_that_is_not_shared_is_refused_at_the_start(tmp_path, monkeypatch):
+def test_folder_that_is_not_shared(tmp_path, monkeypatch):
     """Seen from rank 1 of 2, on a machine of its own."""
     monkeypatch.setattr("runtime.checkpoint.lock._SEEN_AFTER_S", 0.3)
     chiefs, ours = Folder(tmp_path / "chiefs"), Folder(tmp_path / "ours")
@@ -280,7 +280,7 @@ def test_a_folder_that_is_not_shared_is_refused_at_the_start(tmp_path, monkeypat
     assert Folder("/proc").write_token() is None, "saves will tell"
 
 
-def test_a_killed_training_frees_its_folder(tmp_path):
+def test_lock_of_a_killed_process(tmp_path):
     (tmp_path / ".deleting-00001-step-1").mkdir()
     context = multiprocessing.get_context("spawn")
     taken = context.Event()
@@ -296,7 +296,7 @@ def test_a_killed_training_frees_its_folder(tmp_path):
     mine.release()
 
 
-def test_training_goes_on_while_files_are_written(tmp_path, monkeypatch):
+def test_background_writing(tmp_path, monkeypatch):
     """`save` returns when all is copied out; what changes then is not in the checkpoint."""
     gate = threading.Event()
     original = writer._sync_file
@@ -320,7 +320,7 @@ def test_training_goes_on_while_files_are_written(tmp_path, monkeypatch):
     taken.release()
 
 
-def test_memory_for_what_is_not_written_is_bounded(tmp_path, monkeypatch):
+def test_memory_limit_of_unwritten_blocks(tmp_path, monkeypatch):
     """With a writer that stands still the copying stops at the bound."""
     for module in (files, writer):
         monkeypatch.setattr(module, "BLOCK_BYTES", 12288)
@@ -370,14 +370,14 @@ def test_memory_for_what_is_not_written_is_bounded(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_damage_is_named(tmp_path, damage, message):
+def test_damaged_files(tmp_path, damage, message):
     path = saved(tmp_path)
     damage(path)
     with pytest.raises(ValueError, match=message):
         checkpoint.restore(path, some_weights(7.0))
 
 
-def test_another_model(tmp_path):
+def test_other_model(tmp_path):
     path = checkpoint.save(tmp_path, some_weights()[:1], {})
     with pytest.raises(ValueError, match=r"another model: it lacks \['dense.scalars/power', 'spa"):
         checkpoint.restore(path, some_weights())
@@ -386,7 +386,7 @@ def test_another_model(tmp_path):
         checkpoint.restore(path, some_weights(rows=6))
 
 
-def test_features_of_another_data_set(tmp_path):
+def test_other_features(tmp_path):
     path = saved(tmp_path)
     ours = [VariableWeight(f"sparse/f{i}", tf.Variable([1.0])) for i in range(26)]
     with pytest.raises(ValueError) as raised:
@@ -406,7 +406,7 @@ def test_no_checkpoint(tmp_path):
         checkpoint.resolve(tmp_path, "--resume")
 
 
-def test_a_later_format(tmp_path):
+def test_unknown_format(tmp_path):
     path = saved(tmp_path)
     content = json.loads((path / "checkpoint.json").read_text())
     rest = json.dumps({**content, "format": 99}).encode().split(b",", 1)[1].lstrip()
@@ -459,7 +459,7 @@ def test_damage_of_the_original_layout(tmp_path, damage, message):
         checkpoint.restore_original(tmp_path, [table])
 
 
-def test_the_previous_one_is_offered(tmp_path):
+def test_suggestion_of_the_previous_checkpoint(tmp_path):
     first, second = saved(tmp_path), saved(tmp_path)
     (second / "sparse/cat.npy").write_bytes(b"")
     with (
@@ -475,7 +475,7 @@ def test_the_previous_one_is_offered(tmp_path):
         checkpoint.restore(second, some_weights())
 
 
-def test_a_folder_that_lost_its_index_is_a_damaged_checkpoint(tmp_path):
+def test_checkpoint_without_index(tmp_path):
     """It is not passed over in silence, and its number is not given again."""
     first, second = saved(tmp_path), saved(tmp_path)
     (second / "checkpoint.json").unlink()
@@ -491,7 +491,7 @@ def test_a_folder_that_lost_its_index_is_a_damaged_checkpoint(tmp_path):
     assert saved(tmp_path).name == "00003-step-0"
 
 
-def test_long_names_of_features_are_cut(tmp_path):
+def test_long_feature_names(tmp_path):
     names = ["sparse/" + "ж" * 60 + end for end in "ab"]
     weights = [VariableWeight(name, tf.Variable([float(i)])) for i, name in enumerate(names)]
     path = checkpoint.save(tmp_path, weights, {})
@@ -501,7 +501,7 @@ def test_long_names_of_features_are_cut(tmp_path):
     assert [float(some.variable[0]) for some in weights] == [0.0, 1.0]
 
 
-def test_a_rank_that_writes_longer_is_waited_for(monkeypatch):
+def test_straggler_barrier(monkeypatch):
     """Ranks look in about once a second: no time-out counts the whole wait."""
     now, done = [100], threading.Event()
     monkeypatch.setattr("runtime.cluster.heartbeat.time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -519,7 +519,7 @@ def test_a_rank_that_writes_longer_is_waited_for(monkeypatch):
     assert run_threads(2, work) == [(True, 6), (True, 6)]
 
 
-def test_beats_are_agreed_on_and_follow_the_pace():
+def test_heartbeat_pace():
     def train(world):
         now = [0.0]
         beat = Heartbeat(world, interval_s=2.0, clock=lambda: now[0])
@@ -539,7 +539,7 @@ def test_beats_are_agreed_on_and_follow_the_pace():
     assert not any(fact for step, fact in first if step < 250)
 
 
-def test_the_best_one_is_kept_and_linked(tmp_path):
+def test_best_checkpoint(tmp_path):
     taken = Folder(tmp_path)
     taken.acquire()
     saver = Saver(taken, keep=2)

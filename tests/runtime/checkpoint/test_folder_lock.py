@@ -16,7 +16,7 @@ from runtime.checkpoint.resume import find
 from runtime.cluster.distributed import World
 
 
-def test_who_may_write(tmp_path, monkeypatch, capsys):
+def test_second_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(lock, "_QUIET_S", 0)
     first, second = Folder(tmp_path / "model"), Folder(tmp_path / "model")
     first.acquire()
@@ -34,7 +34,7 @@ def test_who_may_write(tmp_path, monkeypatch, capsys):
     second.release()
 
 
-def test_lock_of_a_dead_machine_is_removed_while_the_next_training_waits(tmp_path):
+def test_removed_lock_of_a_dead_machine(tmp_path):
     """`dead` stands for the lock that a file server keeps; the next one takes a lock of its own."""
     dead, mine = Folder(tmp_path), Folder(tmp_path)
     dead.acquire()
@@ -59,7 +59,7 @@ def test_lock_of_a_dead_machine_is_removed_while_the_next_training_waits(tmp_pat
     mine.release()
 
 
-def test_lock_file_that_is_replaced_between_opening_and_locking(tmp_path, monkeypatch):
+def test_lock_file_replaced_while_locking(tmp_path, monkeypatch):
     mine, other, flock = Folder(tmp_path), Folder(tmp_path), fcntl.flock
 
     def late(file, how):
@@ -101,7 +101,7 @@ def test_file_system_without_locks(tmp_path, monkeypatch):
     mine.release()
 
 
-def test_a_full_disk_is_no_other_training(tmp_path, monkeypatch):
+def test_full_disk(tmp_path, monkeypatch):
     mine = Folder(tmp_path)
     mine.acquire()
 
@@ -120,7 +120,7 @@ def test_a_full_disk_is_no_other_training(tmp_path, monkeypatch):
     ("flags", "ranks", "wait_s"),
     [((), 1, 60), (("--resume", "auto"), 1, 180), (("--resume", "auto"), 2, 80)],
 )
-def test_how_long_a_start_waits_for_the_folder(tmp_path, monkeypatch, flags, ranks, wait_s):
+def test_wait_at_the_start(tmp_path, monkeypatch, flags, ranks, wait_s):
     """The other ranks must not give rank 0 up meanwhile."""
     asked = []
     monkeypatch.setattr(Folder, "acquire", lambda self, wait_s: asked.append(wait_s))

@@ -38,7 +38,7 @@ def test_float16_with_loss_scaling_on_a_gpu(monkeypatch):
     assert chosen == [["GPU:1"], []]
 
 
-def test_device_knows_which_gpu_it_took(monkeypatch):
+def test_gpu_of_a_device(monkeypatch):
     """But two processes agree on their devices, each with a GPU of its own."""
     import tensorflow as tf
 
@@ -52,7 +52,7 @@ def test_device_knows_which_gpu_it_took(monkeypatch):
     assert device.set_up(RunConfig(cpu=True), 1).gpu is None
 
 
-def test_threads_must_be_set_before_tensorflow_runs():
+def test_threads_after_tensorflow_has_started():
     import tensorflow as tf
 
     tf.zeros([1])
@@ -98,7 +98,7 @@ def stand_in(monkeypatch, size, mpi_built=True, initialised=False):
     return hvd
 
 
-def test_one_process_needs_neither_horovod_nor_tensorflow(run_script):
+def test_one_process_without_horovod_and_tensorflow(run_script):
     done = run_script(
         "-c",
         "import sys; from runtime.cluster import distributed as d; assert d.connect() == d.World();"
@@ -108,14 +108,14 @@ def test_one_process_needs_neither_horovod_nor_tensorflow(run_script):
 
 
 @pytest.mark.parametrize("variable", launcher.SIZE_VARIABLES)
-def test_a_launcher_of_one_process_is_none(monkeypatch, variable):
+def test_launcher_of_one_process(monkeypatch, variable):
     monkeypatch.setenv(variable, "1")
     assert distributed.connect() == distributed.World()
     monkeypatch.setenv(variable, "")
     assert launcher.launched() is None
 
 
-def test_the_innermost_launcher_counts(monkeypatch):
+def test_nested_launchers(monkeypatch):
     """mpirun within an allocation of SLURM for 8 tasks, one of them on each of 2 machines."""
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
@@ -124,7 +124,7 @@ def test_the_innermost_launcher_counts(monkeypatch):
     assert launcher.launched() is None
 
 
-def test_several_processes_need_horovod(monkeypatch):
+def test_missing_horovod(monkeypatch):
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "horovod", None)
     monkeypatch.delitem(sys.modules, "horovod.tensorflow", raising=False)
@@ -141,7 +141,7 @@ def test_connecting_once(monkeypatch, capsys):
     assert distributed.connect(timeout_s=5) is world is distributed.current()
 
 
-def test_a_program_that_has_initialised_horovod_itself(monkeypatch):
+def test_initialised_horovod(monkeypatch):
     stand_in(monkeypatch, size=2, initialised=True)
     assert distributed.connect().size == 2
 
@@ -153,7 +153,7 @@ def test_a_program_that_has_initialised_horovod_itself(monkeypatch):
         (True, "or with the mpirun of the MPI that Horovod was built with"),
     ],
 )
-def test_processes_that_do_not_see_each_other(monkeypatch, mpi_built, way_out):
+def test_split_world(monkeypatch, mpi_built, way_out):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     stand_in(monkeypatch, size=1, mpi_built=mpi_built)
     message = (
@@ -164,7 +164,7 @@ def test_processes_that_do_not_see_each_other(monkeypatch, mpi_built, way_out):
         distributed.connect()
 
 
-def test_a_time_out_of_nothing(monkeypatch):
+def test_zero_timeout(monkeypatch):
     monkeypatch.setenv("HOROVOD_SIZE", "2")
     stand_in(monkeypatch, size=2)
     with pytest.raises(ValueError, match="to wait for a rank is 1 second at least, not 0"):
@@ -200,7 +200,7 @@ def test_settings_of_horovod(monkeypatch):
     ("version", "controller", "noted"),
     [("0.28.1", "gloo", True), ("0.28.1+stall", "gloo", False), ("0.28.1", "mpi", False)],
 )
-def test_a_horovod_without_a_time_out_is_noted(monkeypatch, version, controller, noted):
+def test_horovod_without_timeout(monkeypatch, version, controller, noted):
     monkeypatch.setenv("HOROVOD_CONTROLLER", controller)
     monkeypatch.setattr("importlib.metadata.version", lambda name: version)
     note = launcher.describe_missing_timeout(SimpleNamespace(mpi_built=lambda: True))
@@ -208,7 +208,7 @@ def test_a_horovod_without_a_time_out_is_noted(monkeypatch, version, controller,
     assert not noted or "waits for a missing rank forever" in note
 
 
-def test_who_is_not_at_the_meeting_point(monkeypatch):
+def test_missing_at_rendezvous(monkeypatch):
     class Store(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200 if self.path in ("/global/0", "/global/2") else 404)
@@ -243,7 +243,7 @@ def test_who_is_not_at_the_meeting_point(monkeypatch):
         (None, "another process ended, or did not come to a collective$"),
     ],
 )
-def test_a_failed_collective_in_words(monkeypatch, absent, sentence):
+def test_failure_message(monkeypatch, absent, sentence):
     monkeypatch.setattr(distributed, "_world", distributed.World(size=3))
     monkeypatch.setattr(distributed, "_timeout_s", 9.0)
     monkeypatch.setattr(distributed, "_client", SimpleNamespace(absent_ranks=lambda: absent))
@@ -258,7 +258,7 @@ def test_a_failed_collective_in_words(monkeypatch, absent, sentence):
     assert distributed.failure_message(distributed.RankLost("said before")) == "said before"
 
 
-def test_collectives_of_one_process_are_the_identity():
+def test_collectives_of_one_process():
     import tensorflow as tf
 
     world = distributed.World()
@@ -276,7 +276,7 @@ def test_collectives_of_one_process_are_the_identity():
         world.agree("no disk")
 
 
-def test_collectives_refuse_with_one_process_what_they_refuse_with_many():
+def test_invalid_collectives_of_one_process():
     import tensorflow as tf
 
     world = distributed.World()
@@ -290,7 +290,7 @@ def test_collectives_refuse_with_one_process_what_they_refuse_with_many():
         world.all_to_all([1.0, 2.0], [1], "x")
 
 
-def test_xla_starts_without_a_line(run_script):
+def test_silent_start_of_xla(run_script):
     code = (
         "import tensorflow as tf; from runtime.hardware.device import start_xla_on_cpu;"
         "double = tf.function(lambda x: 2 * x, jit_compile=True);"
@@ -300,7 +300,7 @@ def test_xla_starts_without_a_line(run_script):
     assert (done.stdout, done.stderr) == ("2.0\n", "")
 
 
-def test_other_lines_of_the_start_of_xla_are_kept(monkeypatch, capfd):
+def test_other_lines_at_the_start_of_xla(monkeypatch, capfd):
     import tensorflow as tf
 
     def compiled(*_, **__):

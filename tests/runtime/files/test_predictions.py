@@ -76,7 +76,7 @@ def left_in(folder) -> dict[str, bytes]:
     "lengths", [(), (1, 0, 7), (999, 2), (1000,), (2500, 1)], ids=lambda value: str(value)
 )
 @pytest.mark.parametrize("num_rows", [5432, 3000, 1])
-def test_every_bit_comes_back(tmp_path, small_blocks, ending, lengths, num_rows):
+def test_round_trip(tmp_path, small_blocks, ending, lengths, num_rows):
     path = tmp_path / f"scores{ending}"
     scores = scores_of(num_rows)
     write(path, scores, *lengths)
@@ -84,7 +84,7 @@ def test_every_bit_comes_back(tmp_path, small_blocks, ending, lengths, num_rows)
     assert list(left_in(tmp_path)) == [path.name]
 
 
-def test_the_files_by_hand(tmp_path):
+def test_content_of_files(tmp_path):
     scores = np.array([0.25, 0, 1, 0.1], np.float32)
     write(tmp_path / "a.csv", scores)
     assert (tmp_path / "a.csv").read_bytes() == b"row,score\n0,0.25\n1,0\n2,1\n3,0.1\n"
@@ -96,7 +96,7 @@ def test_the_files_by_hand(tmp_path):
     assert found == [(0, 0.25), (1, 0.0), (2, 1.0), (3, float(np.float32(0.1)))]
 
 
-def test_csv_is_read_as_it_was_by_other_readers(tmp_path):
+def test_csv_by_other_readers(tmp_path):
     scores = scores_of(40_000)  # a block that is written in several goes
     write(tmp_path / "a.csv", scores, 333)
     options = pyarrow.csv.ConvertOptions(column_types={"score": pyarrow.float32()})
@@ -106,7 +106,7 @@ def test_csv_is_read_as_it_was_by_other_readers(tmp_path):
     assert_same_bits(found, scores)
 
 
-def test_row_groups_are_blocks_whatever_the_pieces(tmp_path, small_blocks):
+def test_row_groups(tmp_path, small_blocks):
     for lengths in ((), (1700,), (3,)):
         write(tmp_path / "a.parquet", scores_of(2500), *lengths)
         metadata = pyarrow.parquet.ParquetFile(tmp_path / "a.parquet").metadata
@@ -115,7 +115,7 @@ def test_row_groups_are_blocks_whatever_the_pieces(tmp_path, small_blocks):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_the_file_grows_while_scores_come(tmp_path, small_blocks, ending):
+def test_incremental_writing(tmp_path, small_blocks, ending):
     """What was added is not held in memory."""
     path = tmp_path / f"a{ending}"
     with open_predictions(path, 100_000) as writer:
@@ -129,7 +129,7 @@ def test_the_file_grows_while_scores_come(tmp_path, small_blocks, ending):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_no_rows_are_a_file_too(tmp_path, ending):
+def test_no_rows(tmp_path, ending):
     path = tmp_path / f"a{ending}"
     with open_predictions(path, 0) as writer:
         writer.add(np.empty(0, np.float32))
@@ -139,7 +139,7 @@ def test_no_rows_are_a_file_too(tmp_path, ending):
         assert len(read(path)) == 0
 
 
-def test_the_file_is_everybodys_and_its_folder_is_made(tmp_path):
+def test_mode_and_folder(tmp_path):
     path = tmp_path / "new/folder/a.npy"
     umask = os.umask(0o027)
     try:
@@ -149,12 +149,12 @@ def test_the_file_is_everybodys_and_its_folder_is_made(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_the_ending_may_be_in_capitals(tmp_path):
+def test_suffix_in_capitals(tmp_path):
     write(tmp_path / "A.CSV", scores_of(3))
     assert (tmp_path / "A.CSV").read_text().startswith("row,score\n0,")
 
 
-def test_a_link_stays_and_its_file_is_replaced(tmp_path):
+def test_symbolic_link(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there/old.bin").write_text("old")
     link = tmp_path / "a.npy"
@@ -172,9 +172,7 @@ class Stopped(BaseException):
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("num_added", [0, 10, 2500])
 @pytest.mark.parametrize("fault", [RuntimeError, Stopped])
-def test_a_fault_half_way_leaves_what_was_there(
-    tmp_path, small_blocks, old, ending, num_added, fault, recwarn
-):
+def test_exception_in_the_block(tmp_path, small_blocks, old, ending, num_added, fault, recwarn):
     path = tmp_path / f"a{ending}"
     if old:
         path.write_bytes(old)
@@ -187,7 +185,7 @@ def test_a_fault_half_way_leaves_what_was_there(
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_killed_process_leaves_the_old_file(tmp_path, root, ending):
+def test_killed_process(tmp_path, root, ending):
     """And a hidden file: nobody is there to remove it."""
     path = tmp_path / f"a{ending}"
     path.write_bytes(b"old")
@@ -217,9 +215,7 @@ with predictions.open_predictions({str(path)!r}, 100) as writer:
         (0, 1, r"1 scores came for 0 rows"),
     ],
 )
-def test_another_number_of_scores_is_refused(
-    tmp_path, small_blocks, ending, num_rows, num_scores, message
-):
+def test_wrong_number_of_scores(tmp_path, small_blocks, ending, num_rows, num_scores, message):
     path = tmp_path / f"a{ending}"
     path.write_bytes(b"old")
     with pytest.raises(ValueError, match=message):
@@ -235,7 +231,7 @@ def test_another_number_of_scores_is_refused(
         (np.float32(1), r"float32 \[\]"),
     ],
 )
-def test_scores_of_another_kind_are_refused(tmp_path, scores, received):
+def test_wrong_dtype_or_shape(tmp_path, scores, received):
     message = rf"predictions: received {received}; scores are float32 \[rows\]"
     with (
         pytest.raises(ValueError, match=message),
@@ -253,7 +249,7 @@ def opened(path) -> None:
 @pytest.mark.parametrize(
     ("name", "ending"), [("a.txt", ".txt"), ("a", ""), (".csv", ""), ("a.npy.gz", ".gz")]
 )
-def test_another_ending_is_refused(tmp_path, action, name, ending):
+def test_unknown_suffix(tmp_path, action, name, ending):
     message = (
         rf"--predictions_path .*{name} ends with '{ending}'; expected one of .parquet, .csv, .npy"
     )
@@ -263,7 +259,7 @@ def test_another_ending_is_refused(tmp_path, action, name, ending):
 
 
 @pytest.mark.parametrize("action", [opened, check_writable])
-def test_a_folder_in_its_place_is_refused(tmp_path, action):
+def test_path_of_a_folder(tmp_path, action):
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(
         ValueError,
@@ -283,7 +279,7 @@ WAY_OUT = "; the predictions were not written. Give a path where a file can be c
     [("file/a", "Not a directory"), ("file/b/a", "Not a directory"), ("x" * 300, "File name too")],
     ids=["in a file", "below a file", "long"],
 )
-def test_what_the_system_refuses_is_one_sentence(tmp_path, action, ending, name, reason):
+def test_errors_of_the_system(tmp_path, action, ending, name, reason):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ValueError, match=rf"^--predictions_path .*: {reason}.*{WAY_OUT}"):
         action(tmp_path / f"{name}{ending}")
@@ -291,7 +287,7 @@ def test_what_the_system_refuses_is_one_sentence(tmp_path, action, ending, name,
 
 
 @pytest.mark.parametrize("action", [opened, check_writable])
-def test_a_folder_without_permission(tmp_path, action, monkeypatch):
+def test_missing_permission(tmp_path, action, monkeypatch):
     """Simulated: root may write everywhere."""
 
     def refuse(path, mode=None, exist_ok=None):
@@ -305,9 +301,7 @@ def test_a_folder_without_permission(tmp_path, action, monkeypatch):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("limit_bytes", [0, 6000, 39_900])
-def test_a_full_disk_is_said_and_leaves_the_old_file(
-    tmp_path, small_blocks, ending, limit_bytes, recwarn
-):
+def test_full_disk(tmp_path, small_blocks, ending, limit_bytes, recwarn):
     """Played by a limit on the size of files; 39,900: only the last bytes do not find room."""
     path = tmp_path / f"a{ending}"
     path.write_bytes(b"old")
@@ -325,7 +319,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_file(
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_what_can_be_written_passes_the_check_and_is_left_alone(tmp_path, ending):
+def test_check_writable(tmp_path, ending):
     path = tmp_path / f"new/a{ending}"
     check_writable(path)
     assert left_in(tmp_path / "new") == {}
@@ -335,7 +329,7 @@ def test_what_can_be_written_passes_the_check_and_is_left_alone(tmp_path, ending
 
 
 @pytest.mark.parametrize("action", [opened, check_writable])
-def test_without_pyarrow_npy_is_the_way_out(tmp_path, action, monkeypatch):
+def test_missing_pyarrow(tmp_path, action, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for ending in (".csv", ".parquet"):
         with pytest.raises(ValueError, match=r"need pyarrow, .*`make setup`, or .* with .npy"):
@@ -344,7 +338,7 @@ def test_without_pyarrow_npy_is_the_way_out(tmp_path, action, monkeypatch):
     assert set(left_in(tmp_path)) <= {"a.npy"}
 
 
-def test_pyarrow_is_imported_for_its_formats_only(root):
+def test_lazy_imports(root):
     program = (
         "import sys, tempfile; from runtime.files import predictions; "
         "predictions.check_writable(tempfile.mkdtemp() + '/a.npy'); "

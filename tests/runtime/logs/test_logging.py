@@ -22,7 +22,7 @@ def _lines(path):
     return lines
 
 
-def test_the_file_has_the_lines_of_dllogger(tmp_path):
+def test_lines_of_the_file(tmp_path):
     path = tmp_path / "new" / "log.json"
     with RunLogger(path, {"batch_size": 64, "lr": 24.0, "amp": True, "path": Path("x")}) as log:
         log.metadata("throughput", unit="samples/s", format=":.1f", GOAL="MAXIMIZE")
@@ -53,7 +53,7 @@ def test_the_file_has_the_lines_of_dllogger(tmp_path):
     ]
 
 
-def test_the_names_of_another_recipe(tmp_path, capsys):
+def test_names_of_a_recipe(tmp_path, capsys):
     names = LogNames(
         step={"loss": "total_loss", "rate": "samples/s"},
         summary={"auc": "test_auc"},
@@ -76,7 +76,7 @@ def test_the_names_of_another_recipe(tmp_path, capsys):
     assert "epoch 1 done  rate 3 rows/s" in capsys.readouterr().out
 
 
-def test_a_line_byte_by_byte(tmp_path):
+def test_bytes_of_a_line(tmp_path):
     with RunLogger(tmp_path / "log", {}) as log:
         log.log(3, {"loss": 0.25, "n": [1, 2]})
     line = (tmp_path / "log").read_text().splitlines()[1]
@@ -110,14 +110,14 @@ def test_a_line_byte_by_byte(tmp_path):
     ],
     ids=str,
 )
-def test_every_value_becomes_valid_json(tmp_path, value, expected):
+def test_valid_json(tmp_path, value, expected):
     with RunLogger(tmp_path / "log", {}) as log:
         log.log(1, {"value": value})
     assert _lines(tmp_path / "log")[1]["data"] == {"value": expected}
 
 
 @pytest.mark.parametrize("form", [".3f", ":.3f"])
-def test_a_format_has_its_colon_in_the_file_whether_given_or_not(tmp_path, capsys, form):
+def test_colon_of_a_format(tmp_path, capsys, form):
     with RunLogger(tmp_path / "log", {}) as log:
         log.metadata("auc", format=form)
         log.log(1, {"auc": 0.5})
@@ -125,7 +125,7 @@ def test_a_format_has_its_colon_in_the_file_whether_given_or_not(tmp_path, capsy
     assert "auc 0.500" in capsys.readouterr().out
 
 
-def test_the_split_of_a_metric(tmp_path, capsys):
+def test_split_of_a_metric(tmp_path, capsys):
     """Shown once for its metrics that follow each other, and not where the name has it."""
     names = LogNames(summary={"log_loss": "test_loss"})
     with RunLogger(tmp_path / "log", {}, names=names) as log:
@@ -175,11 +175,11 @@ def test_readable_lines_on_stdout(tmp_path, capsys):
         (math.nan, "nan"),
     ],
 )
-def test_fixed_decimals_end_where_they_mean_nothing(value, text):
+def test_large_values(value, text):
     assert readable(value, format=".5f") == text
 
 
-def test_a_recorded_message_is_in_the_file_alone(tmp_path, capsys):
+def test_recorded_message(tmp_path, capsys):
     with RunLogger(tmp_path / "log", {}) as log:
         capsys.readouterr()
         log.record("stopped")
@@ -211,12 +211,12 @@ def test_readable_values(value, text):
     assert readable(value, unit="ms") == f"{text} ms"
 
 
-def test_all_defaults_are_said(capsys):
+def test_default_parameters(capsys):
     RunLogger(None, {"a": 1}, defaults={"a": 1}).close()
     assert capsys.readouterr().out == "parameters: all at their defaults\n"
 
 
-def test_other_ranks_are_silent_and_open_nothing(tmp_path, capsys):
+def test_other_ranks(tmp_path, capsys):
     log = RunLogger(tmp_path / "log", {}, tensorboard_dir=tmp_path / "tb", enabled=False)
     log.metadata("x", unit="s")
     log.log(1, {"x": 1})
@@ -228,7 +228,7 @@ def test_other_ranks_are_silent_and_open_nothing(tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_old_log_is_overwritten_aloud_or_continued(tmp_path, capsys):
+def test_existing_log(tmp_path, capsys):
     path = tmp_path / "log"
     RunLogger(path, {"run": 1}).close()
     assert "overwriting" not in capsys.readouterr().out
@@ -239,7 +239,7 @@ def test_an_old_log_is_overwritten_aloud_or_continued(tmp_path, capsys):
     assert [line["data"]["run"] for line in _lines(path)] == [2, 3]
 
 
-def test_nothing_follows_the_summary(tmp_path):
+def test_lines_after_the_summary(tmp_path):
     with RunLogger(tmp_path / "log", {}) as log:
         log.summary({"auc": 0.5})
         with pytest.raises(ValueError, match="the summary is the last line of a log"):
@@ -250,14 +250,14 @@ def test_nothing_follows_the_summary(tmp_path):
 
 
 @pytest.mark.parametrize("bad", ["file/log", "folder"], ids=["under_a_file", "a_folder"])
-def test_a_log_that_cannot_be_written(tmp_path, bad):
+def test_unwritable_log(tmp_path, bad):
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match=f"--log_path .*{bad} cannot be written"):
         RunLogger(tmp_path / bad, {})
 
 
-def test_a_tensorboard_folder_that_cannot_be_written(tmp_path, monkeypatch):
+def test_unwritable_tensorboard_folder(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"--tensorboard_dir .*file/tb cannot be written"):
         RunLogger(None, {}, tensorboard_dir=tmp_path / "file" / "tb")
@@ -287,7 +287,7 @@ def test_no_progress_bar_in_a_pipe(capsys):
     assert capsys.readouterr() == ("step 5/10  loss 1\n", "")
 
 
-def test_progress_bar_on_a_terminal_leaves_the_lines_whole(capsys, monkeypatch):
+def test_progress_bar_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with RunLogger(None, {}, total_steps=10, initial_step=2) as log:
         log.progress(5)
@@ -299,7 +299,7 @@ def test_progress_bar_on_a_terminal_leaves_the_lines_whole(capsys, monkeypatch):
     assert "5/10" in captured.err and captured.err.endswith("\r")
 
 
-def test_a_killed_run_keeps_its_lines(tmp_path):
+def test_killed_run(tmp_path):
     code = (
         "import os, signal; from runtime.logs.run_logger import RunLogger;"
         f"log = RunLogger({str(tmp_path / 'log')!r}, {{}}); log.log(1, {{'loss': 1.0}});"
@@ -311,7 +311,7 @@ def test_a_killed_run_keeps_its_lines(tmp_path):
     assert process.stdout.endswith("step 1  loss 1\n")
 
 
-def test_importing_the_logger_imports_neither_tensorflow_nor_tqdm():
+def test_lazy_imports():
     code = (
         "import sys, runtime.logs.run_logger; "
         "assert not {'tensorflow', 'tqdm', 'dllogger'} & {*sys.modules}"
@@ -320,7 +320,7 @@ def test_importing_the_logger_imports_neither_tensorflow_nor_tqdm():
 
 
 @pytest.mark.parametrize("append", [False, True])
-def test_nvidias_package_is_used_where_it_is_importable(tmp_path, monkeypatch, capsys, append):
+def test_nvidias_package(tmp_path, monkeypatch, capsys, append):
     calls = []
 
     class JSONStreamBackend:
