@@ -1,9 +1,9 @@
-"""How fast batches come out of a data set, without a model.
+"""Throughput of batches of a data set, without a model.
 
     python -m dataloading.dataloader_benchmark --dataset_path data/mine --dataset_type tf_raw
 
-Each of `--repeats` passes opens the mapping `train` anew, takes `--warmup_steps` batches, and times
-the up to `--max_batches` that follow. Bytes are those of the tensors that a model gets.
+Each of `--repeats` passes opens the mapping `train` again, takes `--warmup_steps` batches, and
+times the up to `--max_batches` that follow. Bytes are those of the tensors that a model gets.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from runtime.cli import exit_status
 
 
 class Pass(NamedTuple):
-    """What the timed batches of a pass held, and how long they took."""
+    """Content and duration of the timed batches of a pass."""
 
     samples: int
     ids: int
@@ -37,7 +37,7 @@ def time_pass(loader: SampleDataset, epoch: int, warmup_steps: int, max_batches:
     """Times one pass; batches are handed to Python and dropped.
 
     Raises:
-        ValueError: there is no batch behind the warm-up, or a row that breaks a rule.
+        ValueError: there is no batch after the warm-up, or a row that breaks a rule.
     """
     import tensorflow as tf
 
@@ -70,7 +70,7 @@ def time_pass(loader: SampleDataset, epoch: int, warmup_steps: int, max_batches:
 
 
 def benchmark(options: argparse.Namespace) -> str:
-    """Does what the flags say; returns a table for people.
+    """Runs the benchmark that the flags request; returns a table for people.
 
     Raises:
         ValueError: flags out of range, or a data set that cannot be read.
@@ -90,7 +90,7 @@ def benchmark(options: argparse.Namespace) -> str:
         f"{options.batch_size:,}, {_order(options)}, {len(passes)} passes"
     ]
     for name in ("samples", "ids", "size_bytes"):
-        rates = [getattr(found, name) / found.elapsed_s for found in passes]
+        rates = [getattr(timed, name) / timed.elapsed_s for timed in passes]
         unit = "bytes" if name == "size_bytes" else name
         lines.append(
             f"million {unit} per second: median {statistics.median(rates) / 1e6:.3f}, lowest "

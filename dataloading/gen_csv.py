@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def generate(flags: argparse.Namespace) -> str:
-    """Writes the files as the flags say; returns what was made, for people."""
+    """Writes the requested files; returns a report for people."""
     for name in ("size", "auto_cardinality"):
         if getattr(flags, name) < 1:
             raise ValueError(f"--{name} is {getattr(flags, name)}; allowed: 1 or more")

@@ -56,15 +56,17 @@ def write(flags: argparse.Namespace) -> str:
 
 def generate(flags: argparse.Namespace) -> FeatureSpec:
     """The spec that the flags describe, with the files of our usual layout."""
-    given = [name for name in _OWN_FLAGS if getattr(flags, name) is not None]
+    own_flags = [name for name in _OWN_FLAGS if getattr(flags, name) is not None]
     if flags.variant is not None:
-        if given:
-            raise ValueError(f"--variant and --{given[0]}: a variant has its own; give one of them")
+        if own_flags:
+            raise ValueError(
+                f"--variant and --{own_flags[0]}: a variant has its own; give one of them"
+            )
         return synthetic_spec(VARIANTS[flags.variant], alpha=_VARIANT_ALPHA)
     if flags.cardinalities is None:
         raise ValueError(
-            "neither --variant nor --cardinalities; give one of them ('--cardinalities \"\"' is "
-            "no categorical feature)"
+            "neither --variant nor --cardinalities; give one of them ('--cardinalities \"\"' means "
+            "zero categorical features)"
         )
     num_numerical = DEFAULT_NUM_NUMERICAL if flags.num_numerical is None else flags.num_numerical
     return synthetic_spec(
@@ -85,13 +87,13 @@ def _parser() -> argparse.ArgumentParser:
         "--num_numerical",
         type=int,
         metavar="N",
-        help=f"numericals (default {DEFAULT_NUM_NUMERICAL})",
+        help=f"numerical features (default {DEFAULT_NUM_NUMERICAL})",
     )
     add(
         "--cardinalities",
         type=comma_separated(int),
         metavar="N,N,...",
-        help="ids of each categorical feature; '' is none",
+        help="ids of each categorical feature; '' for zero features",
     )
     add(
         "--hotness",

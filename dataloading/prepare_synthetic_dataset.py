@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(flags: argparse.Namespace) -> str:
-    """Writes the data set as the flags say; returns what was made, for people."""
+    """Writes the requested data set; returns a report for people."""
     for name in ("train_batches", "valid_batches", "batch_size"):
         number = getattr(flags, f"synthetic_dataset_{name}")
         if number < 1:

@@ -34,20 +34,19 @@ from runtime.cli import exit_status
 from runtime.files.atomic import atomic_folder, write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
-# Beside each prepared data set: which raw value has which id.
+# Next to each prepared data set: the ids of raw values.
 _VOCABULARY = "vocabulary"
-# Where dataloading.transcode has its own metadata, and what it says there of each mapping.
+# Where dataloading.transcode has its own metadata, and its keys with facts per mapping.
 _TRANSCODE = "transcode"
 _TRANSCODE_BY_MAPPING = ("rows", "click_rate", "unknown_share")
 
 
 def transcribe(options: argparse.Namespace) -> str:
-    """Does what the flags say; returns what was made, for people.
+    """Transcribes the data set; returns a report for people.
 
     Raises:
         ValueError: flags that contradict each other, a source that cannot be read, or rows that the
             other format cannot hold.
-        OSError: a file could not be read, or not written.
         OSError: a file could not be read or written.
     """
     _check(options)
@@ -126,8 +125,8 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[SampleDataset, int]]:
-    """Of each mapping the loader and how many of its rows are wanted."""
-    found = {}
+    """Returns the loader of each mapping and the number of rows to copy."""
+    loaders = {}
     synthetic = options.src_dataset_type == "synthetic"
     for mapping in SPLITS if synthetic else spec.source_spec:
         if options.train_only and mapping != TRAIN:
@@ -147,13 +146,13 @@ def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[Sam
                 spec, mapping, options.src_batch_size, with_labels=_has_labels(spec, mapping)
             )
         wanted = loader.num_rows if batches == -1 else batches * options.src_batch_size
-        found[mapping] = (loader, min(wanted, loader.num_rows))
-    if not found:
+        loaders[mapping] = (loader, min(wanted, loader.num_rows))
+    if not loaders:
         raise ValueError(
             f"{spec.origin}: source_spec: there is no mapping to transcribe; there are "
             f"{', '.join(spec.source_spec) or 'none'}"
         )
-    return found
+    return loaders
 
 
 def _has_labels(spec: FeatureSpec, mapping: str) -> bool:
@@ -163,8 +162,8 @@ def _has_labels(spec: FeatureSpec, mapping: str) -> bool:
 
 
 def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> dict:
-    """What is still true of the rows: neither the click rate and the like of mappings that are not
-    there, or not whole, nor, of generated rows, anything that was said of the source's."""
+    """Returns the metadata that still hold: without facts on mappings that are absent or
+    incomplete; for generated rows, new metadata."""
     if options.src_dataset_type == "synthetic":
         return {"generator": "dataloading.synthetic", "seed": options.src_seed or 0}
     whole = {name for name, (loader, num_rows) in loaders.items() if num_rows == loader.num_rows}

@@ -1,4 +1,4 @@
-"""What is in a data set, and whether all of it is there.
+"""Content of a data set, and a check that it is complete.
 
     python -m dataloading.describe data/mine
 
@@ -33,7 +33,7 @@ _LOOKED_AT = ("split_binary", CHUNK_TYPE)  # types of chunks; of others, whether
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 for a whole data set, 1 for a broken one, 2 where there is none to
+    """Returns the exit status: 0 for a whole data set, 1 for a broken one, 2 without a data set to
     describe."""
     flags = _parser().parse_args(argv)
     return exit_status(lambda: describe(Path(flags.directory) / flags.feature_spec))
@@ -84,16 +84,16 @@ def describe_mapping(
                 bodies += rare_items_note(spec, mapping, facts)
                 if facts.feature in spec.channel_spec.get(LABEL_CHANNEL, ()) and rows[index]:
                     kind = f", click rate {facts.mean:.4f}"
-        except ValueError as error:  # a damaged record; it says where
+        except ValueError as error:  # a damaged record, with its location
             faults.append(str(error))
     try:
         faults += length_faults(spec, mapping, opened)
-    except ValueError as error:  # length.json is none
+    except ValueError as error:  # length.json is invalid
         faults.append(str(error))
-    # Where all are split TFRecords, that has been said.
+    # Where all are split TFRecords, length_faults has reported it.
     if len(set(rows.values())) > 1 and len(opened) < len(rows):
         listed = ", ".join(f"chunk {index} has {count}" for index, count in rows.items())
-        faults.append(f"mapping '{mapping}': the chunks have not equally many rows: {listed}")
+        faults.append(f"mapping '{mapping}': the chunks differ in their number of rows: {listed}")
     if 0 in rows.values():
         faults.append(f"mapping '{mapping}' has no rows")
     elif has_interactions(spec):
@@ -148,7 +148,7 @@ def _num_rows(
 
 
 def _as_stored(spec: FeatureSpec) -> FeatureSpec:
-    """The spec, or that of the split TFRecords beside it where none of its files are there, as in
+    """The spec, or that of the split TFRecords next to it if none of its files exist, as in
     data sets of the original.
 
     Raises:
@@ -161,7 +161,7 @@ def _as_stored(spec: FeatureSpec) -> FeatureSpec:
         return spec_of_folders(spec)
     except ValueError:
         if chunks:
-            return spec  # its own files are what is missing
+            return spec  # its own files are missing
         raise
 
 

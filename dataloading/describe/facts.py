@@ -66,16 +66,16 @@ class NumberFacts:
 
     @property
     def mean(self) -> float:
-        """Of the finite values; NaN where there is none."""
+        """The mean of the finite values; NaN without one."""
         return self._sum / self._num_finite if self._num_finite else math.nan
 
     def unusable(self) -> list[str]:
-        """What a model cannot take: it gets float32."""
+        """Returns the faults of numbers that a model cannot take: it receives float32."""
         bad = self.num_nan + self.num_infinite
         if bad:
-            return [f"feature '{self.feature}': {bad} numericals that are not finite"]
+            return [f"feature '{self.feature}': {bad} numerical values that are not finite"]
         if max(self.largest, -self.smallest) > np.finfo(np.float32).max:
-            return [f"feature '{self.feature}': numericals that float32 cannot hold"]
+            return [f"feature '{self.feature}': numerical values that float32 cannot hold"]
         return []
 
     def add(self, values: np.ndarray) -> None:
@@ -241,14 +241,14 @@ def _recorded(
 
 
 def has_interactions(spec: FeatureSpec) -> bool:
-    """Whether rows are users and items."""
+    """Returns whether rows are users and items."""
     return USER_CHANNEL in spec.channel_spec and ITEM_CHANNEL in spec.channel_spec
 
 
 def interactions_of(
     spec: FeatureSpec, mapping: str, rows: dict[int, int], faults: list[str]
 ) -> str:
-    """What the rows of a mapping are, for people; what is wrong with them is added to `faults`.
+    """Returns the kind of the rows of a mapping, for people; appends to `faults`.
 
     Args:
         rows: chunk -> its rows, of the chunks of the mapping that can be read.
@@ -256,7 +256,7 @@ def interactions_of(
     chunks = spec.source_spec[mapping]
     of_other_types = any(chunk.type != "split_binary" for chunk in chunks)
     if of_other_types or len(rows) < len(chunks) or len(set(rows.values())) > 1:
-        return ""  # which is said elsewhere
+        return ""  # which is reported elsewhere
     try:
         length = length_of_series(spec, mapping)
     except ValueError as error:
@@ -278,7 +278,7 @@ def interactions_of(
 
 
 def rare_items_note(spec: FeatureSpec, mapping: str, facts: IdFacts | NumberFacts) -> list[str]:
-    """A line where most items are in no row of `train`, else none."""
+    """Returns a line if most items are in no row of `train`."""
     is_item = facts.feature in spec.channel_spec.get(ITEM_CHANNEL, ()) and has_interactions(spec)
     if not is_item or mapping != TRAIN or isinstance(facts, NumberFacts):
         return []
@@ -305,8 +305,8 @@ def _broken(spec: FeatureSpec, mapping: str, label: str, length: int, num_rows: 
         strict=True,
     ):
         end = len(users) // length * length
-        found = broken_series(users[:end].reshape(-1, length), labels[:end].reshape(-1, length))
-        for masks, mask in zip((mixed, wrong), found, strict=True):
+        lists = (part[:end].reshape(-1, length) for part in (users, labels))
+        for masks, mask in zip((mixed, wrong), broken_series(*lists), strict=True):
             masks.append(mask)
     faults = []
     if num_rows % length:
@@ -335,7 +335,7 @@ def _column(spec: FeatureSpec, mapping: str, feature: str) -> Iterator[np.ndarra
 
 
 def _regrouped(arrays: Iterator[np.ndarray], num_rows: int) -> Iterator[np.ndarray]:
-    """The same values, `num_rows` at a time; the last array may have fewer."""
+    """Yields the same values, `num_rows` at a time; the last array may have fewer."""
     waiting, count = [], 0
     for array in arrays:
         waiting.append(array)

@@ -9,12 +9,12 @@ from dataloading.spec.feature_spec import TRAIN
 
 
 def series_key(mapping: str) -> str:
-    """The key of the metadata that says how many rows a series of a mapping has."""
+    """Returns the metadata key of the rows per candidate list of a mapping."""
     return f"{mapping}_samples_per_series"
 
 
 def series_length(mapping: str, metadata: dict, has_label: bool, origin: str) -> int | None:
-    """Rows of a series of a mapping; None: every row is an interaction by itself.
+    """Rows of a series of a mapping; None: every row is an interaction of its own.
 
     Args:
         metadata: of the data set.
@@ -30,7 +30,7 @@ def series_length(mapping: str, metadata: dict, has_label: bool, origin: str) ->
         if has_label and mapping != TRAIN:
             raise ValueError(
                 f"{where}: '{key}' is missing, and there is a label, so that there are negatives, "
-                "too: say how many rows a series has (one positive and its negatives, all of one "
+                "too: state the rows of a series (one positive and its negatives, all of one "
                 "user), or leave the label out where every row is a positive"
             )
         return None
@@ -47,18 +47,18 @@ def series_length(mapping: str, metadata: dict, has_label: bool, origin: str) ->
         )
     if not has_label:
         raise ValueError(
-            f"{where}: '{key}' is {length}, and there is no label, which tells the positive of a "
-            "series from its negatives: store the label, or leave the key out where every row is a "
-            "positive"
+            f"{where}: '{key}' is {length}, and there is no label, which "
+            "separates the positive of a series from its negatives: store the label, or leave the "
+            "key out where every row is a positive"
         )
     return length
 
 
 def broken_series(users: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which series are of several users, and which have not exactly one positive, bool `[series]`.
+    """Returns masks of the lists of several users, and of those without exactly one positive.
 
     Args:
-        users: anything that tells users apart, `[series, rows of a series]`.
+        users: numbers that identify users, `[series, rows of a series]`.
         labels: 0 for negatives, of the same shape.
     """
     return (users != users[:, :1]).any(axis=1), np.count_nonzero(labels, axis=1) != 1

@@ -31,10 +31,10 @@ class SeriesDataset:
 
     A mapping with labels holds series, each `metadata: <mapping>_samples_per_series` rows. A
     mapping without holds positives only, and the negatives of each are drawn here: different items
-    that its user has in no interaction, of those that someone has (`touched_keys` says of which
-    mappings). An id that stands for none, as that of unknown items, is no negative.
+    that its user has in no interaction, of those that someone has (`touched_keys` defines the
+    mappings). An id of unknown items is never a negative.
 
-    Memory: 5 bytes a row.
+    Memory: 5 bytes per row.
 
     Args:
         spec: with the channels `user`, `item` and, where there are labels, `label`.
@@ -42,12 +42,12 @@ class SeriesDataset:
         batch_size: rows of a global batch, at most, and a series for each rank at least: see the
             attribute.
         valid_negative: negatives of a series: the first ones that are stored, or as many as are
-            drawn. None: all that are stored.
+            drawn. Without it all that are stored.
         seed: of negatives that are drawn.
         rank, world_size: this rank gets one contiguous part of the series of each global batch. All
             ranks get equally many batches of equal length; see `LoaderOptions`, a
             sample of which is a series here.
-        with_labels: False reads no labels, to predict: `Batch.labels` is None, and each stored row
+        with_labels: False reads no labels, to predict: labels are `None`, and each stored row
             is a series of its own.
 
     Attributes:
@@ -61,8 +61,8 @@ class SeriesDataset:
         failure: None: bad rows are found here, not later.
 
     Raises:
-        ValueError: see `read_series` and `read_interactions`; fewer negatives are stored than asked
-            for, none are and nothing is asked for, a user has not as many unseen items; or an
+        ValueError: see `read_series` and `read_interactions`; fewer negatives are stored than
+            requested, none are stored or requested, a user has not as many unseen items; or an
             argument is out of range.
     """
 
@@ -161,7 +161,8 @@ def _with_fewer(
     if valid_negative > stored:
         raise ValueError(
             f"{spec.origin}: mapping '{mapping}' stores {stored} negatives a series, fewer than "
-            f"--valid_negative {valid_negative}; ask for at most {stored}, or prepare the data anew"
+            f"--valid_negative {valid_negative}; ask for at most {stored}, or prepare the "
+            "data again"
         )
     kept = series.labels | (np.cumsum(~series.labels, axis=1) <= valid_negative)
     shape = len(series.users), 1 + valid_negative
@@ -174,8 +175,8 @@ def _with_drawn(spec: FeatureSpec, mapping: str, valid_negative: int | None, see
     """A series for each stored positive, which is the first of its rows."""
     if valid_negative is None:
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}' holds positives only; say how many negatives to "
-            "draw for each (--valid_negative)"
+            f"{spec.origin}: mapping '{mapping}' holds positives only: expected the number of "
+            "negatives to draw for each (--valid_negative)"
         )
     users, items = read_interactions(spec, mapping)
     num_items = num_users_and_items(spec)[1]

@@ -54,8 +54,8 @@ class KeyedOrder:
 
     A Feistel network on pairs (left, right) of numbers of about the square root of `size`: one
     half moves, modulo its width, by a hash of the other, in turns. There are a few more pairs than
-    numbers. What the network sends to such a surplus pair goes on to where it sends that one, and
-    on, until it is a number: still a permutation.
+    numbers. A number that the network sends to a surplus pair continues to where that pair is sent,
+    until it is a number: still a permutation.
 
     Args:
         size: 1 to 2^62.
@@ -67,7 +67,7 @@ class KeyedOrder:
         self._surplus = math.prod(self._widths) - size
 
     def permuted(self, numbers: tf.Tensor, keys: list[tf.Tensor]) -> tf.Tensor:
-        """Where each of the numbers goes, int64 [n] -> int64 [n].
+        """Returns the permuted numbers, int64 [n] -> int64 [n].
 
         Args:
             keys: `NUM_ORDER_KEYS` scalars of `keys_of_epoch`.
@@ -78,18 +78,18 @@ class KeyedOrder:
             return self._network(numbers, keys)
         # The surplus pairs travel along: where they go is what a number sent to them looks up.
         surplus = tf.range(self._size, self._size + self._surplus, dtype=tf.int64)
-        found = self._network(tf.concat([numbers, surplus], 0), keys)
-        found, onward = found[: -self._surplus], found[-self._surplus :]
+        targets = self._network(tf.concat([numbers, surplus], 0), keys)
+        targets, onward = targets[: -self._surplus], targets[-self._surplus :]
         for _ in range((self._surplus - 1).bit_length()):  # each time twice as far
             onward = self._follow(onward, onward)
-        return self._follow(found, onward)
+        return self._follow(targets, onward)
 
-    def _follow(self, found: tf.Tensor, onward: tf.Tensor) -> tf.Tensor:
-        """Surplus pairs among `found` replaced by where `onward` [surplus] says they go."""
+    def _follow(self, targets: tf.Tensor, onward: tf.Tensor) -> tf.Tensor:
+        """Returns `targets` with surplus pairs replaced by their targets, `onward` [surplus]."""
         import tensorflow as tf
 
-        surplus = found - self._size
-        return tf.where(surplus < 0, found, tf.gather(onward, tf.maximum(surplus, 0)))
+        surplus = targets - self._size
+        return tf.where(surplus < 0, targets, tf.gather(onward, tf.maximum(surplus, 0)))
 
     def _network(self, pairs: tf.Tensor, keys: list[tf.Tensor]) -> tf.Tensor:
         left_width, right_width = self._widths

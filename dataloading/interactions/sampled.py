@@ -1,7 +1,7 @@
-"""Training rows of interactions and of negatives that are drawn anew in every epoch.
+"""Training rows of interactions and of negatives that are drawn again in every epoch.
 
-What `tf.data` yields says which rows a step trains on; the step itself makes them, on its device,
-from the interactions that lie there. No order and no negative is ever stored.
+`tf.data` yields the positions of the rows of a step; the step itself makes them, on its device,
+from the interactions that are stored there. No order and no negative is ever stored.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _ITEM_BITS = 32
-# What is drawn where items are not all alike: a point on a line of this length.
+# What is drawn with `negative_exponent`: a point on a line of this length.
 _LINE = 1 << 31
 
 
 class Draw(NamedTuple):
-    """Which rows a rank makes of a global batch: those at neighbouring positions of an epoch.
+    """Rows of a global batch on one rank: those at neighboring positions of an epoch.
 
     epoch: int64 scalar.
     start: position of the first in the epoch's order, int64 scalar.
@@ -52,12 +52,12 @@ class Draw(NamedTuple):
 class SampledInteractions:
     """Every interaction of a mapping once an epoch, each with negatives of its own user.
 
-    A negative is the user with an item drawn from all items alike, by chance also one that the
+    A negative is the user with an item drawn from all items uniformly, by chance also one that the
     user likes, as in He et al., "Neural collaborative filtering" (2017). All rows of an epoch are
     shuffled. The row at position p of epoch e is a function of (seed, e, p): ranks, batch size and
     restarts change nothing.
 
-    Memory: 8 bytes an interaction, and 8 an item where not all are drawn alike, on the GPU where
+    Memory: 8 bytes an interaction, and 8 an item with `negative_exponent`, on the GPU where
     one is visible.
 
     Args:
@@ -66,7 +66,7 @@ class SampledInteractions:
         batch_size: the global batch size, `world_size` or more.
         negative_samples: negatives for each interaction.
         negative_exponent: items are drawn in proportion to their interactions (1 for those without
-            any) to the power of this: 0 draws all alike, 1 as they occur (Mikolov et al., 2013, use
+            any) to the power of this: 0 draws uniformly, 1 as they occur (Mikolov et al., 2013, use
             0.75 for words). The trained logit is the log of how much likelier an item is for the
             user than to be drawn: a larger exponent favours popular items less.
         seed: of orders and negatives.
@@ -127,7 +127,7 @@ class SampledInteractions:
         return -(-self.num_rows // self.batch_size)
 
     def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
-        """What `rows` needs for each batch of one epoch.
+        """Returns the input of `rows` for each batch of one epoch.
 
         Args:
             epoch: chooses order and negatives.
@@ -187,7 +187,7 @@ class SampledInteractions:
         )
 
     def _numbers_at(self, epoch: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of the rows at positions of an epoch, int64 `[n]` each: the number of the interaction,
+        """Returns, for the rows at positions of an epoch, the number of the interaction
         and the item (or the point of the line of items) that was drawn for its user, -1 where the
         row is the interaction itself."""
         import tensorflow as tf
@@ -220,7 +220,7 @@ class SampledInteractions:
 
 
 def ends_of_shares(counts: np.ndarray, exponent: float) -> np.ndarray:
-    """Where on a line of 2^31 points the share of each item ends, int64 `[items]`.
+    """Returns the end of each item's share of a line of 2^31 points, int64 `[items]`.
 
     Args:
         counts: interactions of each item; 0 counts as 1.

@@ -35,7 +35,7 @@ class Interactions(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What each of n users is asked.
+    """Candidate lists of n users.
 
     users: int32 `[n]`; a user may have several series.
     items: int32 `[n, length]`.
@@ -81,7 +81,7 @@ def num_users_and_items(spec: FeatureSpec) -> tuple[int, int]:
 
 
 def stores_labels(spec: FeatureSpec, mapping: str) -> bool:
-    """Whether the mapping has a label a row; without, every row is an interaction."""
+    """Returns whether the mapping has labels; otherwise every row is an interaction."""
     stored = {name for chunk in spec.source_spec[mapping] for name in chunk.features}
     return bool(stored.intersection(spec.channel_spec.get(LABEL_CHANNEL, ())))
 
@@ -102,7 +102,7 @@ def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
 
     Raises:
         ValueError: the spec lacks something, the mapping holds series, a file is missing or not
-            whole, there are no rows, an id is out of range, or a label is not 1; the message has
+            whole, the mapping is empty, an id is out of range, or a label is not 1; the message has
             file and row.
     """
     length = length_of_series(spec, mapping)
@@ -125,8 +125,8 @@ def read_series(spec: FeatureSpec, mapping: str) -> Series:
     """The series of a mapping with labels.
 
     Raises:
-        ValueError: as `read_interactions`, or the mapping holds positives only, or the rows are no
-            series of the length that the metadata say.
+        ValueError: as `read_interactions`, or the mapping holds positives only, or the rows are not
+            series of the length in the metadata.
     """
     length = length_of_series(spec, mapping)
     if length is None:
@@ -179,7 +179,7 @@ def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
     """The keys (`keys_of`) of what users are known to have touched, int64 `[m]`, ascending.
 
     These are the interactions of `train`, `validation`, `test` and the mapping `evaluated`, as far
-    as they are there. Any other mapping may hold pairs to predict, which nobody need have touched.
+    as they are there. Any other mapping may hold pairs to predict, which may be untouched.
 
     Raises:
         ValueError: as `read_interactions` and `read_series`.
@@ -219,7 +219,7 @@ class _Column:
         return row, self._files[part], row - self._first_rows[part]
 
     def where(self, bad: np.ndarray) -> str:
-        """What the first bad value is, and where."""
+        """Returns the first invalid value and its location."""
         row, file, row_in_file = self.locate(int(np.argmax(bad)))
         return (
             f"{self._name}: found {self.values[row]} in row {row} (row {row_in_file} of file "
@@ -228,7 +228,7 @@ class _Column:
 
 
 def _read(spec: FeatureSpec, mapping: str, with_labels: bool) -> list[_Column]:
-    """Users, items and, where they are asked for, labels of a mapping, each of them checked."""
+    """Users, items and, if requested, labels of a mapping, each of them checked."""
     channels = (USER_CHANNEL, ITEM_CHANNEL, *((LABEL_CHANNEL,) if with_labels else ()))
     features = [spec.channel(channel)[0] for channel in channels]
     of_feature = {

@@ -10,32 +10,32 @@ import numpy as np
 MOST_IDS = 1 << 31  # of users and of items: ids are int32
 _BLOCK_NUMBERS = 1 << 20  # drawn at a time: 8 MiB, and a few times that on the way
 _BLOCK_ROWS = 1 << 13  # at a time, whose touched items are in memory
-_DENSE = 2  # from 1 / _DENSE of all unseen items on, shuffling them beats drawing anew
+_DENSE = 2  # from 1 / _DENSE of all unseen items on, shuffling them beats drawing again
 
 
 class TooFewUnseen(ValueError):
-    """A user has fewer unseen items than were asked for.
+    """A user has fewer unseen items than requested.
 
     user: as numbered.
     unseen: how many there are.
-    what: the facts, without the user and a way out.
+    what: the facts, without the user and the solution.
     """
 
     def __init__(self, user: int, touched: int, num_items: int, count: int):
         self.user, self.unseen = user, num_items - touched
         self.what = (
             f"touched {touched:,} of {num_items:,} items, so {self.unseen:,} are unseen, fewer "
-            f"than the {count:,} negatives asked for"
+            f"than the {count:,} requested negatives"
         )
-        way_out = f"--valid_negative {self.unseen} or less" if self.unseen else "more items"
+        remedy = f"--valid_negative {self.unseen} or less" if self.unseen else "more items"
         super().__init__(
-            f"user {user} (as numbered in the data set) {self.what}; possible ways out: {way_out}, "
+            f"user {user} (as numbered in the data set) {self.what}; possible solutions: {remedy}, "
             "or leave that user out of the data"
         )
 
 
 def keys_of(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
-    """user * num_items + item, which tells pairs apart: int64, of the shape of both."""
+    """user * num_items + item, which identifies pairs: int64, of the shape of both."""
     keys = users.astype(np.int64)
     keys *= num_items
     keys += items
@@ -48,7 +48,7 @@ def draw_unseen(
     """Different items for each row that its user did not touch, all equally likely.
 
     The same arguments give the same items; rows are independent, also those of one user. Memory
-    beside the arguments and the result: about 100 MiB.
+    in addition to the arguments and the result: about 100 MiB.
 
     Args:
         users: a user for each row, integers [n], in any order; may be repeated.
@@ -94,7 +94,7 @@ def draw_unseen_in_use(
     """As `draw_unseen`, of those items that anyone touched; `touched_keys` are of all users."""
     users_of_keys, items = np.divmod(touched_keys, num_items)
     in_use = np.unique(items)
-    # Items are numbered anew without the others, in the same order.
+    # Items are renumbered without the others, in the same order.
     keys = keys_of(users_of_keys, np.searchsorted(in_use, items), len(in_use))
     return in_use[draw_unseen(users, len(in_use), keys, count, seed)].astype(np.int32)
 
@@ -118,7 +118,7 @@ def _different_numbers(random: np.random.Generator, bounds: np.ndarray, count: i
     rows = np.flatnonzero(~dense)
     numbers[rows] = random.integers(0, bounds[rows, None], (len(rows), count))
     while len(rows):
-        # What a row holds twice is drawn anew. All numbers are treated alike, so that the rows
+        # What a row holds twice is drawn again. All numbers are treated equally, so that the rows
         # that come out are equally likely.
         order = np.argsort(numbers[rows], axis=1, kind="stable")
         ascending = np.take_along_axis(numbers[rows], order, axis=1)

@@ -1,11 +1,11 @@
-"""What a loader yields and a model receives: one named tuple per batch."""
+"""Batches: the interface between loaders and models."""
 
 from typing import Any, NamedTuple
 
 
 class RaggedIds(NamedTuple):
     """Ids of a feature whose rows differ in length; row i has those from `row_splits[i]` to
-    `row_splits[i + 1] - 1`, perhaps none.
+    `row_splits[i + 1] - 1`, possibly none.
 
     `tf.RaggedTensor.from_row_splits(*ids)` is the same. A pair, because tf.data copies a
     RaggedTensor id by id into a variant and out of it, which took most of a batch's time.
@@ -37,14 +37,14 @@ class SequenceInputs(NamedTuple):
     """Inputs of a sequence model, `batch` rows; one tensor per feature in the order of its channel.
 
     int64 where the cardinality needs it and int32 otherwise. Histories are right-aligned: the most
-    recent item is at the last position, and zeros stand in front where there are fewer. The
+    recent item is at the last position, preceded by zeros if there are fewer. The
     features of `target`, `positive` and `negative` with the same number are ids of one kind.
 
     user: `[batch, 1]` each; may be empty.
     target: the item that the row asks about, `[batch, 1]` each.
     positive: the items of the user's history, `[batch, history_length]` each.
     negative: as many items that were drawn at random, of the same shapes; empty where the loader
-        was told not to read them.
+        does not read them.
     """
 
     user: tuple

@@ -1,4 +1,4 @@
-"""What every stored row must keep: ids in range, finite numericals, labels of 0 and 1.
+"""Checks of stored values: ids in range, finite numerical features, labels of 0 and 1.
 
 Each check takes values of any shape and a function that makes the first half of the message, which
 feature, file and row it is, from a mask of the bad values.
@@ -15,8 +15,9 @@ def check_numericals(values: np.ndarray, where: Where) -> None:
     """Raises ValueError unless all are finite, also as the float32 that the model gets."""
     if _has_non_finite(values):
         raise ValueError(
-            where(~_finite(values)) + "; numericals must be finite, a NaN kills weights without a "
-            "word. Write 0 or a mean for a missing value when preparing the data"
+            where(~_finite(values))
+            + "; numerical features must be finite, a NaN silently corrupts "
+            "the weights. Write 0 or a mean for a missing value when preparing the data"
         )
 
 
@@ -36,13 +37,13 @@ def check_labels(labels: np.ndarray, where: Where) -> None:
     bad = (labels != 0) & (labels != 1)
     if bad.any():
         raise ValueError(
-            where(bad) + "; labels are 0 or 1 (bool is a byte of 0 or 1). Prepare the file anew"
+            where(bad) + "; labels are 0 or 1 (bool is a byte of 0 or 1). Prepare the file again"
         )
 
 
 def _has_non_finite(values: np.ndarray) -> bool:
-    """Whether there is NaN or infinity; in float16 by the exponent bits, because NumPy converts it
-    one value at a time."""
+    """Returns whether there is NaN or infinity; in float16 by the exponent bits, because NumPy
+    converts it one value at a time."""
     if values.dtype == np.float16:
         exponent = np.uint16(0x7C00)
         return bool(((values.view(np.uint16) & exponent) == exponent).any())

@@ -228,14 +228,14 @@ class ChunkReader:
 
 
 def _column(spec: FeatureSpec, role: Role, span: Span, chunks: Mapping[int, OpenChunk]) -> Column:
-    """Returns the column of some values; for a chunk that is not read here, what the spec says."""
+    """Returns the column of some values; if the chunk is not read here, from the spec."""
     feature = span.features[0]
     chunk = chunks.get(span.chunk)
     dtype = stored_dtype(spec, feature) if chunk is None else chunk.dtype
     width = None if chunk is not None and chunk.ragged else span.end - span.begin
     if role is not Role.CATEGORICAL:
         return Column(role, feature, dtype, width)
-    # Ids stay as they are stored: int64 where the spec says so, int32 where only the file is wider.
+    # Ids stay as they are stored: int64 if the spec has it, int32 if only the file is wider.
     if spec.dtype(feature) == np.int64:
         dtype = np.dtype(np.int64)
     elif dtype.itemsize > 4:

@@ -27,7 +27,7 @@ class Column:
         feature: name of the feature; of neighboring numerical features, of the first one.
         dtype: dtype of the array.
         width: values per sample; None where samples differ (`Ragged`).
-        cardinality: number of different ids; None where the values are no ids.
+        cardinality: number of different ids; None for other values.
     """
 
     role: Role

@@ -9,7 +9,7 @@ from dataloading.pipeline.shuffle import lay_out_shares
 
 
 class Ragged(NamedTuple):
-    """The ids of some rows; row i has `values[row_splits[i]:row_splits[i + 1]]`, perhaps none.
+    """The ids of some rows; row i has `values[row_splits[i]:row_splits[i + 1]]`, possibly none.
 
     values: `[sum of lengths]`, any integer dtype.
     row_splits: int32 `[rows + 1]`, from 0 to the number of values.

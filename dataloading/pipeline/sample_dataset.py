@@ -68,7 +68,7 @@ class StoredOptions(LoaderOptions):
     function of (seed, epoch) alone, see `BlockShuffle`.
 
     Attributes:
-        with_labels: False reads no labels: `Batch.labels` is None, and the channel `label`, its
+        with_labels: False reads no labels: `Batch.labels` is then `None`; the channel `label`, its
             feature's chunk and the chunk's files may be absent.
         shuffle: shuffles the samples.
         seed: seed of the order.

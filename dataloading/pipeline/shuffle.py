@@ -1,4 +1,4 @@
-"""Which rows make up which batch: order of an epoch, and the share of a rank. NumPy only."""
+"""Order of the samples of an epoch, and the share of a rank. NumPy only."""
 
 import functools
 
@@ -20,7 +20,7 @@ class BlockShuffle:
     `window_rows` (that many permuted blocks side by side) are permuted. The order is a function of
     (seed, epoch) alone: batch size and start do not change it. Up to `window_rows` rows are
     shuffled fully; of larger data a window mixes `window_rows / block_rows` blocks from anywhere.
-    Memory: 8 bytes a row of the windows in use, at most three of them.
+    Memory: 8 bytes per row of the windows in use, at most three of them.
     """
 
     def __init__(self, num_rows: int, seed: int, block_rows: int, window_rows: int):

@@ -1,7 +1,7 @@
 """The feature spec: the one contract between preparation and training, for every model.
 
-A YAML file beside the data says which features there are (`feature_spec`), which file stores them
-(`source_spec`), what a model uses them for (`channel_spec`) and anything else (`metadata`).
+A YAML file next to the data lists the features (`feature_spec`), the files that store them
+(`source_spec`), their use in a model (`channel_spec`) and anything else (`metadata`).
 `docs/data_format.md` describes the format. Needs yaml and NumPy only, never TensorFlow.
 """
 
@@ -110,7 +110,7 @@ class FeatureSpec:
         base_directory: str | os.PathLike[str],
         origin: str = "feature spec",
     ) -> "FeatureSpec":
-        """The same from the mapping that such a file holds."""
+        """Creates a feature spec from the content of a YAML file."""
         rules.check_sections(content, origin)
         return cls(**content, base_directory=Path(base_directory), origin=origin)
 
@@ -165,7 +165,7 @@ class FeatureSpec:
     def _feature(self, feature: str) -> dict[str, Any]:
         if feature not in self.feature_spec:
             raise ValueError(
-                f"{self.origin}: feature_spec: there is no feature '{feature}'; there are "
+                f"{self.origin}: feature_spec: unknown feature '{feature}'; there are "
                 f"{rules.listing(self.feature_spec)}" + rules.suggestion(feature, self.feature_spec)
             )
         return self.feature_spec[feature]
@@ -283,7 +283,7 @@ class FeatureSpec:
             for name in self.source_spec:
                 self.validate_files(name)
             return
-        self._check_mapping(mapping, "asked for")
+        self._check_mapping(mapping, "requested")
         stored = self.source_spec[mapping]
         rows = {}
         for index in range(len(stored)) if chunks is None else chunks:

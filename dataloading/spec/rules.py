@@ -1,6 +1,6 @@
 """The rules of the feature spec format, section by section. Pure functions, no TensorFlow.
 
-Each function takes what YAML gave, returns it in normal form, or raises one `ValueError` that says
+Each function takes what YAML gave, returns it in normal form, or raises one `ValueError`:
 `<file>: <section>: <whose>: <what was found>; <what is allowed>`.
 """
 
@@ -167,7 +167,7 @@ def sources_section(
     """`source_spec`: mapping name -> chunks; each feature in exactly one chunk of each mapping.
 
     A mapping may leave out `labels`: its rows can be predicted, but not trained or evaluated on.
-    There may be no mapping at all: folders of split TFRecords say themselves what they store.
+    There may be no mapping at all: folders of split TFRecords define what they store.
     """
     where = f"{origin}: source_spec"
     if raw is None or raw == {}:

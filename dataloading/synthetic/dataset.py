@@ -2,8 +2,8 @@
 
     python -m dataloading.synthetic --output data/synthetic --rows 100000
 
-Ids follow a power law, numericals are standard normal, and labels are drawn from a known teacher
-(`dataloading/synthetic/teacher.py`).
+Ids follow a power law, numerical features are standard normal, and labels are drawn from a known
+teacher (`dataloading/synthetic/teacher.py`).
 """
 
 import functools
@@ -34,7 +34,7 @@ from runtime.files.atomic import atomic_folder
 
 __all__ = ["SyntheticDataset", "synthetic_spec", "write_dataset"]
 
-_OWN_METADATA = ("generator", "seed")  # keys beside those of the splits
+_OWN_METADATA = ("generator", "seed")  # keys in addition to those of the splits
 
 
 class SyntheticDataset(SampleDataset):

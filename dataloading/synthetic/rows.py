@@ -1,4 +1,4 @@
-"""Which rows generated data has: their spec and the rows themselves, as NumPy arrays."""
+"""Generated rows as NumPy arrays, and their feature spec."""
 
 import hashlib
 import itertools
@@ -40,7 +40,7 @@ def synthetic_spec(
         cardinalities: of each categorical feature; may be empty.
         hotness: ids per row, one number for all features or one each.
         alpha: exponent of the power law, one number for all features or one each; 0 is uniform.
-        num_numerical: float16 numericals; may be 0.
+        num_numerical: float16 numerical features; may be 0.
     """
     if num_numerical < 0:
         raise ValueError(f"num_numerical is {num_numerical}; allowed: 0 or more")
@@ -110,7 +110,7 @@ def _one_each(name: str, value, count: int) -> list:
 
 
 def _stream_number(split: str) -> int:
-    """What tells the rows of a split from those of others; the same on every machine."""
+    """Returns the random stream of a split, the same on every machine."""
     if split in SPLITS:
         return SPLITS.index(split)
     return int.from_bytes(hashlib.sha256(split.encode()).digest()[:16], "little")
@@ -120,7 +120,7 @@ class SyntheticRows:
     """The endless rows of one split, in blocks of `BLOCK_ROWS`; each name of a split has its own.
 
     Attributes:
-        numerical: (features, dtype, values per row) of each array of numericals.
+        numerical: (features, dtype, values per row) of each array of numerical features.
         categorical: (feature, dtype, hotness) of each array of ids.
         label: (feature, dtype).
 
@@ -138,7 +138,8 @@ class SyntheticRows:
             if spec.dtype(feature).kind != "f":
                 raise ValueError(
                     f"{spec.origin}: feature_spec: feature '{feature}': dtype "
-                    f"{spec.dtype(feature)}; generated numericals are float16, float32 or float64"
+                    f"{spec.dtype(feature)}; generated numerical features are float16, float32 "
+                    "or float64"
                 )
         dtypes = {feature: spec.dtype(feature) for feature in spec.feature_spec}
         self._hotness = {feature: spec.hotness(feature) for feature in spec.feature_spec}
@@ -165,7 +166,7 @@ class SyntheticRows:
     def block(
         self, index: int
     ) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray, np.ndarray]:
-        """Block `index`: (numericals, ids, labels, logits).
+        """Block `index`: (numerical features, ids, labels, logits).
 
         One array `[BLOCK_ROWS, values per row]` per entry of `numerical` and of `categorical`, as
         stored; labels `[BLOCK_ROWS, 1]`; the teacher's logits `[BLOCK_ROWS]`.
@@ -179,7 +180,7 @@ class SyntheticRows:
             law.draw(generator, (BLOCK_ROWS, hotness)).astype(dtype)
             for law, (_, dtype, hotness) in zip(self._laws, self.categorical, strict=True)
         ]
-        # The teacher sees the numericals as they are stored, rounded to their dtype.
+        # The teacher sees numerical features as they are stored, rounded to their dtype.
         joined = np.concatenate([np.zeros((BLOCK_ROWS, 0), np.float32), *numerical], axis=1)
         logits = self._teacher.logits(joined, ids)
         labels = generator.random(BLOCK_ROWS) < probabilities(logits)

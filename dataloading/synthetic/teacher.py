@@ -30,12 +30,12 @@ _MAX_LOGIT = 16
 
 
 class Teacher:
-    """Log-odds of a click, as a function of (seed, distributions, number of numericals) alone.
+    """Log-odds of a click, a function of seed, distributions and number of numerical features.
 
     Args:
         seed: another seed is another teacher.
         laws: the distribution of each categorical feature's ids.
-        num_numerical: numericals, expected to be standard normal.
+        num_numerical: numerical features, expected to be standard normal.
     """
 
     def __init__(self, seed: int, laws: list[PowerLaw], num_numerical: int):
@@ -55,7 +55,7 @@ class Teacher:
         ]
 
     def logits(self, numerical: np.ndarray, categorical: list[np.ndarray]) -> np.ndarray:
-        """Log-odds, float32 [rows], of numericals [rows, n] and ids [rows, hotness] per feature."""
+        """Log-odds, float32 [rows], of numerical features [rows, n] and ids [rows, hotness]."""
         numerical = numerical.astype(np.float32)
         logits = np.full(len(numerical), _BIAS, np.float32)
         # x and (x^2 - 1) / sqrt(2) are uncorrelated and of variance 1; 0.8^2 + 0.6^2 = 1.
@@ -105,7 +105,7 @@ def _pooled(vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 class LogitCounts:
-    """How often each of the teacher's logits came with a click and without: bounded memory."""
+    """Counts of clicks and rows per logit of the teacher, in bounded memory."""
 
     def __init__(self):
         points = 2 * _MAX_LOGIT * _GRID_STEPS + 1

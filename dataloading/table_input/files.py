@@ -19,11 +19,11 @@ from dataloading.spec import rules
 from dataloading.table_input.lines import BYTE_ORDER_MARK, line_blocks, open_quote
 from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 
-# What Arrow says of a row that has more or fewer fields.
+# Arrow's message for a row that has more or fewer fields.
 _WRONG_ROW = re.compile(
     r"CSV parse error: Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+): (.*)", re.DOTALL
 )
-# What it says of a list of fixed size that is missing, counted from 1 in what is being read.
+# Its message for a list of fixed size that is missing, counted from 1 in what is being read.
 _WRONG_LIST = re.compile(r"all lists to be of size=([0-9]+) but index ([0-9]+) had size=([0-9]+)")
 
 
@@ -57,7 +57,7 @@ def mapping_blocks(spec: RawSpec, mapping: str, chunk_size: int) -> Iterator[lis
         chunk_size: the most rows of a block.
 
     Raises:
-        ValueError: a file is missing or not what the spec says, or the chunks of the mapping do
+        ValueError: a file is missing or contradicts the spec, or the chunks of the mapping do
             not have equally many rows.
     """
     chunks = spec.sources[mapping]
@@ -95,7 +95,7 @@ def chunk_blocks(spec: RawSpec, mapping: str, chunk: RawChunk, chunk_size: int) 
         where = place(spec, mapping, file)
         path = spec.base_directory / file
         if not path.is_file():
-            raise ValueError(f"{where}: there is no such file ({path})")
+            raise ValueError(f"{where}: the file does not exist ({path})")
         yield from file_blocks(path, chunk, chunk_size, where)
 
 
@@ -173,13 +173,13 @@ def _csv_batches(path: Path, chunk: RawChunk, where: str):
 
 
 def _check_quotes(block: bytes, chunk: RawChunk, where: str, first_row: int) -> None:
-    found = open_quote(block, chunk.delimiter)
-    if found:
-        row = first_row + found[0]
+    open_field = open_quote(block, chunk.delimiter)
+    if open_field:
+        row = first_row + open_field[0]
         raise ValueError(
             f"{where}: {f'row {row}' if row else 'the header'} has a quotation mark that is not "
-            f"closed at the end of its field, on its line: {found[1]!r:.100} (rows are counted "
-            "from 1, a header is not); write one inside of a quoted field twice, or, in a "
+            f"closed at the end of its field, on its line: {open_field[1]!r:.100} (rows are "
+            "counted from 1, a header is not); write one inside of a quoted field twice, or, in a "
             "feature spec, 'quoting: false' in the chunk where quotation marks mean nothing"
         )
 
@@ -210,10 +210,10 @@ def _parsed(
             ),
         )
     except pa.ArrowInvalid as error:
-        found = _WRONG_ROW.match(str(error))
-        if not found:
+        match = _WRONG_ROW.match(str(error))
+        if not match:
             raise
-        line, expected, actual, text = found.groups()
+        line, expected, actual, text = match.groups()
         raise ValueError(
             f"{where}: row {first_row + int(line) - 1} has {actual} fields, there are {expected} "
             f"columns ({rules.listing(names)}): {text!r:.100} (rows are counted from 1, a "
@@ -252,10 +252,10 @@ def _parquet_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str):
                 yield batch
                 first_row += batch.num_rows
         except pa.ArrowInvalid as error:
-            found = _WRONG_LIST.search(str(error))
-            if not found:
+            match = _WRONG_LIST.search(str(error))
+            if not match:
                 raise
-            expected, number, actual = map(int, found.groups())
+            expected, number, actual = map(int, match.groups())
             raise ValueError(
                 f"{where}: found {actual} values in row {first_row + number - 1} (rows are counted "
                 f"from 1) of a column of lists of {expected} ({rules.listing(chunk.features)} "

@@ -1,7 +1,7 @@
 """CSV files as blocks of whole lines, of which each is a row.
 
-A quoted field ends on its line. Else a quotation mark that somebody forgot would take the rows up
-to the next one into one field, and nobody would miss them.
+A quoted field ends on its line. Otherwise a forgotten quotation mark would silently join the rows
+up to the next one in one field.
 """
 
 import functools
@@ -17,10 +17,10 @@ _BLOCK_BYTES = 1 << 20
 
 
 def line_blocks(path: Path, where: str) -> Iterator[bytes]:
-    """The lines of a file, decompressed as its name says, some 1 MiB of whole lines at a time.
+    """Yields whole lines of a file, decompressed according to its name, in blocks of 1 MiB.
 
-    A line ends with `\\n`, `\\r\\n` or `\\r`, the last one perhaps with the file. A byte order mark
-    at the start is left out.
+    A line ends with `\\n`, `\\r\\n` or `\\r`, the last one possibly with the file. A byte order
+    mark at the start is left out.
 
     Args:
         where: the file, as messages call it.
@@ -35,7 +35,7 @@ def line_blocks(path: Path, where: str) -> Iterator[bytes]:
         while data := stream.read(_BLOCK_BYTES):
             data = (rest + data).removeprefix(bare)
             bare = b""
-            # What comes behind a \r at the very end may be its \n.
+            # What follows a \r at the very end may be its \n.
             end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
             if not end and len(data) >= _BLOCK_BYTES:
                 raise ValueError(
@@ -52,7 +52,7 @@ def line_blocks(path: Path, where: str) -> Iterator[bytes]:
 
 def open_quote(block: bytes, delimiter: str) -> tuple[int, bytes] | None:
     """The number, counted from 0, and the text of the first line on which a quoted field does not
-    end, or not with its quotation mark; None: there is none."""
+    end, or not with its quotation mark; None without such a line."""
     if b'"' not in block:
         return None
     well_quoted = _well_quoted(delimiter)
@@ -64,9 +64,9 @@ def open_quote(block: bytes, delimiter: str) -> tuple[int, bytes] | None:
 
 @functools.cache
 def _well_quoted(delimiter: str) -> re.Pattern:
-    """A line of fields that are quoted as a whole (`""` is a quotation mark there) or not at all.
+    """A line of fields that are quoted as a whole (`""` is a quotation mark there) or not.
 
-    No field can be read in two ways, so the time is linear. (Possessive quantifiers would say so,
+    No field can be read in two ways, so the time is linear. (Possessive quantifiers would show it,
     but match too little in Python 3.11 before 3.11.5.)
     """
     between = re.escape(delimiter.encode())

@@ -16,17 +16,17 @@ _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
 class BadValue(Exception):
     """A value that breaks a rule.
 
-    index: its number among the values, counted from 0; what `flat` raises says the row.
+    index: its number among the values, counted from 0; of the rows where `flat` raises it.
     found, rule: for the message.
     """
 
-    def __init__(self, index: int, found: str, rule: str):
-        super().__init__(found, rule)
-        self.index, self.found, self.rule = int(index), found, rule
+    def __init__(self, index: int, value: str, rule: str):
+        super().__init__(value, rule)
+        self.index, self.found, self.rule = int(index), value, rule
 
 
 def flat(column: pa.Array, hotness: int) -> pa.Array:
-    """The values of all rows one behind the other, `hotness` a row; bytes become text.
+    """Returns the concatenated values of all rows, `hotness` per row; bytes become text.
 
     Raises:
         BadValue: `index` is a row.
@@ -75,7 +75,7 @@ def numericals(values: pa.Array, dtype: np.dtype, may_miss: bool = False) -> np.
         _check_present(values, _FILL)
     elif pa.types.is_null(values.type):
         values = values.cast(pa.float64())
-    numbers = _floats(values, "a number", "numericals are numbers")
+    numbers = _floats(values, "a number", "numerical features are numbers")
     with np.errstate(over="ignore"):
         stored = numbers.astype(dtype)
     fits = np.abs(stored.astype(np.float64)) <= _LARGEST  # False for NaN
@@ -86,7 +86,9 @@ def numericals(values: pa.Array, dtype: np.dtype, may_miss: bool = False) -> np.
         rule = "numerical features are finite" + (f": {_FILL}" if np.isnan(numbers[index]) else "")
         if np.isfinite(numbers[index]):
             largest = min(_LARGEST, float(np.finfo(dtype).max))
-            rule = f"{np.dtype(dtype)} holds up to {largest:g}: scale it (say, its logarithm)"
+            rule = (
+                f"{np.dtype(dtype)} holds up to {largest:g}: scale it (for example, its logarithm)"
+            )
             if dtype == np.float16:
                 rule += ", or give the feature 'dtype: float32' in the feature spec"
         raise BadValue(index, f"{numbers[index]:g}", rule)
@@ -191,8 +193,8 @@ def converted(values: pa.Array, target: pa.DataType, what: str, way_out: str = "
         return values.cast(target)
     except pa.ArrowInvalid:
         index = _first_failing(values, lambda part: part.cast(target))
-        found = repr(values[index].as_py())
-        raise BadValue(index, f"{found:.100}", f"allowed: {what}{way_out}") from None
+        value = repr(values[index].as_py())
+        raise BadValue(index, f"{value:.100}", f"allowed: {what}{way_out}") from None
 
 
 def _first_failing(values: pa.Array, convert: Callable) -> int:

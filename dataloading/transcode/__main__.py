@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(flags: argparse.Namespace) -> str:
-    """Transcodes as the flags say; returns what was made, for people."""
+    """Transcodes as requested by the flags; returns a report for people."""
     spec_file = flags.feature_spec_out
     if Path(spec_file).name != spec_file or spec_file in ("", ".."):
         raise ValueError(

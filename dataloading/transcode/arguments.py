@@ -172,8 +172,8 @@ def parse_split(flags: argparse.Namespace) -> SplitRequest | None:
 
 def parse_bytes(text: str) -> int:
     """A size like 500MB, 1.5GB, 512MiB or 2GiB in bytes."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([MG]i?B)", text, re.IGNORECASE)
-    size = round(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([MG]i?B)", text, re.IGNORECASE)
+    size = round(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
     if size < MIN_MEMORY_BYTES:
         raise ValueError(
             f"--memory_limit is '{text}'; allowed: a size like 1GB, {MIN_MEMORY_BYTES >> 20}MiB "

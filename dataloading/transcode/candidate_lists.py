@@ -1,4 +1,4 @@
-"""Whether raw interactions are what training and evaluation take them for, as they are read.
+"""Checks of raw interactions while they are read.
 
 The rows of `train` happened. Elsewhere the rows may come in series, one for each question at an
 evaluation: one row that happened and its negatives, side by side.
@@ -15,9 +15,9 @@ from dataloading.transcode.raw_spec import RawSpec
 
 
 class SeriesCheck:
-    """The rules of one mapping of interactions, to be told of its rows in order.
+    """The rules of one mapping of interactions, applied to its rows in order.
 
-    Where the metadata say how many rows a series has, these are neighbours, of one user, and one of
+    Where the metadata have the rows per series, these are neighbours, of one user, and one of
     them has the label 1. Elsewhere there is no label, or it is one of `train` and always 1.
 
     Args:
@@ -63,7 +63,7 @@ class SeriesCheck:
             self._check_whole_series(num_before, block_of)
 
     def end(self) -> None:
-        """To be called behind the last row.
+        """Call after the last row.
 
         Raises:
             ValueError: the last series is cut off.

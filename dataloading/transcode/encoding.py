@@ -73,8 +73,8 @@ class KnownData:
         parts = ("vocabulary", "hash_buckets")
         if not isinstance(own, dict) or not all(isinstance(own.get(part), dict) for part in parts):
             raise ValueError(
-                f"--vocabulary {vocabulary}: is no data set of dataloading.transcode ({path} has "
-                f"no metadata '{METADATA}')"
+                f"--vocabulary {vocabulary}: is not a data set of dataloading.transcode ({path} "
+                f"has no metadata '{METADATA}')"
             )
         return cls(path, known, own)
 

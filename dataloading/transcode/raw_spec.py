@@ -1,6 +1,6 @@
 """The simplified feature spec of raw data: what `transcode` reads and `gen_csv` writes files for.
 
-It has the sections of a feature spec, with less to say: dtypes are optional, a cardinality may be
+It has the sections of a feature spec, with fewer keys: dtypes are optional, a cardinality may be
 `auto` or absent, chunks are CSV or Parquet. `docs/your_own_data.md` describes it.
 """
 
@@ -112,7 +112,11 @@ def completed_feature(keys: dict, channel: str, where: str) -> dict:
 CSV = "csv"
 PARQUET = "parquet"
 AUTO = "auto"
-_OPTIONS = ("header", "delimiter", "quoting")  # keys of a CSV chunk beside those of every chunk
+_OPTIONS = (
+    "header",
+    "delimiter",
+    "quoting",
+)  # keys of a CSV chunk in addition to those of every chunk
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ class RawSpec:
         `cardinality` are absent where they follow from the data.
     unused: features that are stored and in no channel.
     sources: mapping name -> chunks.
-    channels: all of one kind, `CLICKS` or `INTERACTIONS`; of clicks each perhaps empty; of
+    channels: all of one kind, `CLICKS` or `INTERACTIONS`; of clicks each possibly empty; of
         interactions `user` and `item` have one feature. A label is one feature of one value.
     """
 
@@ -174,11 +178,11 @@ class RawSpec:
             kinds: which raw data the caller takes, of `CLICKS` and `INTERACTIONS`.
 
         Raises:
-            ValueError: a rule is broken; the message names file, section, feature and way out.
+            ValueError: a rule is broken; the message names file, section, feature and solution.
         """
         rules.check_sections(content, origin)
         raw = _without_auto(content["feature_spec"], origin)
-        # The rules want a dtype; one that nobody gave holds any id and goes again below.
+        # The rules want a dtype; an absent one is int64 here and removed below.
         complete = {
             name: {"dtype": "int64", **keys} if isinstance(keys, dict) else keys
             for name, keys in raw.items()
@@ -214,7 +218,7 @@ class RawSpec:
 
     @property
     def is_interactions(self) -> bool:
-        """Whether rows are users and items, rather than clicks."""
+        """True for rows of users and items, False for clicks."""
         return USER_CHANNEL in self.channels
 
     def hotness(self, feature: str) -> int:
@@ -223,7 +227,7 @@ class RawSpec:
         return keys.get("hotness", math.prod(keys.get("dimensions", ())))
 
     def has(self, mapping: str, feature: str) -> bool:
-        """Whether a mapping stores a feature; each stores all but perhaps the label."""
+        """Returns whether a mapping stores a feature; the label may be absent."""
         return any(feature in chunk.features for chunk in self.sources[mapping])
 
     def as_in(self, known: FeatureSpec, derived: Collection[str] = ()) -> "RawSpec":
@@ -259,10 +263,10 @@ class RawSpec:
                         f"{self.hotness(name)}; it is {known.hotness(name)} in {known.origin}"
                     )
                 features[name] = known.feature_spec[name]
-                given = self.features[name].get("cardinality")
-                if given not in (None, features[name].get("cardinality")):
+                stated = self.features[name].get("cardinality")
+                if stated not in (None, features[name].get("cardinality")):
                     raise ValueError(
-                        f"{self.origin}: feature_spec: feature '{name}': cardinality is {given}; "
+                        f"{self.origin}: feature_spec: feature '{name}': cardinality is {stated}; "
                         f"it is {features[name].get('cardinality')} in {known.origin}, leave it out"
                     )
         return RawSpec(
@@ -279,7 +283,7 @@ class RawSpec:
 def _without_auto(raw, origin: str) -> dict:
     """The section `feature_spec` without `cardinality: auto`; a feature without keys is {}."""
     if not isinstance(raw, dict):
-        rules.features_section(raw, origin)  # says what is wrong
+        rules.features_section(raw, origin)  # raises the error
     features = {}
     for name, keys in raw.items():
         features[name] = {} if keys is None else keys
@@ -292,11 +296,11 @@ def _sources(raw, features: dict, labels: tuple[str, ...], origin: str) -> dict:
     """Mappings of `RawChunk`s. What all chunks share, the format's own rules check."""
     if not raw:
         raise ValueError(
-            f"{origin}: source_spec: nothing there; raw data has a mapping, say 'train', with its "
-            "chunks"
+            f"{origin}: source_spec: nothing there; raw data has a mapping, such as 'train', with "
+            "its chunks"
         )
     if not isinstance(raw, dict) or not all(isinstance(chunks, list) for chunks in raw.values()):
-        rules.sources_section(raw, features, labels, origin)  # says what is wrong
+        rules.sources_section(raw, features, labels, origin)  # raises the error
     options, plain = {}, {}
     for mapping, chunks in raw.items():
         if isinstance(mapping, str) and ("/" in mapping or mapping.startswith(".")):
@@ -325,29 +329,29 @@ def _sources(raw, features: dict, labels: tuple[str, ...], origin: str) -> dict:
 
 def _chunk_options(chunk: dict, where: str) -> dict:
     """Type, header, delimiter and quoting of a chunk."""
-    kind = chunk.get("type", CSV)  # that it is missing, the format's rules say
+    kind = chunk.get("type", CSV)  # the format's rules report a missing one
     if kind not in (CSV, PARQUET):
         raise ValueError(
             f"{where}: type is {kind!r}; raw data is {CSV} or {PARQUET}"
             + rules.suggestion(kind, (CSV, PARQUET))
         )
-    given = {name: chunk[name] for name in _OPTIONS if name in chunk}
-    if kind == PARQUET and given:
-        raise ValueError(f"{where}: {', '.join(given)}: only CSV files have that; remove it")
-    if not isinstance(given.get("header", False), bool):
+    options = {name: chunk[name] for name in _OPTIONS if name in chunk}
+    if kind == PARQUET and options:
+        raise ValueError(f"{where}: {', '.join(options)}: only CSV files have that; remove it")
+    if not isinstance(options.get("header", False), bool):
         raise ValueError(
-            f"{where}: header is {given['header']!r}; allowed: true (the first line of each file "
+            f"{where}: header is {options['header']!r}; allowed: true (the first line of each file "
             "names its columns) or false"
         )
-    if not isinstance(given.get("quoting", True), bool):
+    if not isinstance(options.get("quoting", True), bool):
         raise ValueError(
-            f"{where}: quoting is {given['quoting']!r}; allowed: true (fields may be quoted) or "
+            f"{where}: quoting is {options['quoting']!r}; allowed: true (fields may be quoted) or "
             "false (quotation marks are characters like others)"
         )
-    delimiter = given.get("delimiter", ",")
+    delimiter = options.get("delimiter", ",")
     if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n;':
         raise ValueError(
             f"{where}: delimiter is {delimiter!r}; allowed: one ASCII character but no quotation "
             'mark, line end or semicolon, which is between the values of one field, e.g. "\\t"'
         )
-    return {"type": kind, **given}
+    return {"type": kind, **options}

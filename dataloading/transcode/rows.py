@@ -1,8 +1,9 @@
 """From raw files to a data set of split binaries, a block of rows at a time.
 
 The raw files are read once: every value is checked, and all that is known by then is written as it
-will stay. Ids whose cardinality the data says are written as int64 first and narrowed afterwards;
-texts are set aside, counted, and looked up; missing numerical values are NaN until all are known.
+will stay. Ids whose cardinality follows from the data are written as int64 first and narrowed
+afterwards; texts are set aside, counted, and looked up; missing numerical values are NaN until all
+are known.
 """
 
 import contextlib
@@ -125,7 +126,7 @@ class _Transcoding:
         return stored_layout(self._spec, cardinalities, self._folder, metadata or {})
 
     def _conversion(self, feature: str) -> Callable[[pa.Array], np.ndarray | pa.Array]:
-        """How the values of a feature, one behind the other, become what is written."""
+        """Returns the function that converts the values of a feature for its file."""
         if feature in self._spec.channels.get(NUMERICAL_CHANNEL, ()):
             dtype = self._standardization.raw_dtype([feature])
             fills = self._missing.fills(feature)
@@ -245,8 +246,8 @@ class _Transcoding:
         with contextlib.ExitStack() as stack:
             vocabularies = None
             if self._encoding.categorify:
-                made = Vocabularies(self._scratch / "duckdb", memory_limit_bytes)
-                vocabularies = stack.enter_context(made)
+                session = Vocabularies(self._scratch / "duckdb", memory_limit_bytes)
+                vocabularies = stack.enter_context(session)
             for feature in self._encoding.categorify:
                 cardinalities[feature] = self._texts.make_vocabulary(feature, vocabularies)
             final = self._stored(cardinalities)

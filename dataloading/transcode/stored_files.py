@@ -43,7 +43,7 @@ def stored_ids(path: Path) -> Iterable[np.ndarray]:
             yield ids
 
 
-UNKNOWN_CARDINALITY = 1 << 63  # stands for one that only the data will say
+UNKNOWN_CARDINALITY = 1 << 63  # placeholder until all data is read
 
 
 def stored_layout(
@@ -52,8 +52,8 @@ def stored_layout(
     """The spec of the raw features as split binaries.
 
     Args:
-        cardinalities: of features of ids, beside those that the raw spec gives; a dtype that
-            nobody gave is the smallest that holds the ids, int64 for `UNKNOWN_CARDINALITY`.
+        cardinalities: of features of ids, in addition to those of the raw spec; an absent dtype
+            is the smallest that holds the ids, int64 for `UNKNOWN_CARDINALITY`.
         folder: what the file names are relative to.
     """
     features = {}
@@ -76,7 +76,7 @@ def stored_layout(
         for mapping, chunks in _chunks(spec, features).items()
     }
     channels = spec.channels
-    if spec.is_interactions:  # a label that nobody has is not mentioned
+    if spec.is_interactions:  # an absent label is left out
         channels = {channel: names for channel, names in channels.items() if names}
     return FeatureSpec(features, sources, channels, metadata, folder, spec.origin)
 

@@ -93,10 +93,10 @@ def test_facts_by_hand(tmp_path, capsys):
     [
         ({"user": None}, r"mapping 'train': file 'user.bin' is not there \(.*user.bin\)"),
         ({"n1": np.zeros(7, "<f2")}, "'n1.bin' has 14 bytes, not a whole number of rows of 6 "),
-        ({"user": np.zeros(5, "<i2")}, "the chunks have not equally many rows: .*chunk 2 has 5"),
+        ({"user": np.zeros(5, "<i2")}, "the chunks differ in their number of rows: .*chunk 2 has 5"),
         ({"user": np.array([0, -1, 300, 1], "<i2")}, r"'user': 2 ids outside of \[0, 300\)"),
         ({"click": np.array([0, 1, 2, 3], "u1")}, "'click': 2 labels other than 0 and 1"),
-        ({"n0": np.array([np.nan, 0, np.inf], "<f2")}, "'x': 1 numericals that are not finite"),
+        ({"n0": np.array([np.nan, 0, np.inf], "<f2")}, "'x': 1 numerical values that are not finite"),
         ({name[:-4]: array[:0] for name, array in FILES.items()}, "mapping 'train' has no rows"),
     ],
 )
@@ -112,7 +112,7 @@ def test_numericals_that_float32_cannot_hold(tmp_path, capsys):
     content = {**CONTENT, "channel_spec": {"numerical": ["z"], "categorical": [], "label": []}}
     content["feature_spec"] = {**CONTENT["feature_spec"], "z": {"dtype": "float64"}}
     code, said = described(tmp_path, capsys, content, z=np.array([1, 2, -1e300, 4]))
-    assert code == 1 and "'z': numericals that float32 cannot hold" in said
+    assert code == 1 and "'z': numerical values that float32 cannot hold" in said
 
 
 def test_nothing_to_describe(tmp_path, capsys):
@@ -272,7 +272,7 @@ def test_a_missing_record(recorded, tmp_path, capsys, last_too):
     _, said = values_of(folder, capsys, code=1)
     assert "broken: " in said and "whole: " not in said
     if last_too:
-        assert said.count("length.json says 4 prebatches, and the files of feature") == 4
+        assert said.count("length.json states 4 prebatches, and the files of feature") == 4
     else:
         assert "feature 'label' has 200 rows and feature 'cat_0' has 180; allowed" in said
         assert "broken: 2 faults" in said  # and the number of prebatches

@@ -276,7 +276,7 @@ REFUSED = {
     "no rows": ({"num_rows": 0}, "generated data of 0 rows; allowed: 1 or more"),
     "numerical dtype": (
         {"spec": spec_with(num_1={"dtype": "int8"})},
-        "'num_1': dtype int8; generated numericals are float16, float32 or float64",
+        "'num_1': dtype int8; generated numerical features are float16, float32 or float64",
     ),
     "labels": (
         {"spec": LABEL_TWICE},

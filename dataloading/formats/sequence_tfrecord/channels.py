@@ -1,4 +1,4 @@
-"""What a data set of histories holds: its five channels, and the rules between them.
+"""The five channels of a data set of histories, and the rules between them.
 
 The format is that of NVIDIA's SIM: a user, a target item, a history of items and one of negatives.
 """
@@ -138,5 +138,5 @@ def _check_one_chunk(spec: FeatureSpec, mapping: str) -> None:
         raise ValueError(
             f"{spec.origin}: source_spec: mapping '{mapping}' has {len(chunks)} chunks; a sequence "
             "model reads one, whose records hold all features of a row (split TFRecords of DLRM "
-            "and DCNv2 have one a feature)"
+            "and DCNv2 have one per feature)"
         )

@@ -27,11 +27,11 @@ class SequenceOptions(LoaderOptions):
 
     Without `shuffle` samples come in file order. With it the order is new in each pass over the
     data and a function of (seed, epoch, pass) and the size of the prebatches: these are permuted
-    (blocks of 64 samples where there are none), then the samples within windows of 262,144 (of a
+    (blocks of 64 samples without prebatches), then the samples within windows of 262,144 (of a
     prebatch if that is larger).
 
     Attributes:
-        with_labels: False reads no labels: `Batch.labels` is None and the channel may be absent.
+        with_labels: False reads no labels, which may be absent: `Batch.labels` is then `None`.
         with_negatives: False reads no negative histories, which are half of the ids; only an
             auxiliary loss needs them. `SequenceInputs.negative` is `()` then.
         shuffle: shuffles the samples.
@@ -62,7 +62,7 @@ class SequenceOptions(LoaderOptions):
 class SequenceTFRecordDataset(SampleDataset):
     """The samples of one split of a data set of histories, `Batch`es of `SequenceInputs`.
 
-    Batches do not depend on the number of samples per record, nor on the cache. Samples are
+    Batches are independent of the number of samples per record and of the cache. Samples are
     decoded, and copied from the buffer, under one lock: for one batch at a time.
 
     Every sample is checked when it is decoded: ids must be in [0, `num_ids`) and labels be 0 or 1;
@@ -80,7 +80,7 @@ class SequenceTFRecordDataset(SampleDataset):
         cache_bytes: memory that this takes or would take.
 
     Raises:
-        ValueError: the spec or a file is not as described here, there are no samples, or an
+        ValueError: the spec or a file is not as described here, the split is empty, or an
             argument is out of range.
     """
 
@@ -170,11 +170,11 @@ def _id_column(spec: FeatureSpec, feature: str) -> Column:
 def _check_prebatch(
     spec: FeatureSpec, mapping: str, files: RecordIndex, believed: int | None
 ) -> None:
-    """Raises ValueError where the files hold other prebatches than the metadata or a flag says."""
+    """Raises ValueError if the metadata or a flag state other prebatches than the files hold."""
     key = prebatch_key(mapping)
     flag = "--prebatch_train_size" if mapping == TRAIN else "--prebatch_test_size"
-    said = {f"metadata: {key}": spec.metadata.get(key), flag: believed}
-    for who, size in said.items():
+    stated = {f"metadata: {key}": spec.metadata.get(key), flag: believed}
+    for who, size in stated.items():
         if size is None:
             continue
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
@@ -186,5 +186,5 @@ def _check_prebatch(
             raise ValueError(
                 f"{spec.origin}: {who} is {size}, and the records of mapping '{mapping}' hold "
                 f"{files.prebatch} rows; leave {flag} at 0, the loader finds out, and correct "
-                "what the metadata says"
+                "the metadata"
             )

@@ -16,7 +16,7 @@ Locate = Callable[[int, int | None], str]
 
 
 def count_values(record: bytes, column: Column, locate: Locate) -> int:
-    """How many values of a feature a record holds, 0 where it is not there."""
+    """Returns the number of values of a feature in a record, 0 without the feature."""
     ((values, _),) = _parse([record], [column], locate)
     return len(values)
 
@@ -33,8 +33,8 @@ def decode(
         locate: (number of a record, row in it or None) -> how messages call the place.
 
     Raises:
-        ValueError: a record is no Example, lacks a feature, has one of another type or length, or
-            a value that is not allowed, as is a 0 behind an id of a history.
+        ValueError: a record is not an Example, lacks a feature, has one of another type or length,
+            or a value that is not allowed, such as a 0 after an id of a history.
     """
     parsed = _parse(records, columns, locate)
     arrays = []
@@ -72,7 +72,7 @@ def _right_aligned(
 def _check_padding(
     arrays: Sequence[np.ndarray], columns: Sequence[Column], num_rows: np.ndarray, locate: Locate
 ) -> None:
-    """Raises ValueError unless zeros stand in front, in all histories of a row equally many.
+    """Raises ValueError unless zeros come first, the same number in all histories of a sample.
 
     Models take the first feature for all, and the last step for the most recent one.
     """
@@ -83,24 +83,26 @@ def _check_padding(
         number = int(np.searchsorted(stops, row, side="right"))
         return locate(number, row - int(stops[number] - num_rows[number]))
 
-    found = ((c.feature, ids == 0) for c, ids in zip(columns, arrays, strict=True) if c.width > 1)
-    feature, padding = next(found, (None, None))
+    histories = (
+        (c.feature, ids == 0) for c, ids in zip(columns, arrays, strict=True) if c.width > 1
+    )
+    feature, padding = next(histories, (None, None))
     if feature is None:
         return
-    behind_id = padding[:, 1:] & ~padding[:, :-1]
-    if behind_id.any():
+    after_id = padding[:, 1:] & ~padding[:, :-1]
+    if after_id.any():
         raise ValueError(
-            f"{place(behind_id)}: feature '{feature}' has a 0 behind an id; zeros are padding, and "
-            "stand in front of a history. Prepare the file anew"
+            f"{place(after_id)}: feature '{feature}' has a 0 after an id; zeros are padding, "
+            "which comes before the history. Prepare the file again"
         )
-    for other, theirs in found:
+    for other, theirs in histories:
         if not np.array_equal(theirs, padding):
             differ = theirs != padding
             step = int(np.flatnonzero(differ)[0]) % padding.shape[1]
             raise ValueError(
                 f"{place(differ)}: only one of the features '{feature}' and '{other}' has a 0 at "
                 f"step {step} (counted from 0); allowed: zeros, which are padding, at the same "
-                "steps of all histories of a row. Prepare the file anew"
+                "steps of all histories of a row. Prepare the file again"
             )
 
 
@@ -125,14 +127,14 @@ def _check_lengths(
             f"{locate(number, None)}: feature '{column.feature}' has {lengths[number]} values; "
             f"allowed: {at_most}{column.width} for each of the {num_rows[number]} rows that the "
             "record must hold (all of a file hold as many as its first; only the last may hold "
-            "fewer). Correct the feature's dimensions in the feature spec, or make the file anew"
+            "fewer). Correct the feature's dimensions in the feature spec, or write the file again"
         )
 
 
 def _parse(
     records: Sequence[bytes], columns: Sequence[Column], locate: Locate
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each column: values, int64, and row splits, int64 `[records + 1]`."""
+    """Returns values, int64, and row splits, int64 `[records + 1]`, of each column."""
     import tensorflow as tf
 
     wanted = {
@@ -141,7 +143,7 @@ def _parse(
     }
     try:
         with tf.device("/CPU:0"):
-            found = tf.io.parse_example(np.array(records, object), wanted)
+            parsed = tf.io.parse_example(np.array(records, object), wanted)
     # TensorFlow quotes the bytes that it cannot parse, and Python fails to make text of them.
     except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
         for number, record in enumerate(records):
@@ -150,20 +152,20 @@ def _parse(
                 raise ValueError(f"{locate(number, None)} {fault}") from None
         raise ValueError(f"{locate(0, None)}: TensorFlow cannot parse it: {error}") from None
     return [
-        (found[column.feature].values.numpy(), found[column.feature].row_splits.numpy())
+        (parsed[column.feature].values.numpy(), parsed[column.feature].row_splits.numpy())
         for column in columns
     ]
 
 
 def _fault(record: bytes, columns: Sequence[Column]) -> str | None:
-    """What is wrong with a record, in words; slow, so only asked where something is."""
+    """Returns the fault of a record, or None; slow, for records that failed to parse."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
     try:
         features = tf.train.Example.FromString(record).features.feature
     except DecodeError:
-        return "is no tf.train.Example; make the file anew"
+        return "is not a tf.train.Example; write the file again"
     for column in columns:
         kind = None
         if column.feature in features:
@@ -171,11 +173,11 @@ def _fault(record: bytes, columns: Sequence[Column]) -> str | None:
         if kind is None:
             return (
                 f"has no values of feature '{column.feature}'; it has {', '.join(sorted(features))}"
-                ". Correct the names in the feature spec, or make the file anew"
+                ". Correct the names in the feature spec, or write the file again"
             )
         if kind != "int64_list":
             return (
-                f"holds feature '{column.feature}' as {kind}; allowed: int64_list. Make the file "
-                "anew"
+                f"holds feature '{column.feature}' as {kind}; allowed: int64_list. Write the file "
+                "again"
             )
     return None

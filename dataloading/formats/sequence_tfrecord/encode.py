@@ -63,23 +63,23 @@ def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Whole numbers `[records, n]` in seven bits a byte, lowest first; uint8 and mask
     `[records, n * bytes of the largest]`."""
     longest = len(_varint(int(values.max(initial=0))))
-    found = np.empty((*values.shape, longest), np.uint8)
-    used = np.empty(found.shape, bool)
+    encoded = np.empty((*values.shape, longest), np.uint8)
+    used = np.empty(encoded.shape, bool)
     rest = values
     for number in range(longest):
         used[..., number] = rest > 0 if number else True
         more = rest >= 0x80
-        found[..., number] = (rest & 0x7F) | (more * np.uint8(0x80))
+        encoded[..., number] = (rest & 0x7F) | (more * np.uint8(0x80))
         rest = rest >> 7
-    return found.reshape(len(values), -1), used.reshape(len(values), -1)
+    return encoded.reshape(len(values), -1), used.reshape(len(values), -1)
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 def _sizes(numbers: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from dataloading.formats.tfrecord.index import RecordIndex
 from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import ranges
 
-# Decoded at a time, so that TensorFlow's int64 numbers take little memory beside the rows.
+# Decoded at a time, so that TensorFlow's int64 numbers take little memory next to the rows.
 _ROWS_AT_A_TIME = 16_384
 
 
@@ -44,7 +44,7 @@ class DecodedReader:
         self._slot_of = np.full(files.num_records, -1, np.int64)
         self._record_in = np.full(self._num_kept, -1, np.int64)
         self._last_use = np.zeros(self._num_kept, np.int64)
-        self._num_uses = self._num_used = 0  # so far; of the slots, the first so many
+        self._num_uses = self._num_used = 0  # so far; the used slots come first
         self._lock = threading.Lock()
 
     @property

@@ -147,7 +147,7 @@ class MappingWriter:
                 self._write(self._stream, self._path, self._waiting_rows())
 
     def _waiting_rows(self) -> list[np.ndarray]:
-        """As one record: `[1, rows * values]` each."""
+        """Returns the waiting samples as one record: `[1, rows * values]` each."""
         columns = zip(*self._waiting, strict=True)
         rows = [np.concatenate(pieces).reshape(1, -1) for pieces in columns]
         self._waiting, self._num_waiting = [], 0
@@ -158,7 +158,7 @@ class MappingWriter:
             stream.write(encode(dict(zip(self._features, arrays, strict=True))))
 
     def finish(self) -> None:
-        """Writes what is left.
+        """Writes the remaining samples.
 
         Raises:
             OSError: a file could not be written.
@@ -174,7 +174,7 @@ class MappingWriter:
         """Closes the file, however the writing ended.
 
         Raises:
-            OSError: what was left in memory could not be written.
+            OSError: the remaining samples could not be written.
         """
         with write_errors_name(self._path):
             self._stream.close()

@@ -102,7 +102,7 @@ class RecordChunk:
                 f"holds {len(tensors)} tensors in a record, not those of a {kind} one"
             )
         if values.dtype != self.dtype:
-            raise RecordError(f"holds {values.dtype}, and format.json says {self.format.dtype}")
+            raise RecordError(f"holds {values.dtype}, expected {self.format.dtype} (format.json)")
         if not self.format.multihot:
             shape = (values.size // self._width, self._width)
             if values.shape != shape and (self._width != 1 or values.shape != shape[:1]):

@@ -50,7 +50,7 @@ class SplitTFRecordsDataset(SampleDataset):
 
 
 def length_faults(spec: FeatureSpec, mapping: str, opened: dict[int, RecordChunk]) -> Iterator[str]:
-    """Sentences that say which chunks of a mapping lack rows or prebatches, or have too many.
+    """Yields a message for each chunk of a mapping that lacks rows or prebatches, or has too many.
 
     Args:
         opened: by its number in the mapping, each chunk to look at.
@@ -70,7 +70,7 @@ def length_faults(spec: FeatureSpec, mapping: str, opened: dict[int, RecordChunk
         length = read_length(folder)
         if length not in (None, chunk.num_prebatches):
             yield (
-                f"{folder / LENGTH_FILE} says {length} prebatches, and the files of feature "
+                f"{folder / LENGTH_FILE} states {length} prebatches, and the files of feature "
                 f"'{feature}' have {chunk.num_prebatches}; is a file missing or cut off? Or "
                 "correct the number"
             )

@@ -1,4 +1,4 @@
-"""What lies where in a data set of split TFRecords: folders, `format.json`, `length.json`.
+"""Layout of a data set of split TFRecords: folders, `format.json`, `length.json`.
 
     <mapping>/numerical/      format.json, data_0.tfrecords, data_1.tfrecords, ...
     <mapping>/label/          the same
@@ -44,7 +44,7 @@ class Format:
         batches_per_file: prebatches of each file but the last; readers count for themselves.
         prebatch: rows of each prebatch but the last; for people, as above. Ours only.
         hotness: ids of every row of a multi-hot feature, None where rows differ. Ours only: the
-            original does not say, and its multi-hot features are read as ragged ones.
+            original does not store it, and its multi-hot features are read as ragged ones.
     """
 
     format: str
@@ -64,7 +64,7 @@ def read_format(folder: Path) -> Format:
     """Reads and checks the `format.json` of a folder; keys that it does not know are left alone.
 
     Raises:
-        ValueError: it is not there, no JSON, or a value is not allowed.
+        ValueError: it does not exist, is not JSON, or a value is not allowed.
     """
     path = folder / FORMAT_FILE
     content = _read_json(path)
@@ -90,10 +90,10 @@ def read_format(folder: Path) -> Format:
 
 
 def read_length(folder: Path) -> int | None:
-    """Prebatches of a mapping, from its `length.json`; None where there is none.
+    """Prebatches of a mapping, from its `length.json`; None without that file.
 
     Raises:
-        ValueError: it is no whole number.
+        ValueError: it is not a whole number.
     """
     path = folder / LENGTH_FILE
     if not path.exists():
@@ -118,13 +118,14 @@ def folders_of(spec: FeatureSpec) -> dict[str, tuple[str, ...]]:
 
 
 def spec_of_folders(spec: FeatureSpec) -> FeatureSpec:
-    """The spec with a source_spec that names the split TFRecords beside it.
+    """The spec with a source_spec that names the split TFRecords next to it.
 
     A spec with `tfrecord` chunks comes back as it is. Data sets of the original have the
-    source_spec of the files that they were made of, or none: there the folders say what is stored.
+    source_spec of the files that they were made of, or none: then the folders define
+    what is stored.
 
     Raises:
-        ValueError: there is no such folder, or one lacks a file.
+        ValueError: the folders do not exist, or one lacks a file.
     """
     if any(chunk.type == CHUNK_TYPE for chunks in spec.source_spec.values() for chunk in chunks):
         return spec
@@ -140,8 +141,8 @@ def spec_of_folders(spec: FeatureSpec) -> FeatureSpec:
             ]
     if not sources:
         raise ValueError(
-            f"{spec.origin}: source_spec names no chunk of type {CHUNK_TYPE}, and no folder beside "
-            f"it holds split TFRecords (a file such as train/label/{FORMAT_FILE}); make them "
+            f"{spec.origin}: source_spec names no chunk of type {CHUNK_TYPE}, and no folder next "
+            f"to it holds split TFRecords (a file such as train/label/{FORMAT_FILE}); make them "
             "with python -m dataloading.transcribe, or read split binaries with --dataset_type "
             "tf_raw"
         )
@@ -152,18 +153,18 @@ def spec_of_folders(spec: FeatureSpec) -> FeatureSpec:
 
 def _data_files(base: Path, folder: str) -> list[str]:
     """`data_0.tfrecords`, `data_1.tfrecords`, ... of a folder, by number, as a spec names them."""
-    found = {}
+    names = {}
     if (base / folder).is_dir():
         for path in (base / folder).iterdir():
             if match := _DATA_FILE.fullmatch(path.name):
-                found[int(match[1])] = path.name
-    for number in range(max(found, default=0) + 1):
-        if number not in found:
+                names[int(match[1])] = path.name
+    for number in range(max(names, default=0) + 1):
+        if number not in names:
             raise ValueError(
                 f"{base / folder}: file data_{number}.tfrecords is not there; the files of a "
                 "folder are numbered from 0 without a gap"
             )
-    return [f"{folder}/{found[number]}" for number in sorted(found)]
+    return [f"{folder}/{names[number]}" for number in sorted(names)]
 
 
 def _read_json(path: Path):
@@ -171,10 +172,9 @@ def _read_json(path: Path):
         return json.loads(path.read_text())
     except OSError as error:
         raise ValueError(
-            f"{path} is not there ({error.strerror}); it says how the TFRecord files beside it are "
-            "to be read"
+            f"{path} is not there ({error.strerror}); it describes the TFRecord files next to it"
         ) from None
-    # Also bytes that are no text, numbers too long for Python, and brackets too deep for it.
+    # Also bytes that are not text, numbers too long for Python, and brackets too deep for it.
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a JSON file ({error})") from None
 

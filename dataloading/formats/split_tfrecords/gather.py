@@ -18,11 +18,11 @@ def gather(
     """
     if file is None:
         return _windows(contents[0], size)[offsets] if len(offsets) else np.empty(0, f"V{size}")
-    found = np.empty(len(offsets), f"V{size}")
+    values = np.empty(len(offsets), f"V{size}")
     for number in np.unique(file):
         chosen = np.flatnonzero(file == number)
-        found[chosen] = _windows(contents[number], size)[offsets[chosen]]
-    return found
+        values[chosen] = _windows(contents[number], size)[offsets[chosen]]
+    return values
 
 
 def gather_rows(
@@ -37,7 +37,7 @@ def gather_rows(
     Rows of one length are copied together: the costs are per row and not per value.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
-    found = np.empty((int(ends[-1]) if len(ends) else 0) * size, np.uint8)
+    values = np.empty((int(ends[-1]) if len(ends) else 0) * size, np.uint8)
     longest = int(lengths.max(initial=0))
     # NumPy sorts 16-bit numbers by counting.
     order = np.argsort(lengths.astype(np.uint16 if longest < 2**16 else np.int64), kind="stable")
@@ -48,8 +48,8 @@ def gather_rows(
             rows = gather(
                 contents, None if file is None else file[chosen], offsets[chosen], length * size
             )
-            _windows(found, length * size)[(ends[chosen] - length) * size] = rows
-    return found
+            _windows(values, length * size)[(ends[chosen] - length) * size] = rows
+    return values
 
 
 def _windows(content: np.ndarray, size: int) -> np.ndarray:

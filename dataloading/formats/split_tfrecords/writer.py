@@ -26,13 +26,13 @@ class SplitTFRecordsWriter:
     """The folders of one mapping, `numerical`, `label` and `categorical_0` and so on.
 
     The dtypes are the original's, int8 labels and int32 ids, except where a feature is int64;
-    numericals stay as they are, in the widest of their dtypes.
+    numerical features stay as they are, in the widest of their dtypes.
 
     Args:
         directory: of the data set.
         mapping: e.g. `train`; the folder within.
         spec: the features, their channels and hotness.
-        columns: what `add` will get. Without a label there is no folder `label`.
+        columns: what `add` will get. The folder `label` needs a label.
         prebatch: rows of each prebatch but the last.
         batches_per_file: prebatches of each file but the last.
     """
@@ -90,7 +90,7 @@ class SplitTFRecordsWriter:
             folder.add(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
 
     def close(self) -> list[dict]:
-        """Writes what is left, and the JSON files; returns the chunks of the mapping's spec.
+        """Writes the remaining rows and the JSON files; returns the chunks of the mapping's spec.
 
         Raises:
             OSError: a file could not be written.
@@ -173,7 +173,7 @@ class _FolderWriter:
 
 
 def _tensor(rows: np.ndarray | Ragged, format: Format):
-    """What is serialized of a prebatch: its numbers, or the serialized parts of a ragged tensor."""
+    """Returns the tensor to serialize for a prebatch: its numbers, or a ragged tensor's parts."""
     import tensorflow as tf
 
     if not format.multihot:

@@ -14,11 +14,11 @@ FOOTER_BYTES = 4
 
 
 class RecordError(Exception):
-    """A record is not what it should be; the text says in what way."""
+    """An invalid record; the text is the predicate of a sentence about the file."""
 
 
 def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
-    """(start, stop) of the content of each record of a file's bytes, uint8 `[size]`.
+    """Yields (start, stop) of the content of each record of a file's bytes, uint8 `[size]`.
 
     Raises:
         RecordError: a length's checksum differs, or the file ends within a record.
@@ -27,11 +27,13 @@ def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
     while position < end:
         start = position + HEADER_BYTES
         if start > end:
-            raise RecordError(f"is cut off: its last {end - position} bytes are no whole record")
+            raise RecordError(f"is cut off: its last {end - position} bytes are not a whole record")
         header = content[position:start].tobytes()
         length, checksum = struct.unpack("<QI", header)
         if masked_crc32c(header[:8]) != checksum:
-            raise RecordError(f"is damaged, or no TFRecord file: byte {position} begins no record")
+            raise RecordError(
+                f"is damaged, or not a TFRecord file: no record begins at byte {position}"
+            )
         if start + length + FOOTER_BYTES > end:
             raise RecordError(
                 f"is cut off: a record of {length} bytes begins at byte {position}, and "
@@ -42,7 +44,7 @@ def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def is_intact(content: np.ndarray, start: int, stop: int) -> bool:
-    """Whether a record's content is what its checksum was computed of."""
+    """Returns whether the checksum of a record's content is the stored one."""
     (checksum,) = struct.unpack("<I", content[stop : stop + FOOTER_BYTES].tobytes())
     return masked_crc32c(content[start:stop]) == checksum
 

@@ -1,4 +1,4 @@
-"""The files of a chunk of split TFRecords, mapped into memory when they are read."""
+"""TFRecord files, mapped into memory when they are read."""
 
 import functools
 from collections.abc import Sequence
@@ -11,23 +11,23 @@ class MappedFiles(Sequence):
     """The bytes of each file, uint8 `[size]`.
 
     A map needs a descriptor, of which a process often has 1,024 and a data set can have more
-    files. So only those that were read last stay mapped; mapping one anew takes microseconds, and
+    files. So only those that were read last stay mapped; mapping one again takes microseconds, and
     its bytes are still in the page cache.
 
     Args:
         paths: the files; they must be there and stay as they are.
-        most_mapped: files that stay mapped, 0 or more.
+        max_mapped: files that stay mapped, 0 or more.
 
     Raises:
         OSError: a file cannot be read.
     """
 
-    def __init__(self, paths: Sequence[Path], most_mapped: int):
+    def __init__(self, paths: Sequence[Path], max_mapped: int):
         self._num_files = len(paths)
         states = [_state(path) for path in paths]
         # Safe where several batches are read at the same time. A map that is dropped while it is
-        # read is closed behind the reading.
-        self._mapped = functools.lru_cache(most_mapped)(functools.partial(_map, paths, states))
+        # read is closed after the reading.
+        self._mapped = functools.lru_cache(max_mapped)(functools.partial(_map, paths, states))
 
     def __len__(self) -> int:
         return self._num_files
@@ -49,7 +49,7 @@ def _map(paths: Sequence[Path], states: Sequence[tuple], number: int) -> np.ndar
         same = False
     if not same:
         raise ValueError(
-            f"{path} was changed or removed while the data set was read; read it anew, and write "
+            f"{path} was changed or removed while the data set was read; read it again, and write "
             "other data into another folder"
         )
     if state[0] == 0:  # an empty file cannot be mapped

@@ -57,7 +57,7 @@ def tensors_of(content: memoryview, start: int, stop: int, feature: str) -> list
         feature: name of the bytes feature.
 
     Raises:
-        RecordError: the content is no such Example.
+        RecordError: the content is not such an Example.
     """
     for span in _spans(content, start, stop, _FEATURES):
         for entry in _spans(content, *span, _ENTRY):
@@ -70,8 +70,8 @@ def tensors_of(content: memoryview, start: int, stop: int, feature: str) -> list
 
 
 def _tensors(content: memoryview, start: int, stop: int, inner: bool = False) -> list[Tensor]:
-    """What one TensorProto holds: numbers, or, where it is no inner one, in its strings the
-    TensorProtos of numbers."""
+    """Returns the tensor of numbers of a TensorProto, or those of the TensorProtos in its
+    strings, unless it is an inner one."""
     number, sizes, place, strings = None, [], None, []
     for field, value in _fields(content, start, stop):
         if field == _DTYPE:
@@ -80,7 +80,7 @@ def _tensors(content: memoryview, start: int, stop: int, inner: bool = False) ->
             for dimension in _spans(content, *_span(value), _DIMENSION):
                 size = dict(_fields(content, *dimension)).get(_SIZE, 0)
                 if not isinstance(size, int):
-                    raise RecordError("holds a tensor whose shape is no shape")
+                    raise RecordError("holds a tensor whose shape is invalid")
                 sizes.append(size)
         elif field == _CONTENT:
             place = _span(value)
@@ -90,22 +90,23 @@ def _tensors(content: memoryview, start: int, stop: int, inner: bool = False) ->
         return [tensor for span in strings for tensor in _tensors(content, *span, inner=True)]
     if number not in DTYPES:
         raise RecordError(f"holds a tensor of TensorFlow's dtype number {number}")
-    found = Tensor(DTYPES[number], tuple(sizes), place[0] if place else start)
-    held = place[1] - place[0] if place else 0
-    if found.size * found.dtype.itemsize != held:
+    tensor = Tensor(DTYPES[number], tuple(sizes), place[0] if place else start)
+    size_bytes = place[1] - place[0] if place else 0
+    if tensor.size * tensor.dtype.itemsize != size_bytes:
         raise RecordError(
-            f"holds a tensor of shape {list(found.shape)} and dtype {found.dtype} in {held} bytes"
+            f"holds a tensor of shape {list(tensor.shape)} and dtype {tensor.dtype} in "
+            f"{size_bytes} bytes"
         )
-    return [found]
+    return [tensor]
 
 
 def _spans(content: memoryview, start: int, stop: int, wanted: int) -> list[tuple[int, int]]:
-    """(start, stop) of each delimited field with this number."""
+    """Returns (start, stop) of each delimited field with this number."""
     return [_span(value) for field, value in _fields(content, start, stop) if field == wanted]
 
 
 def _the_span(content: memoryview, start: int, stop: int, wanted: int) -> tuple[int, int]:
-    """Of the only delimited field with this number."""
+    """Returns (start, stop) of the only delimited field with this number."""
     spans = _spans(content, start, stop, wanted)
     return _span(spans[0] if len(spans) == 1 else None)
 
@@ -140,7 +141,7 @@ def _fields(content: memoryview, start: int, stop: int) -> Iterator[tuple[int, o
 
 
 def _varint(content: memoryview, start: int, stop: int) -> tuple[int, int]:
-    """(number, the position behind it) of seven bits a byte, lowest first."""
+    """(number, the position after it) of seven bits a byte, lowest first."""
     number = shift = 0
     while start < stop and shift < 64:
         byte = content[start]

@@ -114,13 +114,13 @@ class Vocabularies(DuckDBSession):
     def repeated(self, vocabulary: Path) -> str | None:
         """A value that a vocabulary has twice or more, the first by its bytes; None: there is
         none."""
-        found = self.connection.execute(
+        row = self.connection.execute(
             f"""
             SELECT value FROM {read_parquet(vocabulary)}
             GROUP BY value HAVING count(*) > 1 ORDER BY value LIMIT 1
             """
         ).fetchone()
-        return None if found is None else found[0]
+        return None if row is None else row[0]
 
     def most_frequent_unknown(self, values: Path, vocabulary: Path) -> tuple[str, int] | None:
         """Returns the value without an id that occurs most often, and how often; None: each value
@@ -140,19 +140,19 @@ class Vocabularies(DuckDBSession):
         self.connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE ids AS
-            SELECT found.file_row_number AS row, known.file_row_number + 1 AS id
-            FROM {read_parquet(values, _NUMBERED)} found
+            SELECT joined.file_row_number AS row, known.file_row_number + 1 AS id
+            FROM {read_parquet(values, _NUMBERED)} joined
             JOIN {read_parquet(vocabulary, _NUMBERED)} known USING (value)
             ORDER BY row
             """
         )
         num_values = pq.read_metadata(values).num_rows
         for start in range(0, num_values, _ROWS):
-            found = self.connection.execute(
+            joined = self.connection.execute(
                 f"SELECT row, id FROM ids WHERE row >= {start} AND row < {start + _ROWS}"
             ).fetchnumpy()
             ids = np.full(min(_ROWS, num_values - start), UNKNOWN, np.int64)
-            ids[found["row"] - start] = found["id"]
+            ids[joined["row"] - start] = joined["id"]
             yield ids
         self.connection.execute("DROP TABLE ids")
 
@@ -194,7 +194,7 @@ def read_text(path: Path, target: Path) -> int:
 
 def _text_batches(path: Path, schema: pa.Schema):
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such file; it is part of the data set")
+        raise ValueError(f"{path}: the file does not exist; it is part of the data set")
     if not path.stat().st_size:  # every value was rare
         return
     try:
@@ -218,7 +218,7 @@ def _text_batches(path: Path, schema: pa.Schema):
     except pa.ArrowInvalid as error:
         words = " ".join(str(error).split())
         raise ValueError(
-            f"{path}: is no vocabulary; its lines are value, tab, count: {words:.200}"
+            f"{path}: is not a vocabulary; its lines are value, tab, count: {words:.200}"
         ) from None
 
 

@@ -130,7 +130,7 @@ def refused(spec: FeatureSpec, *messages: str) -> None:
         ({"cat": (1, 2)}, "feature 'cat' has {scalars}"),
         (
             {"item_pos": (0, 7, 0, 8), "cat_pos": (0, 7, 0, 8)},
-            "feature 'item_pos' has a 0 behind an id; zeros are padding, and stand in front",
+            "feature 'item_pos' has a 0 after an id; zeros are padding",
         ),
         (
             {"cat_neg": (0, 0, 0, 7)},
@@ -216,7 +216,7 @@ def test_a_record_that_is_no_example(tmp_path):
     [
         (lambda b: b[:-1], "file 'train.tfrecord' is cut off: a record of "),
         (lambda b: b[: len(b) // 3 * 3 - 7], "is cut off"),
-        (lambda b: b"\x01" + b[1:], "is damaged, or no TFRecord file: byte 0 begins no record"),
+        (lambda b: b"\x01" + b[1:], "is damaged, or not a TFRecord file: no record begins at byte 0"),
         (
             lambda b: b[:700] + bytes([b[700] ^ 1]) + b[701:],
             "the checksum differs, the file is dam",
@@ -225,7 +225,7 @@ def test_a_record_that_is_no_example(tmp_path):
             lambda b: b[:30] + bytes([b[30] ^ 1]) + b[31:],
             "the checksum differs, the file is damaged",
         ),
-        (lambda b: b"no records\n", "is cut off: its last 11 bytes are no whole record"),
+        (lambda b: b"no records\n", "is cut off: its last 11 bytes are not a whole record"),
     ],
 )
 def test_damaged_files(tmp_path, damage, message):

@@ -98,7 +98,7 @@ def change_format(spec, folder, **changes):
         (
             "numerical",
             {"dtype": "float32"},
-            r"holds float16, and format.json says float32",
+            r"holds float16, expected float32",
         ),
         (
             "categorical_1",
@@ -123,7 +123,7 @@ def test_a_format_that_is_not_that_of_the_files(spec, folder, changes, message):
 def test_lengths(spec):
     length = spec.base_directory / "train/length.json"
     for content, message in (
-        ("4", "length.json says 4 prebatches, and the files of feature 'label' have 3"),
+        ("4", "length.json states 4 prebatches, and the files of feature 'label' have 3"),
         ("true", "length.json: found True; allowed: a whole number"),
         ("x", "length.json: not a JSON file"),
     ):
@@ -148,7 +148,7 @@ def test_folders(spec, tmp_path):
     ):
         SplitTFRecordsDataset(spec, "train", 4)
     empty = FeatureSpec.from_dict(SPEC, tmp_path / "nowhere", origin="f.yaml")
-    message = "f.yaml: source_spec names no chunk of type tfrecord, and no folder beside it holds"
+    message = "f.yaml: source_spec names no chunk of type tfrecord, and no folder next to it holds"
     with pytest.raises(ValueError, match=message):
         SplitTFRecordsDataset(empty, "train", 4)
 
@@ -228,7 +228,7 @@ MALFORMED = {
     ),
     "a size that is no number": (
         example(tensor([1, 2], tf.int32).replace(b"\x12\x02\x08\x02", b"\x12\x02\x0a\x00")),
-        "holds a tensor whose shape is no shape",
+        "holds a tensor whose shape is invalid",
     ),
     "tensors in tensors": (
         example(tensor([tensor([tensor([1], tf.int32)], tf.string)] * 2, tf.string)),

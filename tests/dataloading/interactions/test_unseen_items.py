@@ -112,7 +112,7 @@ def test_large_numbers():
             3,
             [5, 6, 7],
             r"user 1 \(as numbered in the data set\) touched 3 of 5 items, so 2 are unseen, fewer "
-            r"than the 3 negatives asked for; .* --valid_negative 2 or less",
+            r"than the 3 requested negatives; .* --valid_negative 2 or less",
         ),
         (1, [5, 6, 7, 8, 9], "0 are unseen.*: more items, or leave that user out of the data"),
     ],

@@ -328,7 +328,7 @@ def test_the_fingerprint_follows_the_content_only():
 
 def test_unknown_names_are_named():
     spec = FeatureSpec.from_dict(VALID, ".")
-    with pytest.raises(ValueError, match=r"no feature 'usr'; there are .*did you mean 'user'"):
+    with pytest.raises(ValueError, match=r"unknown feature 'usr'; there are .*did you mean 'user'"):
         spec.dtype("usr")
     with pytest.raises(ValueError, match=r"no channel 'labels'; .*did you mean 'label'"):
         spec.channel("labels")

@@ -414,7 +414,7 @@ def chunk_with(**keys) -> dict:
         (chunk_with(header="yes"), "header is 'yes'; allowed: true"),
         (chunk_with(quoting=0), "quoting is 0; allowed: true .* or false"),
         (chunk_with(delimiter=";"), "delimiter is ';'; allowed: one ASCII character"),
-        (chunk_with(files=["b"]), r"file 'b': there is no such file \("),
+        (chunk_with(files=["b"]), r"file 'b': the file does not exist \("),
         (
             chunk_with(header=True),
             "its header names the column 'click' 0 times; needed: once. It has 1, 2.5",
@@ -766,10 +766,10 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     (known / "vocabulary/city.tsv").write_text("a\t3\nOslo\t2\nb\t2\nOslo\t1\nc\t1\nd\t1\n")
     refused_again(capsys, "city.tsv: has the value 'Oslo' on more than one line", later, known)
     (known / "vocabulary/city.tsv").write_text("Oslo\n")
-    refused_again(capsys, "is no vocabulary; its lines are value, tab, count", later, known)
+    refused_again(capsys, "is not a vocabulary; its lines are value, tab, count", later, known)
     (known / "vocabulary/city.tsv").unlink()
     refused_again(
-        capsys, "city.tsv: there is no such file; it is part of the data set", later, known
+        capsys, "city.tsv: the file does not exist; it is part of the data set", later, known
     )
 
 
@@ -850,7 +850,7 @@ def test_rows_of_another_data_set(tmp_path, capsys):
     content = yaml.safe_load((known / "feature_spec.yaml").read_text())
     del content["metadata"]["transcode"]["vocabulary"]
     (known / "feature_spec.yaml").write_text(yaml.safe_dump(content))
-    refused_again(capsys, "is no data set of dataloading.transcode", first, known)
+    refused_again(capsys, "is not a data set of dataloading.transcode", first, known)
 
 
 def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
