@@ -208,7 +208,7 @@ def test_missing_features_and_other_types(tmp_path, number, name, feature, messa
 def test_a_record_that_is_no_example(tmp_path):
     records = [example([row]) for row in rows_of(5)]
     write(tmp_path / "train.tfrecord", [*records[:3], b"\x0a\xff", *records[3:]])
-    refused(spec_of(tmp_path), "record 3 of file 'train.tfrecord' (counted from 0) is no tf.train")
+    refused(spec_of(tmp_path), "record 3 of file 'train.tfrecord' (counted from 0) is not a tf.tr")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_record_that_is_no_example(tmp_path):
     [
         (lambda b: b[:-1], "file 'train.tfrecord' is cut off: a record of "),
         (lambda b: b[: len(b) // 3 * 3 - 7], "is cut off"),
-        (lambda b: b"\x01" + b[1:], "is damaged, or not a TFRecord file: no record begins at byte 0"),
+        (lambda b: b"\x01" + b[1:], "is damaged, or not a TFRecord file: no record begins"),
         (
             lambda b: b[:700] + bytes([b[700] ^ 1]) + b[701:],
             "the checksum differs, the file is dam",

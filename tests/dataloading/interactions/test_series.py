@@ -170,12 +170,12 @@ def test_rows_to_predict_need_no_labels(spec):
         (
             "validation",
             {},
-            "'validation' holds positives only: expected the number of negatives to draw .*--valid_negative",
+            "'validation' holds positives only: expected the number of negatives .*--valid_negative",
         ),
         (
             "validation",
             {"valid_negative": 40},
-            "user 3 .*touched 4 of 17 items, so 13 are unseen, fewer than the 40 requested negatives",
+            "user 3 .*touched 4 of 17 items, so 13 are unseen, fewer than the 40",
         ),
         ("tset", {}, "needs the mapping 'tset'"),
     ],
