@@ -170,7 +170,7 @@ def test_rows_to_predict_need_no_labels(spec):
         (
             "validation",
             {},
-            "'validation' holds positives only: expected the number of negatives .*--valid_negative",
+            "'validation' holds positives only: expected the number of .*--valid_negative",
         ),
         (
             "validation",
