@@ -122,6 +122,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         log_names=log_names(names[0]),
         metrics=(*METRICS, *names, f"best_{names[0]}"),
         goal=Goal(names[0], flags.threshold, "threshold", reports_time_to_best=True),
+        keeps_best=flags.checkpoint_dir is not None,
         make_batch=train.rows if train else None,
         num_parts=flags.grads_accumulated,
         pretrained=pretrained(config, model, world),

@@ -149,6 +149,7 @@ class Recipe:
         log_names: names of values in the log.
         metrics: losses and metrics that are evaluated.
         loss_terms: terms of the loss to report, in addition to the loss itself.
+        keeps_best: whether the best checkpoint is kept without `--keep_best`.
         best_auc: returns the best AUC that any model can reach on `valid`; None if unknown.
     """
 
@@ -165,6 +166,7 @@ class Recipe:
     log_names: LogNames = LogNames()
     metrics: Sequence[str] = METRICS
     loss_terms: Sequence[str] = ()
+    keeps_best: bool = False
     best_auc: Callable[[], float | None] = lambda: None
 
     def make_trainer(self, loss_scale: float | str, world: World) -> Trainer:

@@ -40,7 +40,7 @@ class TrainingLoop:
         from runtime.logs.timer import StepTimer
 
         assert run.recipe.train is not None and run.total_steps is not None
-        self.recipe, self.rows, self.goal = run.recipe, run.recipe.train, run.recipe.goal
+        self.recipe, self.data, self.goal = run.recipe, run.recipe.train, run.recipe.goal
         self.config, self.options, self.log = run.config, run.config.run, run.log
         self.world, self.folder = run.world, run.start.folder
         self.position, self.total_steps = run.position, run.total_steps
@@ -61,12 +61,11 @@ class TrainingLoop:
         self.profiler = Profiler(self.options, run.run_dir, self.world)
 
         self.evaluate_after = evaluation_batches(
-            self.rows.num_batches, self.options.evals_per_epoch
+            self.data.num_batches, self.options.evals_per_epoch
         )
         self.keeps_best = self.config.checkpoint.keep_best
         if self.keeps_best is None:
-            names_folder = self.config.collaborative.checkpoint_dir is not None
-            self.keeps_best = bool(self.options.early_stopping) or names_folder
+            self.keeps_best = bool(self.options.early_stopping) or self.recipe.keeps_best
         self._elapsed_before_s = self.position.elapsed_s
         self._reported_step = self.position.trainer.get("seen_steps", self.position.step)
         self._prepare(resumes_newest=run.start.is_newest)
@@ -95,7 +94,7 @@ class TrainingLoop:
             CollectiveError: a checkpoint could not be written, at the end or with
                 `--on_checkpoint_error stop`.
         """
-        position, rows, checkpoints = self.position, self.rows, self.checkpoints
+        position, data, checkpoints = self.position, self.data, self.checkpoints
         if self._evaluation_is_due():  # the previous run was stopped before it evaluated
             self.evaluate()
             self.end_epoch()
@@ -104,17 +103,17 @@ class TrainingLoop:
                 break
             if position.epoch != epoch:
                 position.epoch, position.row = epoch, 0
-            if position.row >= rows.num_rows:
+            if position.row >= data.num_rows:
                 continue
-            iterator = iter(rows.dataset(epoch, position.row))
-            for batch in range(position.row // rows.batch_size, rows.num_batches):
+            iterator = iter(data.dataset(epoch, position.row))
+            for batch in range(position.row // data.batch_size, data.num_batches):
                 # One step.
                 self.profiler.before(position.step)
                 self.trainer.train_step(iterator)
                 position.step += 1
-                position.row = min((batch + 1) * rows.batch_size, rows.num_rows)
+                position.row = min((batch + 1) * data.batch_size, data.num_rows)
                 stack_sample.record_step(position.step)
-                self.timer.step(samples_of_batch(rows, batch))
+                self.timer.step(samples_of_batch(data, batch))
                 self.profiler.after(position.step)
                 self.log.progress(position.step)
 
@@ -267,16 +266,16 @@ class TrainingLoop:
         return self._elapsed_before_s + self.timer.elapsed_s
 
     def _num_epochs(self) -> int:
-        return max(self.options.epochs, -(-self.total_steps // self.rows.num_batches))
+        return max(self.options.epochs, -(-self.total_steps // self.data.num_batches))
 
     def _epoch_has_ended(self) -> bool:
-        return self.position.row == self.rows.num_rows
+        return self.position.row == self.data.num_rows
 
     def _evaluation_is_due(self) -> bool:
         position = self.position
         if self.recipe.evaluator is None or position.evaluated_step == position.step:
             return False
-        batch = -(-position.row // self.rows.batch_size)
+        batch = -(-position.row // self.data.batch_size)
         return batch in self.evaluate_after or position.step == self.total_steps
 
     def _goal_is_reached(self) -> bool:
