@@ -19,7 +19,7 @@ from recipes.from_flags import (
 from recipes.recipe import Dataset, Goal, Recipe, Splits
 from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
-from runtime.hardware.memory import Memory
+from runtime.hardware.memory import RankMemory
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -207,7 +207,7 @@ def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
 
 
 def make_plan(
-    config: Config, spec: fs.FeatureSpec, world_size: int, memory: Memory | None = None
+    config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
     """Returns the sharding plan that training follows and `--plan_only` prints.
 

@@ -15,7 +15,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from recipes.recipe import Dataset
 from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
-from runtime.hardware.memory import Memory
+from runtime.hardware.memory import RankMemory
 
 if TYPE_CHECKING:
     from nn.embedding.planner import MemoryBudget, Plan
@@ -130,7 +130,7 @@ class TableUse:
     dense_bytes: float = 0.0
 
 
-def plan_tables(config: Config, use: TableUse, world_size: int, memory: Memory | None) -> Plan:
+def plan_tables(config: Config, use: TableUse, world_size: int, memory: RankMemory | None) -> Plan:
     """Plans the tables (`nn.embedding.planner.plan`) as the flags specify.
 
     Args:
@@ -174,7 +174,7 @@ def plan_tables(config: Config, use: TableUse, world_size: int, memory: Memory |
     return replace(result, memory_note=budget.describe(result))
 
 
-def memory_budget(config: Config, memory: Memory | None, dense_bytes: float) -> MemoryBudget:
+def memory_budget(config: Config, memory: RankMemory | None, dense_bytes: float) -> MemoryBudget:
     """Returns the memory of a rank that the tables may use.
 
     Flags override what was measured. `--plan_only`, which has no device, assumes one.

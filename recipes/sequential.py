@@ -25,7 +25,7 @@ from recipes.from_flags import (
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
 from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
-from runtime.hardware.memory import Memory
+from runtime.hardware.memory import RankMemory
 from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
 
 
 def make_plan(
-    config: Config, spec: fs.FeatureSpec, world_size: int, memory: Memory | None = None
+    config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
     """Returns the sharding plan that training follows and `--plan_only` prints.
 

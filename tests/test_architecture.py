@@ -187,10 +187,7 @@ COMPLEX_FUNCTIONS = {
 }
 # Triton looks for a class of this name in every model in Python.
 SHARED_CLASS_NAMES = {"TritonPythonModel"}
-DUPLICATE_CLASSES = {
-    "Memory",
-    "_Table",
-}
+DUPLICATE_CLASSES: set[str] = set()
 UNCLEAR_NAMES = {"asked", "begun", "found", "given", "held", "made", "of", "said", "told"}
 # Variables and parameters of these names that are left, by package.
 UNCLEAR_NAMES_LEFT = {

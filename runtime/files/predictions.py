@@ -63,7 +63,7 @@ def open_predictions(
 
 
 @contextlib.contextmanager
-def _closed_after_errors(rows: "_Table | _Npy") -> Iterator["_Table | _Npy"]:
+def _closed_after_errors(rows: "_ArrowTable | _Npy") -> Iterator["_ArrowTable | _Npy"]:
     try:
         yield rows
     except BaseException:
@@ -78,7 +78,7 @@ def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
     Raises:
         ValueError: as `open_predictions`.
     """
-    if issubclass(_format_of(path, flag), _Table):
+    if issubclass(_format_of(path, flag), _ArrowTable):
         _import_pyarrow(flag)
     with _system_errors(Path(path), flag):
         _check_no_folder(Path(path), flag)
@@ -88,7 +88,7 @@ def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
 class PredictionWriter:
     """Collects scores in blocks of `BLOCK_ROWS` and passes them to the format."""
 
-    def __init__(self, path: Path, num_rows: int, rows: "_Table | _Npy", flag: str):
+    def __init__(self, path: Path, num_rows: int, rows: "_ArrowTable | _Npy", flag: str):
         self._path, self._flag = path, flag
         self._num_rows = num_rows
         self._rows = rows
@@ -144,7 +144,7 @@ class PredictionWriter:
         self._num_buffered = 0
 
 
-class _Table:
+class _ArrowTable:
     """The columns `row` and `score` through one of pyarrow's writers."""
 
     max_rows_per_write = BLOCK_ROWS
@@ -170,7 +170,7 @@ class _Table:
         self._writer.close()
 
 
-class _Parquet(_Table):
+class _Parquet(_ArrowTable):
     def _open_writer(self, stream: BinaryIO) -> Any:
         # Consecutive numbers need almost no space as differences: 4 bytes per row in all, not 12.
         return self._pyarrow.parquet.ParquetWriter(
@@ -181,7 +181,7 @@ class _Parquet(_Table):
         )
 
 
-class _Csv(_Table):
+class _Csv(_ArrowTable):
     max_rows_per_write = 1 << 14  # as text they temporarily need 150 bytes each
 
     def _open_writer(self, stream: BinaryIO) -> Any:
@@ -205,10 +205,10 @@ class _Npy:
         """Does nothing: the last score ends the file."""
 
 
-_FORMATS: dict[str, type[_Table | _Npy]] = {".parquet": _Parquet, ".csv": _Csv, ".npy": _Npy}
+_FORMATS: dict[str, type[_ArrowTable | _Npy]] = {".parquet": _Parquet, ".csv": _Csv, ".npy": _Npy}
 
 
-def _format_of(path: str | os.PathLike[str], flag: str) -> "type[_Table | _Npy]":
+def _format_of(path: str | os.PathLike[str], flag: str) -> "type[_ArrowTable | _Npy]":
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
         raise ValueError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import config as configuration
 from runtime.cluster.distributed import World
 from runtime.hardware.gpu import Gpu, identify
-from runtime.hardware.memory import Memory, agree_on_memory, read_memory
+from runtime.hardware.memory import RankMemory, agree_on_memory, read_memory
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Device:
     compute_dtype: str
     loss_scale: float | str
     gpu: Gpu | None = field(default=None, repr=False, compare=False)
-    memory: Memory = field(default=Memory(), repr=False, compare=False)
+    memory: RankMemory = field(default=RankMemory(), repr=False, compare=False)
 
     @property
     def policy(self) -> str:

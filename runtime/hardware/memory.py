@@ -16,7 +16,7 @@ _HIERARCHIES = {
 _CACHED = ("active_file", "inactive_file")  # pages of files, which Linux frees on demand
 
 
-class Memory(NamedTuple):
+class RankMemory(NamedTuple):
     """Memory of one rank in bytes; None where it is not known.
 
     Attributes:
@@ -32,7 +32,7 @@ class Memory(NamedTuple):
     source: str = ""
 
 
-def read_memory(kind: str, gpu: Gpu | None, num_local_ranks: int) -> Memory:
+def read_memory(kind: str, gpu: Gpu | None, num_local_ranks: int) -> RankMemory:
     """Reads the memory of this rank.
 
     Args:
@@ -43,12 +43,12 @@ def read_memory(kind: str, gpu: Gpu | None, num_local_ranks: int) -> Memory:
     available = available_bytes()
     share = None if available is None else available // num_local_ranks
     if kind == "GPU":
-        return Memory(gpu and gpu.memory_bytes, share, "total memory of the GPU")
+        return RankMemory(gpu and gpu.memory_bytes, share, "total memory of the GPU")
     ranks = f", shared by {num_local_ranks} ranks" if num_local_ranks > 1 else ""
-    return Memory(share, None, f"available memory of the machine{ranks}")
+    return RankMemory(share, None, f"available memory of the machine{ranks}")
 
 
-def agree_on_memory(memory: Memory, world: World) -> Memory:
+def agree_on_memory(memory: RankMemory, world: World) -> RankMemory:
     """Returns the least memory of all ranks, the same on every rank; a collective.
 
     All ranks compute one plan, so they must use the same figures. A figure that one rank does not
@@ -67,7 +67,7 @@ def agree_on_memory(memory: Memory, world: World) -> Memory:
     device_bytes, host_bytes, _ = zip(*by_rank, strict=True)
     smallest = least(device_bytes)
     source = memory.source if smallest is None else by_rank[device_bytes.index(smallest)][2]
-    return Memory(smallest, least(host_bytes), source)
+    return RankMemory(smallest, least(host_bytes), source)
 
 
 def available_bytes(

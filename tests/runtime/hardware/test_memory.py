@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.hardware.gpu import Gpu
-from runtime.hardware.memory import Memory, agree_on_memory, available_bytes, read_memory
+from runtime.hardware.memory import RankMemory, agree_on_memory, available_bytes, read_memory
 from tests.nn.embedding.fake_world import run_threads
 
 VERSION_1 = "4:memory:/jobs/one\n1:cpu:/other\n0::/\n"
@@ -65,11 +65,13 @@ def test_available_memory_of_this_machine(tmp_path):
 def test_memory_of_a_rank(monkeypatch):
     monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: 1000)
     gpu = Gpu("a", "0000:1A:00.0", 85)
-    assert read_memory("GPU", gpu, 8) == Memory(85, 125, "total memory of the GPU")
+    assert read_memory("GPU", gpu, 8) == RankMemory(85, 125, "total memory of the GPU")
     assert read_memory("GPU", None, 8)[:2] == (None, 125)
-    alone = Memory(1000, None, "available memory of the machine")
+    alone = RankMemory(1000, None, "available memory of the machine")
     assert read_memory("CPU", None, 1) == alone
-    assert read_memory("CPU", None, 3) == Memory(333, None, alone.source + ", shared by 3 ranks")
+    assert read_memory("CPU", None, 3) == RankMemory(
+        333, None, alone.source + ", shared by 3 ranks"
+    )
     monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: None)
     assert read_memory("CPU", None, 3)[:2] == (None, None)
 
@@ -77,9 +79,9 @@ def test_memory_of_a_rank(monkeypatch):
 @pytest.mark.parametrize(
     ("by_rank", "expected"),
     [
-        ([Memory(5, None, "a"), Memory(3, None, "b")], Memory(3, None, "b")),
-        ([Memory(5, 9, "a"), Memory(6, 8, "b")], Memory(5, 8, "a")),
-        ([Memory(5, 9, "a"), Memory(None, 8, "a")], Memory(None, 8, "a")),
+        ([RankMemory(5, None, "a"), RankMemory(3, None, "b")], RankMemory(3, None, "b")),
+        ([RankMemory(5, 9, "a"), RankMemory(6, 8, "b")], RankMemory(5, 8, "a")),
+        ([RankMemory(5, 9, "a"), RankMemory(None, 8, "a")], RankMemory(None, 8, "a")),
     ],
 )
 def test_ranks_agree_on_the_least_memory(by_rank, expected):

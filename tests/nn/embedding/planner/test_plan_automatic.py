@@ -13,7 +13,7 @@ from dataloading.synthetic.rows import synthetic_spec
 from nn.embedding.planner import HOST, MemoryBudget, PlanError, Table, report
 from nn.embedding.planner.storage_reservation import step_bytes
 from recipes import ctr
-from runtime.hardware.memory import Memory
+from runtime.hardware.memory import RankMemory
 from tests.nn.embedding.planner.plans import plan_of
 from tests.nn.embedding.planner.test_plan_properties import (
     MANY,
@@ -48,7 +48,7 @@ def fits(result, device_bytes, host_bytes=0):
 @pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad"])
 @pytest.mark.parametrize(("ranks", "dim"), [(8, 128), (32, 512)])
 def test_published_models_of_421_and_1684_gib(ranks, dim, optimizer):
-    memory = Memory(A100, None, "total memory of the GPU")
+    memory = RankMemory(A100, None, "total memory of the GPU")
     result, seconds = published(ranks, memory, dim=dim, embedding_optimizer=optimizer)
     fits(result, A100)
     assert not result.row_sliced_tables
@@ -66,30 +66,30 @@ def test_published_models_of_421_and_1684_gib(ranks, dim, optimizer):
     ],
 )
 def test_published_model_in_host_memory(recipe, ranks, device_bytes, host_bytes):
-    result, _ = published(ranks, Memory(device_bytes, host_bytes, "-"), recipe=recipe)
+    result, _ = published(ranks, RankMemory(device_bytes, host_bytes, "-"), recipe=recipe)
     fits(result, device_bytes, int(0.85 * host_bytes))
     assert any(cost.host_bytes for cost in result.costs)
     assert "in host memory, of " in result.memory_note
 
 
 def test_dcnv2_with_adam_on_32_devices():
-    result, _ = published(32, Memory(A100, None, "-"), recipe="dcnv2")
+    result, _ = published(32, RankMemory(A100, None, "-"), recipe="dcnv2")
     fits(result, A100)
 
 
 def test_plan_on_a_comfortable_machine_does_not_depend_on_its_memory():
     today = published(8, None, variant="criteo_t3_synthetic")[0]
     for gigabytes in (40, 80, 1000):
-        memory = Memory(gigabytes * 10**9, 10**9, "-")
+        memory = RankMemory(gigabytes * 10**9, 10**9, "-")
         result = published(8, memory, variant="criteo_t3_synthetic")[0]
         assert result == today
         assert result.memory_note.endswith("and are not cut for it")
-    assert published(8, Memory(24 * 10**9), variant="criteo_t3_synthetic")[0] != today
+    assert published(8, RankMemory(24 * 10**9), variant="criteo_t3_synthetic")[0] != today
     assert today.memory_note == ""
 
 
 def test_stated_memory_wins_over_memory_that_was_read():
-    read = Memory(4 * 10**9, None, "-")
+    read = RankMemory(4 * 10**9, None, "-")
     stated = {"plan_device_memory_gb": 85.0, "plan_host_memory_gb": 0.0}
     assert published(8, read, **stated)[0] == published(8, None, **stated)[0]
     with pytest.raises(ValueError, match="do not fit") as error:
@@ -101,7 +101,7 @@ def test_stated_memory_wins_over_memory_that_was_read():
 
 
 def test_thresholds_win():
-    result, _ = published(8, Memory(A100), row_slice_threshold=10**10)
+    result, _ = published(8, RankMemory(A100), row_slice_threshold=10**10)
     assert len(result.row_sliced_tables) == 4
 
 
