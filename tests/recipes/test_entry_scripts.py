@@ -571,7 +571,7 @@ def test_same_seed_same_run(tiny, tmp_path):
         (["--dataset_path=/nowhere"], "/nowhere/feature_spec.yaml"),
         (["--embedding_dim=8"], "ends with 4, but --embedding_dim is 8"),
         (["--embedding_dim=4,4"], "lists 2 sizes, the data set has 3 categorical features"),
-        (["--restore_checkpoint_path=/nowhere"], "--restore_checkpoint_path /nowhere: the folder does not"),
+        (["--restore_checkpoint_path=/nowhere"], "--restore_checkpoint_path /nowhere: the folder"),
         (["--profiler_start_step=1", "--profiled_rank=1"], "--profiled_rank 1 does not exist"),
         (["--shuffle_window_rows=100"], "8192"),
         (["--feature_spec=other.yaml"], "other.yaml"),
