@@ -21,6 +21,8 @@ class PlatformWheel(bdist_wheel):
 
 
 class PlatformDistribution(Distribution):
+    """Marks the wheel as one of a platform: it contains a library."""
+
     def has_ext_modules(self):
         return True
 

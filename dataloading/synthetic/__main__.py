@@ -18,6 +18,7 @@ from dataloading.synthetic.rows import (
 
 
 def main(arguments=None) -> None:
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m dataloading.synthetic",
         description="Writes generated clicks as split binaries and prints their best AUC.",

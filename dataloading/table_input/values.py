@@ -225,5 +225,6 @@ def _is_text(values: pa.Array) -> bool:
 
 
 def is_number(values: pa.Array) -> bool:
+    """Returns whether the values are integers, floats, booleans or decimals."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(kind(values.type) for kind in kinds)

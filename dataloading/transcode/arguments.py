@@ -22,6 +22,7 @@ _UNITS = {"MB": 10**6, "GB": 10**9, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
     result = argparse.ArgumentParser(
         prog="python -m dataloading.transcode",
         description="Transcodes CSV or Parquet files with a simplified feature spec into split "

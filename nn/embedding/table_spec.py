@@ -30,6 +30,7 @@ class TableSpec:
 
 
 def read_table(t: int, layer: keras.layers.Layer) -> TableSpec:
+    """Returns the table of the layer that a program passes at position `t`."""
     config = layer.get_config()
     sizes = config.get("input_dim"), config.get("output_dim")
     if not all(isinstance(size, (int, np.integer)) for size in sizes):

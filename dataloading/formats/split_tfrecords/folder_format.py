@@ -105,6 +105,7 @@ def read_length(folder: Path) -> int | None:
 
 
 def write_length(folder: Path, length: int) -> None:
+    """Writes the number of samples of a folder."""
     (folder / LENGTH_FILE).write_text(json.dumps(length))
 
 
