@@ -23,7 +23,7 @@ class MachineOptions:
         temp_dir: folder for temporary files; None for one next to the output.
 
     Raises:
-        ValueError: a value is out of range, or there is no such folder.
+        ValueError: a value is out of range, or the folder does not exist.
     """
 
     memory_limit_bytes: int = 4 << 30

@@ -1,4 +1,4 @@
-"""What raw files of any data set have in common: gzip or plain, with a byte order mark or not."""
+"""Raw files of any data set: gzip or plain, with or without a byte order mark."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ def is_gzip(path: Path) -> bool:
 
 
 def damaged_gzip(source: Path, error: Exception) -> ValueError:
-    """What to say of gzip data that cannot be unpacked."""
+    """Returns the error of gzip data that cannot be unpacked."""
     return ValueError(
         f"{source}: the gzip data is cut off or damaged ({error}); get the file again"
     )

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m preproc.amazon_books",
         description="Prepares reviews, or any log of who did what when, for SIM, DIEN and DIN: "
         "histories with negatives, as Parquet files train/ and test/ with a metadata.json. "
-        "`python -m preproc.amazon_books.parquet_to_tfrecord` goes on from there.",
+        "`python -m preproc.amazon_books.parquet_to_tfrecord` continues from there.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -156,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=("error", "skip"),
         help="malformed lines and rows without a user, item or time: stop at the first (error, "
         "the default), or leave them out and count them. Tables that are not UTF-8, and values "
-        "that are no time, are errors either way",
+        "that are not times, are errors either way",
     )
     add(
         "--engine",

@@ -2,7 +2,7 @@
 benchmarks.
 
 A user prefers three categories and turns from one to the next as time goes by, so that a history
-tells more of what comes than a user or an item alone. Users' numbers of reviews and items'
+predicts the next item better than a user or an item alone. Users' numbers of reviews and items'
 popularity follow power laws; by default about a third of all reviews is by users with 20 or more.
 As in Amazon's files, reviews are grouped by item, their times are whole days, and an item may have
 several lists of categories or, 1 in 100, no metadata.
@@ -41,7 +41,7 @@ _BY_TASTE, _BY_ANY_TASTE = 0.7, 0.2
 
 @dataclass(frozen=True)
 class ReviewSizes:
-    """How many of each there are.
+    """Numbers of reviews, users, items and categories.
 
     Raises:
         ValueError: a number is not in its range.
@@ -73,7 +73,7 @@ def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compres
     Args:
         folder: is made if it is absent; files of the same names are replaced.
         literal: metadata as Python literals, the form of 2014, instead of JSON.
-        compress: gzip, with .gz behind the names.
+        compress: gzip, with .gz appended to the names.
     """
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng([seed, 0])

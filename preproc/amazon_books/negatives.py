@@ -20,7 +20,7 @@ _BLOCK = 1 << 14  # numbers worked on at a time, so that they stay in the cache
 
 
 def row_keys(seed: int, users: np.ndarray, events: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What the random numbers of a row start from, uint64 [n].
+    """Returns the initial hash of each row's random numbers, uint64 [n].
 
     Args:
         seed: 0 to 2^64 - 1.

@@ -11,7 +11,7 @@ AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
 
 @dataclass(frozen=True)
 class AmazonOptions(MachineOptions):
-    """One run; `python -m preproc.amazon_books --help` says what each field does.
+    """One run; `python -m preproc.amazon_books --help` describes each field.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.

@@ -1,4 +1,4 @@
-"""Rows as Parquet files, `train/part.0.parquet` and so on, and `metadata.json` beside them.
+"""Rows as Parquet files, `train/part.0.parquet` and so on, and `metadata.json`.
 
 The columns: label, the users' features, those of the target item, of the positive and of the
 negative history. Histories are lists of int64.
@@ -27,7 +27,7 @@ _BYTES_PER_VALUE = 32
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """What the features are called: in the data set, and in `metadata.json`.
+    """Names of the features in the data set and in `metadata.json`.
 
     user, item: the id first. The columns of items are <name>_trgt, <name>_pos and <name>_neg.
     titles: those of users, then those of items, in `metadata.json`. If two of these are the same
@@ -96,7 +96,7 @@ def write_split(
     def write(path: Path, start: int) -> None:
         stop = min(start + rows_per_file, split.num_rows)
         # Plain values: Zstandard finds that a history is the one before it but for an element, and
-        # is faster at it than a dictionary. Nobody looks for rows by the range of their ids.
+        # is faster at it than a dictionary. No reader selects rows by ranges of ids.
         with (
             write_errors_name(path),
             pq.ParquetWriter(
@@ -121,7 +121,7 @@ def write_split(
 
 
 def block_rows(num_item_features: int, max_history: int, memory_bytes: int, threads: int) -> int:
-    """How many rows each thread may make at a time: even, 2 or more."""
+    """Returns the number of rows that each thread may create at a time: even, 2 or more."""
     values = memory_bytes // (threads * 2 * num_item_features * _BYTES_PER_VALUE)
     return max(2, min(_BLOCK_VALUES, values) // max_history // 2 * 2)
 
@@ -138,7 +138,7 @@ def _table(rows: SampleBlock, schema: pa.Schema) -> pa.Table:
 
 
 def _array(arrow_type: pa.DataType, values: np.ndarray) -> pa.Array:
-    """The same memory as an Arrow array; unlike pa.array, this does not import pandas."""
+    """Returns an Arrow array of the same memory; unlike pa.array, without importing pandas."""
     return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(values)])
 
 

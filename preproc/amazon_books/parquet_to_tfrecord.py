@@ -74,13 +74,13 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="columns of the target item, and of each history (default: as many as there are "
-        "cardinalities beside those of the users)",
+        "cardinalities after those of the users)",
     )
     flags.add_argument(
         "--max_seq_len",
         type=int,
         metavar="N",
-        help="items of a history: shorter ones get zeros in front, of longer ones the last so many "
+        help="items of a history: shorter ones get zeros in front, of longer ones the last ones "
         "are kept (default: max_history of the metadata, else 100)",
     )
     flags.add_argument(

@@ -28,7 +28,7 @@ from preproc.amazon_books.samples import BYTES_PER_USER, splits
 from preproc.amazon_books.tables import stage_tables
 from runtime.files.atomic import FileLock, atomic_folder
 
-# What the process needs beside the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
+# Memory in addition to the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
 _BASE_BYTES = 192 << 20
 _LEAST_BLOCK_BYTES = 4 << 20  # for each thread
 
@@ -84,7 +84,7 @@ def _removed(log: NumberedLog, num_events: int, min_events: int) -> str:
 
 
 class _Reporter:
-    """Says on stderr what is done, and how long it took."""
+    """Prints finished steps and their duration on stderr."""
 
     def __init__(self):
         self._last = time.perf_counter()
@@ -97,11 +97,10 @@ class _Reporter:
 
 @contextlib.contextmanager
 def _scratch_folder(options: AmazonOptions, folder: Path) -> Iterator[Path]:
-    """A folder for what is needed on the way, in `--temp_dir` or else in `folder`.
+    """Yields a folder for temporary files, in `--temp_dir` or else in `folder`.
 
-    A file `.<output>.preparing` beside the output, gone when the context ends, keeps other runs for
-    the same output away and says which folders there are. If a run was killed, the next one finds
-    the file and removes these folders first.
+    A file `.<output>.preparing` next to the output excludes other runs for the same output and
+    names both folders, so that the next run removes those of a killed one.
 
     Args:
         folder: what becomes the output.
@@ -147,7 +146,7 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
     """The log as Parquet files, and how many bad lines or rows it is without."""
     if options.input_format != AMAZON:
         return stage_tables(options, scratch)
-    reviews = options.reviews or _found(options, "reviews_")
+    reviews = options.reviews or _find_files(options, "reviews_")
     if not reviews:
         raise ValueError(
             f"--amazon_dataset_path {options.amazon_dataset_path} holds no reviews_*.json or "
@@ -155,7 +154,7 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
         )
     meta = options.meta
     if not meta and not options.no_metadata:
-        meta = _found(options, "meta_")
+        meta = _find_files(options, "meta_")
         if not meta:
             raise ValueError(
                 f"--amazon_dataset_path {options.amazon_dataset_path} holds no meta_*.json or "
@@ -177,9 +176,9 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
     return log, bad_reviews + bad_items
 
 
-def _found(options: AmazonOptions, start: str) -> tuple[Path, ...]:
-    """The files of the folder, and says which they are: reviews of two categories, or all reviews
-    and their 5-core, are all read where they lie side by side."""
+def _find_files(options: AmazonOptions, start: str) -> tuple[Path, ...]:
+    """Returns the files of the folder and prints their names: all of them are read, also reviews of
+    two categories, or all reviews and their 5-core."""
     files = find_files(options.amazon_dataset_path, start)
     names = ", ".join(path.name for path in files) or "none"
     print(f"{start}*.json of {options.amazon_dataset_path}: {names}", file=sys.stderr, flush=True)
@@ -196,7 +195,7 @@ def _stage_files(
     """Files of lines as Parquet files in `folder`, made here, and the number of bad lines.
 
     stage_quickly: a fast reader of a plain file; returns False if a line may be bad.
-    lines: the module that says what a good line is.
+    lines: the module with the rules for a line.
     """
     folder.mkdir()
     staged, bad = [], 0
@@ -223,12 +222,12 @@ def _write_rows(
     options: AmazonOptions, log: NumberedLog, folder: Path, columns: ColumnNames, say: _Reporter
 ) -> dict[str, int]:
     """Writes all splits; returns their numbers of rows."""
-    held = log.num_users * BYTES_PER_USER + sum(
+    ids_bytes = log.num_users * BYTES_PER_USER + sum(
         ids.nbytes for ids in (*log.user_features, *log.item_features)
     )
-    memory = options.memory_limit_bytes - _BASE_BYTES - held
+    memory = options.memory_limit_bytes - _BASE_BYTES - ids_bytes
     if memory < options.threads * _LEAST_BLOCK_BYTES:
-        least = _BASE_BYTES + held + options.threads * _LEAST_BLOCK_BYTES
+        least = _BASE_BYTES + ids_bytes + options.threads * _LEAST_BLOCK_BYTES
         raise ValueError(
             f"{log.num_users:,} users and {log.num_items:,} items need a --memory_limit of "
             f"{least / (1 << 20):.0f} MiB or more with --threads {options.threads}, got "
@@ -249,8 +248,8 @@ def _write_rows(
 
 
 def _metadata(options: AmazonOptions, bad: int, rows: dict[str, int]) -> dict:
-    """What the data set was made from; nothing of engines, machines or times, so that every
-    engine writes the same."""
+    """Returns the settings that the data set depends on; none of engines, machines or times, so
+    that every engine writes the same."""
     return {
         "rows": rows,
         "min_events": options.min_events,

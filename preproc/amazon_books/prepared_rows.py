@@ -1,8 +1,8 @@
 """Rows of Parquet files as arrays, checked: prepared by us, or by others in the same columns.
 
 The columns, in this order: label, the users' features, those of the target item, then as many of
-the positive and of the negative history, which are lists of ids, the most recent one last, perhaps
-with zeros in front.
+the positive and of the negative history, which are lists of ids, the most recent one last, with
+or without zeros before them.
 """
 
 import json
@@ -17,22 +17,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _ROWS_AT_A_TIME = 16_384  # 25 MB of ids of two features in two histories of 100
-_HISTORY_LENGTH = 100  # where nobody says it
-OUR_KEY = "rows"  # of metadata that our preparation writes
-_BEHIND_AN_ID = (
-    "a 0 behind an id; zeros are padding, and stand in front of a history. Number items from 1, "
+_HISTORY_LENGTH = 100  # by default
+OUR_KEY = "rows"  # key of metadata that our preparation writes
+_ZERO_AFTER_ID = (
+    "a 0 after an id; zeros are padding, which comes before a history. Number items from 1, "
     "and let the most recent one be the last"
 )
 
 
 @dataclass(frozen=True)
 class HistoryColumns:
-    """What the columns are called and hold.
+    """Names and contents of the columns.
 
     label: the column of labels.
     user, target: column -> number of ids, 0 included, in their order.
     positive, negative: the columns of the histories, in the order of `target`.
-    history_length: items of a history at most; of longer ones the last so many count.
+    history_length: maximum number of items of a history; of longer ones the last ones are kept.
     is_foreign: whether the metadata is not from our preparation; then a cardinality N in it stands
         for the ids 1 to N, as NVIDIA's `sim_preprocessing.py` writes it.
     """
@@ -67,21 +67,21 @@ def parquet_files(folder: Path) -> list[Path]:
     """The Parquet files of a folder, `part.10` after `part.9`.
 
     Raises:
-        ValueError: there is no such folder, or no such file in it.
+        ValueError: the folder does not exist, or has no such file.
     """
     if not folder.is_dir():
         raise ValueError(
-            f"{folder} is no folder; it must hold the rows of a split as part.0.parquet and so on"
+            f"{folder} is not a folder; it must hold the rows of a split: part.0.parquet and so on"
         )
-    found = [path for path in folder.iterdir() if path.suffix == ".parquet"]
-    if not found:
+    files = [path for path in folder.iterdir() if path.suffix == ".parquet"]
+    if not files:
         raise ValueError(f"{folder} holds no file *.parquet; expected part.0.parquet and so on")
 
     def by_numbers(path: Path) -> list:
         parts = re.split(r"(\d+)", path.name)
         return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
-    return sorted(found, key=by_numbers)
+    return sorted(files, key=by_numbers)
 
 
 def read_layout(
@@ -92,7 +92,7 @@ def read_layout(
     Args:
         metadata: a JSON file, `{"cardinalities": [{"name": ..., "value": ...}, ...]}`: the users'
             features, then the items'; with `rows` and `max_history`, if the preparation was ours.
-        num_item: None: as many as there are cardinalities beside those of the users.
+        num_item: None: as many as there are cardinalities after those of the users.
         history_length: None: `max_history`, or 100 where that is not there.
 
     Raises:
@@ -148,7 +148,7 @@ def _read_metadata(path: Path) -> tuple[dict[str, int], int, bool]:
     """
     rule = (
         '{"cardinalities": [{"name": "uid", "value": 105925}, ...]}, each name once, with values '
-        'from 1 on, and beside it perhaps "max_history", a length from 1 on'
+        'from 1 on; optionally "max_history", a length from 1 on'
     )
     try:
         content = json.loads(path.read_text())
@@ -176,7 +176,7 @@ def read_rows(file: Path, layout: HistoryColumns, cut: Cut) -> Iterator[list[np.
 
     Raises:
         ValueError: other columns than those of the layout, or a value that is not allowed, as is a
-            0 behind an id of a history.
+            0 after an id of a history.
         OSError: the file cannot be read.
     """
     opened = _open(file)
@@ -210,7 +210,7 @@ def read_rows(file: Path, layout: HistoryColumns, cut: Cut) -> Iterator[list[np.
             numbers = numbers.astype(_dtype(size))
             if is_list:
                 paddings[name] = numbers == 0
-                where.check(_of_rows(_behind_ids(paddings[name], rows), rows), _BEHIND_AN_ID)
+                where.check(_of_rows(_behind_ids(paddings[name], rows), rows), _ZERO_AFTER_ID)
                 cut.num_histories += int((lengths[name] > layout.history_length).sum())
                 arrays.append(_right_aligned(numbers, lengths[name], layout.history_length))
             else:
@@ -225,14 +225,14 @@ def _open(file: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file)
     except pa.ArrowException as error:
-        raise ValueError(f"{file} is no Parquet file ({error})") from None
+        raise ValueError(f"{file} is not a Parquet file ({error})") from None
 
 
 def _batches(opened: pq.ParquetFile, file: Path) -> Iterator[pa.RecordBatch]:
     try:
         yield from opened.iter_batches(_ROWS_AT_A_TIME)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{file} is damaged or cut off ({error}); make it anew") from None
+        raise ValueError(f"{file} is damaged or cut off ({error}); create it again") from None
 
 
 def _check_type(file: Path, field: pa.Field, is_list: bool, is_label: bool) -> None:
@@ -264,12 +264,12 @@ class _Where:
     column: str
     first: int
 
-    def check(self, bad_rows: np.ndarray, found: str) -> None:
+    def check(self, bad_rows: np.ndarray, problem: str) -> None:
         """Raises ValueError unless no row is bad."""
         if bad_rows.any():
             row = self.first + int(np.flatnonzero(bad_rows)[0])
             raise ValueError(
-                f"{self.file}: column '{self.column}': row {row} (counted from 0): {found}"
+                f"{self.file}: column '{self.column}': row {row} (counted from 0): {problem}"
             )
 
 
@@ -291,17 +291,17 @@ def _numbers(values: pa.Array, where: _Where, rows: np.ndarray) -> np.ndarray:
 
 
 def _of_rows(bad: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Which rows, up to the last of `rows`, have a bad value."""
-    found = np.zeros(rows[-1] + 1 if len(rows) else 0, bool)
-    found[rows[bad]] = True
-    return found
+    """Returns for each row, up to the last of `rows`, whether it has a bad value."""
+    is_bad = np.zeros(rows[-1] + 1 if len(rows) else 0, bool)
+    is_bad[rows[bad]] = True
+    return is_bad
 
 
 def _behind_ids(padding: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Which values of lists are padding, with an id before it in the same of `rows`."""
-    found = np.zeros(len(padding), bool)
-    found[1:] = padding[1:] & ~padding[:-1] & (rows[1:] == rows[:-1])
-    return found
+    """Returns for each value of lists whether it is padding after an id of the same row."""
+    is_after_id = np.zeros(len(padding), bool)
+    is_after_id[1:] = padding[1:] & ~padding[:-1] & (rows[1:] == rows[:-1])
+    return is_after_id
 
 
 def _dtype(cardinality: int) -> np.dtype:
@@ -309,7 +309,7 @@ def _dtype(cardinality: int) -> np.dtype:
 
 
 def _right_aligned(values: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
-    """`[len(lengths), width]`: the last values of each list, zeros in front of shorter ones."""
+    """`[len(lengths), width]`: the last values of each list, zeros before shorter ones."""
     if (lengths == width).all():
         return values.reshape(-1, width)
     rows = np.zeros((len(lengths), width), values.dtype)
@@ -333,7 +333,7 @@ def _check_equal_lengths(file: Path, first: int, lengths: dict[str, np.ndarray])
 def _check_equal_paddings(
     file: Path, first: int, rows: np.ndarray, paddings: dict[str, np.ndarray]
 ) -> None:
-    """Of lists of equal lengths, whose values belong to `rows`."""
+    """Checks lists of equal lengths, whose values belong to `rows`."""
     name = next(iter(paddings))
     for other, theirs in paddings.items():
         bad = np.flatnonzero(theirs != paddings[name])

@@ -1,9 +1,9 @@
-"""Which rows there are, and what is in them: histories by moving a window over a user's events.
+"""Samples: histories from a window that moves over a user's events.
 
 Event i of a user, counted from 0, with at least one earlier event is a pair of rows: label 1 with
 the event's item as target, then label 0 with a negative item. The history is what came before, as
 much of it as fits, right-aligned: the event right before the target is the last element, zeros are
-in front. A user's last event is for the test, the one before it for validation (if asked for), all
+in front. A user's last event is for the test, the one before it for validation (if requested), all
 others are for training. Rows are in the order of users, events, label 1 before label 0.
 """
 
@@ -153,8 +153,8 @@ class SampleSplit:
 def _events(
     name: str, num_events: np.ndarray, with_validation: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first of users' events that are in the split, and the one behind the last of them, which
-    is no larger than the first where there is none; of the shape of `num_events`."""
+    """Returns the first of each user's events in the split and the end of them, which is not larger
+    than the first without events; both of the shape of `num_events`."""
     last = num_events - 1
     if name == TEST:
         return last, num_events

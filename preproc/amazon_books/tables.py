@@ -32,7 +32,7 @@ _INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
 _FLOAT_INTEGER = r"^(?:0|-?[1-9][0-9]*)\.0$"
 _BATCH_ROWS = 1 << 16
 _BLOCK_BYTES = 4 << 20
-_WAYS_OUT = "Mend the file, or leave such rows out with --on_bad_line skip"
+_WAYS_OUT = "Fix the file, or leave such rows out with --on_bad_line skip"
 
 
 @dataclass
@@ -56,7 +56,7 @@ class _Table:
     skipped: list[int] = field(default_factory=list)
 
     def place(self, path: Path, row: int) -> str:
-        """Where something is, for messages. row: counted without those that were skipped."""
+        """Returns the location for messages. row: counted without those that were skipped."""
         for number in self.skipped:
             row += number <= row
         return _place(path, row)
@@ -157,7 +157,7 @@ def _write(table: _Table, options: AmazonOptions, target: Path) -> None:
 def _is_good(
     table: _Table, path: Path, batch: pa.Table, first_row: int, on_bad_line: str
 ) -> pa.ChunkedArray:
-    """Whether each row has all that it must have, booleans [n].
+    """Returns for each row whether it has all required values, booleans [n].
 
     Raises:
         ValueError: a row has not, and on_bad_line is "error".
@@ -198,7 +198,7 @@ def _without_point(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _are_whole(texts: pa.ChunkedArray, pattern: str) -> bool:
-    """Whether all texts are of a pattern of digits, and integers of 64 bits."""
+    """Returns whether all texts match a pattern of digits and are integers of 64 bits."""
     # Arrow also takes what looks like a hexadecimal number.
     if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
         return False
@@ -233,7 +233,7 @@ def _batches(
             yield from _parquet_batches(table, path)
     except pa.ArrowInvalid as error:
         raise ValueError(
-            f"{path} cannot be read as {options.input_format}: {error}. Mend the file; "
+            f"{path} cannot be read as {options.input_format}: {error}. Fix the file; "
             "--on_bad_line skip leaves out rows that can be read, and does not help here"
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -291,18 +291,19 @@ def _parquet_batches(table: _Table, path: Path) -> Iterator[pa.Table]:
         _check_columns(path, file.schema_arrow.names, names)
         types = {}
         for staged, name in table.columns.items():
-            found = file.schema_arrow.field(name).type
-            values = found.value_type if pa.types.is_dictionary(found) else found
+            arrow_type = file.schema_arrow.field(name).type
+            is_dictionary = pa.types.is_dictionary(arrow_type)
+            values = arrow_type.value_type if is_dictionary else arrow_type
             if pa.types.is_integer(values):
                 types[name] = pa.int64()
             elif pa.types.is_string(values) or pa.types.is_large_string(values):
                 types[name] = pa.string()
             elif staged == "time":
-                types[name] = found
+                types[name] = arrow_type
             else:
                 raise ValueError(
-                    f"{path}: {name} holds {found}; users, items and their features are integers "
-                    "or text"
+                    f"{path}: {name} holds {arrow_type}; users, items and their features are "
+                    "integers or text"
                 )
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
             columns = {name: batch[name].cast(types[name]) for name in names}
@@ -319,9 +320,9 @@ def _named(table: _Table, batch: pa.RecordBatch | pa.Table) -> pa.Table:
 def _check_columns(path: Path, header: list[str], wanted: list[str]) -> None:
     for name in wanted:
         if header.count(name) != 1:
-            found = "no column" if name not in header else f"{header.count(name)} columns"
+            number = "no column" if name not in header else f"{header.count(name)} columns"
             raise ValueError(
-                f"{path} has {found} {name}; there are {', '.join(header) or 'none'}. Say with "
-                "--user_column, --item_column, --time_column, --user_features and --item_features "
-                "what its columns are called (and --delimiter, what is between them)"
+                f"{path} has {number} {name}; there are {', '.join(header) or 'none'}. Specify its "
+                "columns with --user_column, --item_column, --time_column, --user_features and "
+                "--item_features (and their delimiter with --delimiter)"
             )

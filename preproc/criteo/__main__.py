@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             prepare(options)
 
-    return exit_status(work, "interrupted; run it again to go on")
+    return exit_status(work, "interrupted; run it again to resume")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     match = re.fullmatch(r"\s*(-?\d+)\s*((?:,\s*\d+\s*:\s*-?\d+\s*)*)", text)
     if not match:
         raise ValueError(
-            f"--frequency_threshold {text!r} is no threshold; write one number for all columns, "
-            "like 15, and others behind it, like 15,5:30 (30 for cat_5)"
+            f"--frequency_threshold {text!r}: expected one number for all columns, like 15, "
+            "optionally followed by others, like 15,5:30 (30 for cat_5)"
         )
     pairs = [tuple(map(int, pair.split(":"))) for pair in match[2].split(",")[1:]]
     for column, _ in pairs:
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m preproc.criteo",
         description="Prepares raw Criteo click logs for training: split binaries train/, "
-        "validation/ and test/ with a feature_spec.yaml. Killed, it goes on where it was.",
+        "validation/ and test/ with a feature_spec.yaml. A killed run resumes where it was.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -124,8 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--estimate",
         action="store_true",
-        help="prepare nothing: say from a sample how many rows and ids there are, and what disk "
-        "and memory they take",
+        help="prepare nothing: estimate from a sample the numbers of rows and ids and the disk "
+        "space and memory that they need",
     )
     add(
         "--encode_only",

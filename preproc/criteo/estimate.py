@@ -1,10 +1,10 @@
-"""What a preparation will make and need, from a sample: `python -m preproc.criteo --estimate`.
+"""Estimate of a preparation's output and resources: `python -m preproc.criteo --estimate`.
 
 Lines are read from evenly spaced places of the log and go through the engine as a small log of
 their own. Rows follow from the mean length of a line. A value that is seen T times in the whole log
 is, about, one that is seen t times in t / T of its rows: values that get an id are counted with a
-threshold t small enough for the sample, in so many rows of it or, where it has fewer, their growth
-from an eighth to all of it is carried on, doubling by doubling.
+threshold t small enough for the sample, in that number of its rows or, where it has fewer, their
+growth from an eighth to all of it is extrapolated, doubling by doubling.
 """
 
 import gzip
@@ -32,7 +32,7 @@ from preproc.raw_files import BYTE_ORDER_MARK, damaged_gzip, is_gzip
 
 SAMPLE_BYTES = 48 << 20  # about 200,000 lines
 _PLACES = 16  # where a plain file is read
-_SAMPLE_THRESHOLD = 4  # in the sample: seen once says little of a value's rate
+_SAMPLE_THRESHOLD = 4  # in the sample: one occurrence hardly measures a value's rate
 _SMALLEST_PIECE = 64 << 10  # bytes read at a place
 _TABLE_ROW_BYTES = 128 * 4  # of an embedding table: the recipes' 128 columns of float32
 
@@ -77,7 +77,7 @@ class Estimate:
 
 
 def estimate(options: CriteoOptions) -> Estimate:
-    """Samples the log and says what its preparation makes.
+    """Samples the log and estimates the output of its preparation.
 
     Raises:
         ValueError: no such log, or not one good line in the sample.
@@ -172,7 +172,7 @@ def _plain_pieces(path: Path, size: int, budget: int) -> tuple[list[bytes], int]
         for start in np.linspace(0, size, _PLACES, endpoint=False).astype(int).tolist():
             file.seek(start)
             piece = file.read(budget // _PLACES).split(b"\n")
-            # The first line may begin before, unless it is the file's; the last one goes on.
+            # The first line may begin before, unless it is the file's; the last one is cut off.
             if start == 0:
                 piece[0] = piece[0].removeprefix(BYTE_ORDER_MARK)
             lines += [line + b"\n" for line in piece[1 if start else 0 : -1]]
@@ -211,15 +211,20 @@ def _gzip_start(path: Path, budget: int) -> tuple[list[bytes], int]:
 def _num_values(
     seen: Callable[[int, int], int], sample_rows: int, factor: float, threshold: int
 ) -> int:
-    """How many values are there `threshold` times or more in `factor` times the sample.
+    """Estimates the number of values that occur `threshold` times in `factor` times the sample.
 
-    seen: (rows, threshold) -> values that are there so often in the sample's first so many rows.
+    Args:
+        seen: (rows, threshold) -> number of values that occur `threshold` times or more in the
+            first `rows` rows of the sample.
+        sample_rows: number of rows of the sample.
+        factor: rows of the log to rows of the sample.
+        threshold: minimum number of occurrences in the log.
     """
     if factor == 1:
         return seen(sample_rows, threshold)
 
     def in_all_rows(lower: int) -> int:
-        """The same from the values that are there `lower` times in a part of the rows."""
+        """Estimates it by the values that occur `lower` times in a part of the rows."""
         wanted = _equivalent_rows(sample_rows * factor, threshold, lower)
         if wanted <= sample_rows:
             return seen(max(1, round(wanted)), lower)

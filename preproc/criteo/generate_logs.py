@@ -1,8 +1,8 @@
 """Generates logs that look like Criteo's, for demos, tests and benchmarks.
 
 Day files of 40 tab-separated fields: categorical values follow a power law, about a quarter of the
-fields is missing, and a click depends on three numericals and four categoricals through a fixed
-logistic rule, so that a model trained on the log learns something.
+fields is missing, and a click depends on three numerical and four categorical features through a
+fixed logistic rule, so that a model trained on the log learns something.
 
 python -m preproc.criteo.generate_logs --output raw --days 3 --rows_per_day 1000
 """
@@ -99,7 +99,7 @@ def _hex_text(column: int, value: np.ndarray) -> np.ndarray:
 
 
 def _with_separator(text: np.ndarray, missing) -> np.ndarray:
-    """Text [n, width] -> [n, width + 1] with a tab behind it, and nothing else where missing."""
+    """Text [n, width] -> [n, width + 1] with a tab after the text, which is empty where missing."""
     field = np.zeros((len(text), text.shape[1] + 1), np.uint8)
     field[:, :-1] = np.where(np.reshape(missing, (-1, 1)), 0, text)
     field[:, -1] = _TAB

@@ -7,13 +7,13 @@ from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
 from preproc.criteo.output import data_set
 from preproc.criteo.output.staging import SPEC_FILE
 
-# What the new data set says of the vocabulary, as the old one does.
+# Metadata of the vocabulary, which the new data set repeats.
 _METADATA = ("frequency_threshold", "column_thresholds", "vocabulary_days")
 
 
 @dataclass(frozen=True)
 class KnownValues:
-    """Which values have which ids; the same for the model and for new rows."""
+    """Ids of values; the same for the model and for new rows."""
 
     folder: Path
     spec: FeatureSpec
@@ -23,12 +23,12 @@ class KnownValues:
         """Reads the feature spec of a prepared data set.
 
         Raises:
-            ValueError: the folder is none, or not one of Criteo's columns, or lacks a vocabulary.
+            ValueError: the folder is not a data set of Criteo's columns, or lacks a vocabulary.
         """
         if not (folder / SPEC_FILE).is_file():
             raise ValueError(
-                f"--vocabulary {folder} is no prepared data set: it has no {SPEC_FILE}; give the "
-                "folder that an earlier run made as its --output"
+                f"--vocabulary {folder} is not a prepared data set: it has no {SPEC_FILE}; use "
+                "the --output folder of an earlier run"
             )
         spec = FeatureSpec.from_yaml(folder / SPEC_FILE)
         features = spec.channel_spec.get(CATEGORICAL_CHANNEL, ())
@@ -42,13 +42,13 @@ class KnownValues:
             if not known.file(column).is_file():
                 raise ValueError(
                     f"--vocabulary {folder} lacks {data_set.vocabulary_file(column)}; prepare the "
-                    "data set anew"
+                    "data set again"
                 )
         return known
 
     @property
     def with_bins(self) -> bool:
-        """Whether the data set has its numericals as bins, too."""
+        """True if the data set also has its numerical features as bins."""
         return data_set.BINS[0] in self.spec.channel_spec[CATEGORICAL_CHANNEL]
 
     def file(self, column: str) -> Path:
@@ -70,9 +70,9 @@ class KnownValues:
         if num_values != expected:
             raise ValueError(
                 f"{self.file(column)} has {num_values:,} values, but {self.folder / SPEC_FILE} "
-                f"says {expected:,}; the file was changed or cut off, prepare the data set anew"
+                f"specifies {expected:,}; the file was changed, prepare the data set again"
             )
 
     def metadata(self) -> dict:
-        """What is known of how these ids were given."""
+        """Returns the metadata of the vocabulary."""
         return {key: self.spec.metadata[key] for key in _METADATA if key in self.spec.metadata}

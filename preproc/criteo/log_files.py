@@ -1,4 +1,4 @@
-"""Which files make up a log: the day files of a folder, or one single file."""
+"""Files of a log: the day files of a folder, or one single file."""
 
 import re
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ _DAY_FILE = re.compile(r".*day_(\d+)(?:\.(?:tsv|txt))?(?:\.gz)?")
 
 @dataclass(frozen=True)
 class LogFile:
-    """One raw file. day is None where the whole log is one single file."""
+    """One raw file. `day` is absent (None) where the whole log is one single file."""
 
     path: Path
     day: int | None
 
     @property
     def name(self) -> str:
-        """What the file is called in messages and stages: `day_3`, or the file's own name."""
+        """Name in messages and stages: `day_3`, or the file's own name."""
         return self.path.name if self.day is None else f"day_{self.day}"
 
     def fingerprint(self) -> list:
@@ -32,11 +32,11 @@ def parse_days(text: str) -> tuple[int, ...]:
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if not match:
             raise ValueError(
-                f"{text!r} is no list of days: {part!r} found; write it like 0-23 or 0,1,5-7"
+                f"{text!r} is not a list of days: got {part!r}; write it like 0-23 or 0,1,5-7"
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise ValueError(f"{text!r} is no list of days: {part!r} ends before it starts")
+            raise ValueError(f"{text!r} is not a list of days: {part!r} ends before it starts")
         days.extend(range(first, last + 1))
     if len(set(days)) != len(days):
         twice = next(day for day in days if days.count(day) > 1)
@@ -60,31 +60,31 @@ def find_log_files(source: Path, days: tuple[int, ...] | None) -> list[LogFile]:
         return [LogFile(source, None)]
     if not source.is_dir():
         raise ValueError(f"--input {source} does not exist")
-    found = _day_files(source)
-    there = ", ".join(path.name for _, path in sorted(found.items())) or "none"
-    if not found:
+    files = _day_files(source)
+    there = ", ".join(path.name for _, path in sorted(files.items())) or "none"
+    if not files:
         raise ValueError(
             f"--input {source} holds no day files; they are named like day_0, day_0.gz or "
             "log_day_0.tsv (for one single file, name the file itself)"
         )
-    missing = [day for day in days or () if day not in found]
+    missing = [day for day in days or () if day not in files]
     if missing:
         names = ", ".join(f"day_{day}" for day in missing)
         raise ValueError(f"--input {source} has no file for {names}; day files there: {there}")
-    return [LogFile(found[day], day) for day in (days or sorted(found))]
+    return [LogFile(files[day], day) for day in (days or sorted(files))]
 
 
 def _day_files(folder: Path) -> dict[int, Path]:
-    found: dict[int, Path] = {}
+    files: dict[int, Path] = {}
     for path in sorted(folder.iterdir()):
         match = _DAY_FILE.fullmatch(path.name)
         if not match or not path.is_file():
             continue
         day = int(match[1])
-        if day in found:
+        if day in files:
             raise ValueError(
-                f"two files for day {day} in {folder}: {found[day].name} and {path.name}; "
+                f"two files for day {day} in {folder}: {files[day].name} and {path.name}; "
                 "keep one of them"
             )
-        found[day] = path
-    return found
+        files[day] = path
+    return files

@@ -10,7 +10,7 @@ TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows a
 
 @dataclass(frozen=True)
 class CriteoOptions(MachineOptions):
-    """One run of the preparation; `python -m preproc.criteo --help` says what each field does.
+    """One run of the preparation; `python -m preproc.criteo --help` describes each field.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.
@@ -69,7 +69,7 @@ class CriteoOptions(MachineOptions):
     def _check_fractions(self):
         if self.input.is_file() and self.holdout_fraction is None:
             raise ValueError(
-                f"--input {self.input} is a single file: say how many of its last rows are for "
+                f"--input {self.input} is a single file: specify the share of its last rows for "
                 "the test, e.g. --holdout_fraction 0.2 (or give a folder with day_N files)"
             )
         if self.holdout_fraction is None:
@@ -85,7 +85,7 @@ class CriteoOptions(MachineOptions):
             )
         if not 0 <= self.validation_fraction < 1 - self.holdout_fraction:
             raise ValueError(
-                "--validation_fraction must be 0 or more and leave rows to train on beside "
+                "--validation_fraction must be 0 or more and leave rows to train on next to "
                 f"--holdout_fraction {self.holdout_fraction}, got {self.validation_fraction}"
             )
 

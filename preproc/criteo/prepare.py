@@ -33,7 +33,7 @@ class ParsedLog:
     splits: tuple[Split, ...]
     order: OutputOrder
     vocabulary_days: tuple[DayFile, ...]
-    vocabulary_rows: int  # only values among the log's first so many rows get ids
+    vocabulary_rows: int  # only values among this number of the log's first rows get ids
     vocabulary_key: str
     rows_key: str
     bad_lines: int
@@ -68,7 +68,7 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
     ):
         if staging.num_finished:
             print(
-                f"going on in {staging.folder}: {staging.num_finished} stages were finished there; "
+                f"resuming in {staging.folder}: {staging.num_finished} stages were finished there; "
                 "those that other files or options have changed are done again",
                 file=sys.stderr,
             )
@@ -160,7 +160,7 @@ class _Stages:
         return split_by_fraction(sum(rows), options.holdout_fraction, options.validation_fraction)
 
     def _vocabulary_rows(self, files, rows, splits) -> tuple[list[int], int]:
-        """Which files' values get ids, and among how many of the log's first rows."""
+        """Returns the files whose values get ids, and the number of rows to count."""
         days = self.options.vocabulary_days
         if days == TRAINING_ROWS:
             training_rows = next(split.stop for split in splits if split.name == TRAIN)
@@ -170,7 +170,7 @@ class _Stages:
         return chosen, sum(rows[: chosen[-1] + 1])
 
     def write_numericals(self, log: ParsedLog) -> dict[str, int]:
-        """Labels, numericals and their bins -> files; returns the clicks of each split."""
+        """Labels, numerical features and their bins -> files; returns the clicks of each split."""
         writer = data_set.numerical_writer(
             SplitLayout(self.staging.data, log.splits, log.order),
             with_labels=self.with_labels,
@@ -190,7 +190,7 @@ class _Stages:
             return {split.name: clicks.get(split.name, 0) for split in log.splits}
 
         return self._run(
-            "write labels and numericals",
+            "write labels and numerical features",
             stage_key(log.rows_key, "bins") if self.with_bins else log.rows_key,
             work,
             lambda clicks: f"{sum(clicks.values()):,} clicks",
@@ -277,7 +277,7 @@ def _bad_lines_message(file: LogFile, counts: dict, with_labels: bool) -> str:
     if counts["bad_lines"] > 1:
         lines = f"{counts['bad_lines']:,} malformed lines, the first"
     return (
-        f"{lines}: {file.path}, line {number}: {reason}. Mend the file, or leave such lines out "
+        f"{lines}: {file.path}, line {number}: {reason}. Fix the file, or leave such lines out "
         "with --on_bad_line skip"
     )
 
@@ -285,8 +285,8 @@ def _bad_lines_message(file: LogFile, counts: dict, with_labels: bool) -> str:
 def _metadata(
     stages: _Stages, files: list[LogFile], log: ParsedLog, clicks: dict[str, int]
 ) -> dict:
-    """What the data set was made from; nothing of engines, machines or times, so that every
-    engine writes the same."""
+    """Returns the settings that the data set depends on; none of engines, machines or times, so
+    that every engine writes the same."""
     options = stages.options
     rows = {split.name: split.num_rows for split in log.splits}
     metadata = {

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, one line a stage anywhere else."""
+"""Progress of a run: a bar on a terminal, one line per stage elsewhere."""
 
 import sys
 import time
@@ -32,7 +32,7 @@ class StageProgress:
             self._bar.set_description(name)
 
     def finish(self, name: str, note: str) -> None:
-        """A stage is done; note says what came out."""
+        """A stage is done; `note` describes its result."""
         self._done += 1
         if self._bar is not None:
             self._bar.update(1)

@@ -1,4 +1,4 @@
-"""What a line of a raw Criteo log may look like, and where the first wrong one is.
+"""Rules for the lines of a raw Criteo log, and explanations of bad lines.
 
 A line holds 40 fields with a tab between them: the label (0 or 1), 13 integers and 26
 categorical values, the latter two empty where missing. Lines end with a line feed; a carriage
@@ -25,7 +25,7 @@ MAX_LINE_BYTES = 1 << 20  # a real line has about 240; DuckDB's CSV reader stops
 LINE_PATTERN = r"[01]\t(?:-?[0-9]{1,18}\t|\t){13}(?:[^\x00-\x1f\x7f]*\t){25}[^\x00-\x1f\x7f]*"
 # Where no label is known, in rows to predict, the field is there and empty.
 UNLABELLED_PATTERN = LINE_PATTERN.removeprefix("[01]")
-# Stands in for a line that the engine's reader could not even take in; it never matches the rule.
+# Replaces a line that the engine's reader could not even read; it never matches the rule.
 MALFORMED_PLACEHOLDER = b"!"
 
 _GOOD_LINE = {
@@ -40,7 +40,7 @@ _BLOCK_BYTES = 8 << 20
 
 
 def explain(line: bytes, with_label: bool = True) -> str | None:
-    """Says in one phrase what is wrong with a line (without its line end); None if it is good."""
+    """Returns the problem of a line (without its line end) in one phrase; None if it is good."""
     if len(line) > MAX_LINE_BYTES:
         return f"it is {len(line):,} bytes long; a line has {MAX_LINE_BYTES:,} at most"
     try:
@@ -51,8 +51,8 @@ def explain(line: bytes, with_label: bool = True) -> str | None:
         return None
     fields = line.split(b"\t")
     if len(fields) != NUM_FIELDS:
-        found = "it is empty" if not line else f"it has {len(fields)} fields"
-        return f"{found}; a line has {NUM_FIELDS}, with a tab between them"
+        problem = "it is empty" if not line else f"it has {len(fields)} fields"
+        return f"{problem}; a line has {NUM_FIELDS}, with a tab between them"
     if not with_label and fields[0]:
         return f"its label is {_shown(fields[0])}; the log's first line has none"
     if with_label and not _LABEL.fullmatch(fields[0]):
@@ -72,7 +72,7 @@ def _shown(value: bytes) -> str:
 
 
 def has_labels(paths: Sequence[Path]) -> bool:
-    """Whether the label of the log's first line is there; True for a log without lines."""
+    """Returns whether the log's first line has a label; True for a log without lines."""
     for path in paths:
         with _opened(path) as file:
             try:

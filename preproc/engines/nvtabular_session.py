@@ -14,8 +14,8 @@ import pyarrow as pa
 # that are too rare), and from then on those of the values that it does.
 FIRST_ID = 3
 _MIN_MEMORY_BYTES = 768 << 20
-# What the process needs beside partitions and values: Python, Arrow, Dask and NVTabular (about 220
-# MiB), the lines that are being parsed, allocator slack.
+# Memory in addition to partitions and values: Python, Arrow, Dask and NVTabular (about 220 MiB),
+# the lines that are being parsed, allocator slack.
 _BASE_BYTES = 384 << 20
 
 
@@ -26,8 +26,8 @@ class NVTabularSession:
         memory_limit_bytes: for the whole process; `_free_bytes` of it are for the engine's data.
         threads: Arrow's.
         scratch: for the folders of `_folder`.
-        out_of_memory: what an error of that kind says behind the limit: what it does not bound,
-            and a way out.
+        out_of_memory: text after the limit in an error of that kind: what it does not bound, and
+            a solution.
 
     Raises:
         ValueError: NVTabular is not installed, or the memory limit is too small for it.
@@ -61,7 +61,7 @@ class NVTabularSession:
 
     @contextlib.contextmanager
     def explained_errors(self):
-        """Turns a lack of memory into an error that says what to do.
+        """Turns a lack of memory into an error with possible solutions.
 
         Raises:
             ValueError: out of memory.
@@ -132,7 +132,7 @@ def _imported():
         sys.modules["tensorflow"] = None
     try:
         with warnings.catch_warnings():
-            # It tells of each optional package that is absent.
+            # It warns about each optional package that is absent.
             warnings.simplefilter("ignore")
             import nvtabular
             import nvtabular.ops

@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="files of one log, or a folder with one. *.dat is read as user::item::rating::time; "
         "*.train.rating and *.train.pairs.tsv as the NCF paper's (with *.test.rating and "
-        "*.test.negative beside it); any other name as CSV with a header",
+        "*.test.negative in the same folder); any other name as CSV with a header",
     )
     add(
         "--output",

@@ -1,4 +1,4 @@
-"""The files of a prepared data set: interactions to train on, questions in series, vocabularies."""
+"""The files of a prepared data set: interactions to train on, candidate lists, vocabularies."""
 
 import csv
 import itertools
@@ -23,12 +23,12 @@ from runtime.files.atomic import write_errors_name
 
 ID_DTYPE, LABEL_DTYPE = np.dtype("<i4"), np.dtype("?")
 _USER, _ITEM, _LABEL = "user", "item", "label"
-_SERIES = 1 << 13  # written at a time
+_LISTS = 1 << 13  # candidate lists written at a time
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What users are asked at evaluation: for each the item that counts, among others.
+    """Candidate lists of an evaluation: one positive item per list, among negatives.
 
     users, items: [n].
     negatives: [n, k].
@@ -58,8 +58,8 @@ def write_train(folder: Path, interactions: Iterable[tuple[np.ndarray, np.ndarra
 def touched_keys(
     folder: Path, num_items: int, held_out: Iterable[tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
-    """The keys (`keys_of`) of all training rows that were written, and of what was held out, int64,
-    ascending and each once. Up to 16 bytes a row.
+    """The keys (`keys_of`) of all training rows that were written, and of the held-out ones, int64,
+    ascending and each once. Up to 16 bytes per row.
 
     held_out: users and items, [n] each.
     """
@@ -74,18 +74,18 @@ def touched_keys(
     return keys
 
 
-def write_questions(folder: Path, mapping: str, questions: Questions) -> None:
-    """Writes a series of rows for each question: the item that counts, with label 1, and the
-    negatives in their order."""
-    user_path, item_path, label_path = _files(folder, mapping, (_USER, _ITEM, _LABEL))
+def write_questions(folder: Path, split: str, questions: Questions) -> None:
+    """Writes a candidate list per question: the positive item, with label 1, then the negatives in
+    their order."""
+    user_path, item_path, label_path = _files(folder, split, (_USER, _ITEM, _LABEL))
     length = questions.samples_per_series
     with (
         open(user_path, "wb") as user_file,
         open(item_path, "wb") as item_file,
         open(label_path, "wb") as label_file,
     ):
-        for start in range(0, len(questions.users), _SERIES):
-            block = slice(start, start + _SERIES)
+        for start in range(0, len(questions.users), _LISTS):
+            block = slice(start, start + _LISTS)
             users, items = questions.users[block], questions.items[block]
             labels = np.zeros((len(users), length), LABEL_DTYPE)
             labels[:, 0] = True
@@ -110,7 +110,7 @@ def write_vocabulary(folder: Path, kind: str, batches: Iterable[pa.RecordBatch])
 
 
 def raw_value(folder: Path, kind: str, number: int) -> str:
-    """What an id stands for, by the vocabulary, which is read up to it; without, the id itself.
+    """Returns the raw value of an id by the vocabulary, or the id itself without a vocabulary.
 
     kind: "user" or "item".
     """
@@ -122,12 +122,12 @@ def raw_value(folder: Path, kind: str, number: int) -> str:
 
 
 def write_spec(
-    folder: Path, cardinalities: tuple[int, int], series: Iterable[str], metadata: dict
+    folder: Path, cardinalities: tuple[int, int], evaluation_splits: Iterable[str], metadata: dict
 ) -> FeatureSpec:
     """Writes and returns the data set's feature spec.
 
     cardinalities: of users and items.
-    series: the mappings beside `train`.
+    evaluation_splits: the splits other than `train`.
     """
     num_users, num_items = cardinalities
     content = {
@@ -138,7 +138,7 @@ def write_spec(
         },
         "source_spec": {
             TRAIN: _chunks(TRAIN, (_USER, _ITEM)),
-            **{mapping: _chunks(mapping, (_USER, _ITEM, _LABEL)) for mapping in series},
+            **{split: _chunks(split, (_USER, _ITEM, _LABEL)) for split in evaluation_splits},
         },
         "channel_spec": {
             USER_CHANNEL: [_USER],
@@ -152,16 +152,16 @@ def write_spec(
     return spec
 
 
-def _chunks(mapping: str, features: tuple[str, ...]) -> list[dict]:
+def _chunks(split: str, features: tuple[str, ...]) -> list[dict]:
     return [
-        {"type": "split_binary", "features": [name], "files": [f"{mapping}/{name}.bin"]}
+        {"type": "split_binary", "features": [name], "files": [f"{split}/{name}.bin"]}
         for name in features
     ]
 
 
-def _files(folder: Path, mapping: str, features: tuple[str, ...]) -> list[Path]:
-    (folder / mapping).mkdir(exist_ok=True)
-    return [folder / mapping / f"{name}.bin" for name in features]
+def _files(folder: Path, split: str, features: tuple[str, ...]) -> list[Path]:
+    (folder / split).mkdir(exist_ok=True)
+    return [folder / split / f"{name}.bin" for name in features]
 
 
 def _put(file, values: np.ndarray, dtype: np.dtype) -> None:

@@ -33,7 +33,7 @@ _INTEGER, _TEXT = "BIGINT", "VARCHAR"
 
 @dataclass(frozen=True)
 class _Content:
-    """What a log holds: its number of rows, and the SQL types that fit its columns."""
+    """Number of rows of a log, and the SQL types that fit its columns."""
 
     num_rows: int
     user_type: str
@@ -43,7 +43,7 @@ class _Content:
 
 @dataclass(frozen=True)
 class Counts:
-    """What is kept and what is not.
+    """Numbers of kept and dropped rows.
 
     interactions: kept, each user and item once.
     dropped_duplicates: rows with a user and an item that another row has at an earlier time.
@@ -131,8 +131,8 @@ class RatingsEngine(PreparationSession):
         )
 
     def are_numbers(self, kind: str) -> bool:
-        """Whether all raw users or items were integers, and have ids by value; else they are text
-        and have ids by its bytes.
+        """Returns whether all raw users or items were integers, with ids in the order of values;
+        otherwise they are text, with ids in the order of its bytes.
 
         kind: "user" or "item".
         """
@@ -177,7 +177,7 @@ class RatingsEngine(PreparationSession):
             raise ValueError(f"{', '.join(str(file.path) for file in files)}: no ratings")
         if blanks or kind == NO_TIME:
             raise _unreadable(files, "a user, an item or a time is missing or of no known kind")
-        # A number among timestamps is none of `TIME_TYPES[kind]`, which is said when it is read.
+        # A number among timestamps is not of `TIME_TYPES[kind]`, which is reported when it is read.
         return _Content(
             num_rows,
             _INTEGER if user else _TEXT,
@@ -192,19 +192,19 @@ class RatingsEngine(PreparationSession):
 
 @contextlib.contextmanager
 def _explained(files: Sequence[RatingFile]) -> Iterator[None]:
-    """A block in which DuckDB reads these files: what it says of a bad line, in our words."""
+    """Translates DuckDB's error about a bad line while it reads these files."""
     try:
         yield
     except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
         raise _unreadable(files, str(error)) from error
 
 
-def _unreadable(files: Sequence[RatingFile], said: str) -> ValueError:
-    """What DuckDB says of a log whose lines are well, by themselves and in how they end.
+def _unreadable(files: Sequence[RatingFile], message: str) -> ValueError:
+    """Returns the error of a log in which each line alone is valid.
 
     Raises:
         ValueError: the first bad line, where there is one.
     """
     check_lines(files)
     check_line_ends(files)
-    return ValueError(f"{', '.join(str(file.path) for file in files)}: DuckDB says: {said}")
+    return ValueError(f"{', '.join(str(file.path) for file in files)}: DuckDB: {message}")

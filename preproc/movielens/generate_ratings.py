@@ -1,7 +1,7 @@
 """Generates a ratings.csv that looks like MovieLens 20M's, for demos, tests and benchmarks.
 
 A user likes three genres, one of them most, and mostly rates the popular movies of these, so that a
-model of users and movies tells more of what comes than popularity alone. Users' numbers of ratings
+model of users and movies predicts better than popularity alone. Users' numbers of ratings
 are skewed, 20 or more each; movies' popularity follows a power law. As in MovieLens, rows are
 grouped by user, a user rates a movie once, movies' ids have gaps, and times are whole seconds; the
 rows of a user are in the order of their times.
@@ -40,7 +40,7 @@ _BLOCK_RATINGS = 1 << 20  # made at a time
 
 @dataclass(frozen=True)
 class RatingSizes:
-    """How many of each there are.
+    """Numbers of ratings, users and movies.
 
     Raises:
         ValueError: a number is not in its range.
@@ -54,7 +54,7 @@ class RatingSizes:
         most = self.movies // _MOST_SHARE
         for name, least, highest, why in (
             ("movies", _MOST_SHARE * LEAST_RATINGS, 1 << 30, "a user rates half of them at most"),
-            ("users", 1, 1 << 30, "as many as ids can tell apart"),
+            ("users", 1, 1 << 30, "the number of different ids"),
             (
                 "ratings",
                 LEAST_RATINGS * self.users,
@@ -72,7 +72,7 @@ class RatingSizes:
 def generate(folder: Path, sizes: RatingSizes, seed: int, overwrite: bool = False) -> Path:
     """Writes ratings.csv, which appears when it is whole, into `folder`; returns its path.
 
-    The same arguments give the same bytes. Memory: about 300 MiB, and 100 bytes a user or movie.
+    The same arguments give the same bytes. Memory: about 300 MiB, and 100 bytes per user or movie.
 
     Args:
         overwrite: replaces a ratings.csv that is there, at the end.
@@ -84,8 +84,8 @@ def generate(folder: Path, sizes: RatingSizes, seed: int, overwrite: bool = Fals
     path = folder / RATINGS
     if path.exists() and not overwrite:
         raise ValueError(
-            f"{path} exists, perhaps real ratings; name another folder with --output, or replace "
-            "it with --overwrite"
+            f"{path} exists and may hold real ratings; name another folder with --output, or "
+            "replace it with --overwrite"
         )
     options = pa_csv.WriteOptions(include_header=False, quoting_style="none")
     with write_errors_name(path), atomic_file(path) as file:
@@ -114,7 +114,7 @@ class _Movies:
     """Genres of a popularity, and in each of them movies of a popularity.
 
     Genre g has the movies with the places starts[g] to starts[g] + sizes[g] - 1, popular ones
-    first; a place has an id of its own, so that ids tell nothing.
+    first; a place has an id of its own, so that ids carry no information.
     """
 
     def __init__(self, random: np.random.Generator, num_movies: int):

@@ -13,7 +13,7 @@ class LastOfUsers:
         count: how many to hold out.
 
     Attributes:
-        items: int32 [users, count], what was held out: the last first. Complete at the stream's
+        items: int32 [users, count], the held-out items: the last first. Complete at the stream's
             end.
     """
 
@@ -25,14 +25,14 @@ class LastOfUsers:
     def others(
         self, interactions: Iterable[tuple[np.ndarray, np.ndarray]]
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """What is not held out.
+        """Yields the interactions that are not held out.
 
         interactions: users and items, [n] each, some at a time: by user, in the order of time.
         """
         begin = 0
         for users, items in interactions:
             from_end = self._ends[users] - 1 - np.arange(begin, begin + len(users))
-            held = from_end < self._count
-            self.items[users[held], from_end[held]] = items[held]
-            yield users[~held], items[~held]
+            is_held_out = from_end < self._count
+            self.items[users[is_held_out], from_end[is_held_out]] = items[is_held_out]
+            yield users[~is_held_out], items[~is_held_out]
             begin += len(users)

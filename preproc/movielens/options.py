@@ -9,7 +9,7 @@ from preproc.movielens.source_files import Source
 
 @dataclass(frozen=True)
 class MovieLensOptions(MachineOptions):
-    """One run; `python -m preproc.movielens --help` says what each field does.
+    """One run; `python -m preproc.movielens --help` describes each field.
 
     valid_negative: None stands for as many as the paper's test file has.
 

@@ -69,13 +69,13 @@ def read_paper(train: PaperFile, test: PaperFile, negative: PaperFile) -> PaperD
     )
     num_items = max(num_items, 1 + int(negatives.max()))
     trained, first = np.unique(keys_of(*pairs.T, num_items), return_index=True)
-    asked = np.unique(keys_of(*questions.T, num_items))
+    questioned = np.unique(keys_of(*questions.T, num_items))
     kept = pairs[np.sort(first)]
     return PaperData(
         *(kept[:, 0], kept[:, 1], questions[:, 0], questions[:, 1], negatives),
         num_users=num_users,
         num_items=num_items,
-        interactions=len(trained) + len(asked) - _num_in(asked, trained),
+        interactions=len(trained) + len(questioned) - _num_in(questioned, trained),
         dropped_duplicates=len(pairs) - len(kept),
         test_positives_in_train=_num_in(keys_of(*questions.T, num_items), trained),
         test_negatives_in_train=_negatives_in(trained, questions[:, 0], negatives, num_items),
@@ -98,7 +98,7 @@ def hold_out(data: PaperData, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _num_in(keys: np.ndarray, ascending: np.ndarray) -> int:
-    """How many of the keys are among those, which are not none."""
+    """Returns the number of keys that are in `ascending`, which is not empty."""
     places = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
     return int(np.count_nonzero(ascending[places] == keys))
 
@@ -106,19 +106,19 @@ def _num_in(keys: np.ndarray, ascending: np.ndarray) -> int:
 def _negatives_in(
     ascending: np.ndarray, users: np.ndarray, negatives: np.ndarray, num_items: int
 ) -> int:
-    """How many negatives [m, k] of these users [m] are among the keys."""
-    found = 0
+    """Returns the number of negatives [m, k] of these users [m] that are in `ascending`."""
+    count = 0
     for start in range(0, len(users), _QUESTIONS):
         block = slice(start, start + _QUESTIONS)
         items = negatives[block]
         repeated = np.broadcast_to(users[block, None], items.shape)
-        found += _num_in(keys_of(repeated, items, num_items), ascending)
-    return found
+        count += _num_in(keys_of(repeated, items, num_items), ascending)
+    return count
 
 
 def _pairs(file: PaperFile) -> np.ndarray:
     """Users and items of a file, [n, 2]."""
-    found, tabs = array("q"), None
+    ids, tabs = array("q"), None
     for number, line in _lines(file):
         match = _PAIR.fullmatch(line)
         if not match:
@@ -128,11 +128,11 @@ def _pairs(file: PaperFile) -> np.ndarray:
         if tabs not in (None, line.count(b"\t")):
             raise _bad(file, number, line, f"lines before it have {tabs + 1} fields")
         tabs = line.count(b"\t")
-        found.extend((int(match[1]), int(match[2])))
-        _check_ids(file, number, found[-2:])
-    if not found:
+        ids.extend((int(match[1]), int(match[2])))
+        _check_ids(file, number, ids[-2:])
+    if not ids:
         raise ValueError(f"{file.path} has no lines")
-    return np.frombuffer(found, np.int64).reshape(-1, 2)
+    return np.frombuffer(ids, np.int64).reshape(-1, 2)
 
 
 def _negatives(file: PaperFile, questions: np.ndarray, test: PaperFile) -> np.ndarray:
@@ -144,11 +144,11 @@ def _negatives(file: PaperFile, questions: np.ndarray, test: PaperFile) -> np.nd
             raise _bad(file, number, line, "a line is (user,item) and items, tabs between")
         row = array("q", map(int, match[3].split()))
         _check_ids(file, number, row)
-        asked = [int(match[1]), int(match[2])]
-        if len(rows) == len(questions) or asked != questions[len(rows)].tolist():
+        question = [int(match[1]), int(match[2])]
+        if len(rows) == len(questions) or question != questions[len(rows)].tolist():
             raise ValueError(
-                f"{file.path}, line {number}: it is of user {asked[0]} and item {asked[1]}, and "
-                f"question {len(rows) + 1} of {test.path} is another; they must be of one data set"
+                f"{file.path}, line {number}: it is of user {question[0]} and item {question[1]}, "
+                f"and question {len(rows) + 1} of {test.path} is another; use files of one data set"
             )
         if rows and len(row) != len(rows[0]):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The preparation in titled stages: raw files, interactions, what is held out, negatives."""
+"""The preparation in titled stages: raw files, interactions, held-out ones, negatives."""
 
 import sys
 import tempfile
@@ -27,7 +27,7 @@ from preproc.movielens.paper_files import PaperFile, hold_out, read_paper
 from preproc.movielens.rating_lines import RatingFile, csv_file, dat_file
 from preproc.movielens.source_files import CSV, NCF, unpacked
 
-# What the process needs to draw negatives beside what grows: Python, NumPy, Arrow, DuckDB's code
+# Fixed memory of the process while it draws negatives: Python, NumPy, Arrow, DuckDB's code
 # and one block of draws; measured.
 _BASE_BYTES = 320 << 20
 _BYTES_PER_INTERACTION = 16
@@ -38,11 +38,11 @@ _HOLD_OUT_STREAM = 2
 
 @dataclass(frozen=True)
 class _Interactions:
-    """What was read: training rows are written, all else is here.
+    """Interactions without the training rows, which are written already.
 
-    held_out: mapping -> users and items, [n] each, that are asked about in it.
-    stored: mapping -> the negatives that came with it, [n, k].
-    metadata: what this form of files alone has to say.
+    held_out: split -> its users and positive items, [n] each.
+    stored: split -> the negatives that came with it, [n, k].
+    metadata: metadata of this form of files.
     ids: "users" and "items" -> what they were, for people; or none.
     """
 
@@ -73,26 +73,26 @@ def prepare(options: MovieLensOptions) -> str:
             prefix=f"{options.output.name}.scratch.", dir=options.temp_dir or folder
         ) as scratch:
             read = _read_paper if options.source.form == NCF else _read_log
-            found = read(options, folder, Path(scratch))
+            log = read(options, folder, Path(scratch))
         _say(
-            f"kept {found.counts['interactions']:,} interactions of {found.num_users:,} users and "
-            f"{found.num_items:,} items"
+            f"kept {log.counts['interactions']:,} interactions of {log.num_users:,} users and "
+            f"{log.num_items:,} items"
         )
-        questions = _questions(options, found, folder)
-        for mapping, asked in questions.items():
-            write_questions(folder, mapping, asked)
-        metadata = _metadata(options, found, questions)
-        write_spec(folder, (found.num_users, found.num_items), questions, metadata)
+        questions = _questions(options, log, folder)
+        for split, candidates in questions.items():
+            write_questions(folder, split, candidates)
+        metadata = _metadata(options, log, questions)
+        write_spec(folder, (log.num_users, log.num_items), questions, metadata)
     elapsed_s = time.perf_counter() - started
     lines = [f"{options.output} is ready, {elapsed_s:.1f} s"]
     lines += [
-        f"  {name.replace('_', ' ')}: {value:,}{found.ids.get(name, '')}"
-        for name, value in found.counts.items()
+        f"  {name.replace('_', ' ')}: {value:,}{log.ids.get(name, '')}"
+        for name, value in log.counts.items()
     ]
-    lines += [f"  train: {found.num_train:,} rows, an interaction each"]
+    lines += [f"  train: {log.num_train:,} rows, an interaction each"]
     lines += [
-        f"  {mapping}: {len(asked.users):,} series of {asked.samples_per_series} rows"
-        for mapping, asked in questions.items()
+        f"  {split}: {len(lists.users):,} candidate lists of {lists.samples_per_series} rows"
+        for split, lists in questions.items()
     ]
     return "\n".join(lines)
 
@@ -101,7 +101,7 @@ def _say(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 
-# Raw files -> training rows, and what is held out
+# Raw files -> training rows and held-out interactions
 
 
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
@@ -113,9 +113,9 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
         engine.explained_errors(),
     ):
         counts = engine.number(files, options.min_ratings)
-        mappings = (TEST, VALIDATION) if options.validation else (TEST,)
-        _check_memory(options, counts.interactions, counts.users * len(mappings))
-        last = LastOfUsers(engine.num_of_users(), len(mappings))
+        splits = (TEST, VALIDATION) if options.validation else (TEST,)
+        _check_memory(options, counts.interactions, counts.users * len(splits))
+        last = LastOfUsers(engine.num_of_users(), len(splits))
         num_train = write_train(folder, last.others(engine.interactions()))
         ids = {}
         for kind in ("user", "item"):
@@ -126,7 +126,7 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
         num_users=counts.users,
         num_items=counts.items,
         num_train=num_train,
-        held_out={name: (users, last.items[:, i]) for i, name in enumerate(mappings)},
+        held_out={name: (users, last.items[:, i]) for i, name in enumerate(splits)},
         stored={},
         valid_negative=options.valid_negative,
         metadata={"min_ratings": options.min_ratings},
@@ -144,7 +144,7 @@ def _rating_file(options: MovieLensOptions, path: Path, scratch: Path) -> Rating
 
 
 def _check_memory(options: MovieLensOptions, num_interactions: int, num_questions: int) -> None:
-    """Of the negatives, which are drawn in memory."""
+    """Raises ValueError where the negatives, which are drawn in memory, do not fit."""
     drawn_bytes = num_questions * options.valid_negative * np.dtype(np.int32).itemsize
     least = _BASE_BYTES + num_interactions * _BYTES_PER_INTERACTION + drawn_bytes
     if options.memory_limit_bytes < least:
@@ -196,44 +196,42 @@ def _read_paper(options: MovieLensOptions, folder: Path, scratch: Path) -> _Inte
 # Negatives
 
 
-def _questions(
-    options: MovieLensOptions, found: _Interactions, folder: Path
-) -> dict[str, Questions]:
-    """The questions of each mapping, with the negatives that it came with, or drawn ones."""
+def _questions(options: MovieLensOptions, log: _Interactions, folder: Path) -> dict[str, Questions]:
+    """Returns the candidate lists of each split, with its stored negatives or drawn ones."""
     questions, keys = {}, None
-    for mapping, (users, items) in found.held_out.items():
-        negatives = found.stored.get(mapping)
+    for split, (users, items) in log.held_out.items():
+        negatives = log.stored.get(split)
         if negatives is None:
             if keys is None:
-                keys = touched_keys(folder, found.num_items, found.held_out.values())
-            seed = [options.seed, _STREAMS[mapping]]
+                keys = touched_keys(folder, log.num_items, log.held_out.values())
+            seed = [options.seed, _STREAMS[split]]
             try:
-                negatives = draw_unseen(users, found.num_items, keys, found.valid_negative, seed)
+                negatives = draw_unseen(users, log.num_items, keys, log.valid_negative, seed)
             except TooFewUnseen as error:
                 fewer = f"--valid_negative {error.unseen} or less, or " if error.unseen else ""
                 raise ValueError(
-                    f"user {raw_value(folder, 'user', error.user)} {error.what}; possible ways "
-                    f"out: {fewer}a log without the rows of that user"
+                    f"user {raw_value(folder, 'user', error.user)} {error.what}; possible "
+                    f"solutions: {fewer}a log without the rows of that user"
                 ) from error
-            _say(f"drew {negatives.size:,} negatives for {mapping}")
-        questions[mapping] = Questions(users, items, negatives)
+            _say(f"drew {negatives.size:,} negatives for {split}")
+        questions[split] = Questions(users, items, negatives)
     return questions
 
 
 def _metadata(
-    options: MovieLensOptions, found: _Interactions, questions: dict[str, Questions]
+    options: MovieLensOptions, log: _Interactions, questions: dict[str, Questions]
 ) -> dict:
-    """What the data set was made from; nothing of machines or times."""
+    """Returns the settings that the data set depends on; none of machines or times."""
     return {
         "made_by": "preproc.movielens",
         "source_form": options.source.form,
         "seed": options.seed,
-        "valid_negative": found.valid_negative,
-        "stored_negatives": list(found.stored),
-        **found.metadata,
+        "valid_negative": log.valid_negative,
+        "stored_negatives": list(log.stored),
+        **log.metadata,
         **{
-            f"{mapping}_samples_per_series": asked.samples_per_series
-            for mapping, asked in questions.items()
+            f"{split}_samples_per_series": candidates.samples_per_series
+            for split, candidates in questions.items()
         },
-        "counts": found.counts,
+        "counts": log.counts,
     }

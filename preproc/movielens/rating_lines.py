@@ -1,4 +1,4 @@
-"""What a line of ratings may look like, for DuckDB and, line by line, to say what is wrong.
+"""Rules for lines of ratings: in SQL, and line by line to report the bad ones.
 
 A user and an item are any text without blanks around it. A time is a number or a timestamp of ISO
 8601 in UTC; one log has times of one of these two kinds.
@@ -26,12 +26,12 @@ _LINE_ENDS = {"\n": "LF", "\r\n": "CR LF", "\r": "CR"}
 
 @dataclass(frozen=True)
 class RatingFormat:
-    """How a plain file's rows are written.
+    """Format of a plain file's rows.
 
     num_columns: of each row.
     user, item, time: which of them, from 0.
     names: what these three are called.
-    encoding: in Python's words and DuckDB's; a byte order mark of "utf-8" is none of the text.
+    encoding: in Python's words and DuckDB's; a byte order mark of "utf-8" is not text.
     """
 
     delimiter: str
@@ -59,7 +59,7 @@ class RatingFile:
 
 
 def dat_file(path: Path, plain: Path) -> RatingFile:
-    """A file of user::item::rating::time: Latin-1, or UTF-8 if its byte order mark says so."""
+    """A file of user::item::rating::time: Latin-1, or UTF-8 with a byte order mark."""
     with open(plain, "rb") as source:
         is_marked = source.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
     names = ("the user", "the item", "the time")
@@ -76,7 +76,7 @@ def csv_file(path: Path, plain: Path, delimiter: str, names: tuple[str, str, str
         names: of the columns of users, items and times.
 
     Raises:
-        ValueError: the header is no CSV, or a column is not there once.
+        ValueError: the header is not CSV, or a column is not there once.
     """
     with open(plain, encoding="utf-8-sig", errors="replace", newline="") as source:
         line = source.readline()
@@ -84,15 +84,15 @@ def csv_file(path: Path, plain: Path, delimiter: str, names: tuple[str, str, str
         header = next(csv.reader([line], delimiter=delimiter, strict=True), [])
     except csv.Error as error:
         raise ValueError(
-            f"{path}, line 1: the header is no CSV ({error}); it begins with {line[:60]!r}"
+            f"{path}, line 1: the header is not CSV ({error}); it begins with {line[:60]!r}"
         ) from error
     for name in names:
         if header.count(name) != 1:
-            found = "no column" if name not in header else f"{header.count(name)} columns"
+            number = "no column" if name not in header else f"{header.count(name)} columns"
             raise ValueError(
-                f"{path} has {found} {name!r}; there are {', '.join(map(repr, header)) or 'none'}. "
-                "Say with --user_column, --item_column and --timestamp_column what its columns are "
-                "called (and with --delimiter, what is between them)"
+                f"{path} has {number} {name!r}; there are "
+                f"{', '.join(map(repr, header)) or 'none'}. Specify its columns with "
+                "--user_column, --item_column and --timestamp_column (and their delimiter with --delimiter)"
             )
     places = (header.index(name) for name in names)
     return RatingFile(
@@ -147,7 +147,7 @@ def is_blank(column: str) -> str:
 
 
 def check_lines(files: Sequence[RatingFile]) -> None:
-    """Reads a log line by line, about 4 microseconds each, until one is bad by itself.
+    """Reads a log line by line, about 4 microseconds each, until one is bad.
 
     Raises:
         ValueError: a line is bad; the message names its file and number, from 1.
@@ -207,7 +207,7 @@ def _quoted_rows(file: RatingFile) -> Iterator[tuple[int, list[str] | str]]:
                     yield begins, fields
                 begins = reader.line_num + 1
         except csv.Error as error:
-            yield begins, f"it is no CSV ({error})"
+            yield begins, f"it is not CSV ({error})"
 
 
 def _plain_rows(file: RatingFile) -> Iterator[tuple[int, list[str]]]:
@@ -219,7 +219,7 @@ def _plain_rows(file: RatingFile) -> Iterator[tuple[int, list[str]]]:
 
 
 def _fault(fields: list[str], layout: RatingFormat) -> tuple[str | None, bool]:
-    """What is wrong with a row, None for nothing; and whether its time is a number."""
+    """Returns the problem of a row or None, and whether its time is a number."""
     if len(fields) != layout.num_columns:
         return f"it has {len(fields)} fields; a row has {layout.num_columns}", False
     for name, place in zip(layout.names, (layout.user, layout.item, layout.time), strict=True):

@@ -1,4 +1,4 @@
-"""Which files `--input` means, and of which form they are, by their names."""
+"""Input files and their form, by their names."""
 
 import gzip
 import shutil
@@ -18,7 +18,7 @@ _COPIED_BYTES = 4 << 20  # at a time
 
 @dataclass(frozen=True)
 class Source:
-    """What is read.
+    """Input files.
 
     form: CSV (a header, columns with a delimiter), DAT (user::item::rating::time, no header), or
         NCF (the files of the NCF paper).
@@ -40,7 +40,7 @@ def find_source(inputs: tuple[Path, ...]) -> Source:
     for path in inputs:
         if not path.is_file():
             raise ValueError(
-                f"--input {path} is no file" + (" (one folder, or files)" * (len(inputs) > 1))
+                f"--input {path} is not a file" + (" (one folder, or files)" * (len(inputs) > 1))
             )
     if len(set(inputs)) < len(inputs):
         raise ValueError("--input names a file twice, whose rows would count twice")
@@ -48,7 +48,7 @@ def find_source(inputs: tuple[Path, ...]) -> Source:
     if len(forms) > 1 or (forms == {NCF} and len(inputs) > 1):
         raise ValueError(
             f"--input {' '.join(map(str, inputs))}: files of one form, or one *.train.rating (or "
-            "*.train.pairs.tsv), whose *.test.rating and *.test.negative lie beside it"
+            "*.train.pairs.tsv), with *.test.rating and *.test.negative in the same folder"
         )
     if forms == {NCF}:
         return Source(NCF, _with_tests(inputs[0]))
@@ -57,14 +57,14 @@ def find_source(inputs: tuple[Path, ...]) -> Source:
 
 def _only_log(folder: Path) -> Path:
     names = {name + packed for name in _RATINGS for packed in ("", _GZIP)}
-    found = sorted(path for path in folder.iterdir() if path.name in names or _form(path) == NCF)
-    if len(found) != 1:
-        what = ", ".join(path.name for path in found) or "none of them"
+    logs = sorted(path for path in folder.iterdir() if path.name in names or _form(path) == NCF)
+    if len(logs) != 1:
+        what = ", ".join(path.name for path in logs) or "none of them"
         raise ValueError(
             f"--input {folder}: a folder must hold one of ratings.csv, ratings.dat, *.train.rating "
             f"and *.train.pairs.tsv (or one of these as .gz); got {what}. Name the file itself"
         )
-    return found[0]
+    return logs[0]
 
 
 def _form(path: Path) -> str:
@@ -80,14 +80,14 @@ def _with_tests(train: Path) -> tuple[Path, Path, Path]:
     files = [train]
     for ending in (_TEST_ENDING, _NEGATIVE_ENDING):
         plain = train.with_name(stem + ending)
-        beside = [path for path in (plain, plain.with_name(plain.name + _GZIP)) if path.is_file()]
-        if len(beside) != 1:
-            found = "both of them" if beside else "neither"
+        matches = [path for path in (plain, plain.with_name(plain.name + _GZIP)) if path.is_file()]
+        if len(matches) != 1:
+            number = "both of them" if matches else "neither"
             raise ValueError(
-                f"--input {train}: {plain.name} or {plain.name}{_GZIP} must lie beside it, got "
-                f"{found}"
+                f"--input {train}: {plain.name} or {plain.name}{_GZIP} must be in the same "
+                f"folder, got {number}"
             )
-        files += beside
+        files += matches
     return tuple(files)
 
 

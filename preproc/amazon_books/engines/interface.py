@@ -1,8 +1,8 @@
-"""What an engine does for the preparation: raw lines to staged events, and these to numbers.
+"""Interface of an engine: staged events to numbered events and features.
 
-`prepare.py` knows the stages. What a line may look like, which rows there are, their negatives and
-their files are the same for every engine (`review_lines.py`, `metadata_lines.py`, `samples.py`,
-`negatives.py`, `parquet_rows.py`); an engine counts, numbers, joins and sorts.
+`prepare.py` knows the stages. Rules for lines, samples, negatives and output files are the same for
+every engine (`review_lines.py`, `metadata_lines.py`, `samples.py`, `negatives.py`,
+`parquet_rows.py`); an engine counts, numbers, joins and sorts.
 """
 
 import functools
@@ -21,11 +21,11 @@ class StagedLog:
     events: files with the columns user, item (no nulls, each of one type in all files) and time
         (int64 or float64, no nulls), in any order.
     users: files with the columns user, user_0, user_1, ... (as many as the log has user features;
-        null where unknown). Any users, some of them perhaps repeatedly, in any order.
-    items: likewise item, item_0, item_1, ...
-    user_features, item_features: what messages call user_0, user_1, ... and item_0, item_1, ...
-    gaps_count: whether a null says that there is no value, and so contradicts a row that has one.
-        If not, a row with a null says nothing; there is one feature at most then.
+        null where unknown). Any users, repeated or not, in any order.
+    items: files with the columns item, item_0, item_1, ..., by the same rules.
+    user_features, item_features: names of user_0, user_1, ... and item_0, item_1, ... in messages.
+    gaps_count: whether a null means that there is no value, and so contradicts a row that has one.
+        If not, a row with a null is ignored; there is one feature at most then.
     """
 
     events: tuple[Path, ...]
@@ -65,7 +65,7 @@ class NumberedLog:
 
     @functools.cached_property
     def user_starts(self) -> np.ndarray:
-        """Where each user's events begin, and where the last one's end, int64 [num_users + 1]."""
+        """First event of each user, and the end of the last one's, int64 [num_users + 1]."""
         return running_total(self.num_events)
 
     @property
@@ -92,7 +92,7 @@ class AmazonEngine(Protocol):
     name: str
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
-        """Leaves out users with fewer than `min_events` events, and gives ids to what is left.
+        """Leaves out users with fewer than `min_events` events, and gives ids to the others.
 
         folder: for the file of events.
 
@@ -105,7 +105,7 @@ class AmazonEngine(Protocol):
 
 
 def no_user_left(min_events: int, most: int) -> ValueError:
-    """What `number` raises where nobody has enough events.
+    """Returns the error of a log in which no user has enough events.
 
     most: the number of events of the user who has the most of them; 0 where there is no event.
     """
@@ -115,9 +115,9 @@ def no_user_left(min_events: int, most: int) -> ValueError:
 
 
 def two_values(kind: str, key, feature: str, values: tuple) -> ValueError:
-    """What `number` raises where a feature is not one.
+    """Returns the error of a feature with two values.
 
-    kind: "user" or "item"; key: its raw value; feature: what messages call it.
+    kind: "user" or "item"; key: its raw value; feature: its name in messages.
     """
     one = {"user": "a user", "item": "an item"}[kind]
     shown = " and ".join("none" if value is None else repr(value) for value in values)

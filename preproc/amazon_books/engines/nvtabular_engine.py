@@ -8,7 +8,7 @@ happens in this process: a Dask cluster on one machine is slower.
 
 Events are worked on a partition at a time, and shuffled on the disk where they take more than 1 GB.
 But `Categorify` holds all different users and items, and `JoinExternal` a whole table of features,
-as Python objects on the CPU: no flag makes that less, and `--engine duckdb` is the way out.
+as Python objects on the CPU: no flag limits that; use `--engine duckdb` for larger data.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_us
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
-_PARTITION_SHARE = 8  # of the memory for data, a partition of events takes one part in so many
-_MAX_PARTITION_BYTES = 32 << 20  # larger ones are no faster
+_PARTITION_SHARE = 8  # a partition of events takes 1/8 of the memory for data
+_MAX_PARTITION_BYTES = 32 << 20  # larger ones are not faster
 _JOINED_ROWS = 1 << 20  # users or items that features are found for at a time
-# Of a feature, as text: a missing value, and what is in front of any other.
+# Text of a feature: a missing value, and the prefix of any other.
 _ABSENT, _PRESENT = "", "="
 
 
@@ -52,7 +52,7 @@ class AmazonNVTabularEngine(NVTabularSession):
             scratch,
             out_of_memory=(
                 ", which does not bound how much users, items and their features take; possible "
-                "ways out: a machine with more of it"
+                "solutions: a machine with more memory"
             ),
         )
         self._partition_bytes = min(_MAX_PARTITION_BYTES, self._free_bytes // _PARTITION_SHARE)
@@ -96,7 +96,7 @@ class AmazonNVTabularEngine(NVTabularSession):
         return self._parquet_dataset(files, part_size=self._partition_bytes)
 
     def _stored(self, dataset, result, folder: Path):
-        """What a workflow makes of a data set, as another one whose files are in `folder`."""
+        """Applies a workflow to a data set; returns the result, stored in `folder`."""
         workflow = self._nvtabular.Workflow(result)
         workflow.fit_schema(dataset.schema)
         workflow.transform(dataset).to_parquet(str(folder))
@@ -171,11 +171,11 @@ class AmazonNVTabularEngine(NVTabularSession):
         columns = [f"{kind}_{i}" for i in range(len(names))]
         paths = log.users if is_user else log.items
         table, types = _feature_texts(paths, kind, columns, log.gaps_count)
-        rows, ids = work / f"{kind}_rows.parquet", work / f"{kind}_ids.parquet"
-        pq.write_table(table, rows)
+        source, ids = work / f"{kind}_rows.parquet", work / f"{kind}_ids.parquet"
+        pq.write_table(table, source)
         numbers = np.arange(1, len(known) + 1)
         pq.write_table(pa.table({kind: known["value"], "id": numbers}), ids, _JOINED_ROWS)
-        features = get_lib().read_parquet(rows).drop_duplicates()
+        features = get_lib().read_parquet(source).drop_duplicates()
         joined = [kind, "id"] >> ops.JoinExternal(features, on=kind)
         with self._folder("categorify") as folder:
             categorify = ops.Categorify(out_path=str(folder))
@@ -183,17 +183,17 @@ class AmazonNVTabularEngine(NVTabularSession):
             workflow = self._nvtabular.Workflow(joined["id"] + codes)
             dataset = self._parquet_dataset([ids], row_groups_per_part=1)
             workflow.fit(dataset)
-            found = workflow.transform(dataset).to_ddf().compute(scheduler="synchronous")
-            found = to_arrow(found).sort_by("id")
+            frame = workflow.transform(dataset).to_ddf().compute(scheduler="synchronous")
+            rows = to_arrow(frame).sort_by("id")
             values = [
                 _values(pq.read_table(categorify.categories[column], columns=[column]), type_)
                 for column, type_ in zip(columns, types, strict=True)
             ]
-        starts = np.flatnonzero(np.diff(found["id"].to_numpy(), prepend=0))
+        starts = np.flatnonzero(np.diff(rows["id"].to_numpy(), prepend=0))
         features = []
         for name, column, its_values in zip(names, columns, values, strict=True):
             order, ranks = _ranks(its_values)
-            ranks = ranks[found[column].to_numpy() - FIRST_ID]
+            ranks = ranks[rows[column].to_numpy() - FIRST_ID]
             least, most = (each.reduceat(ranks, starts) for each in (np.minimum, np.maximum))
             twofold = np.flatnonzero(least != most)
             if len(twofold):

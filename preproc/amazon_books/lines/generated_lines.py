@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 FIRST_DAY, LAST_DAY = 10_000, 16_273  # days since 1970: in May 1997, in July 2014
-_NO_METADATA = 100  # 1 item in so many has none
+_NO_METADATA = 100  # 1 of 100 items has no metadata
 _TEXTS = 2000  # different review texts
 _TEXT_WORDS = 75.0  # median; with what is around it a line has about 750 bytes, as Amazon's have
 _BLOCK_REVIEWS = 50_000
@@ -68,7 +68,7 @@ def review_lines(random: np.random.Generator, user, item, day) -> Iterator[pa.Bu
 
 
 def _texts(random: np.random.Generator, count: int, words: float) -> list[str]:
-    """Texts of about so many words, as JSON strings: quoted, escaped."""
+    """Texts of about `words` words, as JSON strings: quoted, escaped."""
     lengths = 1 + random.lognormal(np.log(words), 0.8, count).astype(np.int64)
     vocabulary = np.array([*_WORDS.split() * 5, *_ODD_WORDS], object)
     drawn = vocabulary[random.integers(0, len(vocabulary), lengths.sum())]
@@ -81,7 +81,7 @@ def names(prefix: bytes, digits: int, numbers: np.ndarray) -> pa.Array:
     A prefix, then that many digits of base 36, in no order that shows the numbers'.
     """
     # The last digits are a permutation of the numbers, as the factor has no divisor of 36; those
-    # in front of them another.
+    # before them are another.
     period = 36**6
     mixed = numbers.astype(np.int64) * 1_234_567_891 % period
     front = numbers.astype(np.int64) * 987_654_323 % period
@@ -104,7 +104,7 @@ def _helpful(votes: np.ndarray, further: np.ndarray) -> pa.Array:
 
 
 def _numbers(values: np.ndarray, suffix: str) -> pa.Array:
-    """Integers [n] -> their digits, and something behind them."""
+    """Integers [n] -> their digits, followed by a suffix."""
     return _joined(pa.array(values).cast(pa.large_string()), suffix)
 
 

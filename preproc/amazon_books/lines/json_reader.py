@@ -15,8 +15,8 @@ from preproc.arguments import MachineOptions
 from preproc.engines.duckdb_session import PreparationSession
 
 _ROW_GROUP_ROWS = 1 << 16
-# Where DuckDB may have taken what is no JSON: a comma behind the last element, any case of NaN and
-# Infinity. It also finds text that looks like these.
+# Where DuckDB may have accepted invalid JSON: a comma after the last element, any case of NaN and
+# Infinity. It also matches text that looks like these.
 _LENIENT = r",\s*[}\]]|[:,\[]\s*-?(?i:nan|inf|infinity)\s*[,}\]]"
 _FETCHED_LINES = 1 << 10
 _SEARCHED_BYTES = 4 << 20
@@ -83,7 +83,7 @@ class JsonReader(PreparationSession):
         return self._is_strict(source)
 
     def _is_strict(self, source: Path) -> bool:
-        """Whether lines that DuckDB could read are JSON to stricter readers, too."""
+        """Returns whether lines that DuckDB accepted are strict JSON."""
         options = f"compression='uncompressed', maximum_object_size={MAX_LINE_BYTES}"
         suspects = self.connection.execute(
             f"SELECT json::VARCHAR FROM {read_ndjson_objects(source, options)} "

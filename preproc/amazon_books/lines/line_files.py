@@ -1,7 +1,7 @@
-"""Files of lines, one JSON object (or Python literal) each: found, unpacked, judged line by line.
+"""Files with one JSON object (or Python literal) per line: finds, unpacks and parses them.
 
-Whoever reads such a file at speed need not know which lines are good: where any may not be,
-`stage_lines` reads the file again, slowly, and says so.
+`stage_lines` parses line by line and reports the bad ones. The fast reader (`json_reader.py`)
+leaves a file to it as soon as one line may be bad.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ MAX_LINE_BYTES = 4 << 20
 _PIECE_BYTES = 256 << 20
 _BLOCK_BYTES = 4 << 20
 _BATCH_ROWS = 1 << 16
-_LOCATION = "{file}, line {number}: {reason}. Mend the file, or leave such lines out with "
+_LOCATION = "{file}, line {number}: {reason}. Fix the file, or leave such lines out with "
 _LOCATION += "--on_bad_line skip"
 
 
@@ -42,12 +42,12 @@ def find_files(folder: Path, start: str) -> tuple[Path, ...]:
     """The files <start>*.json and <start>*.json.gz of a folder, by name.
 
     Raises:
-        ValueError: there is no such folder, or it holds a file both plain and as gzip.
+        ValueError: the folder does not exist, or it holds a file both plain and as gzip.
     """
     if not folder.is_dir():
-        raise ValueError(f"--amazon_dataset_path {folder} is no folder")
-    found = [*folder.glob(f"{start}*.json"), *folder.glob(f"{start}*.json.gz")]
-    files = sorted(path for path in found if path.is_file())
+        raise ValueError(f"--amazon_dataset_path {folder} is not a folder")
+    candidates = [*folder.glob(f"{start}*.json"), *folder.glob(f"{start}*.json.gz")]
+    files = sorted(path for path in candidates if path.is_file())
     for path in files:
         if (packed := path.with_name(path.name + ".gz")) in files:
             raise ValueError(

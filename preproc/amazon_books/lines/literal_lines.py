@@ -1,8 +1,9 @@
 """Metadata lines in the form of 2014: Python literals, such as {'asin': '1', 'price': None, ...}.
 
-They are read without `eval`. A line as Python itself writes it, with nothing nested deeper than
-lists in a list, is matched by one regular expression as a whole, which also says where the two
-wanted values are. Any other line goes to `ast.literal_eval`, which takes about ten times as long.
+They are read without `eval`. One regular expression matches a whole line as Python itself writes
+it, with nothing nested deeper than lists in a list, and captures the two required values. Any other
+line goes to `ast.literal_eval`, which takes 16 times as long (90 us instead of 5.5 us per line, a
+fourth of the whole preparation of generated reviews).
 """
 
 import ast
@@ -51,7 +52,7 @@ def parse(line: str):
     """The value of any literal.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the line is not a literal.
     """
     try:
         return ast.literal_eval(line)

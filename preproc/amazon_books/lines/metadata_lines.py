@@ -1,7 +1,7 @@
-"""What a metadata line is: an object with asin and, as a rule, categories.
+"""Metadata lines: objects with asin and, as a rule, categories.
 
-asin is text with something in it; categories is a list of lists of names, a path each. The last
-name of the last list is the item's category; where there is none, it has none. Lines are strict
+asin is non-empty text; categories is a list of lists of names, each list a path. The last name of
+the last list is the item's category; an item without such a name has no category. Lines are strict
 JSON, or Python literals as in the files of 2014 (`literal_lines.py`).
 """
 
@@ -20,11 +20,11 @@ def parse(line: str) -> tuple[str, str | None]:
     Raises:
         ValueError: it is not good.
     """
-    found = literal_lines.parse_quickly(line)
-    if found is None or not found[0]:
+    values = literal_lines.parse_quickly(line)
+    if values is None or not values[0]:
         fields = _object(line)
-        found = text_field(fields, ITEM), _last_name(fields)
-    item, category = found
+        values = text_field(fields, ITEM), _last_name(fields)
+    item, category = values
     return item, category or None
 
 

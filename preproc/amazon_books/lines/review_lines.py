@@ -1,8 +1,7 @@
-"""What a review line is: a JSON object with reviewerID, asin and unixReviewTime.
+"""Review lines: JSON objects with reviewerID, asin and unixReviewTime.
 
-The first two are strings with something in them, the third is an integer of 64 bits. What else
-there is does not matter, but must be JSON as well: no comma behind a last element; of what is no
-number, NaN, Infinity and -Infinity alone.
+The first two are non-empty strings, the third is an integer of 64 bits. Other fields are ignored,
+but must be JSON: no comma after the last element; NaN, Infinity and -Infinity are accepted.
 """
 
 import json
@@ -35,7 +34,7 @@ def json_object(line: str, wanted: Collection[str]) -> dict:
     """A line of strict JSON as what it stands for.
 
     Raises:
-        ValueError: it is no JSON object, or a wanted key is there twice.
+        ValueError: it is not a JSON object, or a wanted key is there twice.
     """
     try:
         pairs = json.loads(line, object_pairs_hook=_Pairs)

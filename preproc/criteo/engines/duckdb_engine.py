@@ -36,7 +36,7 @@ _NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
 _ID_ROWS = 1 << 20  # rows fetched at a time: 12 MiB
 _ROW_GROUP_ROWS = 122_880  # DuckDB's own choice
 _STAGED_ROW_BYTES = 2048  # what a thread holds of a row while it writes Parquet, measured
-_MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is no row
+_MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is not a row
 
 
 class CriteoDuckDBEngine(PreparationSession):
@@ -94,15 +94,15 @@ class CriteoDuckDBEngine(PreparationSession):
         try:
             self._copy(self._day_query(source, line_end(source)), parsed)
         except duckdb.InvalidInputException:
-            # Something that no CSV reader takes (not UTF-8, mixed line ends, a huge line): judge
-            # each line by itself. Whatever is left to object to then is no fault of the input.
+            # Something that CSV readers reject (not UTF-8, mixed line ends, a huge line): check
+            # each line separately. An error after that is not caused by the input.
             write_plain_copy(source, plain)
             self._copy(self._day_query(plain, "\n"), parsed)
 
     def _day_query(self, path: Path, line_end: str) -> str:
-        """A query for a row of typed columns for each line; one that is none has label 2 or 3."""
+        """Returns a query for a row of typed columns per line; label 2 or 3 marks bad lines."""
         fields = iter(range(2, 2 + NUM_NUMERICAL + NUM_CATEGORICAL))
-        # Undefined and missing values are alike from here on.
+        # Undefined and missing values are the same from here on.
         lowest = MIN_NUMERICAL - 1
         columns = [
             f"greatest(coalesce(try_cast(f[{next(fields)}] AS BIGINT), {lowest}), {lowest}) "
@@ -160,7 +160,7 @@ class CriteoDuckDBEngine(PreparationSession):
         return dict(clicks)
 
     def _numerical_blocks(self, day: DayFile) -> Iterator[tuple[np.ndarray, ...]]:
-        """The day's rows in blocks: row numbers [n], labels [n], numericals x + 3 [n, 13]."""
+        """Yields blocks of a day: row numbers [n], labels [n], numerical features x + 3 [n, 13]."""
         columns = ", ".join(f"num_{i}" for i in range(NUM_NUMERICAL))
         for start in range(0, day.num_rows, _NUMERICAL_ROWS):
             block = self.connection.execute(
@@ -209,8 +209,8 @@ class CriteoDuckDBEngine(PreparationSession):
                 ).fetchone()
             except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
                 raise ValueError(
-                    f"{source} is no vocabulary, with a value, a tab and a count on each line: "
-                    f"{str(error).splitlines()[0]}; prepare the data set anew"
+                    f"{source}: expected a value, a tab and a count on each line: "
+                    f"{str(error).splitlines()[0]}; prepare the data set again"
                 ) from error
         (different,) = self.connection.execute(
             f"SELECT count(DISTINCT value) FROM {_parquet(new)}"
@@ -218,7 +218,7 @@ class CriteoDuckDBEngine(PreparationSession):
         if different != values:
             raise ValueError(
                 f"{source} has {values:,} lines and {different:,} different values; the file was "
-                "changed, prepare the data set anew"
+                "changed, prepare the data set again"
             )
         sync(new)
         new.replace(target)

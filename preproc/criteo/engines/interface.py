@@ -1,8 +1,8 @@
-"""What an engine does for the preparation: five operations on days and columns.
+"""Interface of an engine: five operations on days and columns.
 
 `prepare.py` knows the stages and what is kept between runs; an engine knows how a day of raw lines
 becomes rows, and how a column is counted and looked up. All engines give the same files, byte for
-byte: rows have numbers, in input order, and whoever writes, writes by number.
+byte: rows have numbers, in input order, and are written by number.
 """
 
 from collections.abc import Sequence
@@ -39,10 +39,10 @@ class CriteoEngine(Protocol):
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """Parses a raw file into staged rows at `target`, which appears when it is whole.
 
-        Only good lines become rows, in input order (`raw_lines.py` says which are good).
+        Only good lines become rows, in input order (by the rules of `raw_lines.py`).
 
         Returns:
-            rows; bad_lines and first_bad_line (the first line is 1; 0 if there is none).
+            rows; bad_lines and first_bad_line (the first line is 1; 0 without bad lines).
 
         Raises:
             ValueError: damaged gzip data.

@@ -28,7 +28,7 @@ from runtime.files.atomic import sync
 
 _ROW_BYTES = 400  # what a row of a partition takes while NVTabular looks it up; measured: 200
 _VALUE_BYTES = 500  # what a different value takes while NVTabular looks it up; measured: 350
-_MAX_PARTITION_ROWS = 1 << 20  # larger ones are no faster
+_MAX_PARTITION_ROWS = 1 << 20  # larger ones are not faster
 _ROWS_SCHEMA = pa.schema({"value": pa.string(), "row": pa.int64()})
 # A vocabulary may hold more than the 2 GiB of text that a column of pa.string() can.
 _VOCABULARY_SCHEMA = pa.schema({"value": pa.large_string(), "count": pa.int64()})
@@ -55,7 +55,7 @@ class CriteoNVTabularEngine(NVTabularSession):
             options.memory_limit_bytes,
             options.threads,
             scratch,
-            out_of_memory="; possible ways out: a --memory_limit that this machine has",
+            out_of_memory="; possible solutions: a --memory_limit that this machine has",
         )
         self._partition_rows = min(_MAX_PARTITION_ROWS, self._free_bytes // 4 // _ROW_BYTES)
         self._slice_values = self._free_bytes // 2 // _VALUE_BYTES
@@ -115,7 +115,7 @@ class CriteoNVTabularEngine(NVTabularSession):
             workflow.fit(self._dataset(rows, num_slices))
             path = categorify.categories["value"]
             counted = pq.read_table(path, columns=["value", "value_size"])
-        # Where no value is left, NVTabular's file says nothing of its type.
+        # Where no value is left, NVTabular's file does not contain its type.
         return counted.rename_columns(_VOCABULARY_SCHEMA.names).cast(_VOCABULARY_SCHEMA)
 
     def write_ids(

@@ -55,8 +55,8 @@ def bin_ids(shifted: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SplitLayout:
-    """Where rows are stored: `folder` holds a folder for each split, `order` says which row of a
-    split is where."""
+    """Location of rows: `folder` holds a folder for each split, `order` is the order of the rows of
+    a split."""
 
     folder: Path
     splits: tuple[Split, ...]
@@ -91,7 +91,7 @@ class ColumnFiles:
         return self.layout.folder / split.name / self.file_name
 
     def create(self) -> None:
-        """Makes every file anew at its full size, all zeros.
+        """Creates every file at its full size, all zeros; replaces existing ones.
 
         Raises:
             OSError: no space left, among others.
@@ -114,13 +114,13 @@ class ColumnFiles:
         self.write_at(self.order.positions(rows), values)
 
     def write_at(self, positions: np.ndarray, values: np.ndarray) -> None:
-        """The same by position, where the order has been applied already."""
+        """Writes rows by position, where the order has been applied already."""
         for split in self.splits:
             inside = (positions >= split.start) & (positions < split.stop)
             count = np.count_nonzero(inside)
             if not count:
                 continue
-            # Mapped anew each time: what was written does not stay in this process's memory.
+            # Mapped again each time: written data does not stay in this process's memory.
             file = np.memmap(self.path(split), self.dtype, "r+").reshape(-1, self.width)
             if count == len(positions):
                 file[positions - split.start] = values.reshape(-1, self.width)
@@ -135,7 +135,7 @@ class ColumnFiles:
 
 @dataclass(frozen=True)
 class NumericalWriter:
-    """Writes labels, numericals and, where there are files for them, bins.
+    """Writes labels, numerical features and, where there are files for them, bins.
 
     labels: None where the log has none.
     bins: one column's files for each numerical, or empty.

@@ -1,4 +1,4 @@
-"""What a prepared Criteo data set consists of: its files, its feature spec, its summary."""
+"""Prepared Criteo data set: its files, its feature spec, its summary."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,13 +25,13 @@ from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 LABEL = "label"
 NUMERICALS = tuple(f"num_{i}" for i in range(NUM_NUMERICAL))
 CATEGORICALS = tuple(f"cat_{i}" for i in range(NUM_CATEGORICAL))
-BINS = tuple(f"bin_{i}" for i in range(NUM_NUMERICAL))  # the numericals as categoricals
+BINS = tuple(f"bin_{i}" for i in range(NUM_NUMERICAL))  # the numerical features as categorical ones
 VOCABULARY_FOLDER = "vocabulary"
 
 
 def numerical_writer(layout: SplitLayout, *, with_labels: bool, with_bins: bool) -> NumericalWriter:
-    """The files of the labels (one bool a row), of the numericals (13 float16 a row, one after the
-    other) and of their bins (a file a column, one int8 id a row)."""
+    """Returns the files of the labels (one bool per row), of the numerical features (13 consecutive
+    float16 per row) and of their bins (one file per column, one int8 id per row)."""
     return NumericalWriter(
         ColumnFiles(layout, "label.bin", LABEL_DTYPE) if with_labels else None,
         ColumnFiles(layout, "numerical.bin", NUMERICAL_DTYPE, NUM_NUMERICAL),
@@ -94,9 +94,9 @@ def feature_spec(
     return FeatureSpec.from_dict(content, folder, origin=str(folder / SPEC_FILE))
 
 
-def _chunks(mapping: str, categoricals: Iterable[str], with_labels: bool) -> list[dict]:
+def _chunks(split: str, categoricals: Iterable[str], with_labels: bool) -> list[dict]:
     def chunk(features, name):
-        return {"type": "split_binary", "features": features, "files": [f"{mapping}/{name}.bin"]}
+        return {"type": "split_binary", "features": features, "files": [f"{split}/{name}.bin"]}
 
     return [
         *([chunk([LABEL], LABEL)] if with_labels else []),

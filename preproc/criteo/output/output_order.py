@@ -19,7 +19,7 @@ _ROUNDS = 6  # with 4, rows a whole width apart are not quite independent
 
 @dataclass(frozen=True)
 class OutputOrder:
-    """Where each row of the log is stored.
+    """Order in which the rows of the log are stored.
 
     runs: pairs (start, stop) of row numbers; the rows of each run are permuted among themselves.
         All others stay in their place.
@@ -31,7 +31,7 @@ class OutputOrder:
 
     @property
     def is_sequential(self) -> bool:
-        """Whether every row stays in its place."""
+        """True if every row stays in its place."""
         return not self.runs
 
     def positions(self, rows: np.ndarray) -> np.ndarray:

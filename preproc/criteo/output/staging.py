@@ -41,7 +41,7 @@ def check_output(output: Path, source: Path, overwrite: bool) -> None:
         raise ValueError(f"--output {output} exists; replace it with --overwrite, or move it away")
     if not (output / SPEC_FILE).is_file():
         raise ValueError(
-            f"--output {output} is no prepared data set (it has no {SPEC_FILE}), so --overwrite "
+            f"--output {output} is not a prepared data set (it has no {SPEC_FILE}), so --overwrite "
             "does not replace it; choose another folder"
         )
 
@@ -80,7 +80,7 @@ class Staging:
     def __exit__(self, *exception):
         if self._temp_folder is not None:
             shutil.rmtree(self._temp_folder, ignore_errors=True)
-        if not self._stages:  # nothing to go on with, e.g. where the engine would not start
+        if not self._stages:  # nothing to resume from, e.g. where the engine would not start
             shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.release()
 
@@ -102,7 +102,7 @@ class Staging:
 
     @property
     def num_finished(self) -> int:
-        """How many stages earlier runs finished, whatever their options were."""
+        """Number of stages that earlier runs finished, with any options."""
         return len(self._stages)
 
     def run(self, name: str, key: str, work: Callable[[], dict]) -> tuple[dict, bool]:

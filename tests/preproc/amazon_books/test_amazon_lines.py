@@ -337,7 +337,7 @@ def test_finding_files(tmp_path):
     (tmp_path / "reviews_d.json").mkdir()
     found = find_files(tmp_path, "reviews_")
     assert [path.name for path in found] == ["reviews_a.json", "reviews_b.json.gz"]
-    with pytest.raises(ValueError, match="--amazon_dataset_path .* is no folder"):
+    with pytest.raises(ValueError, match="--amazon_dataset_path .* is not a folder"):
         find_files(tmp_path / "reviews_a.json", "reviews_")
     (tmp_path / "reviews_b.json").touch()
     message = "reviews_b.json and reviews_b.json.gz, whose lines would count twice; remove one of"

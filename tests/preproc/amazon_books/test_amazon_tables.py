@@ -232,10 +232,10 @@ HEADER = "user_id,item_id,time,cat\n"
 @pytest.mark.parametrize(
     ("text", "num_good", "message"),
     [
-        ("1,2,3,x\n,2,3,x\n", 1, "log.csv, row 2 .*: no user_id. Mend the file, or .* skip"),
+        ("1,2,3,x\n,2,3,x\n", 1, "log.csv, row 2 .*: no user_id. Fix the file, or .* skip"),
         ("1,,3,x\n", 0, "row 1 .*: no item_id"),
         ('1,"2\n",3,x\n1,2,"",x\n', 1, "row 2 .*: no time"),
-        ("1,2,3,x\n1,2,3\n", 1, "row 2 .*: 3 fields, but the header has 4. Mend"),
+        ("1,2,3,x\n1,2,3\n", 1, "row 2 .*: 3 fields, but the header has 4. Fix"),
         ("1,2,3,x\n1,2,3,x,y\n", 1, "row 2 .*: 5 fields, but the header has 4"),
     ],
 )

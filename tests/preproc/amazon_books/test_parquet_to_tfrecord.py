@@ -313,8 +313,8 @@ def source(tmp_path):
             "--number_of_item_features must be 1 or more, got 0",
         ),
         (["--max_seq_len", "0"], "--max_seq_len must be 1 or more, got 0"),
-        (["--train_dir", "gone"], "gone is no folder; it must hold the rows of a split as part.0"),
-        (["--validation_dir", "gone"], "gone is no folder; it must hold the rows of a split as p"),
+        (["--train_dir", "gone"], "gone is not a folder; it must hold the rows of a split: part.0"),
+        (["--validation_dir", "gone"], "gone is not a folder; it must hold the rows of a split: p"),
         (["--metadata_file", "gone.json"], "gone.json"),
     ],
 )
@@ -371,7 +371,7 @@ def metadata(text):
         (damaged, "part.0.parquet is damaged or cut off ("),
         (
             lambda s: (s / "train/part.0.parquet").write_text("x" * 50),
-            "0.parquet is no Parquet file",
+            "0.parquet is not a Parquet file",
         ),
         (metadata("{"), "metadata.json is not what it should be; allowed: {"),
         (metadata("[]"), "metadata.json is not what it should be"),

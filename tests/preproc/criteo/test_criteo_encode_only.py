@@ -167,10 +167,10 @@ def one_twice(folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (no_counts, "cat_7.tsv is no vocabulary, with a value, a tab and a count on each line"),
+        (no_counts, "cat_7.tsv: expected a value, a tab and a count on each line"),
         (one_twice, r"cat_7.tsv has \d+ lines and \d+ different values"),
-        (cut_off, r"cat_7.tsv has \d+ values, but .* says .*prepare the data set anew"),
-        (no_spec, "is no prepared data set: it has no feature_spec.yaml"),
+        (cut_off, r"cat_7.tsv has \d+ values, but .* specifies .*prepare the data set again"),
+        (no_spec, "is not a prepared data set: it has no feature_spec.yaml"),
         (no_vocabulary, "lacks vocabulary/cat_7.tsv"),
         (other_features, "its categorical features are not those of a prepared Criteo log"),
     ],

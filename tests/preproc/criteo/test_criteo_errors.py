@@ -49,8 +49,8 @@ def test_days(text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no list of days: '' found; write it like 0-23"),
-        ("1,,2", "is no list of days"),
+        ("", "is not a list of days: got ''; write it like 0-23"),
+        ("1,,2", "is not a list of days"),
         ("a", "'a' found"),
         ("-1", "'-1' found"),
         ("5-3", "'5-3' ends before it starts"),
@@ -273,7 +273,7 @@ def test_overwrite_replaces_data_sets_only(raw, tmp_path):
     output = tmp_path / "out"
     output.mkdir()
     (output / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="is no prepared data set .it has no feature_spec.yaml"):
+    with pytest.raises(ValueError, match="is not a prepared data set .it has no feature_spec.yaml"):
         run(raw, output, overwrite=True)
     (output / "thesis.txt").rename(tmp_path / "thesis.txt")
     output.rmdir()

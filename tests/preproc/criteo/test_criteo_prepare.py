@@ -331,10 +331,10 @@ def test_thresholds(text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no threshold; write one number for all columns"),
-        ("5:30", "'5:30' is no threshold; write one number for all columns"),
-        ("15,", "'15,' is no threshold"),
-        ("15,x:3", "'15,x:3' is no threshold"),
+        ("", "'': expected one number for all columns"),
+        ("5:30", "'5:30': expected one number for all columns"),
+        ("15,", "'15,': expected one number"),
+        ("15,x:3", "'15,x:3': expected one number"),
         ("15,26:3", "names column 26; the categorical columns are 0 to 25 .field N of a line"),
         ("15,5:3,5:4", "names column 5 twice"),
     ],

@@ -93,7 +93,7 @@ def test_killed_and_started_again(
     prepare(options(raw, output))
     stderr = capfd.readouterr().err
     assert finished_before(stderr) == num_finished
-    assert ("going on in" in stderr) == (num_finished > 0)
+    assert ("resuming in" in stderr) == (num_finished > 0)
     assert reference.files_of(output) == expected
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

@@ -305,8 +305,8 @@ def test_settings(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"spark_conf": ("a=b",)}, "--spark_conf 'a=b' is no setting of Spark; write it like"),
-        ({"spark_conf": ("spark.a",)}, "--spark_conf 'spark.a' is no setting"),
+        ({"spark_conf": ("a=b",)}, "--spark_conf 'a=b' is not a setting of Spark; write it like"),
+        ({"spark_conf": ("spark.a",)}, "--spark_conf 'spark.a' is not a setting"),
         (
             {"memory_limit_bytes": 1 << 30, "master": "local[3]"},
             "--memory_limit 1024 MiB is too small for Spark with 3 threads, which needs 1728 MiB",
@@ -390,12 +390,12 @@ def test_local_masters(master, local):
         (
             PySparkException("Lost task:\njava.io.IOException: No space left on device\n\tat x"),
             OSError,
-            "No space left on device, says Spark",
+            "No space left on device, reported by Spark",
         ),
         (
             PySparkException("Job aborted\nCaused by: java.lang.OutOfMemoryError: Java heap space"),
             ValueError,
-            "out of memory, or its JVM died: Java heap space; possible ways out: a --memory_limit",
+            "out of memory, or its JVM died: Java heap space; possible solutions: a --memory_limit",
         ),
         (Py4JNetworkError("Answer from Java side is empty"), ValueError, "or its JVM died"),
         (PySparkException('  File "x"\nValueError: a rule\n\n\tat y'), ValueError, "^a rule$"),

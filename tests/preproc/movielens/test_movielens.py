@@ -89,7 +89,9 @@ def test_by_hand(tmp_path, by_hand, capsys):
     said = capsys.readouterr().out
     assert "  users: 2, numbers\n  items: 5, numbers\n" in said
     assert "  users left out: 1\n" in said
-    assert said.endswith("  train: 6 rows, an interaction each\n  test: 2 series of 2 rows\n")
+    assert said.endswith(
+        "  train: 6 rows, an interaction each\n  test: 2 candidate lists of 2 rows\n"
+    )
 
 
 def test_integers_that_pandas_wrote_with_a_point(tmp_path, by_hand):

@@ -53,7 +53,7 @@ def refused(tmp_path, capsys):
             3,
             "timestamp is '2', and times before it are timestamps",
         ),
-        (GOOD + '1,"12,3.0,7\n', 4, r"it is no CSV \(unexpected end of data\)"),
+        (GOOD + '1,"12,3.0,7\n', 4, r"it is not CSV \(unexpected end of data\)"),
         (GOOD + "1,\udce9,3.0,7\n", 4, r"movieId is '\\udce9', which is not UTF-8 text"),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_only_duckdb_minds(tmp_path, refused, monkeypatch):
     log = tmp_path / "ratings.csv"
     log.write_bytes(f"{CSV_HEADER}\r\n{GOOD}".encode())
     monkeypatch.setattr(duckdb_engine, "check_line_ends", lambda files: None)
-    assert f"error: {log}: DuckDB says: Invalid Input Error" in refused("--input", log)
+    assert f"error: {log}: DuckDB: Invalid Input Error" in refused("--input", log)
 
 
 def test_rules_that_disagree(tmp_path, refused, monkeypatch):
@@ -127,9 +127,9 @@ def test_rules_that_disagree(tmp_path, refused, monkeypatch):
         (
             "x" * 200_000,
             (),
-            r"ratings.csv, line 1: the header is no CSV \(field larger than .* 'xx",
+            r"ratings.csv, line 1: the header is not CSV \(field larger than .* 'xx",
         ),
-        ('userId,"movieId', (), r"line 1: the header is no CSV \(unexpected end of data\)"),
+        ('userId,"movieId', (), r"line 1: the header is not CSV \(unexpected end of data\)"),
         (CSV_HEADER, (), "ratings.csv: no ratings"),
     ],
 )
@@ -146,7 +146,7 @@ def test_too_few(tmp_path, refused):
     assert "no user has --min_ratings 20 items or more; the most that one has is 2" in said
     said = refused("--input", log, "--min_ratings", 2)
     assert "user 1 touched 2 of 2 items, so 0 are unseen, fewer than the 100 negatives" in said
-    assert "asked for; possible ways out: a log without the rows of that user\n" in said
+    assert "asked for; possible solutions: a log without the rows of that user\n" in said
     # Only user "b", the second, touched all but one.
     log.write_text(f"{CSV_HEADER}\nb,1,3,1\nb,2,3,2\nb,3,3,2\na,3,3,1\na,4,3,1\n")
     said = refused("--input", log, "--min_ratings", 2, "--valid_negative", 2)
@@ -188,14 +188,14 @@ def test_files(tmp_path, refused):
     csv, dat, train = (tmp_path / name for name in ("a.csv", "b.dat", "x.train.rating"))
     for path in (csv, dat, train):
         path.touch()
-    assert f"--input {tmp_path / 'none'} is no file\n" in refused("--input", tmp_path / "none")
-    assert "is no file (one folder, or files)" in refused("--input", tmp_path, csv)
+    assert f"--input {tmp_path / 'none'} is not a file\n" in refused("--input", tmp_path / "none")
+    assert "is not a file (one folder, or files)" in refused("--input", tmp_path, csv)
     assert "--input names a file twice" in refused("--input", csv, csv)
     assert "files of one form, or one *.train.rating" in refused("--input", csv, dat)
     (tmp_path / "y.train.rating").touch()
     assert "files of one form" in refused("--input", train, tmp_path / "y.train.rating")
     said = refused("--input", train)
-    assert "x.test.rating or x.test.rating.gz must lie beside it, got neither" in said
+    assert "x.test.rating or x.test.rating.gz must be in the same folder, got neither" in said
     for name in ("x.test.rating", "x.test.rating.gz"):
         (tmp_path / name).touch()
     assert "got both of them" in refused("--input", train)

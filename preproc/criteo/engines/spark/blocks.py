@@ -3,7 +3,7 @@
 A task numbers only what it sees, so staged rows carry two columns: `block`, which part of the
 whole they are from (blocks follow each other in rising order), and `seq`, which rises within the
 block without gaps. How many rows a block has is known once all are written; the sums of those
-counts say where each block starts. That is all it takes to number the rows of a day, or to give
+counts are the starts of the blocks. That is all it takes to number the rows of a day, or to give
 ids to a vocabulary of any size.
 """
 
@@ -24,7 +24,7 @@ from runtime.files.atomic import sync
 
 SEQ = "seq"
 _ROWS = "rows"  # the Parquet files of a staged folder
-_INDEX = "blocks.json"  # beside them: one [block, first seq, rows] for each block
+_INDEX = "blocks.json"  # next to them: one [block, first seq, rows] for each block
 _STAGED = T.StructType([T.StructField(BLOCK, T.LongType()), T.StructField(SEQ, T.LongType())])
 
 
@@ -64,7 +64,7 @@ def stage(rows: DataFrame, target: Path) -> list[StagedBlock]:
 
 
 def _blocks_of_files(paths: list[Path]) -> list[StagedBlock] | None:
-    """The blocks as far as the files' footers tell: None where a file holds several."""
+    """Returns the blocks by the files' footers, or None where a file holds several."""
     blocks = []
     for path in paths:
         footer = pyarrow.parquet.read_metadata(path)

@@ -233,12 +233,12 @@ class SparkEngine:
 
 
 def _is_small(vocabulary: Path) -> bool:
-    """Whether a vocabulary may go to every executor."""
+    """Returns whether a vocabulary may be broadcast to every executor."""
     num_values = sum(block.num_rows for block in spark_blocks.blocks_of(vocabulary))
     num_bytes = sum(path.stat().st_size for path in spark_blocks.part_files(vocabulary))
     return num_values <= _BROADCAST_VALUES and num_bytes <= _BROADCAST_BYTES
 
 
 def _absolute(files: ColumnFiles) -> ColumnFiles:
-    """The same files for tasks, which may have another working folder."""
+    """Returns the files by absolute paths: tasks may have another working folder."""
     return replace(files, layout=replace(files.layout, folder=files.layout.folder.absolute()))

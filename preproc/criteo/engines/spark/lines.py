@@ -35,7 +35,7 @@ def parse_day(spark: SparkSession, source: Path, target: Path, scratch: Path) ->
     missing), block and seq.
 
     Returns:
-        rows; bad_lines and first_bad_line (the first line is 1; 0 if there is none).
+        rows; bad_lines and first_bad_line (the first line is 1; 0 without bad lines).
 
     Raises:
         ValueError: damaged gzip data.
@@ -46,20 +46,20 @@ def parse_day(spark: SparkSession, source: Path, target: Path, scratch: Path) ->
     parsed = scratch / "parsed"
     try:
         if is_gzip(source):
-            # One task at a time could read it, and would not say that its end is missing.
+            # One task at a time could read it, and would not report a missing end.
             write_plain_copy(source, plain)
         else:
             plain.symlink_to(source.resolve())
         lines = _lines(spark, plain)
-        found = Observation()
-        judged = lines.observe(found, F.count_if(~F.col("is_good")).alias("others"))
+        observation = Observation()
+        judged = lines.observe(observation, F.count_if(~F.col("is_good")).alias("others"))
         blocks = spark_blocks.stage(_rows(judged), parsed)
         counts = {
             "rows": sum(block.num_rows for block in blocks),
             "bad_lines": 0,
             "first_bad_line": 0,
         }
-        if found.get["others"]:
+        if observation.get["others"]:
             counts |= _bad_lines(lines, counts["rows"])
     finally:
         plain.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def _is_good() -> Column:
 
 
 def _rows(lines: DataFrame) -> DataFrame:
-    lowest = MIN_NUMERICAL - 1  # undefined and missing values are alike from here on
+    lowest = MIN_NUMERICAL - 1  # undefined and missing values are the same from here on
     field = F.col("field")
 
     def shifted(text: Column) -> Column:
@@ -111,7 +111,7 @@ def _rows(lines: DataFrame) -> DataFrame:
 
 
 def _bad_lines(lines: DataFrame, num_rows: int) -> dict[str, int]:
-    """What is malformed in a file that does not consist of good lines alone."""
+    """Counts the malformed lines of a file that has some."""
     is_empty = F.col("value").isin("", _RETURN)
     numbered = lines.select(
         BLOCK,

@@ -21,8 +21,8 @@ from preproc.criteo.options import CriteoOptions
 
 _PACKAGES = ("preproc", "dataloading", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[4]
-# Beside the heap of a local master: this process, the JVM's own code and buffers, and for each
-# thread a Python worker and what the JVM keeps outside of its heap for it. Measured.
+# Memory outside the heap of a local master: this process, the JVM's own code and buffers, and per
+# thread a Python worker and the JVM's buffers for it. Measured.
 _OUTSIDE_HEAP_BYTES = 640 << 20
 _OUTSIDE_HEAP_BYTES_PER_THREAD = 192 << 20
 _MIN_HEAP_BYTES = 512 << 20
@@ -33,7 +33,7 @@ _PYTHON_ERROR = re.compile(r"^(ValueError|OSError|FileNotFoundError): (.*)", re.
 
 
 def is_local(master: str) -> bool:
-    """Whether a master's tasks run in the driver's own process."""
+    """Returns whether a master's tasks run in the driver's own process."""
     return _LOCAL_MASTER.fullmatch(master) is not None
 
 
@@ -44,8 +44,8 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
     memory are its, and only a --master here is another.
 
     Raises:
-        ValueError: a --spark_conf that is no setting, too little memory, or a comma in the path of
-            a local master's scratch folder.
+        ValueError: a --spark_conf that is not a setting, too little memory, or a comma in the
+            path of a local master's scratch folder.
     """
     master = options.master
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -59,7 +59,7 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "true",
         # A query of 40 columns becomes a method that Java would not compile, but interpret.
         "spark.sql.codegen.hugeMethodLimit": "8000",
-        "spark.sql.autoBroadcastJoinThreshold": "-1",  # the size of a Parquet file says too little
+        "spark.sql.autoBroadcastJoinThreshold": "-1",  # the size of a Parquet file is too small
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         "spark.hadoop.parquet.block.size": str(32 << 20),
@@ -79,7 +79,7 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
         key, equals, value = setting.partition("=")
         if not equals or not key.startswith("spark."):
             raise ValueError(
-                f"--spark_conf {setting!r} is no setting of Spark; write it like "
+                f"--spark_conf {setting!r} is not a setting of Spark; write it like "
                 "spark.sql.shuffle.partitions=400"
             )
         result[key] = value
@@ -104,7 +104,7 @@ def _heap_bytes(master: str, options: CriteoOptions) -> int:
         raise ValueError(
             f"--memory_limit {options.memory_limit_bytes >> 20} MiB is too small for Spark with "
             f"{num_threads} threads, which needs {(outside + _MIN_HEAP_BYTES) >> 20} MiB; possible "
-            "ways out: a larger --memory_limit, fewer --threads, --engine duckdb"
+            "solutions: a larger --memory_limit, fewer --threads, --engine duckdb"
         )
     return heap
 
@@ -128,7 +128,7 @@ def start(options: CriteoOptions, scratch: Path) -> SparkSession:
         # Where no master answers, Spark gives up after a minute and returns a stopped context.
         if context._jsc.sc().isStopped():
             raise ConnectionError("no master answers")
-        # A local master's tasks log here, pages for what `explained_errors` says in a sentence.
+        # A local master's tasks log here, pages where `explained_errors` prints a sentence.
         context.setLogLevel("OFF" if is_local(context.master) else "WARN")
         context.addPyFile(str(packages))
         return SparkSession(context)
@@ -187,7 +187,7 @@ class Interruptions:
     """Ctrl-C while Spark works: cancels its jobs, and is not forgotten.
 
     Python drops a KeyboardInterrupt that comes while an object is finalised, which objects of the
-    JVM are all the time; so whoever starts the next piece of work asks.
+    JVM are all the time; so the next operation calls `check`.
     """
 
     def __init__(self):
@@ -207,7 +207,7 @@ class Interruptions:
             signal.signal(signal.SIGINT, handle)
 
     def end(self) -> None:
-        """Gives the signal back to whoever had it before Spark."""
+        """Restores the handler that was there before Spark."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._before or signal.SIG_DFL)
         if self._came:
@@ -225,7 +225,7 @@ def explained_errors(options: CriteoOptions, interruptions: Interruptions):
 
     Raises:
         KeyboardInterrupt: jobs were cancelled by it.
-        ValueError: what a task said, out of memory, or whatever else went wrong.
+        ValueError: the error of a task, out of memory, or another failure.
         OSError: the disk is full, among others.
     """
     try:
@@ -235,18 +235,19 @@ def explained_errors(options: CriteoOptions, interruptions: Interruptions):
         text = str(error)
         if "No space left on device" in text:
             raise OSError(
-                errno.ENOSPC, "No space left on device, says Spark; its own files are in --temp_dir"
+                errno.ENOSPC,
+                "No space left on device, reported by Spark; its own files are in --temp_dir",
             ) from error
         if "OutOfMemoryError" in text or "Py4JNetworkError" in type(error).__name__:
             raise ValueError(
-                f"Spark ran out of memory, or its JVM died: {one_line(error)}; possible ways out: "
+                f"Spark ran out of memory, or its JVM died: {one_line(error)}; possible solutions: "
                 f"a --memory_limit above {options.memory_limit_bytes >> 20} MiB, fewer --threads, "
                 "on a cluster --spark_conf spark.executor.memory=..."
             ) from error
-        said = _PYTHON_ERROR.findall(text)
-        if said:
-            kind = ValueError if said[-1][0] == "ValueError" else OSError
-            raise kind(said[-1][1]) from error
+        errors = _PYTHON_ERROR.findall(text)
+        if errors:
+            kind = ValueError if errors[-1][0] == "ValueError" else OSError
+            raise kind(errors[-1][1]) from error
         raise ValueError(f"Spark failed: {one_line(error)}") from error
 
 

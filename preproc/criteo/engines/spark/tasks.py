@@ -1,4 +1,4 @@
-"""What Spark's tasks do in Python: hand blocks of rows to the writers of the prepared files.
+"""Python part of Spark's tasks: passes blocks of rows to the writers of the prepared files.
 
 Runs on the workers, which get this package from the driver; imports nothing of Spark. Repeated,
 a task writes the same bytes to the same places.
@@ -26,7 +26,7 @@ class RunToken:
     """A file of the run that started a task.
 
     A worker that does not see it writes somewhere else than the driver reads; and where the run was
-    killed and another one goes on, its last tasks find it gone.
+    killed and another one resumes, its last tasks no longer see it.
     """
 
     path: Path
@@ -38,10 +38,10 @@ class RunToken:
     def check(self) -> None:
         """Raises ValueError if the run's token is not there."""
         try:
-            found = self.path.read_text()
+            text = self.path.read_text()
         except FileNotFoundError:
-            found = None
-        if found != self.text:
+            text = None
+        if text != self.text:
             raise ValueError(
                 f"a Spark worker on {os.uname().nodename} does not see {self.path} as the driver "
                 "wrote it: --output and --input must lie on a file system that all workers share, "
