@@ -72,10 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add(
-        "--amazon_dataset_path",
-        type=Path,
-        metavar="DIR",
-        help="folder with reviews_*.json and meta_*.json, plain or gzip",
+        "--input_format",
+        choices=(AMAZON, CSV, PARQUET),
+        help="amazon (the default), or tables of your own: csv (with a header) or parquet",
     )
     add(
         "--output_path",
@@ -84,6 +83,34 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="new folder; appears when complete. What a killed run leaves, the next one for the "
         "same folder removes",
+    )
+    add(
+        "--on_bad_line",
+        choices=("error", "skip"),
+        help="malformed lines and rows without a user, item or time: stop at the first (error, "
+        "the default), or leave them out and count them. Tables that are not UTF-8, and values "
+        "that are not times, are errors either way",
+    )
+    add(
+        "--engine",
+        choices=ENGINES,
+        help="what does the work; both give the same rows (default: nvtabular where there is a "
+        "GPU with cuDF, else duckdb)",
+    )
+    add_machine_flags(parser)
+    _add_amazon_flags(parser.add_argument_group("--input_format amazon"))
+    _add_table_flags(parser.add_argument_group("--input_format csv or parquet"))
+    _add_sample_flags(parser.add_argument_group("samples"))
+    return parser
+
+
+def _add_amazon_flags(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--amazon_dataset_path",
+        type=Path,
+        metavar="DIR",
+        help="folder with reviews_*.json and meta_*.json, plain or gzip",
     )
     add(
         "--reviews",
@@ -104,11 +131,10 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="read no metadata: all items are of one category",
     )
-    add(
-        "--input_format",
-        choices=(AMAZON, CSV, PARQUET),
-        help="amazon (the default), or tables of your own: csv (with a header) or parquet",
-    )
+
+
+def _add_table_flags(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--interactions",
         type=Path,
@@ -129,6 +155,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="C",
         help="of CSV files: a character, or 'tab' (default ',')",
     )
+
+
+def _add_sample_flags(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--min_events",
         "--shortest_sequence_for_user",
@@ -151,18 +181,3 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--seed", type=int, help="of the negatives (default 0)")
     add("--rows_per_file", type=int, help="even (default 200000); files are written side by side")
-    add(
-        "--on_bad_line",
-        choices=("error", "skip"),
-        help="malformed lines and rows without a user, item or time: stop at the first (error, "
-        "the default), or leave them out and count them. Tables that are not UTF-8, and values "
-        "that are not times, are errors either way",
-    )
-    add(
-        "--engine",
-        choices=ENGINES,
-        help="what does the work; both give the same rows (default: nvtabular where there is a "
-        "GPU with cuDF, else duckdb)",
-    )
-    add_machine_flags(parser)
-    return parser

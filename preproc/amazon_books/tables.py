@@ -36,7 +36,7 @@ _WAYS_OUT = "Fix the file, or leave such rows out with --on_bad_line skip"
 
 
 @dataclass
-class _Table:
+class _LogTable:
     """Files with the same columns; what the first reading finds is added to it.
 
     columns: staged name -> name in the files. Of user, item and time, none may be missing.
@@ -71,7 +71,7 @@ def stage_tables(options: AmazonOptions, folder: Path) -> tuple[StagedLog, int]:
     Raises:
         ValueError: a column is missing or of no use, or a row is bad and may not be skipped.
     """
-    log = _Table(
+    log = _LogTable(
         options.interactions,
         {"user": options.user_column, "item": options.item_column, "time": options.time_column},
     )
@@ -82,7 +82,7 @@ def stage_tables(options: AmazonOptions, folder: Path) -> tuple[StagedLog, int]:
     ):
         table = "log" if path is None else f"{kind}s"
         if path is not None:
-            tables[table] = _Table((path,), {kind: log.columns[kind]})
+            tables[table] = _LogTable((path,), {kind: log.columns[kind]})
         tables[table].columns |= {f"{kind}_{i}": name for i, name in enumerate(names)}
         files = ", ".join(map(str, tables[table].paths))
         called[kind] = tuple(f"{name} in {files}" for name in names)
@@ -105,7 +105,7 @@ def stage_tables(options: AmazonOptions, folder: Path) -> tuple[StagedLog, int]:
     return staged, sum(table.bad_rows for table in tables.values())
 
 
-def _look_through(table: _Table, options: AmazonOptions) -> None:
+def _look_through(table: _LogTable, options: AmazonOptions) -> None:
     """Reads a table for the first time: counts its bad rows and learns what its columns hold."""
     table.integers = set(table.columns) - {"time"}
     for path in table.paths:
@@ -125,7 +125,7 @@ def _look_through(table: _Table, options: AmazonOptions) -> None:
         _check_times(table, options)
 
 
-def _check_times(table: _Table, options: AmazonOptions) -> None:
+def _check_times(table: _LogTable, options: AmazonOptions) -> None:
     """Reads a table once more where its times become float64, which may not be exact."""
     for path in table.paths if table.times.is_float else ():
         first_row = 1
@@ -134,7 +134,7 @@ def _check_times(table: _Table, options: AmazonOptions) -> None:
             first_row += batch.num_rows
 
 
-def _write(table: _Table, options: AmazonOptions, target: Path) -> None:
+def _write(table: _LogTable, options: AmazonOptions, target: Path) -> None:
     """Reads a table for the second time and writes its good rows."""
     types = {name: pa.int64() if name in table.integers else pa.string() for name in table.columns}
     if "time" in types:
@@ -155,7 +155,7 @@ def _write(table: _Table, options: AmazonOptions, target: Path) -> None:
 
 
 def _is_good(
-    table: _Table, path: Path, batch: pa.Table, first_row: int, on_bad_line: str
+    table: _LogTable, path: Path, batch: pa.Table, first_row: int, on_bad_line: str
 ) -> pa.ChunkedArray:
     """Returns for each row whether it has all required values, booleans [n].
 
@@ -174,7 +174,7 @@ def _is_good(
     return good
 
 
-def _places(table: _Table, path: Path, first_row: int) -> Place:
+def _places(table: _LogTable, path: Path, first_row: int) -> Place:
     """Returns the places of the times of a block that begins with `first_row` of a file."""
     return lambda row: f"{table.place(path, first_row + row)}: {table.columns['time']}"
 
@@ -217,7 +217,7 @@ def _place(path: Path, row: int) -> str:
 
 
 def _batches(
-    table: _Table, path: Path, options: AmazonOptions, again: bool = False
+    table: _LogTable, path: Path, options: AmazonOptions, again: bool = False
 ) -> Iterator[pa.Table]:
     """A file's rows in blocks, with the staged names; empty text is null.
 
@@ -241,7 +241,7 @@ def _batches(
 
 
 def _csv_batches(
-    table: _Table, path: Path, options: AmazonOptions, again: bool
+    table: _LogTable, path: Path, options: AmazonOptions, again: bool
 ) -> Iterator[pa.Table]:
     table.skipped, wrong = [], []
 
@@ -285,7 +285,7 @@ def _csv_batches(
         table.bad_rows += len(table.skipped)
 
 
-def _parquet_batches(table: _Table, path: Path) -> Iterator[pa.Table]:
+def _parquet_batches(table: _LogTable, path: Path) -> Iterator[pa.Table]:
     names = list(dict.fromkeys(table.columns.values()))
     with pq.ParquetFile(path) as file:
         _check_columns(path, file.schema_arrow.names, names)
@@ -313,7 +313,7 @@ def _parquet_batches(table: _Table, path: Path) -> Iterator[pa.Table]:
             yield _named(table, pa.table(columns))
 
 
-def _named(table: _Table, batch: pa.RecordBatch | pa.Table) -> pa.Table:
+def _named(table: _LogTable, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     return pa.table({staged: batch[name] for staged, name in table.columns.items()})
 
 

@@ -76,17 +76,64 @@ def _parser() -> argparse.ArgumentParser:
         help="folder with *day_N files (plain or gzip), or one file",
     )
     add("--output", type=Path, help="folder of the prepared data set; appears when complete")
+    add("--days", help="days to use, like 0-23 or 0,1,5-7 (default: every day there is)")
+    add(
+        "--on_bad_line",
+        choices=("error", "skip"),
+        help="malformed lines: stop at the first file that has one, or leave them out and count "
+        "them (default error)",
+    )
+    add("--overwrite", action="store_true", help="replace an existing --output at the end")
+    add(
+        "--estimate",
+        action="store_true",
+        help="prepare nothing: estimate from a sample the numbers of rows and ids and the disk "
+        "space and memory that they need",
+    )
+    add(
+        "--engine",
+        choices=ENGINES,
+        help="what does the work: duckdb (this machine, the default), spark (a cluster) or "
+        "nvtabular (a GPU, or this machine); all give the same files",
+    )
+    add_machine_flags(
+        parser,
+        memory="; that of a Spark cluster is set by spark-submit or --spark_conf",
+        threads="; --master also sets it",
+        temp_dir="; the workers of a Spark cluster have their own",
+    )
+    _add_data_set_flags(parser.add_argument_group("vocabulary and splits"))
+    _add_spark_flags(parser.add_argument_group("Spark"))
+    return parser
+
+
+def _add_data_set_flags(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--frequency_threshold",
         metavar="T[,N:T...]",
         help="categorical values seen fewer than T times become id 0 (default 15; 0 keeps all); "
         "15,5:30 means 30 for column cat_5 and 15 for the others",
     )
-    add("--days", help="days to use, like 0-23 or 0,1,5-7 (default: every day there is)")
     add(
         "--vocabulary_days",
         help=f"days whose values get ids, like 0-22, or '{TRAINING_ROWS}': only the rows that "
         "train (default: all of --days)",
+    )
+    add(
+        "--bin_numericals",
+        action="store_true",
+        help="also give each numerical as a categorical feature bin_0..bin_12: "
+        "1 + floor(2 * log(x + 3)), 0 where it is missing or undefined",
+    )
+    add(
+        "--encode_only",
+        action="store_true",
+        help="encode new raw rows with the ids of --vocabulary, to predict them; their labels may "
+        "all be missing",
+    )
+    add(
+        "--vocabulary", type=Path, metavar="DATA_SET", help="a prepared data set, for --encode_only"
     )
     add(
         "--holdout_fraction",
@@ -102,70 +149,32 @@ def _parser() -> argparse.ArgumentParser:
         "(default 0: no validation rows)",
     )
     add(
-        "--bin_numericals",
-        action="store_true",
-        help="also give each numerical as a categorical feature bin_0..bin_12: "
-        "1 + floor(2 * log(x + 3)), 0 where it is missing or undefined",
-    )
-    add(
         "--output_ordering",
         choices=ORDERINGS,
         help="order of the training rows: random (total_random, the default), random within each "
         "day (day_random), as in the log (input), or any. The other splits keep the log's order",
     )
     add("--seed", type=int, help="of a random order (default 0)")
-    add(
-        "--on_bad_line",
-        choices=("error", "skip"),
-        help="malformed lines: stop at the first file that has one, or leave them out and count "
-        "them (default error)",
-    )
-    add("--overwrite", action="store_true", help="replace an existing --output at the end")
-    add(
-        "--estimate",
-        action="store_true",
-        help="prepare nothing: estimate from a sample the numbers of rows and ids and the disk "
-        "space and memory that they need",
-    )
-    add(
-        "--encode_only",
-        action="store_true",
-        help="encode new raw rows with the ids of --vocabulary, to predict them; their labels may "
-        "all be missing",
-    )
-    add(
-        "--vocabulary", type=Path, metavar="DATA_SET", help="a prepared data set, for --encode_only"
-    )
-    add(
-        "--engine",
-        choices=ENGINES,
-        help="what does the work: duckdb (this machine, the default), spark (a cluster) or "
-        "nvtabular (a GPU, or this machine); all give the same files",
-    )
+
+
+def _add_spark_flags(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--master",
-        help="Spark: local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[--threads])",
+        help="local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[--threads])",
     )
     add(
         "--spark_conf",
         action="append",
         metavar="KEY=VALUE",
-        help="Spark: a setting; may be repeated",
+        help="a setting; may be repeated",
     )
     add(
         "--skew_broadcast_pct",
         type=float,
         metavar="P",
-        help="Spark: values in at least P %% of the rows are looked up without a shuffle "
-        "(default 1)",
+        help="values in at least P %% of the rows are looked up without a shuffle (default 1)",
     )
-    add_machine_flags(
-        parser,
-        memory="; that of a Spark cluster is set by spark-submit or --spark_conf",
-        threads="; --master also sets it",
-        temp_dir="; the workers of a Spark cluster have their own",
-    )
-    return parser
 
 
 _SPARK_FLAGS = ("master", "spark_conf", "skew_broadcast_pct")

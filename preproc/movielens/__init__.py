@@ -1,2 +1,2 @@
-"""Ratings, or any log of who touched what when -> training interactions and ranking questions, for
+"""Ratings, or any log of who touched what when -> training interactions and candidate lists, for
 NCF: `python -m preproc.movielens --help`."""

@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m preproc.movielens",
         description="Prepares ratings, or any log of who touched what when, for NCF: the last "
-        "interaction of each user becomes a question among items that the user never touched "
+        "interaction of each user becomes a candidate list with items that the user never touched "
         "(test/), all others are trained on (train/). What a rating was does not matter. Where "
         "(user, item) occurs more than once, its first time counts and the others are dropped.",
         epilog="The NCF paper's files keep their ids, rows and stored negatives; in train.rating "
@@ -80,6 +80,40 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="new folder; appears when complete",
     )
+    add(
+        "--min_ratings",
+        type=int,
+        metavar="N",
+        help="leave out users with fewer different items (default 20; the original counts "
+        "duplicates, too)",
+    )
+    add(
+        "--validation",
+        action="store_true",
+        help="hold out one more interaction of each user, as candidate lists in validation/: that "
+        "before the last; of the NCF paper's files, whose rows may have no time, any one of "
+        "training with equal chances, from users with two or more",
+    )
+    add(
+        "--valid_negative",
+        type=int,
+        metavar="N",
+        help="negatives per candidate list, items that its user never touched (default 100; for "
+        "validation/ of the NCF paper's files as many as their test lists have)",
+    )
+    add("--seed", type=int, metavar="N", help="of what is drawn at random (default 0)")
+    add("--overwrite", action="store_true", help="replace an existing --output at the end")
+    add_machine_flags(
+        parser,
+        memory="; what does not fit goes to --temp_dir, except for 16 bytes per interaction, 4 per "
+        "negative and 320 MiB",
+    )
+    _add_column_flags(parser.add_argument_group("CSV"))
+    return parser
+
+
+def _add_column_flags(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add("--user_column", metavar="NAME", help="of CSV: who (default userId): integers or text")
     add("--item_column", metavar="NAME", help="of CSV: what (default movieId): integers or text")
     add(
@@ -94,32 +128,3 @@ def _parser() -> argparse.ArgumentParser:
         metavar="C",
         help="of CSV: a character, or 'tab' (default ',')",
     )
-    add(
-        "--min_ratings",
-        type=int,
-        metavar="N",
-        help="leave out users with fewer different items (default 20; the original counts "
-        "duplicates, too)",
-    )
-    add(
-        "--validation",
-        action="store_true",
-        help="hold out one more interaction of each user, as questions in validation/: that before "
-        "the last; of the NCF paper's files, whose rows may have no time, any one of training with "
-        "equal chances, from users with two or more",
-    )
-    add(
-        "--valid_negative",
-        type=int,
-        metavar="N",
-        help="items to a question that its user never touched (default 100; for validation/ of the "
-        "NCF paper's files as many as their test questions have)",
-    )
-    add("--seed", type=int, metavar="N", help="of what is drawn at random (default 0)")
-    add("--overwrite", action="store_true", help="replace an existing --output at the end")
-    add_machine_flags(
-        parser,
-        memory="; what does not fit goes to --temp_dir, except for 16 bytes per interaction, 4 per "
-        "negative and 320 MiB",
-    )
-    return parser

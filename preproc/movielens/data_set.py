@@ -27,7 +27,7 @@ _LISTS = 1 << 13  # candidate lists written at a time
 
 
 @dataclass(frozen=True)
-class Questions:
+class CandidateLists:
     """Candidate lists of an evaluation: one positive item per list, among negatives.
 
     users, items: [n].
@@ -74,23 +74,23 @@ def touched_keys(
     return keys
 
 
-def write_questions(folder: Path, split: str, questions: Questions) -> None:
-    """Writes a candidate list per question: the positive item, with label 1, then the negatives in
+def write_candidate_lists(folder: Path, split: str, candidates: CandidateLists) -> None:
+    """Writes a candidate list per user: the positive item, with label 1, then the negatives in
     their order."""
     user_path, item_path, label_path = _files(folder, split, (_USER, _ITEM, _LABEL))
-    length = questions.samples_per_series
+    length = candidates.samples_per_series
     with (
         open(user_path, "wb") as user_file,
         open(item_path, "wb") as item_file,
         open(label_path, "wb") as label_file,
     ):
-        for start in range(0, len(questions.users), _LISTS):
+        for start in range(0, len(candidates.users), _LISTS):
             block = slice(start, start + _LISTS)
-            users, items = questions.users[block], questions.items[block]
+            users, items = candidates.users[block], candidates.items[block]
             labels = np.zeros((len(users), length), LABEL_DTYPE)
             labels[:, 0] = True
             _put(user_file, np.repeat(users, length), ID_DTYPE)
-            _put(item_file, np.column_stack([items, questions.negatives[block]]), ID_DTYPE)
+            _put(item_file, np.column_stack([items, candidates.negatives[block]]), ID_DTYPE)
             _put(label_file, labels, LABEL_DTYPE)
 
 

@@ -1,4 +1,4 @@
-"""The files of the NCF paper, as they are: ids from 0, a question a user with stored negatives.
+"""Files of the NCF paper as published: ids from 0, one candidate list per user, stored negatives.
 
     x.train.rating    user <tab> item [<tab> rating or count [<tab> time]]
     x.test.rating     the same; the item is what the user is asked about
@@ -19,7 +19,7 @@ import numpy as np
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
 
 _MOST_ID = MOST_IDS - 1
-_QUESTIONS = 1 << 13  # whose negatives are looked up at a time
+_LISTS = 1 << 13  # candidate lists whose negatives are looked up at a time
 _PAIR = re.compile(rb"([0-9]{1,10})\t([0-9]{1,10})((?:\t[^\t]*){0,2})")
 _NEGATIVES = re.compile(rb"\(([0-9]{1,10}),([0-9]{1,10})\)((?:\t[0-9]{1,10})+)\t?")
 
@@ -34,13 +34,13 @@ class PaperFile:
 
 @dataclass(frozen=True)
 class PaperData:
-    """Interactions [n] and questions [m], int64, in the files' order.
+    """Interactions [n] and positives of candidate lists [m], int64, in the files' order.
 
     train_users, train_items: each (user, item) once, where it is first.
     test_negatives: [m, k], which may hold the positive or repeat a negative.
-    interactions: different (user, item) of training and questions.
-    test_positives_in_train, test_negatives_in_train: how many items of the questions their user has
-        in training, too.
+    interactions: different (user, item) of training and candidate lists.
+    test_positives_in_train, test_negatives_in_train: number of items of the candidate lists that
+        their user also has in training.
     """
 
     train_users: np.ndarray
@@ -60,25 +60,25 @@ def read_paper(train: PaperFile, test: PaperFile, negative: PaperFile) -> PaperD
     """Reads the three files; about 66 bytes an interaction and 22 a stored negative.
 
     Raises:
-        ValueError: a line is bad, or test and negatives are of different questions.
+        ValueError: a line is bad, or test and negatives are of different candidate lists.
     """
-    pairs, questions = _pairs(train), _pairs(test)
-    negatives = _negatives(negative, questions, test)
+    pairs, positives = _pairs(train), _pairs(test)
+    negatives = _negatives(negative, positives, test)
     num_users, num_items = (
-        1 + int(max(pairs[:, column].max(), questions[:, column].max())) for column in (0, 1)
+        1 + int(max(pairs[:, column].max(), positives[:, column].max())) for column in (0, 1)
     )
     num_items = max(num_items, 1 + int(negatives.max()))
     trained, first = np.unique(keys_of(*pairs.T, num_items), return_index=True)
-    questioned = np.unique(keys_of(*questions.T, num_items))
+    tested = np.unique(keys_of(*positives.T, num_items))
     kept = pairs[np.sort(first)]
     return PaperData(
-        *(kept[:, 0], kept[:, 1], questions[:, 0], questions[:, 1], negatives),
+        *(kept[:, 0], kept[:, 1], positives[:, 0], positives[:, 1], negatives),
         num_users=num_users,
         num_items=num_items,
-        interactions=len(trained) + len(questioned) - _num_in(questioned, trained),
+        interactions=len(trained) + len(tested) - _num_in(tested, trained),
         dropped_duplicates=len(pairs) - len(kept),
-        test_positives_in_train=_num_in(keys_of(*questions.T, num_items), trained),
-        test_negatives_in_train=_negatives_in(trained, questions[:, 0], negatives, num_items),
+        test_positives_in_train=_num_in(keys_of(*positives.T, num_items), trained),
+        test_negatives_in_train=_negatives_in(trained, positives[:, 0], negatives, num_items),
     )
 
 
@@ -108,8 +108,8 @@ def _negatives_in(
 ) -> int:
     """Returns the number of negatives [m, k] of these users [m] that are in `ascending`."""
     count = 0
-    for start in range(0, len(users), _QUESTIONS):
-        block = slice(start, start + _QUESTIONS)
+    for start in range(0, len(users), _LISTS):
+        block = slice(start, start + _LISTS)
         items = negatives[block]
         repeated = np.broadcast_to(users[block, None], items.shape)
         count += _num_in(keys_of(repeated, items, num_items), ascending)
@@ -135,8 +135,8 @@ def _pairs(file: PaperFile) -> np.ndarray:
     return np.frombuffer(ids, np.int64).reshape(-1, 2)
 
 
-def _negatives(file: PaperFile, questions: np.ndarray, test: PaperFile) -> np.ndarray:
-    """The negatives of these questions, [m, k]."""
+def _negatives(file: PaperFile, positives: np.ndarray, test: PaperFile) -> np.ndarray:
+    """Returns the negatives of these positives, [m, k]."""
     rows = []
     for number, line in _lines(file):
         match = _NEGATIVES.fullmatch(line)
@@ -144,21 +144,21 @@ def _negatives(file: PaperFile, questions: np.ndarray, test: PaperFile) -> np.nd
             raise _bad(file, number, line, "a line is (user,item) and items, tabs between")
         row = array("q", map(int, match[3].split()))
         _check_ids(file, number, row)
-        question = [int(match[1]), int(match[2])]
-        if len(rows) == len(questions) or question != questions[len(rows)].tolist():
+        positive = [int(match[1]), int(match[2])]
+        if len(rows) == len(positives) or positive != positives[len(rows)].tolist():
             raise ValueError(
-                f"{file.path}, line {number}: it is of user {question[0]} and item {question[1]}, "
-                f"and question {len(rows) + 1} of {test.path} is another; use files of one data set"
+                f"{file.path}, line {number}: it is of user {positive[0]} and item {positive[1]}, "
+                f"and line {len(rows) + 1} of {test.path} is another; use files of one data set"
             )
         if rows and len(row) != len(rows[0]):
             raise ValueError(
                 f"{file.path}, line {number}: {len(row)} negatives, and {len(rows[0])} in the "
-                "lines before; a data set has equally many for each question"
+                "lines before; a data set has equally many for each candidate list"
             )
         rows.append(row)
-    if len(rows) < len(questions):
+    if len(rows) < len(positives):
         raise ValueError(
-            f"{file.path} has {len(rows)} lines, and {test.path} {len(questions)} questions; is it "
+            f"{file.path} has {len(rows)} lines, and {test.path} {len(positives)} lines; is it "
             "cut off?"
         )
     return np.array(rows, np.int64)

@@ -12,10 +12,10 @@ from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.feature_spec import TEST, VALIDATION
 from dataloading.spec.output_folder import data_set_folder
 from preproc.movielens.data_set import (
-    Questions,
+    CandidateLists,
     raw_value,
     touched_keys,
-    write_questions,
+    write_candidate_lists,
     write_spec,
     write_train,
     write_vocabulary,
@@ -78,11 +78,11 @@ def prepare(options: MovieLensOptions) -> str:
             f"kept {log.counts['interactions']:,} interactions of {log.num_users:,} users and "
             f"{log.num_items:,} items"
         )
-        questions = _questions(options, log, folder)
-        for split, candidates in questions.items():
-            write_questions(folder, split, candidates)
-        metadata = _metadata(options, log, questions)
-        write_spec(folder, (log.num_users, log.num_items), questions, metadata)
+        candidates = _candidate_lists(options, log, folder)
+        for split, lists in candidates.items():
+            write_candidate_lists(folder, split, lists)
+        metadata = _metadata(options, log, candidates)
+        write_spec(folder, (log.num_users, log.num_items), candidates, metadata)
     elapsed_s = time.perf_counter() - started
     lines = [f"{options.output} is ready, {elapsed_s:.1f} s"]
     lines += [
@@ -92,7 +92,7 @@ def prepare(options: MovieLensOptions) -> str:
     lines += [f"  train: {log.num_train:,} rows, an interaction each"]
     lines += [
         f"  {split}: {len(lists.users):,} candidate lists of {lists.samples_per_series} rows"
-        for split, lists in questions.items()
+        for split, lists in candidates.items()
     ]
     return "\n".join(lines)
 
@@ -143,15 +143,15 @@ def _rating_file(options: MovieLensOptions, path: Path, scratch: Path) -> Rating
     return csv_file(path, plain, options.delimiter, columns)
 
 
-def _check_memory(options: MovieLensOptions, num_interactions: int, num_questions: int) -> None:
+def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: int) -> None:
     """Raises ValueError where the negatives, which are drawn in memory, do not fit."""
-    drawn_bytes = num_questions * options.valid_negative * np.dtype(np.int32).itemsize
+    drawn_bytes = num_lists * options.valid_negative * np.dtype(np.int32).itemsize
     least = _BASE_BYTES + num_interactions * _BYTES_PER_INTERACTION + drawn_bytes
     if options.memory_limit_bytes < least:
         raise ValueError(
             f"{num_interactions:,} interactions and {options.valid_negative} negatives for each of "
-            f"{num_questions:,} questions need a --memory_limit of {-(-least >> 20)} MiB or more, "
-            f"found {options.memory_limit_bytes >> 20} MiB; a smaller --valid_negative needs less"
+            f"{num_lists:,} candidate lists need a --memory_limit of {-(-least >> 20)} MiB or "
+            f"more, got {options.memory_limit_bytes >> 20} MiB; a smaller --valid_negative helps"
         )
 
 
@@ -196,9 +196,11 @@ def _read_paper(options: MovieLensOptions, folder: Path, scratch: Path) -> _Inte
 # Negatives
 
 
-def _questions(options: MovieLensOptions, log: _Interactions, folder: Path) -> dict[str, Questions]:
+def _candidate_lists(
+    options: MovieLensOptions, log: _Interactions, folder: Path
+) -> dict[str, CandidateLists]:
     """Returns the candidate lists of each split, with its stored negatives or drawn ones."""
-    questions, keys = {}, None
+    candidates, keys = {}, None
     for split, (users, items) in log.held_out.items():
         negatives = log.stored.get(split)
         if negatives is None:
@@ -214,12 +216,12 @@ def _questions(options: MovieLensOptions, log: _Interactions, folder: Path) -> d
                     f"solutions: {fewer}a log without the rows of that user"
                 ) from error
             _say(f"drew {negatives.size:,} negatives for {split}")
-        questions[split] = Questions(users, items, negatives)
-    return questions
+        candidates[split] = CandidateLists(users, items, negatives)
+    return candidates
 
 
 def _metadata(
-    options: MovieLensOptions, log: _Interactions, questions: dict[str, Questions]
+    options: MovieLensOptions, log: _Interactions, candidates: dict[str, CandidateLists]
 ) -> dict:
     """Returns the settings that the data set depends on; none of machines or times."""
     return {
@@ -230,8 +232,8 @@ def _metadata(
         "stored_negatives": list(log.stored),
         **log.metadata,
         **{
-            f"{split}_samples_per_series": candidates.samples_per_series
-            for split, candidates in questions.items()
+            f"{split}_samples_per_series": lists.samples_per_series
+            for split, lists in candidates.items()
         },
         "counts": log.counts,
     }

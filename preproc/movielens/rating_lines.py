@@ -92,7 +92,8 @@ def csv_file(path: Path, plain: Path, delimiter: str, names: tuple[str, str, str
             raise ValueError(
                 f"{path} has {number} {name!r}; there are "
                 f"{', '.join(map(repr, header)) or 'none'}. Specify its columns with "
-                "--user_column, --item_column and --timestamp_column (and their delimiter with --delimiter)"
+                "--user_column, --item_column and --timestamp_column (and their delimiter with "
+                "--delimiter)"
             )
     places = (header.index(name) for name in names)
     return RatingFile(

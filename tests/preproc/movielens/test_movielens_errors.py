@@ -159,7 +159,10 @@ def test_too_little_memory(tmp_path, refused):
     log.write_text(f"{CSV_HEADER}\n{GOOD}")
     flags = ("--min_ratings", 2, "--valid_negative", 1 << 30, "--memory_limit", "512MiB")
     said = refused("--input", log, *flags)
-    assert "1073741824 negatives for each of 1 questions need a --memory_limit of 4417 MiB" in said
+    assert (
+        "1073741824 negatives for each of 1 candidate lists need a --memory_limit of 4417 MiB"
+        in said
+    )
 
 
 def test_damaged_gzip(tmp_path, refused):

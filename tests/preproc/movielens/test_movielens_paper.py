@@ -104,7 +104,7 @@ def test_validation(tmp_path):
     assert made.spec.metadata["validation_samples_per_series"] == 4
 
 
-def test_a_question_that_was_trained_on(tmp_path, capsys, monkeypatch):
+def test_trained_candidate_list(tmp_path, capsys, monkeypatch):
     """A positive that is in training, too, and one that is asked twice, count as touched once."""
     monkeypatch.setattr(paper_files, "_QUESTIONS", 3)  # at a time
     write(
@@ -172,15 +172,15 @@ def test_lastfm(tmp_path, root):
         (
             "negative",
             "(0,3)\t5\n",
-            r"line 1: it is of user 0 and item 3, and question 1 of .*test\.r",
+            r"line 1: it is of user 0 and item 3, and line 1 of .*test\.r",
         ),
-        ("negative", NEGATIVE + "(3,5)\t1\t4\t6\n", "line 4: it is of user 3 .* question 4 of"),
+        ("negative", NEGATIVE + "(3,5)\t1\t4\t6\n", "line 4: it is of user 3 .* line 4 of"),
         (
             "negative",
             "(0,2)\t5\t6\t4\n(2,4)\t4\n",
             "line 2: 1 negatives, and 3 in the lines before",
         ),
-        ("negative", "(0,2)\t5\t6\t4\n", "has 1 lines, and .* 3 questions; is it cut off"),
+        ("negative", "(0,2)\t5\t6\t4\n", "has 1 lines, and .* 3 lines; is it cut off"),
         ("negative", "(0,2)\t4000000000\n", "line 1: id 4000000000"),
     ],
 )
