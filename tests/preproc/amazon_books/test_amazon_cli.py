@@ -97,7 +97,7 @@ def test_flags_are_fields():
     assert not parser.allow_abbrev
 
 
-def test_defaults_are_those_of_the_help():
+def test_defaults_in_help():
     """The help names the defaults of the fields."""
     text = " ".join(arguments._parser().format_help().split())
     for field in dataclasses.fields(AmazonOptions):

@@ -32,7 +32,7 @@ def engine(folder, **more):
     ],
     ids=["memory", "disk", "interrupted", "interrupted between", "other"],
 )
-def test_errors_are_explained(tmp_path, error, text, expected, message):
+def test_translated_errors(tmp_path, error, text, expected, message):
     with (
         pytest.raises(expected, match=message),
         engine(tmp_path, memory_limit_bytes=512 << 20) as duck,
@@ -41,7 +41,7 @@ def test_errors_are_explained(tmp_path, error, text, expected, message):
         raise error(text)
 
 
-def test_a_log_that_does_not_fit_is_sorted_on_the_disk(tmp_path, monkeypatch):
+def test_log_larger_than_memory(tmp_path, monkeypatch):
     """Two million events, 60 MB of numbers alone, with 24 MiB for DuckDB."""
     num_users, num_events = 50_000, 40
     draw = np.random.default_rng(0)

@@ -169,7 +169,7 @@ def staged_by(read, path, lines, tmp_path):
     return sorted(tuple(row.values()) for row in rows)
 
 
-def test_duckdb_reads_reviews_like_the_rule(tmp_path):
+def test_fast_reviews(tmp_path):
     good = [REVIEW, '{"asin": "\\u00e9\\n\\"", "reviewerID": "B\\u0000", "unixReviewTime": -7}']
     bad_bytes = [REVIEW.encode().replace(b"A1", b"A\xff"), b"\xef\xbb\xbf" + REVIEW.encode()]
     with reader(tmp_path) as json_reader:
@@ -201,7 +201,7 @@ def test_space_that_is_not_json(tmp_path, start, line):
 
 
 @pytest.mark.parametrize("shift", range(4))
-def test_a_character_cut_in_half_by_the_message(tmp_path, shift):
+def test_character_cut_in_message(tmp_path, shift):
     """DuckDB quotes the first 50 bytes of a line that is JSON of another kind."""
     line = '{"asin": "B", "asin": "B", "x": "' + "a" * shift + "ü" * 40 + '"}'
     path = tmp_path / "reviews.json"
@@ -215,7 +215,7 @@ def test_a_character_cut_in_half_by_the_message(tmp_path, shift):
     assert stage(path, tmp_path, "skip") == (1, [("A1", "B1", 5)])
 
 
-def test_duckdb_reads_metadata_like_the_rule(tmp_path):
+def test_fast_metadata(tmp_path):
     with reader(tmp_path) as json_reader:
         path = tmp_path / "meta.json"
         for line, expected in METADATA.items():
@@ -285,7 +285,7 @@ def stage(path, tmp_path, on_bad_line="error", first_line=1):
     return bad, [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
 
 
-def test_lines_are_judged_one_by_one(tmp_path, monkeypatch):
+def test_line_by_line(tmp_path, monkeypatch):
     monkeypatch.setattr(line_files, "_BATCH_ROWS", 2)
     monkeypatch.setattr(line_files, "MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "lines.json"

@@ -170,7 +170,7 @@ def test_numbers_by_hand(engine, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "most"), [([("u", "a", 1), ("u", "b", 2), ("v", "a", 3)], 2), ([], 0)]
 )
-def test_nobody_has_enough_events(engine, tmp_path, rows, most):
+def test_too_few_events(engine, tmp_path, rows, most):
     path = tmp_path / "events.parquet"
     schema = review_lines.SCHEMA
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
@@ -227,7 +227,7 @@ def both(folder, **changed):
 
 @needs_nvtabular
 @pytest.mark.parametrize("literal", [False, True], ids=["JSON", "Python"])
-def test_generated_reviews_as_by_duckdb(tmp_path, literal):
+def test_generated_reviews_equal_duckdb(tmp_path, literal):
     """The same bytes; of gzip files, with a validation event, with another seed."""
     generate(tmp_path / "raw", ReviewSizes(5000, 800, 300, 12), 3, literal, compress=literal)
     files = both(
@@ -280,7 +280,7 @@ def test_grocery_as_by_duckdb(tmp_path, root):
 
 
 @needs_nvtabular
-def test_threads_are_given_back(tmp_path):
+def test_threads_restored(tmp_path):
     before = pa.cpu_count()
     with AmazonNVTabularEngine(options(tmp_path, threads=before + 3), tmp_path):
         assert pa.cpu_count() == before + 3

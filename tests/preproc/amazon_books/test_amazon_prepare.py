@@ -159,7 +159,7 @@ def test_metadata_or_none(tmp_path):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_line_without_categories_says_nothing(tmp_path, engine):
+def test_metadata_without_categories(tmp_path, engine):
     """Item x has one before and one behind the line with its category; item y has no other line."""
     events = [("a", "x", 1), ("a", "y", 2), ("a", "z", 3)]
     raw = write_raw(tmp_path / "raw", events, {"x": None, "y": None, "z": "d"})
@@ -175,7 +175,7 @@ def test_a_line_without_categories_says_nothing(tmp_path, engine):
     assert last[5][-2:] == [2, 1]  # the categories of x and y
 
 
-def test_files_that_were_read_are_named(tmp_path, capsys):
+def test_names_of_files_read(tmp_path, capsys):
     raw = write_raw(tmp_path / "raw", [("a", "x", 1), ("a", "y", 2)], {"x": "c"})
     (raw / "reviews_B_5.json").write_text("")
     flags = ["--amazon_dataset_path", raw, "--min_events", 2]
@@ -187,7 +187,7 @@ def test_files_that_were_read_are_named(tmp_path, capsys):
         run(tmp_path / "other", *flags)
 
 
-def test_users_that_are_left_out_are_counted(tmp_path, capsys):
+def test_count_of_removed_users(tmp_path, capsys):
     """a and b stay, c (1 event) and d (2 events) go."""
     events = [("a", "x", i) for i in range(3)] + [("b", "y", i) for i in range(4)]
     events += [("c", "x", 1), ("d", "y", 1), ("d", "z", 2)]
@@ -201,7 +201,7 @@ def test_users_that_are_left_out_are_counted(tmp_path, capsys):
     assert "with 3 events (30.0%)" in output
 
 
-def test_skipped_lines_do_not_depend_on_others(tmp_path):
+def test_independent_bad_lines(tmp_path):
     """A comma that only DuckDB allows is a bad line, alone in its file or beside another."""
     events = [("a", "x", i) for i in range(3)] + [("a", "y", 3)]
     raw = write_raw(tmp_path / "raw", events, {"x": "c"})

@@ -50,7 +50,7 @@ def test_rows_by_hand(tmp_path):
 
 @pytest.mark.parametrize("counts", [[2], [3], [2, 3, 4], [7, 2, 5]])
 @pytest.mark.parametrize("with_validation", [False, True])
-def test_each_event_is_in_one_split(tmp_path, counts, with_validation):
+def test_events_of_splits(tmp_path, counts, with_validation):
     log = log_of(tmp_path, [range(1, 1 + count) for count in counts])
     found = {}
     for split in splits(log, with_validation, 4, 0):
@@ -101,7 +101,7 @@ def test_files_side_by_side(tmp_path):
     assert str(schema.field("item_id_pos").type) == "list<element: int64 not null>"
 
 
-def test_a_file_that_cannot_be_written_ends_it(tmp_path):
+def test_unwritable_file(tmp_path):
     log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6]])
     (tmp_path / "train").mkdir()
     columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_written_ends_it(tmp_path):
         write_split(SampleSplit("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
 
 
-def test_a_full_disk_is_said_with_the_files_name(tmp_path, monkeypatch):
+def test_full_disk_names_file(tmp_path, monkeypatch):
     def full(self, table):
         raise OSError("[Errno 28] Error writing bytes to file")  # as Arrow says it
 
@@ -206,7 +206,7 @@ def test_negatives_by_popularity():
     assert chi_square_is_likely(np.bincount(drawn, minlength=21)[1:], expected)
 
 
-def test_every_part_of_a_place_matters():
+def test_hash_of_each_part():
     one = np.ones(1, np.int64)
 
     def item(seed=1, user=1, event=1, label=1, step=1):

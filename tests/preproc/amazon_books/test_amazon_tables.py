@@ -101,7 +101,7 @@ def test_features_from_the_log(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_nobody_has_enough_events(tmp_path):
+def test_too_few_events(tmp_path):
     log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (1, 2, 3), (1, 3, 3)])
     with pytest.raises(ValueError, match="no user has --min_events 3 .* that one has is 2"):
         prepare(options(tmp_path, "--interactions", log, "--min_events", 3))
@@ -129,7 +129,7 @@ def test_integers_or_text(tmp_path, texts, values):
     assert column(events, "user") == (expected, values)
 
 
-def test_a_key_has_one_type_everywhere(tmp_path):
+def test_one_type_per_key(tmp_path):
     log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (5, 1, 1), (7, 2, 1)])
     more = csv_file(tmp_path / "more.csv", [("user_id", "item_id", "time"), (6, 3, 1)])
     items = csv_file(tmp_path / "items.csv", [("item_id", "cat"), (1, 8), ("x", 9)])
@@ -141,7 +141,7 @@ def test_a_key_has_one_type_everywhere(tmp_path):
     assert column(features, "item_0") == (pa.int64(), [8, 9])
 
 
-def test_integers_that_pandas_wrote_with_a_point(tmp_path):
+def test_integers_with_a_point(tmp_path):
     """A gap makes pandas write 7.0 for 7; versions such as 1.0 and 1.1 stay text."""
     log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (5, 7, 1), (5, 12, 2)])
     rows = [("item_id", "cat", "version"), ("7.0", "3.0", "1.0"), ("12.0", "", "1.1")]
@@ -265,7 +265,7 @@ def test_bad_rows(tmp_path, text, num_good, message):
         (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "row 2 .*, and times before it are numbers"),
         ("user_id,item_id,date\n1,2,3\n", "has no column time; there are user_id, item_id, date"),
         ("user_id,item_id,time,time\n1,2,3,4\n", "has 2 columns time; there are"),
-        ("", "has no column user_id; there are none. Say with --user_column"),
+        ("", "has no column user_id; there are none. Specify its columns with --user_column"),
         (HEADER.encode() + b"\xff,2,3,x\n", "read as csv: .*invalid UTF8.*does not help here"),
         (gzip.compress(HEADER.encode())[:-9], "the gzip data is cut off or damaged"),
     ],
@@ -308,7 +308,7 @@ def test_times_of_two_kinds_in_two_files(tmp_path):
         staged(tmp_path, "--interactions", *logs)
 
 
-def test_large_times_beside_fractions_in_parquet(tmp_path):
+def test_large_times_and_fractions(tmp_path):
     logs = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
     for log, time in zip(logs, (1 << 60, 0.5), strict=True):
         pq.write_table(pa.table({"user_id": [1], "item_id": [1], "time": [time]}), log)
@@ -316,7 +316,7 @@ def test_large_times_beside_fractions_in_parquet(tmp_path):
         staged(tmp_path, "--interactions", *logs, input_format="parquet")
 
 
-def test_rows_are_counted_with_those_that_were_skipped(tmp_path, monkeypatch):
+def test_row_numbers_after_skipped_rows(tmp_path, monkeypatch):
     """Rows 2 and 8 have too few fields; each block holds about three rows."""
     monkeypatch.setattr("preproc.amazon_books.tables._BLOCK_BYTES", 30)
     log = tmp_path / "log.csv"
@@ -331,7 +331,7 @@ def test_rows_are_counted_with_those_that_were_skipped(tmp_path, monkeypatch):
     assert (bad, len(events)) == (2, 8)
 
 
-def test_integers_with_a_block_of_empty_values(tmp_path, monkeypatch):
+def test_integers_after_empty_block(tmp_path, monkeypatch):
     monkeypatch.setattr("preproc.amazon_books.tables._BLOCK_BYTES", 30)
     log = tmp_path / "log.csv"
     log.write_text(HEADER + "1,2,3,\n" * 20 + "1,3,3,10\n" + "1,4,3,9\n")
@@ -376,7 +376,7 @@ def test_gzip_and_blocks(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_order_of_events_a_nanosecond_apart(tmp_path, name):
+def test_events_a_nanosecond_apart(tmp_path, name):
     """The last event of each user, by nanoseconds, is item 1; by item it would be 25."""
     rows = [("user_id", "item_id", "time")]
     for user in range(3):
@@ -390,7 +390,7 @@ def test_order_of_events_a_nanosecond_apart(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_features_that_are_missing_are_counted(tmp_path, name, capsys):
+def test_count_of_missing_features(tmp_path, name, capsys):
     """Items 3 to 9 are not in the table, item 2 has an empty value there."""
     rows = [("user_id", "item_id", "time"), *((user, i, i) for user in (1, 2) for i in range(10))]
     log = csv_file(tmp_path / "log.csv", rows)

@@ -88,7 +88,7 @@ def test_metadata(tmp_path, literal):
             records(tmp_path / METADATA)
 
 
-def test_a_history_tells_what_comes(folder):
+def test_history_is_predictive(folder):
     """The category of a user's last review is the next one's far more often than by chance."""
     category = {line["asin"]: line["categories"][-1][-1] for line in records(folder / METADATA)}
     histories = defaultdict(list)

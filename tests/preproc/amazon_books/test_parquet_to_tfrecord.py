@@ -107,7 +107,7 @@ def test_rows_of_a_foreign_folder(tmp_path, capsys):
     }
 
 
-def test_a_validation_split_and_other_names_of_folders(tmp_path):
+def test_validation_split_and_folder_names(tmp_path):
     splits = {"a": [FIRST], "b": [SECOND], "c": [FIRST, SECOND, FIRST]}
     source = write_parquet(tmp_path / "in", splits)
     (source / "metadata.json").rename(source / "sizes.json")
@@ -140,7 +140,7 @@ def test_the_length_of_histories(tmp_path, max_history, max_seq_len, length):
     assert found == [padded(row, length)] * 2
 
 
-def test_a_data_set_of_the_original(tmp_path, capsys):
+def test_original_data_set(tmp_path, capsys):
     """The cardinalities of NVIDIA's metadata are the largest ids."""
     last = [1, 3, 9, 2, [1, 9], [1, 2], [9, 4], [2, 1]]
     source = write_parquet(
@@ -262,7 +262,7 @@ def changed(index: int, value, row=FIRST) -> list:
         (
             changed(6, [0, 5, 0, 1, 2, 3, 4]),
             {},
-            "column 'item_id_neg': row 1 (counted from 0): a 0 behind an id; zeros are padding",
+            "column 'item_id_neg': row 1 (counted from 0): a 0 after an id; zeros are padding",
         ),
         (
             changed(5, [0, 2, 3]),
@@ -388,7 +388,7 @@ def metadata(text):
         ),
     ],
 )
-def test_folders_that_are_not_what_they_should_be(source, tmp_path, capsys, spoil, message):
+def test_wrong_folders(source, tmp_path, capsys, spoil, message):
     spoil(source)
     assert convert(source, tmp_path / "out") == 2
     assert message in capsys.readouterr().err

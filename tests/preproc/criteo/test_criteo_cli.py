@@ -32,7 +32,7 @@ def raw(tmp_path_factory):
     return folder
 
 
-def test_from_generated_logs_to_a_data_set(raw, tmp_path):
+def test_generated_logs_end_to_end(raw, tmp_path):
     output = tmp_path / "prepared"
     arguments = ["--input", raw, "--output", output, "--frequency_threshold", 3, "--days", "0-2"]
     result = call("preproc.criteo", *arguments)
@@ -66,7 +66,7 @@ def test_interrupted(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(__main__, "prepare", interrupted)
     monkeypatch.setattr(generate_logs, "generate_day", interrupted)
     assert __main__.main(["--input", str(tmp_path), "--output", str(tmp_path / "out")]) == 130
-    assert capsys.readouterr().err == "interrupted; run it again to go on\n"
+    assert capsys.readouterr().err == "interrupted; run it again to resume\n"
     assert generate_logs.main(["--output", str(tmp_path)]) == 130
     assert capsys.readouterr().err == "interrupted; the last day file is cut off\n"
 
@@ -168,7 +168,7 @@ def test_clicks_follow_the_fields(raw):
         ),
     ],
 )
-def test_flags_that_a_master_says_itself(master, flag, message):
+def test_flags_of_a_master(master, flag, message):
     common = ["--input", "raw", "--output", "out", "--engine", "spark", "--master", master]
     with pytest.raises(ValueError, match=message):
         arguments.parse([*common, flag, "2" if flag == "--threads" else "4GB"])

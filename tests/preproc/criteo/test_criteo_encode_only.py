@@ -205,7 +205,7 @@ def test_flags_that_nothing_reads(log, known, tmp_path, capsys, flags, message):
     assert message in capsys.readouterr().err
 
 
-def test_the_vocabulary_is_not_replaced(log, known, capsys):
+def test_vocabulary_within_output(log, known, capsys):
     assert encode(log / "day_2", known, known, "--overwrite") == 2
     assert "which is read and would be replaced" in capsys.readouterr().err
     common = ["--input", str(log / "day_2"), "--output", "out"]
@@ -215,7 +215,7 @@ def test_the_vocabulary_is_not_replaced(log, known, capsys):
     assert "--encode_only and --vocabulary DATA_SET go together" in capsys.readouterr().err
 
 
-def test_a_value_that_begins_like_a_byte_order_mark(tmp_path):
+def test_value_with_byte_order_mark(tmp_path):
     """The most frequent value, on the vocabulary's first line, keeps all its characters."""
     mark = "\ufeff"
     values = [f"{mark}b"] * 5 + ["a"] * 3 + ["b"] * 2

@@ -51,8 +51,8 @@ def test_days(text, expected):
     [
         ("", "is not a list of days: got ''; write it like 0-23"),
         ("1,,2", "is not a list of days"),
-        ("a", "'a' found"),
-        ("-1", "'-1' found"),
+        ("a", "got 'a'"),
+        ("-1", "got '-1'"),
         ("5-3", "'5-3' ends before it starts"),
         ("0-3,2", "names day 2 twice"),
     ],
@@ -269,7 +269,7 @@ def test_output_exists(raw, tmp_path):
         run(raw, tmp_path / "out")
 
 
-def test_overwrite_replaces_data_sets_only(raw, tmp_path):
+def test_overwrite_of_other_folders(raw, tmp_path):
     output = tmp_path / "out"
     output.mkdir()
     (output / "thesis.txt").write_text("years of work")
@@ -285,7 +285,7 @@ def test_overwrite_replaces_data_sets_only(raw, tmp_path):
 
 
 @pytest.mark.parametrize("output", [".", "..", "../raw"])
-def test_output_that_holds_the_input(raw, output):
+def test_input_within_output(raw, output):
     with pytest.raises(ValueError, match="holds .*would be replaced; choose another"):
         check_output(raw / output, raw, overwrite=True)
 

@@ -55,7 +55,7 @@ def test_a_small_log_is_counted(log, tmp_path):
 @pytest.mark.parametrize(
     ("threshold", "zipped"), [(0, False), (3, True), (15, False)], ids=["all", "gzip", "frequent"]
 )
-def test_a_sample_is_near_the_truth(log, tmp_path, monkeypatch, threshold, zipped):
+def test_accuracy_of_a_sample(log, tmp_path, monkeypatch, threshold, zipped):
     """A fifth of the bytes: rows within 2 % (gzip: 5 %), ids in all within 30 %, each column's
     within a factor of three or 20."""
     source = log
@@ -102,7 +102,7 @@ def test_cut_lines_and_gzip_members(tmp_path, monkeypatch):
     assert (found.sampled, found.rows, found.bad_lines) == (1, 100, 1)
 
 
-def test_what_the_preparation_leaves_out_is_not_counted(tmp_path):
+def test_estimate_without_bad_lines(tmp_path):
     """A byte order mark, empty lines at the end, zero bytes behind gzip data."""
     generate_day(tmp_path / "lines", 100, 1)
     text = (tmp_path / "lines").read_bytes()
@@ -159,6 +159,6 @@ def test_no_rows(tmp_path, capsys):
     assert "the gzip data is cut off or damaged" in capsys.readouterr().err
 
 
-def test_output_is_needed_without_it(tmp_path, capsys):
+def test_missing_output(tmp_path, capsys):
     assert main(["--input", str(tmp_path)]) == 2
     assert "--output is missing" in capsys.readouterr().err

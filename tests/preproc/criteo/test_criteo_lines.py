@@ -156,5 +156,5 @@ def test_line_that_is_gone(tmp_path):
         read_line(tmp_path / "raw", 3)
 
 
-def test_good_line_needs_no_explanation():
+def test_good_line():
     assert explain(GOOD) is None

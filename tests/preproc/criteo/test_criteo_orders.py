@@ -112,7 +112,7 @@ def test_same_rows_in_another_order(log, in_input_order, tmp_path, ordering):
     assert rows_of(other, "train") != found
 
 
-def test_the_default_is_a_random_order(log, in_input_order, tmp_path):
+def test_default_order(log, in_input_order, tmp_path):
     spec = run(log, tmp_path / "out")
     assert spec.metadata["output_ordering"] == "total_random" and spec.metadata["seed"] == 0
     rows, plain = rows_of(spec, "train"), rows_of(in_input_order, "train")
@@ -146,7 +146,7 @@ def test_buckets_change_nothing(log, tmp_path, monkeypatch, ordering):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["buckets", "out"]
 
 
-def test_no_space_for_the_spill_file(log, tmp_path, monkeypatch):
+def test_full_disk_for_spill_file(log, tmp_path, monkeypatch):
     monkeypatch.setattr(row_buckets, "_BUCKET_BYTES", 100)
 
     allocate = os.posix_fallocate

@@ -188,7 +188,7 @@ def test_days_with_a_holdout_fraction(log, tmp_path):
     assert reference.files_of(tmp_path / "out") == expected
 
 
-def test_values_are_taken_literally(tmp_path):
+def test_literal_values(tmp_path):
     """Quotes, spaces, backslashes, NULL, other scripts: all text; ties are by UTF-8 bytes."""
     values = ['"', "'a", "NULL", "null", "\\N", "a b", " a", "#x", "é", "z", "漢", "\U0001f600",
               "￿", "A", "nan", "0", "00", "-", ",", "{", "[x]", "%s"]  # fmt: skip
@@ -290,7 +290,7 @@ def test_feature_spec_is_valid(log, tmp_path):
         assert 0 <= ids.min() <= ids.max() < spec.cardinality(name)
 
 
-def test_numericals_are_rounded_once():
+def test_rounding_of_numerical_features():
     shifted = np.array([-5, 0, 1, 2, 3, 8, 10**6, 10**18 + 2])
     expected = [0, 0, 0, 0.693147, 1.098612, 2.079442, 13.815511, 41.446532]
     found = encode_numericals(shifted)

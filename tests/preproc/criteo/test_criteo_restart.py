@@ -131,7 +131,7 @@ def interrupted(raw, output, monkeypatch, calls, **changes):
             prepare(options(raw, output, **changes))
 
 
-def test_full_disk_keeps_what_is_finished(raw, expected, tmp_path, monkeypatch, capfd):
+def test_full_disk_keeps_finished_stages(raw, expected, tmp_path, monkeypatch, capfd):
     output = tmp_path / "out"
     interrupted(raw, output, monkeypatch, calls=5)
     assert not output.exists()
@@ -141,7 +141,7 @@ def test_full_disk_keeps_what_is_finished(raw, expected, tmp_path, monkeypatch, 
     assert reference.files_of(output) == expected
 
 
-def test_other_options_redo_what_they_change(raw, expected, tmp_path, monkeypatch, capfd):
+def test_changed_options(raw, expected, tmp_path, monkeypatch, capfd):
     """Another threshold keeps the parsed days and the numericals, another split only the days."""
     output = tmp_path / "out"
     interrupted(raw, output, monkeypatch, calls=8, frequency_threshold=7)
@@ -156,7 +156,7 @@ def test_other_options_redo_what_they_change(raw, expected, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_bins_redo_the_numericals_only(raw, tmp_path, monkeypatch, capfd, first):
+def test_bins_after_a_run_without(raw, tmp_path, monkeypatch, capfd, first):
     """Asked for after a run without them, and no longer asked for after a run with them."""
     output = tmp_path / "out"
     create_calls = 2 + (13 if first else 0) + 2  # labels, numericals, bins; then cat_1 fails
@@ -168,7 +168,7 @@ def test_bins_redo_the_numericals_only(raw, tmp_path, monkeypatch, capfd, first)
     assert reference.files_of(output) == reference.prepare(days, 2, bin_numericals=not first)
 
 
-def test_changed_input_is_parsed_again(raw, tmp_path, monkeypatch, capfd):
+def test_changed_input(raw, tmp_path, monkeypatch, capfd):
     output, changed = tmp_path / "out", tmp_path / "raw"
     changed.mkdir()
     for path in raw.iterdir():
@@ -182,7 +182,7 @@ def test_changed_input_is_parsed_again(raw, tmp_path, monkeypatch, capfd):
     assert reference.files_of(output) == reference.prepare(sorted(changed.glob("day_*")), 2)
 
 
-def test_state_that_cannot_be_read_starts_over(raw, expected, tmp_path, monkeypatch, capfd):
+def test_unreadable_state(raw, expected, tmp_path, monkeypatch, capfd):
     output = tmp_path / "out"
     interrupted(raw, output, monkeypatch, calls=1)
     state = tmp_path / "out.partial" / "state.json"
@@ -194,7 +194,7 @@ def test_state_that_cannot_be_read_starts_over(raw, expected, tmp_path, monkeypa
     assert reference.files_of(output) == expected
 
 
-def test_a_run_that_cannot_begin_leaves_nothing(raw, tmp_path, monkeypatch):
+def test_engine_that_does_not_start(raw, tmp_path, monkeypatch):
     def not_there(*args):
         raise ValueError("no engine")
 

@@ -119,7 +119,7 @@ def test_vocabulary_of_some_rows(engine, tmp_path):
 
 
 @needs_nvtabular
-def test_the_same_files_with_other_values(engine, tmp_path):
+def test_same_paths_with_other_values(engine, tmp_path):
     """NVTabular keeps values by path; a later column must not get those of an earlier one."""
     for days in ([["a", "b", "a"]], [["x", "b", "b", "y"]]):
         staged = stage(engine, tmp_path, days)
@@ -160,7 +160,7 @@ def assert_like_duckdb(source, folder, **changed):
 
 
 @needs_nvtabular
-def test_days_are_prepared_as_by_duckdb(log, tmp_path):
+def test_days_equal_duckdb(log, tmp_path):
     files = assert_like_duckdb(
         log, tmp_path, frequency_threshold=2, on_bad_line="skip", vocabulary_days=(0, 2)
     )
@@ -169,7 +169,7 @@ def test_days_are_prepared_as_by_duckdb(log, tmp_path):
 
 
 @needs_nvtabular
-def test_real_rows_are_prepared_as_by_duckdb(criteo_rows, tmp_path):
+def test_real_rows_equal_duckdb(criteo_rows, tmp_path):
     """In random order, with bins, and with the values of the training rows only."""
     assert_like_duckdb(
         criteo_rows,
@@ -202,7 +202,7 @@ def test_damaged_gzip(engine, tmp_path):
 
 
 @needs_nvtabular
-def test_threads_are_given_back(tmp_path):
+def test_threads_restored(tmp_path):
     before = pa.cpu_count()
     with CriteoNVTabularEngine(options(tmp_path, threads=before + 3), tmp_path):
         assert pa.cpu_count() == before + 3

@@ -319,7 +319,7 @@ def test_wrong_settings(tmp_path, changes, message):
 
 
 def test_comma_in_the_scratch_folder(tmp_path):
-    with pytest.raises(ValueError, match="/a,b, has a comma .* a --temp_dir without a comma"):
+    with pytest.raises(ValueError, match="takes the comma .*/a,b, .* a --temp_dir without a comma"):
         settings(tmp_path / "a,b")
     cluster = settings(tmp_path / "a,b", master="yarn")  # its workers have folders of their own
     assert "spark.local.dir" not in cluster
@@ -347,7 +347,7 @@ class Context:
 @pytest.mark.parametrize(
     ("is_stopped", "cause"), [(True, "no master answers"), (False, "no file server")]
 )
-def test_start_with_a_context_that_does_not_work(tmp_path, monkeypatch, is_stopped, cause):
+def test_start_with_broken_context(tmp_path, monkeypatch, is_stopped, cause):
     context, ended = Context(is_stopped), []
     monkeypatch.setattr(spark_session, "SparkContext", lambda conf: context)
     monkeypatch.setattr(spark_session, "stop_gateway", lambda: ended.append(context.stops))
@@ -435,7 +435,7 @@ def test_what_a_task_says(engine, log, tmp_path):
         engine._check_workers()
 
 
-def test_interruption_that_python_drops(engine, tmp_path, monkeypatch):
+def test_dropped_interrupt(engine, tmp_path, monkeypatch):
     """Ctrl-C in a finaliser: the next operation stops, and so does what Spark cancelled."""
     before = signal.getsignal(signal.SIGINT)
 

@@ -300,7 +300,7 @@ def test_prepared_anew(prepared, stand_in):
     assert "--frequency_threshold\n3\n--days\n0\n--overwrite\n" in done.stdout
 
 
-def test_prepared_feature_spec_that_cannot_be_read(prepared, tmp_path):
+def test_unreadable_feature_spec(prepared, tmp_path):
     (tmp_path / "out" / "feature_spec.yaml").write_text("")
     done = script("prepare_dataset.sh", "local", "2", **prepared)
     assert (done.returncode, done.stdout) == (2, "")
@@ -472,7 +472,7 @@ def test_refusals(command, variables, message):
     assert re.search(message, done.stderr), done.stderr
 
 
-def test_cluster_that_does_not_start(tmp_path):
+def test_cluster_start_failure(tmp_path):
     (tmp_path / "bin").mkdir()
     spark_class = tmp_path / "bin" / "spark-class"
     spark_class.write_text("#!/bin/sh\necho broken\nexit 1\n")

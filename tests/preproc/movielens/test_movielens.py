@@ -94,7 +94,7 @@ def test_by_hand(tmp_path, by_hand, capsys):
     )
 
 
-def test_integers_that_pandas_wrote_with_a_point(tmp_path, by_hand):
+def test_integers_with_a_point(tmp_path, by_hand):
     """9.0 of one file is user 9 of another; where a value is no integer, all stay text."""
     flags = ("--min_ratings", 4, "--valid_negative", 1)
     expected = prepared(tmp_path, "--input", by_hand, *flags)
@@ -275,7 +275,7 @@ def test_movielens_latest_small(tmp_path, root):
     assert_is(made, *split(rows_of(folder / "ratings.csv"), 20, 2))
 
 
-def test_the_output_is_not_replaced_unasked(tmp_path, by_hand, capsys):
+def test_existing_output(tmp_path, by_hand, capsys):
     flags = ["--input", str(by_hand), "--min_ratings", "4", "--valid_negative", "1", "--output"]
     assert main([*flags, str(tmp_path / "out")]) == 0
     assert main([*flags, str(tmp_path / "out")]) == 2

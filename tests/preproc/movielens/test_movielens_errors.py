@@ -151,7 +151,7 @@ def test_too_few(tmp_path, refused):
     log.write_text(f"{CSV_HEADER}\nb,1,3,1\nb,2,3,2\nb,3,3,2\na,3,3,1\na,4,3,1\n")
     said = refused("--input", log, "--min_ratings", 2, "--valid_negative", 2)
     assert "user b touched 3 of 4 items, so 1 are unseen" in said
-    assert "out: --valid_negative 1 or less, or a log without the rows of that user\n" in said
+    assert "solutions: --valid_negative 1 or less, or a log without the rows of that user\n" in said
 
 
 def test_too_little_memory(tmp_path, refused):
@@ -238,7 +238,7 @@ def test_flags(tmp_path, refused, flags, message):
         ("x.train.rating", "valid_negative", 9, "the NCF paper's files without --validation"),
     ],
 )
-def test_flags_that_nothing_would_read(tmp_path, refused, name, flag, value, what):
+def test_unread_flags(tmp_path, refused, name, flag, value, what):
     for each in (name, "x.test.rating", "x.test.negative"):
         (tmp_path / each).touch()
     said = refused("--input", tmp_path / name, f"--{flag}", value)

@@ -67,7 +67,12 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
     if master is not None:
         result["spark.master"] = master
     if master is not None and is_local(master):
-        _check_local_dir(scratch.absolute())
+        if "," in str(scratch.absolute()):
+            raise ValueError(
+                f"Spark takes the comma in the folder for temporary files, {scratch.absolute()}, "
+                "for a separator; choose a --temp_dir without a comma, and an --output whose last "
+                "part has none"
+            )
         result |= {
             "spark.driver.memory": f"{_heap_bytes(master, options) >> 20}m",
             "spark.driver.host": "127.0.0.1",
@@ -84,15 +89,6 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
             )
         result[key] = value
     return result
-
-
-def _check_local_dir(folder: Path) -> None:
-    if "," in str(folder):
-        raise ValueError(
-            f"Spark's folder for what does not fit into memory, {folder}, has a comma in its path, "
-            "where Spark would read two folders; choose a --temp_dir without a comma, and an "
-            "--output whose last part has none"
-        )
 
 
 def _heap_bytes(master: str, options: CriteoOptions) -> int:
@@ -134,7 +130,7 @@ def start(options: CriteoOptions, scratch: Path) -> SparkSession:
         return SparkSession(context)
     except (PySparkException, Py4JError, OSError) as error:
         cause = one_line(error)  # while there is a JVM to ask
-        _stop(context)
+        stop(context)
         raise ValueError(
             f"Spark does not start with --master {wanted.get('spark.master', 'of spark-submit')}: "
             f"{cause}; it needs Java 8, 11 or 17 (java on the PATH or JAVA_HOME) and a --master "
@@ -152,12 +148,8 @@ def _zipped_packages(folder: Path) -> Path:
     return path
 
 
-def stop(session: SparkSession) -> None:
+def stop(started: SparkSession | SparkContext | None) -> None:
     """Stops Spark and the JVM that was started for it."""
-    _stop(session)
-
-
-def _stop(started: SparkSession | SparkContext | None) -> None:
     if started is not None:
         with contextlib.suppress(Py4JError, OSError):  # its JVM may be gone already
             started.stop()
