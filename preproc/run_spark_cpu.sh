@@ -60,7 +60,7 @@ clean_up() {
 trap clean_up EXIT
 # The shell hears a signal while it waits for a process behind it, not while it runs one itself.
 interrupted() { # STATUS
-  echo "interrupted; run it again to go on" >&2
+  echo "interrupted; run it again to resume" >&2
   exit "$1"
 }
 trap 'interrupted 129' HUP

@@ -239,7 +239,7 @@ def test_interrupted(raw, tmp_path):
             break
     rest = run.stderr.read()
     assert run.wait(60) == 130
-    assert "interrupted; run it again to go on" in rest
+    assert "interrupted; run it again to resume" in rest
     assert "Traceback" not in rest
     wait_until_gone(children)
 
@@ -328,7 +328,7 @@ def test_signal_to_the_script(tmp_path, sent, status):
     started = [int(pid) for pid in run.stdout.readline().split()]
     assert all(map(running, started))
     run.send_signal(sent)
-    assert (run.wait(60), run.stderr.read()) == (status, "interrupted; run it again to go on\n")
+    assert (run.wait(60), run.stderr.read()) == (status, "interrupted; run it again to resume\n")
     wait_until_gone(started)
 
 
