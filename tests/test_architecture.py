@@ -182,8 +182,6 @@ COMPLEX_FUNCTIONS = {
     "dataloading/transcode/arguments.py parser",
     "deployment/deploy/arguments.py _parser",
     "nn/embedding/merlin_api/attributes.py strategy_attributes",
-    "preproc/amazon_books/arguments.py _parser",
-    "preproc/criteo/arguments.py _parser",
 }
 # Triton looks for a class of this name in every model in Python.
 SHARED_CLASS_NAMES = {"TritonPythonModel"}
@@ -194,7 +192,6 @@ UNCLEAR_NAMES_LEFT = {
     "dataloading": 29,
     "deployment": 1,
     "nn": 35,
-    "preproc": 35,
     "tensorflow-dot-based-interact": 1,
 }
 BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension)

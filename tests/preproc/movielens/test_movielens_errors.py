@@ -145,7 +145,7 @@ def test_too_few(tmp_path, refused):
     said = refused("--input", log)
     assert "no user has --min_ratings 20 items or more; the most that one has is 2" in said
     said = refused("--input", log, "--min_ratings", 2)
-    assert "user 1 touched 2 of 2 items, so 0 are unseen, fewer than the 100 requested negatives" in said
+    assert "user 1 touched 2 of 2 items, so 0 are unseen, fewer than the 100 requested" in said
     assert "possible solutions: a log without the rows of that user\n" in said
     # Only user "b", the second, touched all but one.
     log.write_text(f"{CSV_HEADER}\nb,1,3,1\nb,2,3,2\nb,3,3,2\na,3,3,1\na,4,3,1\n")
