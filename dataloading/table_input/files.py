@@ -1,15 +1,16 @@
 """CSV and Parquet files as a stream of blocks of rows; nothing is held beyond a block.
 
 Every CSV field comes as bytes, so that what it means, and what is wrong with it, is decided in one
-place (`transcode_values.py`) for both formats. Missing is null.
+place (`values.py`) for both formats. Missing is null.
 """
 
 import csv
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -17,14 +18,44 @@ import pyarrow.parquet as pq
 
 from dataloading.spec import rules
 from dataloading.table_input.lines import BYTE_ORDER_MARK, line_blocks, open_quote
-from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 
+CSV = "csv"
+PARQUET = "parquet"
 # Arrow's message for a row that has more or fewer fields.
 _WRONG_ROW = re.compile(
     r"CSV parse error: Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+): (.*)", re.DOTALL
 )
 # Its message for a list of fixed size that is missing, counted from 1 in what is being read.
 _WRONG_LIST = re.compile(r"all lists to be of size=([0-9]+) but index ([0-9]+) had size=([0-9]+)")
+
+
+@dataclass(frozen=True)
+class RawChunk:
+    """Columns of raw files.
+
+    type: `csv` or `parquet`.
+    features: the columns that are read; of CSV files without a header, all of them, in order.
+    files: paths relative to the folder of the YAML file; the rows of the first come first.
+    header: whether the first line of each CSV file names its columns.
+    delimiter: between the fields of a CSV line.
+    quoting: whether a field that starts with a quotation mark ends with one and holds anything in
+        between; else quotation marks are characters like others.
+    """
+
+    type: str
+    features: tuple[str, ...]
+    files: tuple[str, ...]
+    header: bool = False
+    delimiter: str = ","
+    quoting: bool = True
+
+
+class TableSource(Protocol):
+    """Files of several splits; see `RawSpec`."""
+
+    sources: dict[str, tuple[RawChunk, ...]]
+    base_directory: Path
+    origin: str
 
 
 class Block(NamedTuple):
@@ -43,14 +74,14 @@ class Block(NamedTuple):
     def num_rows(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def rows(self, start: int, stop: int | None = None) -> "Block":
+    def rows(self, start: int, stop: int | None = None) -> Block:
         """The rows start to stop - 1 of this block."""
         stop = self.num_rows if stop is None else stop
         columns = {name: column.slice(start, stop - start) for name, column in self.columns.items()}
         return Block(columns, self.where, self.first_row + start)
 
 
-def mapping_blocks(spec: RawSpec, mapping: str, chunk_size: int) -> Iterator[list[Block]]:
+def mapping_blocks(spec: TableSource, mapping: str, chunk_size: int) -> Iterator[list[Block]]:
     """The rows of a mapping in order: one block of each chunk, all of the same rows.
 
     Args:
@@ -84,12 +115,14 @@ def mapping_blocks(spec: RawSpec, mapping: str, chunk_size: int) -> Iterator[lis
         raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
 
 
-def place(spec: RawSpec, mapping: str, file: str) -> str:
+def place(spec: TableSource, mapping: str, file: str) -> str:
     """Returns what messages, and `Block.where`, call a file of a mapping."""
     return f"{spec.origin}: mapping '{mapping}': file '{file}'"
 
 
-def chunk_blocks(spec: RawSpec, mapping: str, chunk: RawChunk, chunk_size: int) -> Iterator[Block]:
+def chunk_blocks(
+    spec: TableSource, mapping: str, chunk: RawChunk, chunk_size: int
+) -> Iterator[Block]:
     """Reads the rows of a chunk of a mapping in order; see `mapping_blocks`."""
     for file in chunk.files:
         where = place(spec, mapping, file)

@@ -20,6 +20,7 @@ from dataloading.spec.feature_spec import (
     USER_CHANNEL,
     FeatureSpec,
 )
+from dataloading.table_input.files import CSV, PARQUET, RawChunk
 
 CLICKS = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
 INTERACTIONS = (USER_CHANNEL, ITEM_CHANNEL, LABEL_CHANNEL)
@@ -109,35 +110,12 @@ def completed_feature(keys: dict, channel: str, where: str) -> dict:
     return keys
 
 
-CSV = "csv"
-PARQUET = "parquet"
 AUTO = "auto"
 _OPTIONS = (
     "header",
     "delimiter",
     "quoting",
 )  # keys of a CSV chunk in addition to those of every chunk
-
-
-@dataclass(frozen=True)
-class RawChunk:
-    """Columns of raw files.
-
-    type: `csv` or `parquet`.
-    features: the columns that are read; of CSV files without a header, all of them, in order.
-    files: paths relative to the folder of the YAML file; the rows of the first come first.
-    header: whether the first line of each CSV file names its columns.
-    delimiter: between the fields of a CSV line.
-    quoting: whether a field that starts with a quotation mark ends with one and holds anything in
-        between; else quotation marks are characters like others.
-    """
-
-    type: str
-    features: tuple[str, ...]
-    files: tuple[str, ...]
-    header: bool = False
-    delimiter: str = ","
-    quoting: bool = True
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,14 @@ import pyarrow.compute as pc
 
 from dataloading.spec.rules import listing, suggestion
 from dataloading.table_input import values as table_values
-from dataloading.table_input.files import describe_file, file_blocks
+from dataloading.table_input.files import (
+    CSV,
+    PARQUET,
+    RawChunk,
+    describe_file,
+    file_blocks,
+)
 from dataloading.table_input.values import SEPARATOR, BadValue
-from dataloading.transcode.raw_spec import CSV, PARQUET, RawChunk
 from deployment.serving.interface import Interface, ServedFeature
 
 _KINDS = {".csv": CSV, ".csv.gz": CSV, ".parquet": PARQUET}  # by the end of a name
