@@ -74,7 +74,7 @@ class Block(NamedTuple):
     def num_rows(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def rows(self, start: int, stop: int | None = None) -> Block:
+    def rows(self, start: int, stop: int | None = None) -> "Block":
         """The rows start to stop - 1 of this block."""
         stop = self.num_rows if stop is None else stop
         columns = {name: column.slice(start, stop - start) for name, column in self.columns.items()}
