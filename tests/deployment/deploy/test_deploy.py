@@ -456,7 +456,7 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         (["--backend=hps", "--device_memory_gb=1"], "--device_memory_gb 1.0: .* --gpu_cache_share"),
         (["--backend=hps", "--monolithic"], "--monolithic: .* use --backend tensorflow"),
         (["--backend=hps", "--quantize_tables=fp16"], "--quantize_tables fp16: HPS stores rows a"),
-        (["--backend=hps", "--max_queue_delay_us=0"], "--max_queue_delay_us 0: HPS computes each"),
+        (["--backend=hps", "--max_queue_delay_us=0"], "--max_queue_delay_us 0: HPS computes requ"),
         (
             ["--backend=tensorflow", "--no-dynamic_batching"],
             "--no-dynamic_batching: of SavedModels and TensorRT plans Triton puts waiting requests",
@@ -466,7 +466,7 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         (["--gpus=0"], "--gpus .*: the backend local computes on the CPU: leave the flag out"),
         (
             ["--backend=tensorflow", "--device_memory_gb=1", "--gpus=0,1"],
-            r"--gpus \(0, 1\): --device_memory_gb has the SavedModel's tables on GPU 0, as its",
+            r"--gpus \(0, 1\): --device_memory_gb places the tables of the Saved",
         ),
         (["--gpu_cache_share=0.5"], "--gpu_cache_share 0.5: only the backend hps reads it"),
         (["--backend=tensorflow", "--served_path=/x"], "--served_path /x: only the backend hps re"),
