@@ -61,6 +61,18 @@ class DeployOptions:
     def __post_init__(self):
         if self.model_name is not None:
             check_name(self.model_name)
+        self._check_ranges()
+        for backend, flag, is_refused, rule in _REFUSED:
+            if backend in (None, self.backend) and is_refused(self):
+                value = getattr(self, flag)
+                shown = f"--{flag} {value}"
+                if isinstance(value, bool):
+                    shown = f"--{flag}" if value else f"--no-{flag}"
+                raise ValueError(f"{shown}: {rule}")
+        if self.backend != LOCAL and not self.monolithic:
+            check_precision(self.precision)
+
+    def _check_ranges(self) -> None:
         for name, minimum in _MINIMUM.items():
             value = getattr(self, name)
             if value is not None and not minimum <= value < inf:
@@ -79,15 +91,6 @@ class DeployOptions:
                 "--gpu_cache_share is a share of each table's rows, more than 0 and at most 1, got "
                 f"{self.gpu_cache_share:g}"
             )
-        for backend, flag, is_refused, rule in _REFUSED:
-            if backend in (None, self.backend) and is_refused(self):
-                value = getattr(self, flag)
-                shown = f"--{flag} {value}"
-                if isinstance(value, bool):
-                    shown = f"--{flag}" if value else f"--no-{flag}"
-                raise ValueError(f"{shown}: {rule}")
-        if self.backend != LOCAL and not self.monolithic:
-            check_precision(self.precision)
 
 
 _MINIMUM = {

@@ -11,7 +11,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -55,12 +56,8 @@ def score(flags: argparse.Namespace) -> None:
             f"--batch_size is {batch_size}; allowed: 1 to {limit}, the model's max_batch_size"
         )
     rows = _open_input(flags.input, flags.mapping, scorer.interface)
-    for path in rows.paths:
-        if flags.output and os.path.exists(flags.output) and os.path.samefile(flags.output, path):
-            raise ValueError(
-                f"--output {flags.output}: is the same file as {path} of --input, which it would "
-                "replace; give another path"
-            )
+    if flags.output:
+        _check_differs(flags.output, rows.paths)
     started = time.perf_counter()
     with _open_output(flags.output, rows.num_rows) as write:
         for batch in rows.requests(batch_size):
@@ -69,7 +66,7 @@ def score(flags: argparse.Namespace) -> None:
             except BadRequest as error:
                 row, name = rows.where(batch.first_row + error.row), error.feature
                 where = row if name is None else f"{row}: column '{name}'"
-                raise ValueError(f"{where}: found {error.found}; {error.rule}") from None
+                raise ValueError(f"{where}: found {error.value}; {error.rule}") from None
         if flags.output:
             raise_if_interrupted()
     elapsed_s = time.perf_counter() - started
@@ -88,6 +85,16 @@ def _open_input(path: str, split: str | None, interface: Interface) -> FileInput
             f"--mapping {split}: expected the folder of a data set as --input, got {path}"
         )
     return FileInput(path, interface)
+
+
+def _check_differs(output: str, paths: Iterable[Path]) -> None:
+    """Raises ValueError if the output would replace a file of the input."""
+    for path in paths:
+        if os.path.exists(output) and os.path.samefile(output, path):
+            raise ValueError(
+                f"--output {output}: is the same file as {path} of --input, which it would "
+                "replace; give another path"
+            )
 
 
 @contextlib.contextmanager

@@ -25,13 +25,13 @@ class BadRequest(ValueError):
     Attributes:
         feature: name of the feature; None for errors of a whole tensor or of a score.
         row: row of the request, counted from 0; None for errors of a whole tensor.
-        found: the bad value.
+        value: the bad value.
         rule: rule that it breaks.
     """
 
-    def __init__(self, message: str, feature: str | None = None, row=None, found="", rule=""):
+    def __init__(self, message: str, feature: str | None = None, row=None, value="", rule=""):
         super().__init__(message)
-        self.feature, self.row, self.found, self.rule = feature, row, found, rule
+        self.feature, self.row, self.value, self.rule = feature, row, value, rule
 
 
 class RequestChecker:
@@ -93,7 +93,7 @@ def check_scores(scores: np.ndarray) -> None:
             "are too large for its precision"
         )
         message = f"the score of row {row} (counted from 0) is NaN: {rule}"
-        raise BadRequest(message, row=row, found="a score of NaN", rule=rule)
+        raise BadRequest(message, row=row, value="a score of NaN", rule=rule)
 
 
 class _TensorChecker:
@@ -204,7 +204,7 @@ class _TensorChecker:
             f"{value}; {rule}",
             feature=feature,
             row=row,
-            found=value,
+            value=value,
             rule=rule,
         )
 

@@ -44,7 +44,7 @@ def test_ids_out_of_range(row, column, value, feature, said):
     with pytest.raises(BadRequest, match=said) as caught:
         check(CLICKS, arrays)
     assert (caught.value.feature, caught.value.row) == (feature, row)
-    assert caught.value.found == str(value)
+    assert caught.value.value == str(value)
 
 
 def test_the_first_bad_row_is_named():
