@@ -526,7 +526,10 @@ def test_unknown_ids_are_zero_but_not_negative_ones(tmp_path, capsys):
         (["--batch_size", "0"], "--batch_size is 0; allowed: 1 to 8, the model's max_batch_size"),
         (["--batch_size", "9"], "--batch_size is 9; allowed: 1 to 8"),
         (["--threads", "-1"], "--threads is -1; allowed: 0 (one for each core) or more"),
-        (["--output", "scores.txt"], "scores.txt ends with '.txt'; allowed: .parquet, .csv, .npy"),
+        (
+            ["--output", "scores.txt"],
+            "scores.txt ends with '.txt'; expected one of .parquet, .csv, .npy",
+        ),
     ],
 )
 def test_bad_flags(tmp_path, clicks, capsys, flags, said):
