@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.merlin_api.backend import MerlinEmbedding
 from nn.embedding.planner import Plan
 from nn.keras import keras
 from nn.optim.optimizers import OptimizerGroup, create_groups
@@ -86,14 +85,8 @@ class TabledModel(keras.Model):
 
     def state_not_saved(self, groups: Sequence[OptimizerGroup]) -> str | None:
         """Why a training cannot go on from `optimizer_weights`; None if it can."""
-        tables = groups[1].optimizer
-        kept = tables.state and self.embedding.trainable
-        if not isinstance(self.embedding, MerlinEmbedding) or not kept:
-            return None
-        return (
-            "Merlin's distributed-embeddings does not give the optimizer's state of its tables: "
-            "use --embedding_backend native, or --embedding_optimizer sgd, which has none"
-        )
+        has_state = groups[1].optimizer.state and self.embedding.trainable
+        return self.embedding.optimizer_state_error if has_state else None
 
 
 class DroppingModel(TabledModel):

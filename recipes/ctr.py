@@ -63,7 +63,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         merlin=merlin_options(config) if use_merlin else None,
         **model_arguments(config, device, world),
     )
-    features = model.embedding.strategy.input_ids_list[world.rank] if by_model else None
+    features = model.embedding.input_ids_list[world.rank] if by_model else None
     train, valid = open_data(config, spec, world, features)
     evaluator = None
     if valid and config.run.mode != "predict":

@@ -8,7 +8,6 @@ import tensorflow as tf
 from nn.ctr.config import RankingConfig
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.merlin_api.backend import MerlinEmbedding
 from nn.embedding.planner import Plan
 from nn.embedding.weights import TableUniform
 from nn.embedding_model import TabledModel
@@ -68,6 +67,8 @@ class RankingModel(TabledModel):
             "name": "embedding",
         }
         if merlin is not None:
+            from nn.embedding.merlin_api.backend import MerlinEmbedding
+
             self.embedding = MerlinEmbedding(tables, merlin, **common)
         else:
             self.embedding = DistributedEmbedding(

@@ -2,7 +2,6 @@
 
 import warnings
 
-import numpy as np
 import tensorflow as tf
 
 from nn.embedding.ids import read_ids
@@ -159,65 +158,3 @@ class Embedding(keras.layers.Layer):
                 stacklevel=2,
             )
         return super().from_config(config)
-
-
-@keras.utils.register_keras_serializable(package="nn.embedding")
-class ConcatOneHotEmbedding(keras.layers.Layer):
-    """Tables of one width in one variable, looked up with one id each.
-
-    Feature f's table is the rows offsets[f] to offsets[f + 1] - 1 of `params`.
-
-    Args:
-      feature_sizes: rows of each feature's table.
-      embedding_width: width of all tables.
-      **kwargs: of `keras.layers.Layer`; float32 unless `dtype` says otherwise.
-
-    Attributes:
-      params: [sum of feature_sizes, embedding_width], Keras' default initial values.
-      offsets: int32 (int64 from 2^31 rows on) [number of features + 1].
-    """
-
-    def __init__(self, feature_sizes, embedding_width, **kwargs):
-        sizes = [int(size) for size in feature_sizes]
-        if not sizes or min(sizes) <= 0 or embedding_width <= 0:
-            raise ValueError(
-                "feature_sizes and embedding_width must be positive, got "
-                f"{sizes} and {embedding_width}"
-            )
-        super().__init__(**{"dtype": "float32", "autocast": False, **kwargs})
-        self.feature_sizes = sizes
-        self.embedding_width = embedding_width
-        bounds = np.cumsum([0, *sizes])
-        self.params = self.add_weight(
-            name="params",
-            shape=[bounds[-1], embedding_width],
-            experimental_autocast=False,
-        )
-        self.offsets = tf.constant(bounds, tf.int32 if bounds[-1] < 2**31 else tf.int64)
-
-    def call(self, inputs):
-        """Looks one row a feature up.
-
-        Args:
-          inputs: integer [batch, number of features]; ids of feature f in [0, feature_sizes[f]).
-            One beyond reads a neighbouring table's row, which nothing notices.
-
-        Returns:
-          [batch, number of features, embedding_width] in the compute dtype.
-        """
-        if inputs.shape.rank != 2 or inputs.shape[1] != len(self.feature_sizes):
-            raise ValueError(
-                f"{self.name}: ids must be [batch, {len(self.feature_sizes)}], one column a "
-                f"feature; got {inputs.shape}"
-            )
-        dtype = tf.int64 if tf.int64 in (inputs.dtype, self.offsets.dtype) else tf.int32
-        rows = tf.cast(inputs, dtype) + tf.cast(self.offsets[:-1], dtype)
-        return tf.cast(tf.gather(self.params, rows), self.compute_dtype)
-
-    def get_config(self):
-        """Arguments, for Keras."""
-        return {
-            **super().get_config(),
-            "feature_sizes": self.feature_sizes,
-            "embedding_width": self.embedding_width,
-        }

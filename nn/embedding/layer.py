@@ -1,9 +1,7 @@
-"""Embedding tables over many processes: one Keras layer that obeys a plan."""
+"""Keras layer of embedding tables that are sharded over ranks as a plan says."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
-from types import SimpleNamespace
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +10,6 @@ from nn.embedding.exchange.forward import Forward, RankTables
 from nn.embedding.exchange.row_means import RowMeans
 from nn.embedding.exchange.row_wise import RowWise
 from nn.embedding.ids import Ids, Signature, read_ids
-from nn.embedding.merlin_api.attributes import strategy_attributes
 from nn.embedding.planner import (
     DATA_PARALLEL,
     HOST,
@@ -32,45 +29,54 @@ from runtime.cluster import distributed
 
 
 class DistributedEmbedding(keras.layers.Layer):
-    """Embedding tables, each on the ranks that the plan says, looked up by the samples of all.
+    """Embedding tables sharded over ranks, looked up by the samples of all ranks.
 
-    Arguments up to `gpu_embedding_size`, the attributes of `.strategy` and the methods are those of
-    `DistributedEmbedding` in NVIDIA Merlin's distributed-embeddings, so that programs written for
-    it run; what is behind the `*` is ours. On one process it is the same layer without exchange.
+    On one process it is the same layer without exchange. Every call is collective: all ranks call
+    together, with batches of any size. In a `tf.function` all ranks make the same calls in the same
+    order; calls of one inner `tf.function` run in sequence.
 
-    Every call is collective: all ranks call together, with batches of any size. In a `tf.function`
-    all ranks make the same calls in the same order; calls of one inner `tf.function` run in
-    sequence.
+    Arguments up to `gpu_embedding_size` and methods are those of `DistributedEmbedding` in NVIDIA
+    Merlin's distributed-embeddings (`nn.embedding.merlin_api`).
 
     Args:
-      embeddings: the tables, unbuilt layers with `input_dim` and `output_dim` in their config.
-        Keras' `Embedding` and `nn.embedding.Embedding` are looked up together where their width,
-        dtype and place are equal; layers of other classes keep their own code, are made anew from
-        their config (with fewer columns where they are sliced) and called with the ids of all
-        ranks.
-      strategy: "basic", "memory_balanced", "memory_optimized", "cost" or "auto"; these and the
-        thresholds (in elements) as `nn.embedding.planner.plan` describes them.
-      column_slice_threshold: tables above are cut into column slices.
-      row_slice_threshold: tables from there on are cut into a run of rows for each rank.
-      dp_input: True: a call takes this rank's samples, ids of all features in their order. False:
-        it takes all ranks' samples, rank by rank and equally many of each, ids of the features
-        `.strategy.input_ids_list[rank]` in that order.
-      input_table_map: for each feature the number of its table; None: feature i, table i.
-      data_parallel_threshold: tables up to there are copied to every rank.
-      gpu_embedding_size: elements of a rank's tables that stay on its device; larger tables beyond
-        go to host memory.
-      plan: a finished plan (of tables in this order) in place of the strategy, the thresholds and
-        `gpu_embedding_size`.
-      exchange_dtype: dtype of vectors on their way, "float32", "bfloat16" or "float16"; None: that
-        of the output.
-      check_ids: raise InvalidArgumentError for ids outside their table; None: on CPUs. A GPU
-        would have to be waited for; there a row of another table, or zeros, would be read.
-      world: the ranks; None: those that the process was started with.
+        embeddings: The tables, unbuilt layers with `input_dim` and `output_dim` in their config.
+            Keras' `Embedding` and `nn.embedding.Embedding` are looked up together where their
+            width, dtype and device are equal. Layers of other classes keep their own code: they are
+            rebuilt from their config (with fewer columns where they are sliced) and called with the
+            ids of all ranks.
+        strategy: "basic", "memory_balanced", "memory_optimized", "cost" or "auto"; see
+            `nn.embedding.planner.plan`.
+        column_slice_threshold: Tables with more elements are cut into column slices.
+        row_slice_threshold: Tables with at least this many elements are cut into row slices.
+        dp_input: Whether a call takes this rank's samples, with ids of all features in their order.
+            False: it takes all ranks' samples, rank by rank and equally many of each, with ids of
+            the features `input_ids_list[rank]` in that order.
+        input_table_map: For each feature the number of its table; None: feature i, table i.
+        data_parallel_threshold: Tables with at most this many elements are replicated.
+        gpu_embedding_size: Elements of a rank's tables that stay on its device; larger tables
+            beyond go to host memory.
+        plan: A plan (of tables in this order) instead of the strategy, the thresholds and
+            `gpu_embedding_size`.
+        exchange_dtype: Dtype of exchanged vectors, "float32", "bfloat16" or "float16"; None: that
+            of the output.
+        check_ids: Whether ids outside their table raise InvalidArgumentError; None: on CPUs. On a
+            GPU the check synchronizes; without it a row of another table, or zeros, are read.
+        world: The ranks; None: those of the process.
 
     Raises:
-      ValueError: arguments that contradict each other; a table without input_dim or output_dim; a
-        custom layer or one with a constraint where the plan cuts it; ids that do not fit.
+        ValueError: Arguments contradict each other, a table has no input_dim or output_dim, the
+            plan cuts a layer with code or a constraint of its own, or ids have an unsupported
+            shape.
+
+    Example:
+
+        layer = DistributedEmbedding([Embedding(100, 8, combiner="sum"), Embedding(50, 8)])
+        first, second = layer([tf.constant([[3, 4], [5, 5]]), tf.constant([7, 49])])
+        first.shape, second.shape  # (2, 8), (2, 8)
     """
+
+    # Reason why checkpoints cannot restore the optimizer's state of the tables.
+    optimizer_state_error: str | None = None
 
     def __init__(
         self,
@@ -108,14 +114,6 @@ class DistributedEmbedding(keras.layers.Layer):
             plan = self._make_plan(strategy, input_table_map, gpu_embedding_size)
         self._check_plan(plan)
         self.plan = plan
-        self.strategy = SimpleNamespace(
-            **asdict(strategy_attributes(plan)),
-            strategy=plan.strategy,
-            column_slice_threshold=column_slice_threshold,
-            row_slice_threshold=row_slice_threshold,
-            data_parallel_threshold=data_parallel_threshold,
-            global_configs=[layer.get_config() for layer in embeddings],
-        )
         self._groups = Untracked(plan.groups(self.rank))
         self._holders: list = []  # of each group its variable, or a layer of a class of its own
         self._gradient_anchor = None
@@ -271,6 +269,11 @@ class DistributedEmbedding(keras.layers.Layer):
                 RowWise(self.world, plan, tables, variable, self._comm_dtype, self._gradient_anchor)
             )
         return exchanges
+
+    @property
+    def input_ids_list(self) -> tuple[tuple[int, ...], ...]:
+        """For each rank the features that it looks up in table-parallel shards."""
+        return self.plan.input_ids_list
 
     def row_means(self) -> RowMeans | None:
         """For optimizers with one number a row; None where all columns of a row are together."""

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import nn.embedding as dmp
-from nn.embedding.reduction import _poisoned
+from nn.embedding.merlin_api.reduction import _poisoned
 from nn.keras import keras
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay

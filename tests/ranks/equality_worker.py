@@ -150,7 +150,7 @@ class Rows:
         if self.scenario.inputs.startswith("model_parallel"):
             ids = [
                 [row for rank in range(size) for row in share(features[f], rank)]
-                for f in self.layer.strategy.input_ids_list[self.world.rank]
+                for f in self.layer.input_ids_list[self.world.rank]
             ]
         else:
             ids = [share(values, self.world.rank) for values in features]

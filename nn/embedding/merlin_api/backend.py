@@ -73,10 +73,15 @@ class MerlinEmbedding(keras.layers.Layer):
             ) from None
         self._merlin.trainable = self.trainable
 
+    optimizer_state_error = (
+        "Merlin's distributed-embeddings does not give the optimizer's state of its tables: "
+        "use --embedding_backend native, or --embedding_optimizer sgd, which has none"
+    )
+
     @property
-    def strategy(self):
-        """Merlin's, with `input_ids_list`."""
-        return self._merlin.strategy
+    def input_ids_list(self):
+        """For each rank the features that it looks up."""
+        return self._merlin.strategy.input_ids_list
 
     def build(self, input_shape=None):
         """Makes this rank's variables."""

@@ -14,9 +14,9 @@ import weakref
 
 import tensorflow as tf
 
-from nn.embedding.clipping import ClippingOptimizer
 from nn.embedding.exchange.table_wise import traced_graph, unique_name
-from nn.embedding.reduction import Reduction
+from nn.embedding.merlin_api.clipping import ClippingOptimizer
+from nn.embedding.merlin_api.reduction import Reduction
 from nn.keras import keras
 from runtime.cluster import distributed
 
@@ -108,7 +108,7 @@ def DistributedGradientTape(gradtape: tf.GradientTape, *args, **kwargs) -> tf.Gr
 
     Args:
       gradtape: the tape that records.
-      *args, **kwargs: Horovod's options, see `nn.embedding.reduction.Reduction`.
+      *args, **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
     """
     return _ReducingTape(gradtape, Reduction(*args, **kwargs), mark=True)
 
@@ -205,7 +205,7 @@ def DistributedOptimizer(
       optimizer: returned itself, with its class extended; on one process as it is, but for
         `global_clipnorm`. It must not have state yet.
       name: accepted, for Horovod's sake.
-      **kwargs: Horovod's options, see `nn.embedding.reduction.Reduction`.
+      **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
       backward_passes_per_step: 1; to add gradients up, write a loop of your own.
       average_aggregated_gradients: without effect with one backward pass a step.
 

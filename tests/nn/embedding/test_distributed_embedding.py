@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import nn.embedding as dmp
 from nn.embedding.embedding import Embedding
 from nn.embedding.exchange.gradients import sum_duplicates
 from nn.embedding.exchange.row_means import RowMeans
@@ -241,8 +242,8 @@ def test_a_regularizer_is_a_loss():
     assert float(layer.losses[0]) == pytest.approx(6 * 0.01)
 
 
-def test_the_strategys_lists():
-    layer = DistributedEmbedding(tables((3, 2), (4, 2)), input_table_map=[1, 0, 1])
+def test_strategy_attributes():
+    layer = dmp.DistributedEmbedding(tables((3, 2), (4, 2)), input_table_map=[1, 0, 1])
     assert layer.strategy.input_ids_list == [[1, 0, 2]]
     assert layer.strategy.table_ids == [[0, 1]]
     assert [config["input_dim"] for config in layer.strategy.global_configs] == [3, 4]

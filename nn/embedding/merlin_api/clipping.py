@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from nn.embedding.exchange.gradients import Gradient, sum_duplicates
 from nn.embedding.exchange.table_wise import unique_name
-from nn.embedding.reduction import Reduction
+from nn.embedding.merlin_api.reduction import Reduction
 from nn.precision import precise
 
 

@@ -1,0 +1,35 @@
+"""Drop-in for `DistributedEmbedding` of NVIDIA Merlin's distributed-embeddings."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from types import SimpleNamespace
+
+from nn.embedding.layer import DistributedEmbedding
+from nn.embedding.merlin_api.attributes import strategy_attributes
+from nn.keras import keras
+
+
+class MerlinDistributedEmbedding(DistributedEmbedding):
+    """`DistributedEmbedding` with the attributes of Merlin's strategy.
+
+    Arguments up to `gpu_embedding_size` and methods are those of Merlin's layer.
+
+    Args:
+        embeddings: See `DistributedEmbedding`.
+        *args, **kwargs: See `DistributedEmbedding`.
+
+    Attributes:
+        strategy: See `StrategyAttributes`; also the strategy, the thresholds, and the configs of
+            all tables (`global_configs`).
+    """
+
+    def __init__(self, embeddings: Sequence[keras.layers.Layer], *args, **kwargs):
+        super().__init__(embeddings, *args, **kwargs)
+        self.strategy = SimpleNamespace(
+            **asdict(strategy_attributes(self.plan)),
+            strategy=self.plan.strategy,
+            column_slice_threshold=self.column_slice_threshold,
+            row_slice_threshold=self.row_slice_threshold,
+            data_parallel_threshold=self.data_parallel_threshold,
+            global_configs=[layer.get_config() for layer in embeddings],
+        )
