@@ -5,8 +5,9 @@ table-parallel tables count tables and inputs within their group, not over all.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-from nn.embedding.planner import DATA_PARALLEL, HOST, TABLE_PARALLEL, Group, Plan
+from nn.embedding.planner import DATA_PARALLEL, HOST, TABLE_PARALLEL, Plan
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,6 @@ def strategy_attributes(plan: Plan) -> StrategyAttributes:
     flat_inputs = [f for group in input_groups for f in group]
     worker_order = [f for inputs in plan.input_ids_list for f in inputs]
     num_slices = [len(plan.column_slices[plan.features[f].table]) for f in input_groups[1]]
-    groups = [_table_parallel_groups(plan, rank) for rank in range(plan.world_size)]
-    lookups = [plan.lookups(rank) for rank in range(plan.world_size)]
-    # The data-parallel groups of every rank come first.
-    first = sum(group.kind == DATA_PARALLEL for group in plan.groups(0))
     return StrategyAttributes(
         table_groups=table_groups,
         input_groups=input_groups,
@@ -74,23 +71,7 @@ def strategy_attributes(plan: Plan) -> StrategyAttributes:
         rev_group_ids=_inverse(flat_inputs),
         input_ids_list=[[input_index[f] for f in inputs] for inputs in plan.input_ids_list],
         table_ids=[[table_index[s.table] for s in shards] for shards in plan.table_shards],
-        local_configs=[
-            [
-                {"input_dim": g.rows, "output_dim": g.dim, "cpu_offload": g.device == HOST}
-                for g in rank_groups
-            ]
-            for rank_groups in groups
-        ],
-        local_maps=[[lookup.group - first for lookup in of_rank] for of_rank in lookups],
-        local_input_offsets=[[lookup.row_offset for lookup in of_rank] for of_rank in lookups],
-        local_weight_offsets=[
-            [[*g.row_offsets, g.rows] for g in rank_groups] for rank_groups in groups
-        ],
-        local_group_list=[
-            [[shards.index(s) for s in g.shards] for g in rank_groups]
-            for shards, rank_groups in zip(plan.table_shards, groups, strict=True)
-        ],
-        widths_list_flat=[lookup.shard.columns for of_rank in lookups for lookup in of_rank],
+        **_local_attributes(plan),
         rev_tp_ids=_inverse(worker_order),
         sliced_out_ranges=[[i, i + count] for i, count in enumerate(num_slices) if count > 1],
         row_inputs_offsets=[
@@ -100,8 +81,30 @@ def strategy_attributes(plan: Plan) -> StrategyAttributes:
     )
 
 
-def _table_parallel_groups(plan: Plan, rank: int) -> list[Group]:
-    return [group for group in plan.groups(rank) if group.kind == TABLE_PARALLEL]
+def _local_attributes(plan: Plan) -> dict[str, Any]:
+    """Returns the attributes that describe the variables and lookups of each rank."""
+    # The data-parallel groups of every rank come first.
+    first = sum(group.kind == DATA_PARALLEL for group in plan.groups(0))
+    configs, weight_offsets, group_lists = [], [], []
+    for rank, shards in enumerate(plan.table_shards):
+        groups = [group for group in plan.groups(rank) if group.kind == TABLE_PARALLEL]
+        configs.append(
+            [
+                {"input_dim": g.rows, "output_dim": g.dim, "cpu_offload": g.device == HOST}
+                for g in groups
+            ]
+        )
+        weight_offsets.append([[*g.row_offsets, g.rows] for g in groups])
+        group_lists.append([[shards.index(s) for s in g.shards] for g in groups])
+    lookups = [plan.lookups(rank) for rank in range(plan.world_size)]
+    return {
+        "local_configs": configs,
+        "local_maps": [[x.group - first for x in of_rank] for of_rank in lookups],
+        "local_input_offsets": [[x.row_offset for x in of_rank] for of_rank in lookups],
+        "local_weight_offsets": weight_offsets,
+        "local_group_list": group_lists,
+        "widths_list_flat": [x.shard.columns for of_rank in lookups for x in of_rank],
+    }
 
 
 def _inverse(inputs: list[int]) -> list[int]:
