@@ -224,7 +224,7 @@ def setting(args) -> list[str]:
     """The head of the page."""
     import tensorflow as tf
 
-    from nn.layers.interaction import custom_op
+    from nn.layers.fused_op import custom_op
 
     return [
         "# The fused dot interaction on a CPU",

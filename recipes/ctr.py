@@ -45,7 +45,7 @@ SHAPE_FLAGS = (
 def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Device) -> Recipe:
     """Composes the ranking model, its data, loss, optimizers and evaluator."""
     from nn.ctr.model import RankingModel
-    from nn.layers.interaction import choose_dot
+    from nn.layers.fused_op import choose_dot
     from nn.metrics.evaluator import ClickEvaluator
 
     spec = spec_of_data(config, spec)

@@ -64,7 +64,7 @@ HOMES = {
     "dllogger": ("runtime/logs/dlll.py",),
     "distributed_embeddings": ("nn/embedding/merlin_api/backend.py",),
     "tensorflow_dot_based_interact": (
-        "nn/layers/interaction.py",
+        "nn/layers/fused_op.py",
         "benchmarks/dot_interaction.py",
     ),
     "pyspark": (*SPARK, "benchmarks/spark_cluster.py"),

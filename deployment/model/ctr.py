@@ -14,7 +14,7 @@ from deployment.model.trained_model import TrainedModel, tables_of
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from nn.ctr.config import RankingConfig
 from nn.ctr.model import RankingModel
-from nn.layers.interaction import SPLIT
+from nn.layers.fused_op import DotImplementation
 
 NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
 
@@ -70,7 +70,8 @@ def one_row_model(shape: RankingConfig, policy: str) -> RankingModel:
     Args:
         policy: Keras dtype policy.
     """
-    interaction = shape.interaction if shape.interaction == "cross" else SPLIT
+    is_cross = shape.interaction == "cross"
+    interaction = "cross" if is_cross else DotImplementation.SPLIT.value
     tables = (1,) * len(shape.cardinalities)
     return RankingModel(replace(shape, cardinalities=tables, interaction=interaction), dtype=policy)
 

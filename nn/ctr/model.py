@@ -11,8 +11,9 @@ from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.planner import Plan
 from nn.embedding.weights import TableUniform
 from nn.embedding_model import TabledModel
+from nn.layers.cross import CrossNetwork
 from nn.layers.dense import MLP
-from nn.layers.interaction import CrossNetwork, DotInteraction
+from nn.layers.interaction import DotInteraction
 from runtime.cluster.distributed import World
 
 

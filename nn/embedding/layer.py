@@ -69,7 +69,6 @@ class DistributedEmbedding(keras.layers.Layer):
             shape.
 
     Example:
-
         layer = DistributedEmbedding([Embedding(100, 8, combiner="sum"), Embedding(50, 8)])
         first, second = layer([tf.constant([[3, 4], [5, 5]]), tf.constant([7, 49])])
         first.shape, second.shape  # (2, 8), (2, 8)

@@ -1,4 +1,4 @@
-"""Multi-layer perceptron with the initialisation of DLRM."""
+"""Multi-layer perceptron with the initialization of DLRM."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from runtime.hardware.device import derive_seed
 
 
 def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
-    """[batch, n] -> [n], accumulated in float32 by the matrix product.
+    """Sums [batch, n] to [n], accumulated in float32 by the matrix product.
 
     TensorFlow's BiasAddGrad accumulates bfloat16 in bfloat16 on a CPU: over a batch of 8,192 it
     loses up to half of the sum, and it is slower.
@@ -20,13 +20,13 @@ def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
 
 
 def fused_affine(activation: Callable, activation_gradient: Callable) -> Callable:
-    """The function (x, kernel, bias) -> activation(x W + b), with an exact bias gradient.
+    """Returns the function (x, kernel, bias) -> activation(x W + b) with an exact bias gradient.
 
-    On a CPU TensorFlow makes one operation of the three.
+    On a CPU TensorFlow fuses the three operations.
 
     Args:
-      activation: of a tensor.
-      activation_gradient: (y, dy) -> the gradient in front of the activation whose output is y.
+        activation: Function of a tensor.
+        activation_gradient: (output of the activation, its gradient) -> gradient of its input.
     """
 
     @tf.custom_gradient
@@ -51,16 +51,22 @@ _affine_relu = fused_affine(tf.nn.relu, lambda y, dy: tf.raw_ops.ReluGrad(gradie
 
 
 class Dense(keras.layers.Layer):
-    """y = x W + b, with ReLU if asked for; exact bias gradients in bfloat16.
+    """Dense layer with an optional ReLU, and exact bias gradients in bfloat16.
+
+        y = max(x W + b, 0)
 
     The kernel starts Glorot normal, the bias N(0, sqrt(1 / dim)) (Naumov et al., 2019).
 
     Args:
-      dim: width of the output.
-      seed: seed of the initial weights, together with the name.
-      relu: apply max(y, 0).
-      use_bias: add b.
-      dtype: Keras dtype policy.
+        dim: Width of the output.
+        seed: Seed of the initial weights, together with the name.
+        name: Name of the layer.
+        relu: Whether to apply max(y, 0).
+        use_bias: Whether to add b.
+        dtype: Keras dtype policy.
+
+    Example:
+        Dense(8, seed=1, name="dense", relu=True)(tf.ones([32, 16])).shape  # (32, 8)
     """
 
     def __init__(
@@ -79,6 +85,7 @@ class Dense(keras.layers.Layer):
         self.bias_seed = derive_seed(seed, name, "bias")
 
     def build(self, input_shape):
+        """Creates the weights."""
         self.kernel = self.add_weight(
             name="kernel",
             shape=[int(input_shape[-1]), self.dim],
@@ -95,7 +102,7 @@ class Dense(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """[batch, n] -> [batch, dim] in the compute dtype."""
+        """Maps [batch, n] to [batch, dim] in the compute dtype."""
         kernel = tf.convert_to_tensor(self.kernel)  # in the compute dtype
         if not self.use_bias:
             y = tf.matmul(x, kernel)
@@ -108,10 +115,14 @@ class MLP(keras.layers.Layer):
     """Dense layers with ReLU between them.
 
     Args:
-      dims: output size of each layer.
-      seed: seed of the initial weights.
-      linear_output: no ReLU after the last layer (it gives logits).
-      dtype: Keras dtype policy.
+        dims: Width of each layer's output.
+        seed: Seed of the initial weights.
+        name: Name of the layer.
+        linear_output: No ReLU after the last layer (its output are logits).
+        dtype: Keras dtype policy.
+
+    Example:
+        MLP((32, 8), seed=1, name="mlp")(tf.ones([64, 16])).shape  # (64, 8)
     """
 
     def __init__(
@@ -137,7 +148,7 @@ class MLP(keras.layers.Layer):
         ]
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """[batch, n] -> [batch, dims[-1]] in the compute dtype."""
+        """Maps [batch, n] to [batch, dims[-1]] in the compute dtype."""
         for layer in self.stack:
             x = layer(x)
         return x

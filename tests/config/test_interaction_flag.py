@@ -3,7 +3,7 @@
 import pytest
 
 import dlrm
-from nn.layers.interaction import custom_op
+from nn.layers.fused_op import custom_op
 from recipes import ctr
 from runtime import checkpoint
 from tests.recipes.test_entry_scripts import TINY, in_process, lines, summary, tiny

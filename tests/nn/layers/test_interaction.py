@@ -2,21 +2,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn.layers.interaction import CrossNetwork, DotInteraction, padded_width, pairwise_dots
+from nn.layers.cross import CrossNetwork
+from nn.layers.interaction import DotInteraction, padded_width, pairwise_dots
 
 
 @pytest.mark.parametrize(("width", "padded"), [(0, 0), (1, 8), (8, 8), (479, 480), (480, 480)])
-def test_width_is_padded_to_a_multiple_of_8(width, padded):
+def test_padded_width(width, padded):
     assert padded_width(width) == padded
 
 
-def test_pairs_of_three_features_by_hand():
+def test_pairs():
     rows = tf.constant([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
     # (1,0) = 3 + 8, (2,0) = 5 + 12, (2,1) = 15 + 24
     np.testing.assert_array_equal(pairwise_dots(rows), [[11.0, 17.0, 39.0]])
 
 
-def test_one_feature_has_no_pairs():
+def test_pairs_of_one_feature():
     rows = tf.ones([2, 1, 4])
     with tf.GradientTape() as tape:
         tape.watch(rows)
@@ -25,7 +26,7 @@ def test_one_feature_has_no_pairs():
     np.testing.assert_array_equal(tape.gradient(pairs, rows), np.zeros([2, 1, 4]))
 
 
-def test_gradient_of_the_pairs_by_hand():
+def test_gradient():
     rows = tf.constant([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
     with tf.GradientTape() as tape:
         tape.watch(rows)
@@ -37,7 +38,7 @@ def test_gradient_of_the_pairs_by_hand():
 
 @pytest.mark.parametrize("num_features", [2, 5, 27])
 @pytest.mark.parametrize("batch", [0, 1, 7])
-def test_gradient_equals_tensorflows_own(num_features, batch):
+def test_gradient_of_reference(num_features, batch):
     rng = np.random.default_rng(num_features)
     rows = tf.constant(rng.normal(size=(batch, num_features, 3)), tf.float64)
     mask = np.tril_indices(num_features, k=-1)
@@ -59,7 +60,7 @@ def test_gradient_equals_tensorflows_own(num_features, batch):
 
 
 @pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom", "dot_split"])
-def test_dot_interaction_is_bottom_then_pairs_then_zeros(implementation):
+def test_dot_interaction(implementation):
     bottom = tf.constant([[1.0, 2.0]])
     embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
     result = DotInteraction(implementation)(embeddings, bottom)
@@ -67,7 +68,7 @@ def test_dot_interaction_is_bottom_then_pairs_then_zeros(implementation):
 
 
 @pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom", "dot_split"])
-def test_dot_interaction_without_numericals_has_pairs_only(implementation):
+def test_dot_interaction_without_numerical_features(implementation):
     embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
     result = DotInteraction(implementation)(embeddings, None)
     np.testing.assert_array_equal(result, [[39.0] + [0.0] * 7])
@@ -75,7 +76,7 @@ def test_dot_interaction_without_numericals_has_pairs_only(implementation):
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("numericals", [True, False])
-def test_all_implementations_give_the_same_output_and_gradients(numericals, dtype):
+def test_equal_implementations(numericals, dtype):
     compute = dtype.removeprefix("mixed_")
     bottom = tf.cast(tf.random.stateless_normal([9, 16], [1, 2]), compute)
     embeddings = tf.cast(tf.random.stateless_normal([9, 5, 16], [3, 4]), compute)
@@ -96,7 +97,24 @@ def test_all_implementations_give_the_same_output_and_gradients(numericals, dtyp
             np.testing.assert_allclose(other, plain, rtol=tolerance, atol=tolerance * plain.max())
 
 
-def test_cross_layer_by_hand():
+def test_bad_features():
+    with pytest.raises(ValueError, match=r"got rank 2 at index 0: \(4, 3\)"):
+        DotInteraction()(tf.ones([4, 3]), tf.ones([4, 3]))
+    with pytest.raises(ValueError, match=r"width of the embeddings, 3, got 2 at index 1"):
+        DotInteraction()(tf.ones([4, 5, 3]), tf.ones([4, 2]))
+    with pytest.raises(ValueError, match=r"expected features of rank 2"):
+        CrossNetwork(1, 1, seed=0, name="cross")(tf.ones([4, 5, 3]))
+
+
+@pytest.mark.parametrize(
+    "layer", [DotInteraction("dot_split"), CrossNetwork(2, 3, seed=1, name="cross")]
+)
+def test_config(layer):
+    copy = type(layer).from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+
+
+def test_cross_layer():
     layer = CrossNetwork(1, 1, seed=0, name="cross")
     x = tf.constant([[1.0, 2.0]])
     layer(x)
@@ -106,7 +124,7 @@ def test_cross_layer_by_hand():
     np.testing.assert_allclose(layer(x), [[1 * 14.5 + 1, 2 * -6 + 2]])
 
 
-def test_second_cross_layer_multiplies_with_the_first_input():
+def test_second_cross_layer():
     layer = CrossNetwork(2, 1, seed=0, name="cross")
     x = tf.constant([[2.0]])
     layer(x)

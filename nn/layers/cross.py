@@ -1,0 +1,95 @@
+"""DCNv2 cross network."""
+
+import tensorflow as tf
+
+from nn.keras import keras
+from nn.layers.dense import Dense
+from runtime.hardware.device import derive_seed
+
+
+class CrossNetwork(keras.layers.Layer):
+    """Stack of low-rank cross layers.
+
+        x_{l+1} = x_0 * (V_l (U_l x_l) + b_l) + x_l
+
+    `*` is elementwise, U_l is [rank, width], V_l is [width, rank].
+
+    Initial weights are those of `Dense`: Glorot normal U_l and V_l, and b_l from a normal
+    distribution of standard deviation sqrt(1 / width). NVIDIA's DCNv2 starts with truncated normal
+    U_l and V_l of standard deviation 0.05 and b_l = 0, which at the default sizes (width 3456, rank
+    512) is twice as wide. On a sample of Criteo's logs the test AUC after 480 steps did not differ
+    by more than between seeds.
+
+    Args:
+        num_layers: Number of cross layers.
+        projection_dim: The rank. Around width / 4 loses little accuracy (section 7 of the paper);
+            from width / 2 upwards the factorization saves no work.
+        seed: Seed of the initial weights.
+        name: Name of the layer.
+        dtype: Keras dtype policy.
+
+    Raises:
+        ValueError: In a call, if the features are not of rank 2.
+
+    Example:
+        features = tf.random.normal([32, 16])
+        output = CrossNetwork(num_layers=2, projection_dim=4, seed=1, name="cross")(features)
+        output.shape  # (32, 16)
+
+    Reference: Wang et al., "DCN V2: Improved Deep & Cross Network and Practical Lessons for
+    Web-scale Learning to Rank Systems", 2021, equation 2.
+    """
+
+    def __init__(
+        self, num_layers: int, projection_dim: int, *, seed: int, name: str, dtype: str = "float32"
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.num_layers = num_layers
+        self.projection_dim = projection_dim
+        self.seed = seed
+
+    def build(self, input_shape):
+        """Creates the weights."""
+        if len(input_shape) != 2:
+            raise ValueError(
+                f"{self.name}: expected features of rank 2, [batch, width], got {input_shape}"
+            )
+        width = int(input_shape[-1])
+        seed = derive_seed(self.seed, self.name)
+        policy = self.dtype_policy
+        self.down = [
+            Dense(self.projection_dim, seed=seed, name=f"down_{i}", use_bias=False, dtype=policy)
+            for i in range(self.num_layers)
+        ]
+        self.up = [
+            Dense(width, seed=seed, name=f"up_{i}", dtype=policy) for i in range(self.num_layers)
+        ]
+        super().build(input_shape)
+
+    def call(self, x0: tf.Tensor) -> tf.Tensor:
+        """Crosses features.
+
+        Args:
+            x0: [batch, width] in the compute dtype.
+
+        Returns:
+            [batch, width] in the compute dtype.
+        """
+        x = x0
+        for down, up in zip(self.down, self.up, strict=True):
+            x = x0 * up(down(x)) + x
+        return x
+
+    def get_config(self):
+        """Returns the arguments of the constructor."""
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "projection_dim": self.projection_dim,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Creates a layer from the result of `get_config`."""
+        return cls(**{name: value for name, value in config.items() if name != "trainable"})
