@@ -14,7 +14,7 @@ from runtime.checkpoint import VariableWeight, Weight
 from runtime.cluster.distributed import World
 
 
-class TabledModel(keras.Model):
+class EmbeddingModel(keras.Model):
     """Base of the models: `embedding`, a layer of distributed tables, and dense layers around it.
 
     A subclass sets `embedding` (`DistributedEmbedding` or `MerlinEmbedding`) and makes all weights
@@ -89,7 +89,7 @@ class TabledModel(keras.Model):
         return self.embedding.optimizer_state_error if has_state else None
 
 
-class DroppingModel(TabledModel):
+class StatefulDropoutModel(EmbeddingModel):
     """Base of the models whose dropout goes on after a restart where it was.
 
     Args:
@@ -111,7 +111,7 @@ class DroppingModel(TabledModel):
         return [*super().optimizer_weights(groups), steps]
 
 
-def dense_bytes(build: Callable[[], TabledModel]) -> int:
+def dense_bytes(build: Callable[[], EmbeddingModel]) -> int:
     """Bytes of the gradients of a model's dense variables, which ranks sum in each step.
 
     The model is built in a graph that never runs: variables have shapes there, no memory and no

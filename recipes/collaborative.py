@@ -86,7 +86,7 @@ class CollaborativeRecipe(Recipe):
 
 def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
     """Composes the model, its data, loss, optimizers and evaluator."""
-    from nn.ncf.evaluator import RankingEvaluator
+    from nn.ncf.evaluator import HitRateEvaluator
     from nn.ncf.loss import ncf_loss
     from nn.ncf.model import NCFModel
 
@@ -99,7 +99,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     train, valid = open_data(config, spec, world)
     evaluator, names = None, [f"{metric}@{flags.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
-        evaluator = RankingEvaluator(model, valid, flags.topk, world)
+        evaluator = HitRateEvaluator(model, valid, flags.topk, world)
     return CollaborativeRecipe(
         model=model,
         train=train,

@@ -24,7 +24,7 @@ from runtime.hardware.memory import RankMemory
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from nn.ctr.config import RankingConfig
+    from nn.ctr.config import CTRConfig
     from nn.embedding.planner import Plan
 
 # Generated samples over which the best reachable AUC is computed; its standard error is below 3e-4.
@@ -44,7 +44,7 @@ SHAPE_FLAGS = (
 
 def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Device) -> Recipe:
     """Composes the ranking model, its data, loss, optimizers and evaluator."""
-    from nn.ctr.model import RankingModel
+    from nn.ctr.model import CTRModel
     from nn.layers.fused_op import choose_dot
     from nn.metrics.evaluator import ClickEvaluator
 
@@ -55,7 +55,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         interaction, note = choose_dot(interaction, device.kind)
     by_model = config.distribution.model_parallel_input
     plan = None if use_merlin else make_plan(config, spec, world.size, device.memory)
-    model = RankingModel(
+    model = CTRModel(
         model_config(config, spec, interaction),
         embedding_zeros=config.model.embedding_zeros_initializer,
         plan=plan,
@@ -102,22 +102,20 @@ def click_loss(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]
     return binary_cross_entropy(batch.labels, model(batch.inputs), batch.weights), {}
 
 
-def model_config(
-    config: Config, spec: fs.FeatureSpec, interaction: str | None = None
-) -> RankingConfig:
+def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None = None) -> CTRConfig:
     """Returns the shape of the model from the flags and the data set.
 
     Args:
         config: the flags.
         spec: the data set.
-        interaction: see `RankingConfig`; None: cross layers, or any dot interaction.
+        interaction: see `CTRConfig`; None: cross layers, or any dot interaction.
     """
-    from nn.ctr.config import RankingConfig
+    from nn.ctr.config import CTRConfig
 
     if interaction is None:
         interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
-    return RankingConfig(
+    return CTRConfig(
         feature_names=features,
         cardinalities=tuple(spec.cardinalities(fs.CATEGORICAL_CHANNEL)),
         embedding_dims=parse_embedding_dims(config.model.embedding_dim, len(features)),
@@ -229,7 +227,7 @@ def make_plan(
     return plan_tables(config, use, world_size, memory)
 
 
-def dense_step_bytes(shape: RankingConfig, batch_size: float) -> float:
+def dense_step_bytes(shape: CTRConfig, batch_size: float) -> float:
     """Returns the memory for the dense weights and for the activations of cross layers.
 
     A dense weight has a gradient and at most two numbers of optimizer state. A cross layer keeps

@@ -31,7 +31,7 @@ from runtime.logs.run_logger import LogNames
 if TYPE_CHECKING:
     from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
     from nn.embedding.planner import Plan
-    from nn.sequence.config import SequenceConfig
+    from nn.sequence.config import SequenceModelConfig
 
 # Bytes that forward and backward pass of DIEN's block keep per number of a sample's history: 0.41
 # MiB per sample were measured with 100 steps of 32 numbers.
@@ -102,7 +102,7 @@ def make_evaluator(
     config: Config, model: Any, data: SequenceSplits, world: World
 ) -> Evaluator | None:
     """Returns the metrics over held-out samples, and over training samples if they are opened."""
-    from nn.metrics.evaluator import ClickEvaluator, TrainingRowsToo
+    from nn.metrics.evaluator import ClickEvaluator, HeldOutAndTrainEvaluator
 
     if data.valid is None or config.run.mode == "predict":
         return None
@@ -111,7 +111,7 @@ def make_evaluator(
     if data.evaluated_train is None:
         return held_out
     training = ClickEvaluator(model, data.evaluated_train, thresholds, world)
-    return TrainingRowsToo(held_out, training)
+    return HeldOutAndTrainEvaluator(held_out, training)
 
 
 def needs_negatives(config: Config) -> bool:
@@ -126,7 +126,7 @@ def channels_of(config: Config, spec: fs.FeatureSpec) -> SequenceChannels:
 
 
 def memory_notes(
-    config: Config, shape: SequenceConfig, data: SequenceSplits, world: World
+    config: Config, shape: SequenceModelConfig, data: SequenceSplits, world: World
 ) -> list[str]:
     """Returns notes on the memory that samples and steps take."""
     notes, train = [], data.train
@@ -153,7 +153,7 @@ def memory_notes(
     return notes
 
 
-def loss_terms(shape: SequenceConfig) -> list[str]:
+def loss_terms(shape: SequenceModelConfig) -> list[str]:
     """Returns the names of the terms of the model's loss (`nn.sequence.loss`)."""
     names = ["classification_loss"]
     if shape.num_negatives:
@@ -180,9 +180,9 @@ def log_names(mode: str, split: str | None) -> LogNames:
     )
 
 
-def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceConfig:
+def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:
     """Returns the shape of the model from the flags and the data set."""
-    from nn.sequence.config import SequenceConfig
+    from nn.sequence.config import SequenceModelConfig
 
     sequence, channels = config.sequence, channels_of(config, spec)
     if not config.model.embedding_dim.strip().isdigit():
@@ -196,7 +196,7 @@ def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceConfig:
             f"--long_seq_length {long_length} leaves nothing for the short history: {spec.origin} "
             f"has histories of {channels.history_length}; give less, or use --model_type dien"
         )
-    return SequenceConfig(
+    return SequenceModelConfig(
         model_type=sequence.model_type,
         user_features=channels.user,
         user_cardinalities=tuple(num_ids(spec, feature) for feature in channels.user),

@@ -9,7 +9,7 @@ import tensorflow as tf
 import config as configuration
 from benchmarks.harness.training_worker import timed_in_turn
 from dataloading.pipeline.batch import Batch
-from nn.embedding_model import TabledModel
+from nn.embedding_model import EmbeddingModel
 from nn.optim.optimizers import OptimizerGroup
 from nn.train.trainer import Trainer
 from runtime.hardware import device
@@ -35,7 +35,7 @@ class RecipeTraining:
 
     def __init__(
         self,
-        model: TabledModel,
+        model: EmbeddingModel,
         loss: Callable,
         groups: Sequence[OptimizerGroup],
         table_names: Sequence[str],

@@ -10,15 +10,15 @@ from benchmarks.harness.workload_files import load
 from benchmarks.sequence_training import workload
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from nn.optim.optimizers import create_groups
-from nn.sequence.config import SequenceConfig
+from nn.sequence.config import SequenceModelConfig
 from nn.sequence.gru import AUGRU, GRU
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
 
 
-def model_config(model_type: str, sizes: workload.SequenceSizes) -> SequenceConfig:
+def model_config(model_type: str, sizes: workload.SequenceSizes) -> SequenceModelConfig:
     """The recipe's model of these sizes."""
-    return SequenceConfig(
+    return SequenceModelConfig(
         model_type=model_type,
         user_features=("user_id",),
         user_cardinalities=(sizes.users,),

@@ -12,8 +12,8 @@ from dataloading.spec import feature_spec as fs
 from deployment.model.serving_spec import ID_DTYPE, ServingSpec
 from deployment.model.trained_model import TrainedModel, tables_of
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
-from nn.ctr.config import RankingConfig
-from nn.ctr.model import RankingModel
+from nn.ctr.config import CTRConfig
+from nn.ctr.model import CTRModel
 from nn.layers.fused_op import DotImplementation
 
 NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
@@ -64,7 +64,7 @@ def _spans(counts) -> list[tuple[int, int]]:
     return list(zip(accumulate(counts, initial=0), counts, strict=False))
 
 
-def one_row_model(shape: RankingConfig, policy: str) -> RankingModel:
+def one_row_model(shape: CTRConfig, policy: str) -> CTRModel:
     """Builds the model with tables of one row and a dot interaction of few operations.
 
     Args:
@@ -73,11 +73,11 @@ def one_row_model(shape: RankingConfig, policy: str) -> RankingModel:
     is_cross = shape.interaction == "cross"
     interaction = "cross" if is_cross else DotImplementation.SPLIT.value
     tables = (1,) * len(shape.cardinalities)
-    return RankingModel(replace(shape, cardinalities=tables, interaction=interaction), dtype=policy)
+    return CTRModel(replace(shape, cardinalities=tables, interaction=interaction), dtype=policy)
 
 
 def logits(
-    model: RankingModel, embeddings: tf.Tensor | None, tensors: Mapping[str, tf.Tensor]
+    model: CTRModel, embeddings: tf.Tensor | None, tensors: Mapping[str, tf.Tensor]
 ) -> tf.Tensor:
     """Returns logits [batch, 1] from vectors (None without tables) and numerical features."""
     if embeddings is not None:

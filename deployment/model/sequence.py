@@ -11,7 +11,7 @@ from dataloading.pipeline.batch import SequenceInputs
 from deployment.model.serving_spec import ID_DTYPE, ServingSpec
 from deployment.model.trained_model import TrainedModel, tables_of
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
-from nn.sequence.config import HARD, SIM, SequenceConfig
+from nn.sequence.config import HARD, SIM, SequenceModelConfig
 from nn.sequence.model import SequenceModel
 
 USER, TARGET, HISTORY = "user_features", "target_features", "positive_history"
@@ -58,7 +58,7 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
     )
 
 
-def one_row_model(shape: SequenceConfig, policy: str) -> SequenceModel:
+def one_row_model(shape: SequenceModelConfig, policy: str) -> SequenceModel:
     """Builds the model with tables of one row.
 
     Args:

@@ -25,8 +25,8 @@ class TrainedModel(NamedTuple):
         index: its description, and the location of each weight.
         config: flags of the training, with `--mode eval`.
         spec: feature spec of the data set.
-        shape: sizes of the model: `nn.ctr.model.RankingConfig`,
-            `nn.sequence.config.SequenceConfig` or `nn.ncf.config.NCFConfig`.
+        shape: sizes of the model: `nn.ctr.model.CTRConfig`,
+            `nn.sequence.config.SequenceModelConfig` or `nn.ncf.config.NCFConfig`.
     """
 
     path: Path

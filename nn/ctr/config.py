@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class RankingConfig:
+class CTRConfig:
     """Shape of a ranking model.
 
     Attributes:
@@ -80,7 +80,7 @@ class RankingConfig:
         return cross + sum((n + 1) * m for sizes in mlps for n, m in itertools.pairwise(sizes))
 
 
-def embedding_tables(config: RankingConfig) -> list[tuple[str, int, int]]:
+def embedding_tables(config: CTRConfig) -> list[tuple[str, int, int]]:
     """Returns (name, rows, columns) of each table."""
     names, rows, columns = config.feature_names, config.cardinalities, config.embedding_dims
     return list(zip(names, rows, columns, strict=True))

@@ -5,19 +5,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from nn.ctr.config import RankingConfig
+from nn.ctr.config import CTRConfig
 from nn.embedding.embedding import Embedding
 from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.planner import Plan
 from nn.embedding.weights import TableUniform
-from nn.embedding_model import TabledModel
+from nn.embedding_model import EmbeddingModel
 from nn.layers.cross import CrossNetwork
 from nn.layers.dense import MLP
 from nn.layers.interaction import DotInteraction
 from runtime.cluster.distributed import World
 
 
-class RankingModel(TabledModel):
+class CTRModel(EmbeddingModel):
     """Bottom MLP, embeddings, interaction, top MLP.
 
     Args:
@@ -35,7 +35,7 @@ class RankingModel(TabledModel):
 
     def __init__(
         self,
-        config: RankingConfig,
+        config: CTRConfig,
         *,
         seed: int = 0,
         dtype: str = "float32",

@@ -18,7 +18,7 @@ class Scorer:
     """Forward pass as one compiled function, apart from the loop that feeds it.
 
     Args:
-      model: `model(inputs) -> logits [batch, 1]`.
+        model: `model(inputs) -> logits [batch, 1]`.
     """
 
     def __init__(self, model: Any):
@@ -26,43 +26,37 @@ class Scorer:
 
     @tf.function(reduce_retracing=True, autograph=False)
     def score(self, inputs) -> tf.Tensor:
-        """Logits [batch, 1] float32 of one batch."""
+        """Returns logits [batch, 1] float32 of one batch."""
         return self.model(inputs)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def score_next(self, iterator) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """(labels, logits, weights) of the iterator's next batch, each [batch, 1] float32.
+        """Returns (labels, logits, weights) of the next batch, each [batch, 1] float32.
 
-        Every real row weighs 1, padding 0: a batch's own weights are made for means over ranks.
+        Samples weigh 1, padding 0: a batch's own weights are made for means over ranks.
         """
         batch = iterator.get_next()
         weights = tf.cast(batch.weights > 0, tf.float32)
         return batch.labels, self.model(batch.inputs), weights
 
 
-class ClickEvaluator:
-    """Log loss and ROC AUC of a click model; every row of all ranks counts once.
+class Evaluator:
+    """Base class of evaluators: metrics of a model over a data set.
 
     Args:
-      model: the model.
-      dataset: `num_batches`, the same on all ranks, and `dataset() -> tf.data.Dataset` of batches.
-      auc_thresholds: None for the exact AUC, else the number of bins.
-      world: the ranks that share the rows; None is one process.
+        model: `model(inputs) -> logits [batch, 1]`.
+        dataset: `split`, `num_batches`, equal on all ranks, and `dataset() -> tf.data.Dataset` of
+            batches.
+        world: The ranks that share the samples; None: one process.
 
     Attributes:
-      calibration: of the last evaluation, over all ranks.
-      note: what the reader of the last numbers must know.
+        note: Remarks on the metrics of the last evaluation, such as why an AUC is NaN.
     """
 
-    def __init__(
-        self, model, dataset, auc_thresholds: int | None = None, world: World | None = None
-    ):
+    def __init__(self, model, dataset, world: World | None = None):
         self.dataset = dataset
         self._scorer = Scorer(model)
-        self._auc_thresholds = auc_thresholds
         self._world = world or World()
-        self._curve = None
-        self.calibration = Calibration()
         self.note = ""
 
     @property
@@ -76,15 +70,46 @@ class ClickEvaluator:
         return self.dataset.split
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Runs over the data set once; yields "auc", "log_loss" and, with bins, its error bound.
+        """Evaluates the data set once; collective.
 
-        Yields nothing once `stopped()`, asked before every batch, says so, on every rank the same.
+        Every rank gets the same metrics, or the same error. When the first metric is yielded, all
+        communication is complete.
 
-        Every rank must call it and gets the same numbers, or the same error. When the first number
-        is there, all communication is over: what follows is up to each rank.
+        Args:
+            stopped: Called before every batch; once it returns True, on all ranks, nothing is
+                yielded.
 
-        `note` says afterwards what the reader of the numbers must know, such as why an AUC is NaN.
+        Yields:
+            (name, value) of each metric.
         """
+        raise NotImplementedError
+
+    def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
+        """Draws the last evaluation and returns the pictures; any rank may call it alone."""
+        return []
+
+
+class ClickEvaluator(Evaluator):
+    """Log loss and ROC AUC of a click model; every sample of all ranks counts once.
+
+    Args:
+        model, dataset, world: See `Evaluator`.
+        auc_thresholds: None for the exact AUC, otherwise the number of bins.
+
+    Attributes:
+        calibration: Calibration of the last evaluation, over all ranks.
+    """
+
+    def __init__(
+        self, model, dataset, auc_thresholds: int | None = None, world: World | None = None
+    ):
+        super().__init__(model, dataset, world)
+        self._auc_thresholds = auc_thresholds
+        self._curve = None
+        self.calibration = Calibration()
+
+    def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
+        """Yields "auc", "log_loss" and, with bins, "auc_error_bound"; see `Evaluator.evaluate`."""
         self._curve = None
         own = make_metrics(self._auc_thresholds)
         own.calibration = Calibration()
@@ -109,8 +134,7 @@ class ClickEvaluator:
             yield "auc_error_bound", scores.auc_error_bound
 
     def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
-        """Draws ROC curve, calibration and scores of the last evaluation; any rank may call it
-        alone. Returns the pictures."""
+        """Draws ROC curve, calibration and scores of the last evaluation; see `Evaluator.draw`."""
         if self._curve is None:
             return []
         fpr, tpr = self._curve()
@@ -127,11 +151,11 @@ class ClickEvaluator:
         return [path]
 
 
-class TrainingRowsToo:
-    """Metrics over held-out rows, and as "train_auc" and "train_loss" those over training rows.
+class HeldOutAndTrainEvaluator:
+    """Metrics of held-out samples, and "train_auc" and "train_loss" of training samples.
 
     Args:
-      held_out, training: `ClickEvaluator` of either.
+        held_out, training: Evaluators of both.
     """
 
     def __init__(self, held_out: ClickEvaluator, training: ClickEvaluator):
@@ -150,16 +174,16 @@ class TrainingRowsToo:
 
     @property
     def note(self) -> str:
-        """What the reader must know of the metrics."""
+        """Remarks on the metrics."""
         training = self._training.note and f"training rows: {self._training.note}"
         return "; ".join(note for note in (self._held_out.note, training) if note)
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """As `ClickEvaluator.evaluate`, which comes first."""
-        found = dict(self._held_out.evaluate(stopped))
-        again = dict(self._training.evaluate(stopped)) if found else {}
-        if again:
-            found |= {"train_auc": again["auc"], "train_loss": again["log_loss"]}
-            if "auc_error_bound" in again:
-                found["train_auc_error_bound"] = again["auc_error_bound"]
-            yield from found.items()
+        """Evaluates held-out samples first; see `Evaluator.evaluate`."""
+        metrics = dict(self._held_out.evaluate(stopped))
+        training = dict(self._training.evaluate(stopped)) if metrics else {}
+        if training:
+            metrics |= {"train_auc": training["auc"], "train_loss": training["log_loss"]}
+            if "auc_error_bound" in training:
+                metrics["train_auc_error_bound"] = training["auc_error_bound"]
+            yield from metrics.items()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from nn.embedding.planner import Plan
-from nn.embedding_model import DroppingModel, spread_tables
+from nn.embedding_model import StatefulDropoutModel, spread_tables
 from nn.keras import keras
 from nn.ncf.config import NCFConfig, embedding_tables, feature_table_map
 from nn.ncf.tower import Tower, spread, uniform
@@ -77,7 +77,7 @@ class Output(keras.layers.Layer):
         return tf.add_n(products) + self.bias
 
 
-class NCFModel(DroppingModel):
+class NCFModel(StatefulDropoutModel):
     """A user and an item to the logit of an interaction.
 
         gmf:    (user_mf * item_mf) w + b

@@ -13,7 +13,7 @@ ATTENTIONS = (DOT, UNIT)
 
 
 @dataclass(frozen=True)
-class SequenceConfig:
+class SequenceModelConfig:
     """Shape of a sequential recommender.
 
     A history of `history_length` positions has the oldest event first and padding in front. The
@@ -135,19 +135,19 @@ class SequenceConfig:
         return self.history_length - self.short_start - 1
 
 
-def embedding_tables(config: SequenceConfig) -> list[tuple[str, int, int]]:
+def embedding_tables(config: SequenceModelConfig) -> list[tuple[str, int, int]]:
     """(name, rows, columns) of each table: those of the user's features, then of the item's."""
     names = config.user_features + config.item_features
     rows = config.user_cardinalities + config.item_cardinalities
     return [(name, n, config.embedding_dim) for name, n in zip(names, rows, strict=True)]
 
 
-def feature_table_map(config: SequenceConfig) -> list[int]:
+def feature_table_map(config: SequenceModelConfig) -> list[int]:
     """For each look-up the number of its table: one each, of all ids that a table gets."""
     return list(range(len(config.user_features) + len(config.item_features)))
 
 
-def hotnesses(config: SequenceConfig) -> list[int]:
+def hotnesses(config: SequenceModelConfig) -> list[int]:
     """For each look-up its ids a sample in a training step; no two of them become one vector."""
     item = 1 + config.num_positions + config.num_negatives
     return [1] * len(config.user_features) + [item] * len(config.item_features)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.sequence.config import SequenceConfig
+from nn.sequence.config import SequenceModelConfig
 
 
 class Vectors(NamedTuple):
@@ -30,7 +30,7 @@ class Vectors(NamedTuple):
     short_mask: tf.Tensor
 
 
-def look_up(embedding, config: SequenceConfig, inputs, with_negatives: bool) -> Vectors:
+def look_up(embedding, config: SequenceModelConfig, inputs, with_negatives: bool) -> Vectors:
     """Looks up a batch; collective where the tables are spread over ranks.
 
     The ids of target, history and negatives stand side by side, so that a table is asked once: its
@@ -59,7 +59,7 @@ def look_up(embedding, config: SequenceConfig, inputs, with_negatives: bool) -> 
     return arrange(config, flat, history_mask(config, flat, inputs), num_negatives)
 
 
-def history_mask(config: SequenceConfig, flat: tf.Tensor, inputs) -> tf.Tensor:
+def history_mask(config: SequenceModelConfig, flat: tf.Tensor, inputs) -> tf.Tensor:
     """bool [batch, positions]: where the history has an item; `flat` has `batch` rows."""
     if not config.num_positions:
         return tf.zeros([tf.shape(flat)[0], 0], tf.bool)
@@ -67,7 +67,7 @@ def history_mask(config: SequenceConfig, flat: tf.Tensor, inputs) -> tf.Tensor:
 
 
 def arrange(
-    config: SequenceConfig, flat: tf.Tensor, mask: tf.Tensor, num_negatives: int
+    config: SequenceModelConfig, flat: tf.Tensor, mask: tf.Tensor, num_negatives: int
 ) -> Vectors:
     """Cuts what the tables gave.
 
@@ -101,7 +101,7 @@ def arrange(
     )
 
 
-def check_inputs(config: SequenceConfig, inputs, with_negatives: bool) -> None:
+def check_inputs(config: SequenceModelConfig, inputs, with_negatives: bool) -> None:
     """Raises ValueError for inputs of other features or positions than the model's."""
     channels = [("user", config.user_features, 1), ("target", config.item_features, 1)]
     if config.num_positions:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from nn.embedding.planner import Plan
 from nn.embedding.weights import TableUniform
-from nn.embedding_model import DroppingModel, spread_tables
+from nn.embedding_model import StatefulDropoutModel, spread_tables
 from nn.precision import precise
 from nn.sequence.attention import ActivationUnit, DotAttention
 from nn.sequence.config import (
@@ -16,7 +16,7 @@ from nn.sequence.config import (
     HARD,
     SIM,
     SOFT,
-    SequenceConfig,
+    SequenceModelConfig,
     embedding_tables,
     feature_table_map,
     hotnesses,
@@ -42,7 +42,7 @@ class SequenceOutputs(NamedTuple):
     aux: AuxiliaryOutputs | None
 
 
-class SequenceModel(DroppingModel):
+class SequenceModel(StatefulDropoutModel):
     """User, target item and history to the logit of a click.
 
         no_history:  MLP(user, target)
@@ -70,7 +70,7 @@ class SequenceModel(DroppingModel):
 
     def __init__(
         self,
-        config: SequenceConfig,
+        config: SequenceModelConfig,
         *,
         seed: int = 0,
         dtype: str = "float32",

@@ -13,7 +13,7 @@ from benchmarks.harness.training import TrainingMeasurements
 from benchmarks.sequence_training import __main__ as sequence_training
 from benchmarks.sequence_training import report as sequence_report
 from benchmarks.sequence_training import workload
-from nn.sequence.config import SequenceConfig
+from nn.sequence.config import SequenceModelConfig
 
 TINY = workload.SequenceSizes(
     batch_size=64, num_batches=2, users=50, items=400, categories=12, history_length=30
@@ -26,7 +26,7 @@ def test_sizes_of_the_recipe():
     assert (sizes.users, sizes.items, sizes.categories) == (105_925, 1_209_081, 2_330)
     assert (sizes.batch_size, sizes.history_length, sizes.long_seq_length) == (4096, 100, 90)
     assert sizes.item_dim == 32
-    defaults = SequenceConfig("sim", (), (), ("item",), (2,))
+    defaults = SequenceModelConfig("sim", (), (), ("item",), (2,))
     for name in ("embedding_dim", "history_length", "long_seq_length", "top_k"):
         assert getattr(sizes, name) == getattr(defaults, name)
     for name in ("stage_one_mlp_dims", "stage_two_mlp_dims", "aux_mlp_dims"):

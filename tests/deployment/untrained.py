@@ -15,11 +15,11 @@ from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
-from nn.ctr.config import RankingConfig
-from nn.ctr.model import RankingModel
+from nn.ctr.config import CTRConfig
+from nn.ctr.model import CTRModel
 from nn.ncf.config import NCFConfig
 from nn.ncf.model import NCFModel
-from nn.sequence.config import SequenceConfig
+from nn.sequence.config import SequenceModelConfig
 from nn.sequence.model import SequenceModel
 from runtime import checkpoint
 from tests.runtime.checkpoint.array_weights import save_on_ranks
@@ -61,7 +61,7 @@ def make(name: str, folder: Path):
 def ranking(folder: Path, tables=3, num_numerical=2, **sizes):
     """DLRM, or DCNv2 with `interaction="cross"`."""
     spec = synthetic_spec(CARDINALITIES[:tables], HOTNESS[:tables] or 1, 1.1, num_numerical)
-    shape = RankingConfig(
+    shape = CTRConfig(
         feature_names=spec.channel("categorical"),
         cardinalities=CARDINALITIES[:tables],
         num_numerical=num_numerical,
@@ -76,7 +76,7 @@ def ranking(folder: Path, tables=3, num_numerical=2, **sizes):
     )
     cross = shape.interaction == "cross"
     config = configuration.parse(COMMAND_LINE, "dcnv2" if cross else "dlrm", dcnv2.DEFAULTS)
-    return _saved(folder, RankingModel(shape), config, spec, shape)
+    return _saved(folder, CTRModel(shape), config, spec, shape)
 
 
 def sequence(folder: Path, length=LENGTH, **sizes):
@@ -90,7 +90,7 @@ def sequence(folder: Path, length=LENGTH, **sizes):
         history_length=length,
         prebatch_sizes={"train": 0},
     )
-    shape = SequenceConfig(
+    shape = SequenceModelConfig(
         **{
             "user_features": ("user",),
             "user_cardinalities": (6,),
@@ -137,7 +137,7 @@ def _saved(folder: Path, model, config, spec, shape):
 def scores(model, serving_spec: ServingSpec, arrays) -> np.ndarray:
     """float32 [rows, 1] of the whole model, with its own lookups, for a request."""
     columns = {name: tf.constant(values) for name, values in arrays.items()}
-    if isinstance(model, RankingModel):
+    if isinstance(model, CTRModel):
         ids = tuple(
             columns[f.input][:, f.start : f.start + f.count]
             for f in serving_spec.features

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 import main as entry
 import sim
-from nn.metrics.evaluator import TrainingRowsToo
+from nn.metrics.evaluator import HeldOutAndTrainEvaluator
 from nn.train.trainer import Trainer
 from tests import sequence_data
 from tests.recipes.test_entry_scripts import in_process, lines
@@ -293,7 +293,7 @@ def test_resume_of_interrupted_evaluation(rows, tmp_path, monkeypatch):
         return iter(())
 
     with monkeypatch.context() as patched:
-        patched.setattr("nn.metrics.evaluator.TrainingRowsToo.evaluate", stopping)
+        patched.setattr("nn.metrics.evaluator.HeldOutAndTrainEvaluator.evaluate", stopping)
         run(rows, tmp_path / "run", *flags, code=entry.STOPPED)
     run(rows, tmp_path / "run", *flags)
     ends = [data for step, data in data_lines(tmp_path / "run") if step in ([0], [1])]
@@ -317,7 +317,7 @@ def test_notes_of_training_split():
         def evaluate(self, stopped):
             return iter({"auc": 0.5, "log_loss": 1.0, "auc_error_bound": 0.1}.items())
 
-    both = TrainingRowsToo(Metrics(""), Metrics("one class"))
+    both = HeldOutAndTrainEvaluator(Metrics(""), Metrics("one class"))
     assert both.note == "training rows: one class"
     assert dict(both.evaluate())["train_auc_error_bound"] == 0.1
 

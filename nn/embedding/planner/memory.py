@@ -8,7 +8,7 @@ from nn.embedding.planner.partitioners import Slice, row_bounds
 from nn.embedding.planner.types import DEVICE, HOST, Limits, Shard
 
 
-class Memory:
+class MemoryLimits:
     """Bytes that a rank may hold; None is no limit."""
 
     def __init__(self, device_bytes: int | None, host_bytes: int | None):
@@ -36,19 +36,19 @@ class Memory:
 
 def free_memory(
     workload: Workload, limits: Limits, data_parallel: Sequence[int], row_sliced: Sequence[int]
-) -> Memory:
+) -> MemoryLimits:
     """Memory of a rank in addition to that of data-parallel and row-sliced tables."""
     if limits.device_memory_bytes is None:
-        return Memory(None, limits.host_memory_bytes)
+        return MemoryLimits(None, limits.host_memory_bytes)
     taken = sum(workload.table_bytes(t) for t in data_parallel)
     for t in row_sliced:
         table = workload.tables[t]
         taken += workload.size_bytes(t, row_bounds(table.rows, workload.world_size)[1], table.dim)
-    return Memory(limits.device_memory_bytes - taken, limits.host_memory_bytes)
+    return MemoryLimits(limits.device_memory_bytes - taken, limits.host_memory_bytes)
 
 
 def offload(
-    workload: Workload, limits: Limits, memory: Memory, shards_by_rank: list[list[Shard]]
+    workload: Workload, limits: Limits, memory: MemoryLimits, shards_by_rank: list[list[Shard]]
 ) -> list[list[Shard]] | None:
     """Applies both rules for host memory to each rank; None if a rank still does not fit."""
     result = []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from nn.embedding.planner.estimators import Objective
-from nn.embedding.planner.memory import Memory, lookups_per_byte
+from nn.embedding.planner.memory import MemoryLimits, lookups_per_byte
 from nn.embedding.planner.partitioners import (
     Slice,
     make_slices,
@@ -30,7 +30,7 @@ def place_by_cost(
     objective: Objective,
     tables: Sequence[int],
     base_counts: Sequence[int],
-    memory: Memory,
+    memory: MemoryLimits,
     use_host: bool,
     quick: bool = False,
 ) -> list[list[Shard]] | None:
@@ -67,7 +67,7 @@ def place_by_cost(
 
 
 def _least(
-    objective: Objective, starts: Iterable[Iterable[Placement]], memory: Memory, quick: bool
+    objective: Objective, starts: Iterable[Iterable[Placement]], memory: MemoryLimits, quick: bool
 ) -> list[list[Shard]] | None:
     """Returns the best placement of the first slicing that fits and of EXTRA_HALVINGS more."""
     best, best_value, halvings = None, 0, 0
@@ -89,7 +89,7 @@ def _least(
 
 
 def _slicings(
-    objective: Objective, tables: Sequence[int], base_counts: Sequence[int], memory: Memory
+    objective: Objective, tables: Sequence[int], base_counts: Sequence[int], memory: MemoryLimits
 ) -> Iterator[list[Slice]]:
     """Yields slices by `base_counts`, then with smaller limits of the bytes and load of a slice."""
     workload, limit = objective.workload, memory.limit[DEVICE]
@@ -141,7 +141,7 @@ def _weigh(objective: Objective, slices: Sequence[Slice], device: str = DEVICE) 
     return weighed
 
 
-def _starts(slices: list[Slice], world_size: int, memory: Memory) -> Iterator[Placement]:
+def _starts(slices: list[Slice], world_size: int, memory: MemoryLimits) -> Iterator[Placement]:
     """Yields placements that fit: by load, by size in zigzag order, and by size alone."""
     if not memory.may_hold(slices, world_size):
         return
@@ -158,7 +158,7 @@ def _starts(slices: list[Slice], world_size: int, memory: Memory) -> Iterator[Pl
 
 
 def place_largest_first(
-    slices: Sequence[Slice], initial: Sequence[Sequence[Slice]], memory: Memory
+    slices: Sequence[Slice], initial: Sequence[Sequence[Slice]], memory: MemoryLimits
 ) -> Placement | None:
     """Places slices by decreasing load on the least loaded rank that has room; None if none has.
 
@@ -217,7 +217,7 @@ def _drop_stale(heap: list[tuple[int, int]], values: list[int]) -> None:
         heapq.heappop(heap)
 
 
-def improve(placement: Sequence[Sequence[Slice]], memory: Memory) -> Placement:
+def improve(placement: Sequence[Sequence[Slice]], memory: MemoryLimits) -> Placement:
     """Moves or swaps slices of the busiest rank, until none lowers the load of its pair."""
     ranks = [sorted(slices, key=lambda s: s.load) for slices in placement]
     loads = _sums(ranks)
@@ -254,7 +254,12 @@ def improve(placement: Sequence[Sequence[Slice]], memory: Memory) -> Placement:
 
 
 def _best_trade(
-    ranks: Placement, used: dict[str, list[int]], memory: Memory, giver: int, taker: int, gap: int
+    ranks: Placement,
+    used: dict[str, list[int]],
+    memory: MemoryLimits,
+    giver: int,
+    taker: int,
+    gap: int,
 ) -> tuple[int, int, int | None] | None:
     """Returns the trade with the least maximum load of the pair, None if none lowers it.
 
@@ -283,7 +288,7 @@ def _best_trade(
 
 def _trade_fits(
     used: dict[str, list[int]],
-    memory: Memory,
+    memory: MemoryLimits,
     giver: int,
     taker: int,
     sent: Slice,
@@ -299,7 +304,7 @@ def _trade_fits(
 
 
 def _starts_with_host(
-    objective: Objective, slices: Sequence[Slice], memory: Memory
+    objective: Objective, slices: Sequence[Slice], memory: MemoryLimits
 ) -> Iterator[Placement]:
     """Yields a placement with the least read slices in host memory, no more of them than needed."""
     world_size = objective.workload.world_size

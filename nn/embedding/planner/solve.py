@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from nn.embedding.planner.estimators import Objective, Workload
-from nn.embedding.planner.memory import Memory, free_memory, offload
+from nn.embedding.planner.memory import MemoryLimits, free_memory, offload
 from nn.embedding.planner.partitioners import (
     PARTITIONERS,
     make_slices,
@@ -144,7 +144,7 @@ class _Placement:
         return Objective.of(self.workload, self.kinds[1], weight)
 
     @cached_property
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryLimits:
         return free_memory(self.workload, self.limits, self.kinds[0], self.kinds[2])
 
     @cached_property
@@ -164,7 +164,7 @@ class _Placement:
         # Offloading by `cpu_offloading_threshold_bytes` may free the memory that is missing.
         offloads = self.limits.cpu_offloading_threshold_bytes is not None
         if offloads and self.memory.limit[DEVICE] is not None:
-            memories.append(Memory(None, None))
+            memories.append(MemoryLimits(None, None))
         for memory in memories:
             use_host = memory.limit[HOST] is not None
             shards = place_by_cost(

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
-from nn.ctr.config import RankingConfig
-from nn.ctr.model import RankingModel
+from nn.ctr.config import CTRConfig
+from nn.ctr.model import CTRModel
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.losses import binary_cross_entropy
@@ -16,7 +16,7 @@ ROWS = ((1, 4, 4), (), (2,), (0, 3), (4,), ())  # of feature `many`; two have no
 
 
 def model_of(interaction, dtype="float32"):
-    config = RankingConfig(
+    config = CTRConfig(
         feature_names=("one", "many"),
         cardinalities=(6, 5),
         embedding_dims=(4, 4),
@@ -27,7 +27,7 @@ def model_of(interaction, dtype="float32"):
         num_cross_layers=1,
         cross_layer_projection_dim=2,
     )
-    return RankingModel(config, seed=1, dtype=dtype)
+    return CTRModel(config, seed=1, dtype=dtype)
 
 
 def inputs(rows=ROWS) -> Inputs:

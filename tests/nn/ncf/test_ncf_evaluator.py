@@ -10,7 +10,7 @@ import tensorflow as tf
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from dataloading.pipeline.shuffle import share_of_rank
 from nn.metrics.classification import NonFiniteScores
-from nn.ncf.evaluator import RankingEvaluator
+from nn.ncf.evaluator import HitRateEvaluator
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from tests.nn.embedding.fake_world import run_threads
 
@@ -117,7 +117,7 @@ def expected_metrics(series, k):
 @pytest.mark.parametrize("k", [1, 3, 10, 12, 13])
 def test_metrics_equal_a_slow_count(k):
     series = random_series(150, 12, 20, 1)
-    evaluator = RankingEvaluator(score_is_user, batches(series, 40), k)
+    evaluator = HitRateEvaluator(score_is_user, batches(series, 40), k)
     found = dict(evaluator.evaluate())
     expected = expected_metrics(series, k)
     assert list(found) == list(expected)
@@ -132,11 +132,11 @@ def test_metrics_equal_a_slow_count(k):
 @pytest.mark.parametrize("size", [2, 3])
 def test_ranks_agree_with_one(size, num_series, tmp_path):
     series = random_series(num_series, 12, 20, 1)
-    expected = dict(RankingEvaluator(score_is_user, batches(series, 40), 4).evaluate())
+    expected = dict(HitRateEvaluator(score_is_user, batches(series, 40), 4).evaluate())
 
     def run(world):
         dataset = batches(series, 40, world.rank, world.size)
-        evaluator = RankingEvaluator(score_is_user, dataset, 4, world)
+        evaluator = HitRateEvaluator(score_is_user, dataset, 4, world)
         results = evaluator.evaluate()
         found = dict([next(results)])  # all communication is over by now
         calls = list(world.calls)
@@ -159,7 +159,7 @@ def test_nothing_is_said_of_an_evaluation_that_was_stopped():
         asked.append(1)
         return len(asked) == 3
 
-    evaluator = RankingEvaluator(score_is_user, batches(random_series(9, 3, 5, 1), 2), 2)
+    evaluator = HitRateEvaluator(score_is_user, batches(random_series(9, 3, 5, 1), 2), 2)
     assert list(evaluator.evaluate(stopped)) == [] and len(asked) == 3
 
 
@@ -170,12 +170,12 @@ def test_nan_is_an_error_on_all_ranks(size):
 
     def run(world):
         dataset = batches(series, 4, world.rank, world.size)
-        return list(RankingEvaluator(score_is_user, dataset, 2, world).evaluate())
+        return list(HitRateEvaluator(score_is_user, dataset, 2, world).evaluate())
 
     for error in run_threads(size, run):
         assert isinstance(error, NonFiniteScores) and "logits of a batch are NaN" in str(error)
 
 
 def test_k_below_1():
-    with pytest.raises(ValueError, match="k of HR@k and NDCG@k is 0; allowed: 1 or more"):
-        RankingEvaluator(score_is_user, None, 0)
+    with pytest.raises(ValueError, match="expected 1 or more, got 0"):
+        HitRateEvaluator(score_is_user, None, 0)

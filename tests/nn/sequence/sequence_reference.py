@@ -45,7 +45,7 @@ class Reference:
     """One model.
 
     Args:
-      config: a `SequenceConfig`.
+      config: a `SequenceModelConfig`.
       weights: dense weights by name, as in a checkpoint, without `dense/`.
     """
 

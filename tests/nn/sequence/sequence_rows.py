@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from dataloading.pipeline.batch import Batch, SequenceInputs
-from nn.sequence.config import SequenceConfig
+from nn.sequence.config import SequenceModelConfig
 from nn.sequence.model import SequenceModel
 from tests.nn.sequence.sequence_reference import Reference, Sample
 
@@ -21,7 +21,7 @@ KINDS = {
 }
 
 
-def a_config(kind: str, **changes) -> SequenceConfig:
+def a_config(kind: str, **changes) -> SequenceModelConfig:
     """A small model: 2 user and 2 item features, 9 positions, of which 5 are the long history."""
     sizes = {
         "user_features": ("user", "age"),
@@ -36,7 +36,7 @@ def a_config(kind: str, **changes) -> SequenceConfig:
         "aux_mlp_dims": (5, 3),
         "top_k": 2,
     }
-    return SequenceConfig(**{**sizes, **KINDS[kind], **changes})
+    return SequenceModelConfig(**{**sizes, **KINDS[kind], **changes})
 
 
 def a_model(kind: str, dtype: str = "float64", changes=None, **options) -> SequenceModel:

@@ -1,11 +1,11 @@
 import pytest
 
-from nn.sequence.config import SequenceConfig, embedding_tables, feature_table_map, hotnesses
+from nn.sequence.config import SequenceModelConfig, embedding_tables, feature_table_map, hotnesses
 from tests.nn.sequence.sequence_rows import a_config
 
 
 def test_defaults_are_those_of_the_original():
-    config = SequenceConfig("sim", ("user_id",), (5,), ("item", "cat"), (7, 3))
+    config = SequenceModelConfig("sim", ("user_id",), (5,), ("item", "cat"), (7, 3))
     assert config.embedding_dim == 16
     assert (config.history_length, config.long_seq_length, config.top_k) == (100, 90, 50)
     assert config.stage_one_mlp_dims == (200,)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn.ctr.config import RankingConfig
-from nn.ctr.model import RankingModel
+from nn.ctr.config import CTRConfig
+from nn.ctr.model import CTRModel
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.accumulation import AccumulatingTrainer
@@ -82,7 +82,7 @@ def test_learning_rate():
 
 
 def ranking(dtype, interaction="dot_tensorflow", **options):
-    config = RankingConfig(
+    config = CTRConfig(
         feature_names=("a", "b", "c"),
         cardinalities=(10, 20, 5),
         embedding_dims=(8, 4, 8) if interaction == "cross" else (8, 8, 8),
@@ -93,7 +93,7 @@ def ranking(dtype, interaction="dot_tensorflow", **options):
         num_cross_layers=2,
         cross_layer_projection_dim=4,
     )
-    return RankingModel(config, seed=1, dtype=dtype, **options)
+    return CTRModel(config, seed=1, dtype=dtype, **options)
 
 
 def random_rows(n=64):
@@ -146,10 +146,10 @@ def test_frozen_tables():
 @pytest.mark.parametrize(("numerical", "features"), [(0, ("a", "b")), (2, ()), (2, ("a",))])
 @pytest.mark.parametrize("interaction", ["dot_tensorflow", "cross"])
 def test_models_without_a_feature_kind(numerical, features, interaction):
-    config = RankingConfig(
+    config = CTRConfig(
         features, (5,) * len(features), (4,) * len(features), numerical, (4,), (3, 1), interaction
     )
-    model = RankingModel(config)
+    model = CTRModel(config)
     ids = tuple(tf.zeros([6, 1], tf.int32) for _ in features)
     assert model((tf.zeros([6, numerical]), ids)).shape == (6, 1)
     crossed = {"down_0", "up_0"} <= {layer.name for layer in model.submodules if layer.name}
@@ -179,7 +179,7 @@ def test_invalid_sizes(change, message):
         "top_mlp_dims": (1,),
     }
     with pytest.raises(ValueError, match=message):
-        RankingConfig(**{**sizes, **change})
+        CTRConfig(**{**sizes, **change})
 
 
 @pytest.mark.parametrize("num_rows", [12, 7, 2])

@@ -157,7 +157,7 @@ def test_tables_without_features_send_nothing():
     ids=["dot", "cross", "dot without numericals", "cross without numericals", "no tables"],
 )
 def test_dense_weights_are_those_of_the_model(flags):
-    from nn.ctr.model import RankingModel
+    from nn.ctr.model import CTRModel
 
     flags = dict(flags)
     rows, num_numerical = flags.pop("cardinalities", [9, 7, 5]), flags.pop("num_numerical", 3)
@@ -170,7 +170,7 @@ def test_dense_weights_are_those_of_the_model(flags):
     )
     spec = synthetic_spec(rows, num_numerical=num_numerical)
     interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
-    model = RankingModel(ctr.model_config(config, spec, interaction))
+    model = CTRModel(ctr.model_config(config, spec, interaction))
     weights = sum(v.shape.num_elements() for v in model.dense_variables)
     assert ctr.model_config(config, spec).num_dense_weights == weights
 
