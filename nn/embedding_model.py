@@ -46,7 +46,7 @@ class EmbeddingModel(keras.Model):
         """Optimizers of `dense_variables` and of `table_variables`.
 
         Args:
-          options: `config.OptimizerConfig`.
+            options: `config.OptimizerConfig`.
         """
         row_means = self.embedding.row_means()
         return create_groups(options, self.dense_variables, self.table_variables, row_means)
@@ -60,7 +60,7 @@ class EmbeddingModel(keras.Model):
         """The state of the optimizers by name, `dense.KIND/` and `sparse.KIND/`.
 
         Args:
-          groups: optimizers of `dense_variables` and of `table_variables`.
+            groups: optimizers of `dense_variables` and of `table_variables`.
         """
         dense, tables = (group.optimizer for group in groups)
         found: list[Weight] = []
@@ -93,7 +93,7 @@ class StatefulDropoutModel(EmbeddingModel):
     """Base of the models whose dropout goes on after a restart where it was.
 
     Args:
-      name, dtype: as Keras has them.
+        name, dtype: as Keras has them.
     """
 
     def __init__(self, *, name: str, dtype: str):
@@ -105,7 +105,7 @@ class StatefulDropoutModel(EmbeddingModel):
         """The state of a training beside the model's weights, by name.
 
         Args:
-          groups: optimizers of `dense_variables` and of `table_variables`.
+            groups: optimizers of `dense_variables` and of `table_variables`.
         """
         steps = VariableWeight("dropout/steps_seen", self.steps_seen)
         return [*super().optimizer_weights(groups), steps]
@@ -118,7 +118,7 @@ def dense_bytes(build: Callable[[], EmbeddingModel]) -> int:
     device. Their initial values are operations of that graph, for tables one for each 2 MiB.
 
     Args:
-      build: makes the model, with tables of a row each, on which dense variables do not depend.
+        build: makes the model, with tables of a row each, on which dense variables do not depend.
     """
     with tf.Graph().as_default():
         return sum(v.shape.num_elements() * v.dtype.size for v in build().dense_variables)
@@ -138,14 +138,14 @@ def spread_tables(
     """The layer `embedding` of a model whose loader checks ids.
 
     Args:
-      tables: (name, rows, columns) of each; their vectors are not combined.
-      input_table_map: the table of each input.
-      initializer: that of the table of a name.
-      world: the ranks among which tables are spread.
-      plan: who holds which table; None: the default one of `nn.embedding.planner.plan`.
-      exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
-      trainable: whether tables get gradients.
-      dtype: Keras dtype policy.
+        tables: (name, rows, columns) of each; their vectors are not combined.
+        input_table_map: the table of each input.
+        initializer: that of the table of a name.
+        world: the ranks among which tables are spread.
+        plan: who holds which table; None: the default one of `nn.embedding.planner.plan`.
+        exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
+        trainable: whether tables get gradients.
+        dtype: Keras dtype policy.
     """
     return DistributedEmbedding(
         [

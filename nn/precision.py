@@ -24,8 +24,8 @@ def add_to_each(fixed: tf.Tensor, rows: tf.Tensor):
     The gradient of `fixed` is a sum over the rows.
 
     Args:
-      fixed: [batch, units].
-      rows: [batch, n, units] of the same dtype.
+        fixed: [batch, units].
+        rows: [batch, n, units] of the same dtype.
     """
 
     def gradient(upstream):

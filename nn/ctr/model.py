@@ -21,16 +21,17 @@ class CTRModel(EmbeddingModel):
     """Bottom MLP, embeddings, interaction, top MLP.
 
     Args:
-      config: sizes.
-      seed: seed of the initial weights.
-      dtype: Keras dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
-      embedding_trainable: whether tables get gradients.
-      embedding_zeros: start tables at zero.
-      world: the ranks among which tables are spread.
-      plan: who holds which table; None: the default one of `nn.embedding.planner.plan`.
-      model_parallel_input: a call gets the ids of this rank's own tables, of all ranks' samples.
-      exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
-      merlin: options of Merlin's own `DistributedEmbedding`, which then has the tables; None: ours.
+        config: sizes.
+        seed: seed of the initial weights.
+        dtype: Keras dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
+        embedding_trainable: whether tables get gradients.
+        embedding_zeros: start tables at zero.
+        world: the ranks among which tables are spread.
+        plan: who holds which table; None: the default one of `nn.embedding.planner.plan`.
+        model_parallel_input: a call gets the ids of this rank's own tables, of all ranks' samples.
+        exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
+        merlin: options of Merlin's own `DistributedEmbedding`, which then has the tables; None:
+            ours.
     """
 
     def __init__(
@@ -116,13 +117,14 @@ class CTRModel(EmbeddingModel):
         """Scores rows; collective where the tables are spread over ranks.
 
         Args:
-          inputs: (numerical [batch, num_numerical] float, ids: one [batch, hotness] integer tensor
-            a categorical feature, or, where samples differ in their number of ids, a pair (values
-            [sum of lengths], row splits int32 [batch + 1]); with `model_parallel_input` those of
-            this rank's look-ups and all ranks' samples). A sample without ids gets zeros.
+            inputs: (numerical [batch, num_numerical] float, ids: one [batch, hotness] integer
+                tensor a categorical feature, or, where samples differ in their number of ids, a
+                pair (values [sum of lengths], row splits int32 [batch + 1]); with
+                `model_parallel_input` those of this rank's look-ups and all ranks' samples). A
+                sample without ids gets zeros.
 
         Returns:
-          Logits of a click, [batch, 1] float32.
+            Logits of a click, [batch, 1] float32.
         """
         numerical, ids = inputs
         embeddings = None
@@ -134,12 +136,12 @@ class CTRModel(EmbeddingModel):
         """Scores rows whose ids were looked up before.
 
         Args:
-          numerical: [batch, num_numerical] float.
-          embeddings: [batch, sum of embedding_dims] in the compute dtype, those of the categorical
-            features side by side; None in a model without tables.
+            numerical: [batch, num_numerical] float.
+            embeddings: [batch, sum of embedding_dims] in the compute dtype, those of the
+                categorical features side by side; None in a model without tables.
 
         Returns:
-          Logits of a click, [batch, 1] float32.
+            Logits of a click, [batch, 1] float32.
         """
         bottom = None
         if self.bottom_mlp is not None:

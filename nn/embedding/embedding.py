@@ -33,19 +33,19 @@ class Embedding(keras.layers.Layer):
     is zeros, and no row learns from it.
 
     Args:
-      input_dim: rows of the table, the largest id + 1.
-      output_dim: width of a row.
-      embeddings_initializer: Keras initializer of the table. It runs on the CPU, so that a device
-        never holds the table twice.
-      embeddings_regularizer: Keras regularizer of the table; it reads all of it, every step.
-      activity_regularizer: Keras regularizer of the output.
-      embeddings_constraint: Keras constraint of the table.
-      combiner: None, "sum" or "mean".
-      **kwargs: of `keras.layers.Layer`. `dtype` is the table's, or a mixed policy.
+        input_dim: rows of the table, the largest id + 1.
+        output_dim: width of a row.
+        embeddings_initializer: Keras initializer of the table. It runs on the CPU, so that a device
+            never holds the table twice.
+        embeddings_regularizer: Keras regularizer of the table; it reads all of it, every step.
+        activity_regularizer: Keras regularizer of the output.
+        embeddings_constraint: Keras constraint of the table.
+        combiner: None, "sum" or "mean".
+        **kwargs: of `keras.layers.Layer`. `dtype` is the table's, or a mixed policy.
 
     Raises:
-      ValueError: sizes that are not positive, an unknown combiner, ids of a rank that the combiner
-        cannot reduce, nested ragged ids, or sparse ids without combiner.
+        ValueError: sizes that are not positive, an unknown combiner, ids of a rank that the
+            combiner cannot reduce, nested ragged ids, or sparse ids without combiner.
     """
 
     def __init__(

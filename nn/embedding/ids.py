@@ -9,11 +9,11 @@ class Signature(NamedTuple):
     """What is static of a feature's ids; equal on every rank.
 
     Attributes:
-      ragged: samples differ in their number of ids.
-      inner: shape of a sample's output in front of the table's dim; () for one vector. None where
-        every sample has another number of vectors (ragged ids that are not combined).
-      hotness: ids a vector (0 for ragged ids).
-      combiner: None, "sum" or "mean".
+        ragged: samples differ in their number of ids.
+        inner: shape of a sample's output in front of the table's dim; () for one vector. None where
+            every sample has another number of vectors (ragged ids that are not combined).
+        hotness: ids a vector (0 for ragged ids).
+        combiner: None, "sum" or "mean".
     """
 
     ragged: bool
@@ -39,8 +39,8 @@ class Ids(NamedTuple):
     """A feature's ids of a batch.
 
     Attributes:
-      values: int32 or int64; [batch, num_ids] where fixed, [sum of lengths] where ragged.
-      lengths: int32 [batch], ids a sample; None where fixed.
+        values: int32 or int64; [batch, num_ids] where fixed, [sum of lengths] where ragged.
+        lengths: int32 [batch], ids a sample; None where fixed.
     """
 
     values: tf.Tensor
@@ -56,14 +56,14 @@ def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
     """Brings what a program passes as a feature's ids into one form.
 
     Args:
-      ids: a tensor [batch] or [batch, ..., hotness], a 2-D `tf.RaggedTensor`, or a 2-D
-        `tf.SparseTensor` in row order, whose columns do not matter. Ids are int32 or int64; others
-        are cast to the one that holds them.
-      combiner: of the table; without one every id's row is an output.
-      feature: how to call it in an error.
+        ids: a tensor [batch] or [batch, ..., hotness], a 2-D `tf.RaggedTensor`, or a 2-D
+            `tf.SparseTensor` in row order, whose columns do not matter. Ids are int32 or int64;
+            others are cast to the one that holds them.
+        combiner: of the table; without one every id's row is an output.
+        feature: how to call it in an error.
 
     Raises:
-      ValueError: ids of another rank, [batch] with a combiner, or an unknown hotness without one.
+        ValueError: ids of another rank, [batch] with a combiner, or an unknown hotness without one.
     """
     if isinstance(ids, tf.SparseTensor):
         if ids.shape.rank not in (2, None):

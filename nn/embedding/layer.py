@@ -317,7 +317,7 @@ class DistributedEmbedding(keras.layers.Layer):
         """Whole tables, in their order; collective.
 
         Args:
-          all_ranks: on every rank; else on rank 0 only, and [] elsewhere.
+            all_ranks: on every rank; else on rank 0 only, and [] elsewhere.
         """
         found = []
         for weight in self.table_weights():
@@ -335,13 +335,13 @@ class DistributedEmbedding(keras.layers.Layer):
         """Sets the tables from whole ones; each rank takes its part.
 
         Args:
-          weights: for each table, in their order, an array [rows, dim] or the path of a .npy file,
-            of which only this rank's part is read.
-          chunk: elements to copy at a time.
-          use_lock: one rank after the other, where the host's memory is short.
+            weights: for each table, in their order, an array [rows, dim] or the path of a .npy
+                file, of which only this rank's part is read.
+            chunk: elements to copy at a time.
+            use_lock: one rank after the other, where the host's memory is short.
 
         Raises:
-          ValueError: another number of tables, or another shape.
+            ValueError: another number of tables, or another shape.
         """
         tables = self.table_weights()
         if len(weights) != len(tables):
@@ -378,14 +378,14 @@ class DistributedEmbedding(keras.layers.Layer):
         """Looks up a batch; all ranks together.
 
         Args:
-          inputs: ids of each feature (see `dp_input`): a tensor [batch] or [batch, ..., hotness],
-            a RaggedTensor or a SparseTensor [batch, None].
-          concatenate: one tensor [batch, width of all outputs] instead of a list; saves a copy.
+            inputs: ids of each feature (see `dp_input`): a tensor [batch] or [batch, ..., hotness],
+                a RaggedTensor or a SparseTensor [batch, None].
+            concatenate: one tensor [batch, width of all outputs] instead of a list; saves a copy.
 
         Returns:
-          For each feature, in their order, the output of this rank's samples in the compute
-          dtype: with a combiner [batch, ..., dim], without [batch, ..., hotness, dim], as Keras'
-          Embedding.
+            For each feature, in their order, the output of this rank's samples in the compute
+            dtype: with a combiner [batch, ..., dim], without [batch, ..., hotness, dim], as Keras'
+            Embedding.
         """
         forward, ids = self._prepare(inputs)
         return forward(ids, concatenate)

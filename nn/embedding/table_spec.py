@@ -16,7 +16,7 @@ class TableSpec:
     """What a layer says of its table.
 
     Attributes:
-      fused: looked up together with others; else by the code of `layer_type`.
+        fused: looked up together with others; else by the code of `layer_type`.
     """
 
     table: Table

@@ -35,12 +35,12 @@ class TableWeight:
     copies all of it for a plain read, however small the slice that is wanted.
 
     Attributes:
-      name: name of the table.
-      shape: (rows, dim); (rows,) of what optimizers keep one number a row of.
-      dtype: numpy dtype.
-      world: the ranks.
-      shards: every rank's shards of the table.
-      local: those of this rank.
+        name: name of the table.
+        shape: (rows, dim); (rows,) of what optimizers keep one number a row of.
+        dtype: numpy dtype.
+        world: the ranks.
+        shards: every rank's shards of the table.
+        local: those of this rank.
     """
 
     name: str
@@ -58,10 +58,10 @@ class TableWeight:
         """What an optimizer keeps beside the table.
 
         Args:
-          name: its name.
-          slots: by reference of a table's variable the variable of the state, of the same rows and
-            columns.
-          by_row: there is one number a row; every holder of the row's columns has it.
+            name: its name.
+            slots: by reference of a table's variable the variable of the state, of the same rows
+                and columns.
+            by_row: there is one number a row; every holder of the row's columns has it.
         """
         local = tuple(
             dataclasses.replace(held, variable=slots[held.variable.ref()]) for held in self.local
@@ -201,8 +201,8 @@ class TableUniform(keras.initializers.Initializer):
     wherever its parts live, they are the same.
 
     Args:
-      seed: of the run.
-      table: name of the table.
+        seed: of the run.
+        table: name of the table.
     """
 
     def __init__(self, seed: int, table: str):
@@ -213,9 +213,9 @@ class TableUniform(keras.initializers.Initializer):
         """Draws whole rows.
 
         Args:
-          shape: [rows, dim] of the table.
-          partition_shape: of a part of it, all rows where not given.
-          partition_offset: its first row, a multiple of BLOCK_ROWS, and column 0.
+            shape: [rows, dim] of the table.
+            partition_shape: of a part of it, all rows where not given.
+            partition_offset: its first row, a multiple of BLOCK_ROWS, and column 0.
         """
         rows, dim = partition_shape or shape
         limit = np.sqrt(1.0 / shape[0])

@@ -27,8 +27,8 @@ class Calibration:
     """Sums over bins of the predicted probability.
 
     Attributes:
-      sums: float64 [3, NUM_BINS]: weight of the negatives, weight of the positives, and sum of
-        weight x probability of both.
+        sums: float64 [3, NUM_BINS]: weight of the negatives, weight of the positives, and sum of
+            weight x probability of both.
     """
 
     def __init__(self, sums: np.ndarray | None = None):
@@ -38,9 +38,9 @@ class Calibration:
         """Adds rows.
 
         Args:
-          positives: bool [rows].
-          probabilities: float64 [rows], in [0, 1].
-          weights: float [rows]; None for 1.
+            positives: bool [rows].
+            probabilities: float64 [rows], in [0, 1].
+            weights: float [rows]; None for 1.
         """
         bins = np.minimum((probabilities * NUM_BINS).astype(np.int64), NUM_BINS - 1)
         classes = np.bincount(bins + NUM_BINS * positives, weights, 2 * NUM_BINS)

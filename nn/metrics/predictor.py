@@ -15,18 +15,19 @@ def predict(model, dataset, world: World | None = None) -> Iterator[np.ndarray]:
     Every rank must take every item: each is a collective, one message of 4 bytes a row.
 
     Args:
-      model: `model(inputs) -> logits [batch, 1]`.
-      dataset: `num_batches`, the same on all ranks, and `dataset() -> tf.data.Dataset` of batches,
-        with labels or without. Each rank has its share of a global batch, in the order of ranks.
-      world: the ranks that share the rows; None is one process.
+        model: `model(inputs) -> logits [batch, 1]`.
+        dataset: `num_batches`, the same on all ranks, and `dataset() -> tf.data.Dataset` of
+            batches, with labels or without. Each rank has its share of a global batch, in the order
+            of ranks.
+        world: the ranks that share the rows; None is one process.
 
     Yields:
-      float32 [rows of the global batch] on rank 0, computed in float32 and without padding;
-      float32 [0] on the other ranks.
+        float32 [rows of the global batch] on rank 0, computed in float32 and without padding;
+        float32 [0] on the other ranks.
 
     Raises:
-      NonFiniteScores: on every rank, at the first global batch with a logit that is NaN or
-        infinite; the message has the row.
+        NonFiniteScores: on every rank, at the first global batch with a logit that is NaN or
+            infinite; the message has the row.
     """
     world = world or World()
 

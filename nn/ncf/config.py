@@ -11,16 +11,16 @@ class NCFConfig:
     """Shape of a model of neural collaborative filtering (He et al., 2017).
 
     Attributes:
-      model_type: "gmf" (a product of factors), "mlp", or "neumf", which has both.
-      num_users: rows of the users' tables.
-      num_items: rows of the items' tables.
-      factors: columns of the tables of the product.
-      layers: widths of the MLP: that of its input, which is a user's and an item's vector of half
-        of it each, and those of its hidden layers, at least one.
-      dropout: share of hidden units that a training step leaves out, in [0, 1).
+        model_type: "gmf" (a product of factors), "mlp", or "neumf", which has both.
+        num_users: rows of the users' tables.
+        num_items: rows of the items' tables.
+        factors: columns of the tables of the product.
+        layers: widths of the MLP: that of its input, which is a user's and an item's vector of half
+            of it each, and those of its hidden layers, at least one.
+        dropout: share of hidden units that a training step leaves out, in [0, 1).
 
     Raises:
-      ValueError: an unknown model, or a size that cannot be.
+        ValueError: an unknown model, or a size that cannot be.
     """
 
     model_type: str

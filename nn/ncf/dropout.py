@@ -20,9 +20,9 @@ class ReluDropout:
     than all else that is done here; XLA makes one loop of it.
 
     Args:
-      rate: share of the units, in (0, 1), exact to 2^-32.
-      seed: of the run and of the rank; ranks have other samples.
-      name: of the layer.
+        rate: share of the units, in (0, 1), exact to 2^-32.
+        seed: of the run and of the rank; ranks have other samples.
+        name: of the layer.
     """
 
     def __init__(self, rate: float, *, seed: int, name: str):
@@ -70,8 +70,8 @@ def unit_hashes(shape: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     """uint32 [n, m]: of each unit a hash of its number, n * row + column, under two keys.
 
     Args:
-      shape: int32 [2]; from 2^32 units on numbers repeat.
-      keys: uint32 [2].
+        shape: int32 [2]; from 2^32 units on numbers repeat.
+        keys: uint32 [2].
     """
     rows, columns = tf.range(shape[0])[:, tf.newaxis], tf.range(shape[1])
     x = tf.cast(rows, tf.uint32) * tf.cast(shape[1], tf.uint32) + tf.cast(columns, tf.uint32)

@@ -9,12 +9,12 @@ def ncf_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[str, 
     """Mean log loss of the interactions and the negatives of a batch.
 
     Args:
-      model: an `NCFModel`.
-      batch: inputs, labels [batch, 1] and weights [batch, 1] float32.
-      training: drop units out, as a training step does.
+        model: an `NCFModel`.
+        batch: inputs, labels [batch, 1] and weights [batch, 1] float32.
+        training: drop units out, as a training step does.
 
     Returns:
-      (float32 scalar, {}): the loss has no parts.
+        (float32 scalar, {}): the loss has no parts.
     """
     logits = model.forward(batch.inputs, training=training)
     labels, weights = (tf.cast(x, logits.dtype) for x in (batch.labels, batch.weights))

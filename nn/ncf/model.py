@@ -20,8 +20,8 @@ class Distinct(NamedTuple):
     """What a batch's ids stand for.
 
     Attributes:
-      vectors: of the distinct users or items, [n, columns] of each table in the compute dtype.
-      user_of_row, item_of_row: int32 [batch], which of them a row has.
+        vectors: of the distinct users or items, [n, columns] of each table in the compute dtype.
+        user_of_row, item_of_row: int32 [batch], which of them a row has.
     """
 
     vectors: list[tf.Tensor]
@@ -36,9 +36,9 @@ class Output(keras.layers.Layer):
     in +-sqrt(1 / width of both).
 
     Args:
-      widths: of each branch, by its name.
-      seed: of the initial weights.
-      dtype: Keras dtype policy.
+        widths: of each branch, by its name.
+        seed: of the initial weights.
+        dtype: Keras dtype policy.
     """
 
     def __init__(self, widths: dict[str, int], *, seed: int, name: str, dtype: str = "float32"):
@@ -88,15 +88,15 @@ class NCFModel(StatefulDropoutModel):
     Tables start N(0, 0.01).
 
     Args:
-      config: sizes.
-      seed: of the initial weights and of dropout.
-      dtype: Keras dtype policy: "float32", "mixed_bfloat16", "mixed_float16"; "float64" is for
-        tests of gradients, and its logits are float64, too.
-      world: the ranks among which tables are spread.
-      plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
-        combined); None: the default one of `nn.embedding.planner.plan`.
-      exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
-      embedding_trainable: whether tables get gradients.
+        config: sizes.
+        seed: of the initial weights and of dropout.
+        dtype: Keras dtype policy: "float32", "mixed_bfloat16", "mixed_float16"; "float64" is for
+            tests of gradients, and its logits are float64, too.
+        world: the ranks among which tables are spread.
+        plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
+            combined); None: the default one of `nn.embedding.planner.plan`.
+        exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
+        embedding_trainable: whether tables get gradients.
     """
 
     def __init__(
@@ -155,11 +155,11 @@ class NCFModel(StatefulDropoutModel):
         """Scores rows; collective where the tables are spread over ranks.
 
         Args:
-          inputs: `user` and `item`, an integer tensor [batch] each.
-          training: drop units out.
+            inputs: `user` and `item`, an integer tensor [batch] each.
+            training: drop units out.
 
         Returns:
-          Logits of an interaction, [batch, 1] float32.
+            Logits of an interaction, [batch, 1] float32.
         """
         return self.forward(inputs, training)
 
@@ -178,7 +178,7 @@ class NCFModel(StatefulDropoutModel):
         travels twice, and gradients come without duplicates.
 
         Raises:
-          ValueError: ids that are not one of each a row.
+            ValueError: ids that are not one of each a row.
         """
         shapes = inputs.user.shape, inputs.item.shape
         if shapes[0].rank != 1 or not shapes[0].is_compatible_with(shapes[1]):
@@ -201,11 +201,11 @@ class NCFModel(StatefulDropoutModel):
         """Scores rows whose ids were looked up before.
 
         Args:
-          vectors: [batch, columns] of each table in the compute dtype, in the order of
-            `embedding_tables(config)`.
+            vectors: [batch, columns] of each table in the compute dtype, in the order of
+                `embedding_tables(config)`.
 
         Returns:
-          Logits of an interaction, [batch, 1] float32.
+            Logits of an interaction, [batch, 1] float32.
         """
         rows = tf.range(tf.shape(vectors[0])[0])
         return self._score(Distinct(vectors, rows, rows), step=None)

@@ -20,14 +20,14 @@ def start_from(
     All ranks call it together and wait for each other.
 
     Args:
-      model: the NeuMF.
-      gmf, mlp: checkpoints of the other two, of the same sizes, trained on any number of ranks.
-      alpha: in [0, 1].
-      world: the ranks.
+        model: the NeuMF.
+        gmf, mlp: checkpoints of the other two, of the same sizes, trained on any number of ranks.
+        alpha: in [0, 1].
+        world: the ranks.
 
     Raises:
-      CollectiveError: on every rank: a checkpoint is damaged, of another kind of model, or of other
-        sizes; or this model is no NeuMF.
+        CollectiveError: on every rank: a checkpoint is damaged, of another kind of model, or of
+            other sizes; or this model is no NeuMF.
     """
     bias, biases = model.output_layer.bias, []
     for path, kind, branch, share in ((gmf, GMF, "gmf", alpha), (mlp, MLP, "mlp", 1 - alpha)):

@@ -81,11 +81,11 @@ class Tower(keras.layers.Layer):
     Kernels start Glorot uniform, biases uniform in +-sqrt(1 / width of the input).
 
     Args:
-      widths: of the input and of the hidden layers, at least one.
-      seed: of the initial weights.
-      dropout: share of hidden units that a training step leaves out, in [0, 1).
-      dropout_seed: of the dropout.
-      dtype: Keras dtype policy.
+        widths: of the input and of the hidden layers, at least one.
+        seed: of the initial weights.
+        dropout: share of hidden units that a training step leaves out, in [0, 1).
+        dropout_seed: of the dropout.
+        dtype: Keras dtype policy.
     """
 
     def __init__(
@@ -133,10 +133,10 @@ class Tower(keras.layers.Layer):
         """Hidden units of the last layer, [batch, widths[-1]] in the compute dtype.
 
         Args:
-          users: vectors of distinct users, [m, widths[0] / 2].
-          items: vectors of distinct items, [n, widths[0] / 2].
-          user_of_row, item_of_row: int32 [batch], which of them a row has.
-          step: of the training, for dropout; None where nothing is dropped.
+            users: vectors of distinct users, [m, widths[0] / 2].
+            items: vectors of distinct items, [n, widths[0] / 2].
+            user_of_row, item_of_row: int32 [batch], which of them a row has.
+            step: of the training, for dropout; None where nothing is dropped.
         """
         kernels = [tf.convert_to_tensor(kernel) for kernel in self.kernels]
         biases = [tf.convert_to_tensor(bias) for bias in self.biases]

@@ -20,14 +20,15 @@ class Optimizer(tf.Module):
     """Moves variables along their gradients.
 
     Args:
-      variables: float32 variables to move.
+        variables: float32 variables to move.
 
     Attributes:
-      state: of each kind of state one variable a variable, as `slots` made them.
-      by_row: the kinds that have one number a row.
-      weight_decay: share of a weight, times the learning rate, that a step takes away before it
-        moves the weight (Loshchilov and Hutter, 2019); of a table only from rows with a gradient.
-      scalars: state that all variables share, by name.
+        state: of each kind of state one variable a variable, as `slots` made them.
+        by_row: the kinds that have one number a row.
+        weight_decay: share of a weight, times the learning rate, that a step takes away before it
+            moves the weight (Loshchilov and Hutter, 2019); of a table only from rows with a
+            gradient.
+        scalars: state that all variables share, by name.
     """
 
     def __init__(self, variables: Sequence[tf.Variable]):
@@ -61,9 +62,9 @@ class Optimizer(tf.Module):
         """Applies one gradient a variable, in the order of `variables_to_move`.
 
         Args:
-          gradients: tensors of the variables' shapes, `tf.IndexedSlices` with rows to change
-            (duplicates are summed), or None for a variable that the loss did not depend on.
-          learning_rate: float32 scalar.
+            gradients: tensors of the variables' shapes, `tf.IndexedSlices` with rows to change
+                (duplicates are summed), or None for a variable that the loss did not depend on.
+            learning_rate: float32 scalar.
         """
         self.begin_step()
         for i, (variable, gradient) in enumerate(
@@ -146,8 +147,8 @@ class RowWiseAdagrad(Optimizer):
     2020). For tables: a dense gradient is an error.
 
     Args:
-      row_means: means over whole rows where columns of one table live on several ranks,
-        `nn.embedding.exchange.row_means.RowMeans`.
+        row_means: means over whole rows where columns of one table live on several ranks,
+            `nn.embedding.exchange.row_means.RowMeans`.
     """
 
     def __init__(
@@ -320,10 +321,10 @@ def create_groups(
     """Optimizers of the dense variables and of the tables, each with its learning rate.
 
     Args:
-      options: `config.OptimizerConfig`.
-      dense: variables with dense gradients.
-      tables: variables with sparse gradients.
-      row_means: see `RowWiseAdagrad`.
+        options: `config.OptimizerConfig`.
+        dense: variables with dense gradients.
+        tables: variables with sparse gradients.
+        row_means: see `RowWiseAdagrad`.
     """
 
     def group(name: str, variables, base: float) -> OptimizerGroup:

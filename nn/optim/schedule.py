@@ -15,11 +15,11 @@ class WarmupPolynomialDecay:
     so that step 0 learns already, and the last factor is 1 before `decay_start_step`.
 
     Attributes:
-      base: learning rate of the plateau.
-      warmup_steps: steps until the plateau; 0 for none.
-      decay_start_step: last step of the plateau.
-      decay_steps: steps from the plateau to zero; 0 for no decay.
-      power: exponent of the decay.
+        base: learning rate of the plateau.
+        warmup_steps: steps until the plateau; 0 for none.
+        decay_start_step: last step of the plateau.
+        decay_steps: steps from the plateau to zero; 0 for no decay.
+        power: exponent of the decay.
     """
 
     base: float

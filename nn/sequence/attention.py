@@ -37,13 +37,13 @@ def attend(
     up gradients of it took longer than the products.
 
     Args:
-      queries: [batch, queries, dim].
-      keys: [batch, n, dim].
-      choose: bool [batch, queries or 1, n] from the scores [batch, queries, n], at least float32:
-        the keys that count for each query. It has no gradient.
+        queries: [batch, queries, dim].
+        keys: [batch, n, dim].
+        choose: bool [batch, queries or 1, n] from the scores [batch, queries, n], at least float32:
+            the keys that count for each query. It has no gradient.
 
     Returns:
-      [batch, queries, dim] in the dtype of keys; 0 for a query without a key.
+        [batch, queries, dim] in the dtype of keys; 0 for a query without a key.
     """
 
     @tf.custom_gradient
@@ -89,11 +89,11 @@ def _kernels_by_sample(shared: tf.Tensor, target: tf.Tensor, of_product: tf.Tens
     float32.
 
     Args:
-      shared, of_product: [dim, units].
-      target: [batch, dim].
+        shared, of_product: [dim, units].
+        target: [batch, dim].
 
     Returns:
-      [batch, dim, units].
+        [batch, dim, units].
     """
     dim, units = shared.shape
 
@@ -125,9 +125,9 @@ class ActivationUnit(keras.layers.Layer):
     (v * s) h, whose gradients are matrix products.
 
     Args:
-      seed: of the initial weights.
-      dim: units of the hidden layer.
-      dtype: Keras dtype policy.
+        seed: of the initial weights.
+        dim: units of the hidden layer.
+        dtype: Keras dtype policy.
     """
 
     def __init__(
@@ -180,8 +180,8 @@ class BilinearScores(keras.layers.Layer):
     """state_j W target, DIEN's attention before its softmax (Zhou et al., 2019, equation 14).
 
     Args:
-      seed: of the initial weights.
-      dtype: Keras dtype policy.
+        seed: of the initial weights.
+        dtype: Keras dtype policy.
     """
 
     def __init__(self, *, seed: int, name: str, dtype: str = "float32"):
@@ -212,11 +212,11 @@ class TargetQueries(keras.layers.Layer):
     so that items are compared as they are: a sample has many of them, and one target.
 
     Args:
-      seed: of the initial weights.
-      num_heads: heads; A and B project to ceil(dim / num_heads) columns.
-      identity: start A and B as the identity (of one head), so that the first scores are inner
-        products of item and target; else Glorot normal.
-      dtype: Keras dtype policy.
+        seed: of the initial weights.
+        num_heads: heads; A and B project to ceil(dim / num_heads) columns.
+        identity: start A and B as the identity (of one head), so that the first scores are inner
+            products of item and target; else Glorot normal.
+        dtype: Keras dtype policy.
     """
 
     def __init__(

@@ -21,26 +21,26 @@ class SequenceModelConfig:
     other models the short history is all of it.
 
     Attributes:
-      model_type: "sim", "dien", "din", or "no_history", which sees user and target only.
-      user_features: names of the user's features, one table each; may be empty.
-      user_cardinalities: rows of these tables.
-      item_features: names of the target item's features, one table each, which the histories share
-        with it feature by feature. The first one's id 0 is padding; the last one is the category
-        of hard search.
-      item_cardinalities: rows of these tables.
-      embedding_dim: columns of every table.
-      history_length: positions of a history, at least 1.
-      long_seq_length: of which so many are the long history ("sim"); 1 to `history_length` - 1.
-      stage_one_mlp_dims: hidden layers behind the soft search ("sim").
-      stage_two_mlp_dims: hidden layers of the model itself.
-      aux_mlp_dims: hidden layers of the auxiliary loss ("sim", "dien").
-      top_k: items of the long history that the search selects ("sim"); all where there are fewer.
-      gsu: the search ("sim"): "soft" by a trained inner product, or "hard" by category.
-      attention: weights of the history ("din"): "dot" product or activation "unit".
-      dropout_rate: share of hidden units that a training step leaves out, in [0, 1).
+        model_type: "sim", "dien", "din", or "no_history", which sees user and target only.
+        user_features: names of the user's features, one table each; may be empty.
+        user_cardinalities: rows of these tables.
+        item_features: names of the target item's features, one table each, which the histories
+            share with it feature by feature. The first one's id 0 is padding; the last one is the
+            category of hard search.
+        item_cardinalities: rows of these tables.
+        embedding_dim: columns of every table.
+        history_length: positions of a history, at least 1.
+        long_seq_length: of which so many are the long history ("sim"); 1 to `history_length` - 1.
+        stage_one_mlp_dims: hidden layers behind the soft search ("sim").
+        stage_two_mlp_dims: hidden layers of the model itself.
+        aux_mlp_dims: hidden layers of the auxiliary loss ("sim", "dien").
+        top_k: items of the long history that the search selects ("sim"); all where there are fewer.
+        gsu: the search ("sim"): "soft" by a trained inner product, or "hard" by category.
+        attention: weights of the history ("din"): "dot" product or activation "unit".
+        dropout_rate: share of hidden units that a training step leaves out, in [0, 1).
 
     Raises:
-      ValueError: sizes or names that do not fit together.
+        ValueError: sizes or names that do not fit together.
     """
 
     model_type: str

@@ -34,11 +34,11 @@ class InterestEvolution(keras.layers.Layer):
     States are as wide as an item's vector.
 
     Args:
-      dim: of an item's vector.
-      aux_dims: hidden layers of the auxiliary classifier, which sees [h_t, e_{t+1}] and, in its
-        place, the negative item; its hidden units are sigmoids, as in the authors' code.
-      seed: of the initial weights.
-      dtype: Keras dtype policy.
+        dim: of an item's vector.
+        aux_dims: hidden layers of the auxiliary classifier, which sees [h_t, e_{t+1}] and, in its
+            place, the negative item; its hidden units are sigmoids, as in the authors' code.
+        seed: of the initial weights.
+        dtype: Keras dtype policy.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class InterestEvolution(keras.layers.Layer):
           mask: bool [batch, steps].
 
         Returns:
-          (last state of the evolution [batch, dim], zeros without a step; states of the interests
-          [batch, steps, dim]).
+            (last state of the evolution [batch, dim], zeros without a step; states of the interests
+            [batch, steps, dim]).
         """
         states = self.extractor(history, mask)
         attention = masked_softmax(self.scores((target, states)), mask)
@@ -72,10 +72,10 @@ class InterestEvolution(keras.layers.Layer):
         """Logits of what came next and of what did not.
 
         Args:
-          states: [batch, steps, dim], as the call returned them.
-          history: [batch, steps, dim].
-          negatives: [batch, steps - 1, dim], in place of the items of step 1 and later.
-          mask: bool [batch, steps].
+            states: [batch, steps, dim], as the call returned them.
+            history: [batch, steps, dim].
+            negatives: [batch, steps - 1, dim], in place of the items of step 1 and later.
+            mask: bool [batch, steps].
         """
         num_pairs = states.shape[1] - 1
         # Cut by tf.split, whose gradient is a concatenation: that of a slice adds up zeros.

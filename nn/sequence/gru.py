@@ -34,8 +34,8 @@ class _Gate(NamedTuple):
     """Weights of a gate or of the candidate.
 
     Attributes:
-      kernel: [dim + units, units], W above U.
-      bias: [units].
+        kernel: [dim + units, units], W above U.
+        bias: [units].
     """
 
     kernel: tf.Tensor
@@ -87,8 +87,8 @@ class _Backward:
     """The backward pass, from the last step to the first.
 
     Args:
-      gates: reset, update, candidate.
-      dim: width of the inputs x.
+        gates: reset, update, candidate.
+        dim: width of the inputs x.
     """
 
     def __init__(self, gates: Sequence[_Gate], dim: int):
@@ -142,10 +142,10 @@ def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor
     """The states [batch, steps, units] of all steps, or the last one's [batch, units].
 
     Args:
-      x: [batch, steps, dim].
-      scale: [batch, steps], of x's dtype.
-      gates: reset, update, candidate.
-      all_states: which of both.
+        x: [batch, steps, dim].
+        scale: [batch, steps], of x's dtype.
+        gates: reset, update, candidate.
+        all_states: which of both.
     """
     dim, units = x.shape[2], gates[0].bias.shape[0]
 
@@ -208,9 +208,9 @@ class _Recurrent(keras.layers.Layer):
     Kernels of the inputs start Glorot uniform, those of the state orthogonal, biases at zero.
 
     Args:
-      units: width of the state.
-      seed: seed of the initial weights, together with the name.
-      dtype: Keras dtype policy; the state has the compute dtype.
+        units: width of the state.
+        seed: seed of the initial weights, together with the name.
+        dtype: Keras dtype policy; the state has the compute dtype.
     """
 
     def __init__(self, units: int, *, seed: int, name: str, dtype: str = "float32"):
@@ -256,11 +256,11 @@ class GRU(_Recurrent):
         """The states of all steps.
 
         Args:
-          x: [batch, steps, dim].
-          mask: [batch, steps] bool, False on padded steps.
+            x: [batch, steps, dim].
+            mask: [batch, steps] bool, False on padded steps.
 
         Returns:
-          [batch, steps, units] in the compute dtype; zeros up to the first real step.
+            [batch, steps, units] in the compute dtype; zeros up to the first real step.
         """
         return self._run(x, tf.ones([], x.dtype), mask, all_states=True)
 
@@ -272,11 +272,11 @@ class AUGRU(_Recurrent):
         """The state after the last step.
 
         Args:
-          x: [batch, steps, dim].
-          attention: [batch, steps], how much a step may change the state.
-          mask: [batch, steps] bool, False on padded steps.
+            x: [batch, steps, dim].
+            attention: [batch, steps], how much a step may change the state.
+            mask: [batch, steps] bool, False on padded steps.
 
         Returns:
-          [batch, units] in the compute dtype; zeros for a history without a real step.
+            [batch, units] in the compute dtype; zeros for a history without a real step.
         """
         return self._run(x, attention, mask, all_states=False)

@@ -37,13 +37,14 @@ def look_up(embedding, config: SequenceModelConfig, inputs, with_negatives: bool
     gradient is one `tf.IndexedSlices`, and its exchange between ranks one message.
 
     Args:
-      embedding: a `DistributedEmbedding` of `embedding_tables(config)` without combiner.
-      config: sizes.
-      inputs: user, target, positive, negative: tuples of integer tensors, see `SequenceModel.call`.
-      with_negatives: look the negative history up, too.
+        embedding: a `DistributedEmbedding` of `embedding_tables(config)` without combiner.
+        config: sizes.
+        inputs: user, target, positive, negative: tuples of integer tensors, see
+            `SequenceModel.call`.
+        with_negatives: look the negative history up, too.
 
     Raises:
-      ValueError: another number of features, or of positions, than the model has.
+        ValueError: another number of features, or of positions, than the model has.
     """
     check_inputs(config, inputs, with_negatives)
     num_negatives = config.num_negatives if with_negatives else 0
@@ -75,11 +76,11 @@ def arrange(
     each pass over them shows.
 
     Args:
-      config: sizes.
-      flat: [batch, width], the vectors of each look-up side by side: user features, then for each
-        item feature those of target, long history, short history and negatives.
-      mask: bool [batch, positions].
-      num_negatives: of a row; 0: `flat` has none.
+        config: sizes.
+        flat: [batch, width], the vectors of each look-up side by side: user features, then for each
+            item feature those of target, long history, short history and negatives.
+        mask: bool [batch, positions].
+        num_negatives: of a row; 0: `flat` has none.
     """
     dim, num_user = config.embedding_dim, len(config.user_features)
     num_long = config.short_start

@@ -17,11 +17,11 @@ def auxiliary_loss(aux: AuxiliaryOutputs, weights: tf.Tensor) -> tf.Tensor:
     number of pairs.
 
     Args:
-      aux: logits and mask [batch, pairs].
-      weights: [batch, 1] float32, 1 on average over the ranks; 0 leaves a row out.
+        aux: logits and mask [batch, pairs].
+        weights: [batch, 1] float32, 1 on average over the ranks; 0 leaves a row out.
 
     Returns:
-      float32 scalar.
+        float32 scalar.
     """
     losses = tf.nn.softplus(-aux.positive_logits) + tf.nn.softplus(aux.negative_logits)
     real = tf.cast(aux.mask, losses.dtype)
@@ -34,13 +34,13 @@ def sequence_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[
     """The total loss of a batch and its parts, each a mean over rows as in nn/losses.py.
 
     Args:
-      model: a `SequenceModel`.
-      batch: inputs, labels [batch, 1] and weights [batch, 1] float32.
-      training: drop units out, as a training step does.
+        model: a `SequenceModel`.
+        batch: inputs, labels [batch, 1] and weights [batch, 1] float32.
+        training: drop units out, as a training step does.
 
     Returns:
-      (float32 scalar, {"classification_loss": ..., "dien_aux_loss": ..., "gsu_loss": ...}): the sum
-      of the parts, and those of them that the model has.
+        (float32 scalar, {"classification_loss": ..., "dien_aux_loss": ..., "gsu_loss": ...}): the
+        sum of the parts, and those of them that the model has.
     """
     outputs = model.forward(batch.inputs, training=training)
     labels, weights = (tf.cast(x, outputs.logits.dtype) for x in (batch.labels, batch.weights))

@@ -45,7 +45,7 @@ class PReLU(keras.layers.Layer):
     """max(x, 0) + a min(x, 0) with a trained slope `a` for each unit, 0.25 at the start.
 
     Args:
-      dtype: Keras dtype policy.
+        dtype: Keras dtype policy.
     """
 
     def __init__(self, *, name: str, dtype: str = "float32"):
@@ -71,9 +71,9 @@ class Dropout(keras.layers.Layer):
     Stateless: the same seed, name and step leave out the same units, also after a restart.
 
     Args:
-      rate: share of the units, in [0, 1).
-      seed: of the run and of the rank; ranks have other samples.
-      dtype: Keras dtype policy.
+        rate: share of the units, in [0, 1).
+        seed: of the run and of the rank; ranks have other samples.
+        dtype: Keras dtype policy.
     """
 
     def __init__(self, rate: float, *, seed: int, name: str, dtype: str = "float32"):
@@ -93,12 +93,12 @@ class Classifier(keras.layers.Layer):
         x -> (affine, activation, dropout) for each of `dims` -> affine -> logit
 
     Args:
-      dims: sizes of the hidden layers; may be empty.
-      seed: of the initial weights.
-      activation: "prelu" or "sigmoid".
-      dropout_rate: of the hidden layers, in training.
-      dropout_seed: of the dropout.
-      dtype: Keras dtype policy.
+        dims: sizes of the hidden layers; may be empty.
+        seed: of the initial weights.
+        activation: "prelu" or "sigmoid".
+        dropout_rate: of the hidden layers, in training.
+        dropout_seed: of the dropout.
+        dtype: Keras dtype policy.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Classifier(keras.layers.Layer):
         """[n, width] -> logits [n, 1] in the compute dtype.
 
         Args:
-          step: of the training, for dropout; None where nothing is dropped.
+            step: of the training, for dropout; None where nothing is dropped.
         """
         *hidden, last = self.affine
         for i, affine in enumerate(hidden):

@@ -57,15 +57,15 @@ class SequenceModel(StatefulDropoutModel):
     user has tables.
 
     Args:
-      config: sizes.
-      seed: of the initial weights and of dropout.
-      dtype: Keras dtype policy: "float32", "mixed_bfloat16", "mixed_float16"; "float64" is for
-        tests of gradients, and its logits are float64, too.
-      world: the ranks among which tables are spread.
-      plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
-        combined); None: the default one of `nn.embedding.planner.plan`.
-      exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
-      embedding_trainable: whether tables get gradients.
+        config: sizes.
+        seed: of the initial weights and of dropout.
+        dtype: Keras dtype policy: "float32", "mixed_bfloat16", "mixed_float16"; "float64" is for
+            tests of gradients, and its logits are float64, too.
+        world: the ranks among which tables are spread.
+        plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
+            combined); None: the default one of `nn.embedding.planner.plan`.
+        exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
+        embedding_trainable: whether tables get gradients.
     """
 
     def __init__(
@@ -137,13 +137,13 @@ class SequenceModel(StatefulDropoutModel):
         """Scores rows; collective where the tables are spread over ranks.
 
         Args:
-          inputs: `user` and `target`, a [batch, 1] integer tensor for each feature; `positive`, a
-            [batch, history_length] one for each of the item's features, right-aligned, with 0 in
-            front. `negative` is not read.
-          training: drop units out.
+            inputs: `user` and `target`, a [batch, 1] integer tensor for each feature; `positive`, a
+                [batch, history_length] one for each of the item's features, right-aligned, with 0
+                in front. `negative` is not read.
+            training: drop units out.
 
         Returns:
-          Logits of a click, [batch, 1] float32.
+            Logits of a click, [batch, 1] float32.
         """
         return self._forward(inputs, training, for_losses=False).logits
 
@@ -151,9 +151,9 @@ class SequenceModel(StatefulDropoutModel):
         """What the losses need; collective where the tables are spread over ranks.
 
         Args:
-          inputs: as `call` gets them, and `negative`, shaped like `positive`, where the model has
-            an auxiliary loss ("sim" and "dien").
-          training: drop units out.
+            inputs: as `call` gets them, and `negative`, shaped like `positive`, where the model has
+                an auxiliary loss ("sim" and "dien").
+            training: drop units out.
         """
         return self._forward(inputs, training, for_losses=True)
 
@@ -170,13 +170,13 @@ class SequenceModel(StatefulDropoutModel):
         """Scores rows whose ids were looked up before.
 
         Args:
-          embeddings: [batch, width] in the compute dtype, the vectors of each table side by side:
-            user features, then for each item feature those of target and history.
-          inputs: as `call` gets them, of which only `positive` is read (except by "no_history"),
-            and of hard search the last feature of `target`.
+            embeddings: [batch, width] in the compute dtype, the vectors of each table side by side:
+                user features, then for each item feature those of target and history.
+            inputs: as `call` gets them, of which only `positive` is read (except by "no_history"),
+                and of hard search the last feature of `target`.
 
         Returns:
-          Logits of a click, [batch, 1] float32.
+            Logits of a click, [batch, 1] float32.
         """
         mask = history_mask(self.config, embeddings, inputs)
         vectors = arrange(self.config, embeddings, mask, num_negatives=0)
@@ -195,11 +195,11 @@ class SequenceModel(StatefulDropoutModel):
         """Logits from vectors.
 
         Args:
-          vectors: of the batch.
-          categories: ids of the last item feature, of the target [batch, 1] and of the long history
-            [batch, long_seq_length] (hard search).
-          step: of the training, for dropout; None where nothing is dropped.
-          for_losses: compute what only losses need, too.
+            vectors: of the batch.
+            categories: ids of the last item feature, of the target [batch, 1] and of the long
+                history [batch, long_seq_length] (hard search).
+            step: of the training, for dropout; None where nothing is dropped.
+            for_losses: compute what only losses need, too.
         """
         config = self.config
         user, target, long, short, negatives, long_mask, short_mask = vectors

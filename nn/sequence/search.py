@@ -30,12 +30,12 @@ def select_top(scores: tf.Tensor, mask: tf.Tensor, k: int) -> tf.Tensor:
     Of equal scores (an item that occurs twice) the most recent ones are taken.
 
     Args:
-      scores: float [batch, n].
-      mask: bool [batch, n].
-      k: at least 1.
+        scores: float [batch, n].
+        mask: bool [batch, n].
+        k: at least 1.
 
     Returns:
-      bool [batch, n].
+        bool [batch, n].
     """
     if k >= mask.shape[1]:
         return mask
@@ -53,13 +53,13 @@ def hard_search(target_category, categories, mask: tf.Tensor, k: int) -> tf.Tens
     """The k most recent items of the target's category; all if there are fewer.
 
     Args:
-      target_category: integer [batch, 1].
-      categories: integer [batch, n].
-      mask: bool [batch, n].
-      k: items to select.
+        target_category: integer [batch, 1].
+        categories: integer [batch, n].
+        mask: bool [batch, n].
+        k: items to select.
 
     Returns:
-      bool [batch, n].
+        bool [batch, n].
     """
     same = tf.equal(tf.cast(categories, tf.int64), tf.cast(target_category, tf.int64))
     return most_recent(tf.logical_and(mask, same), k)
@@ -80,10 +80,10 @@ class LongHistory(keras.layers.Layer):
     like the target.
 
     Args:
-      gsu: "soft" or "hard".
-      top_k: items to select.
-      seed: of the initial weights.
-      dtype: Keras dtype policy.
+        gsu: "soft" or "hard".
+        top_k: items to select.
+        seed: of the initial weights.
+        dtype: Keras dtype policy.
     """
 
     def __init__(self, gsu: str, top_k: int, *, seed: int, name: str, dtype: str = "float32"):
@@ -103,8 +103,8 @@ class LongHistory(keras.layers.Layer):
             does not read them.
 
         Returns:
-          (heads of the exact search, side by side [batch, NUM_HEADS * dim]; history as the soft
-          search pools it [batch, dim], None of hard search), zeros where there is no item.
+            (heads of the exact search, side by side [batch, NUM_HEADS * dim]; history as the soft
+            search pools it [batch, dim], None of hard search), zeros where there is no item.
         """
         exact = self.exact_search(target)
         width = NUM_HEADS * keys.shape[-1]

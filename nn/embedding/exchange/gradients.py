@@ -21,10 +21,10 @@ def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     their sum.
 
     Args:
-      gradient: values [n, dim], indices [n], duplicates allowed.
+        gradient: values [n, dim], indices [n], duplicates allowed.
 
     Returns:
-      values [m, dim], indices [m], each row once, in order of first occurrence.
+        values [m, dim], indices [m], each row once, in order of first occurrence.
     """
     rows, position = tf.unique(gradient.indices)
     values = sum_rows(gradient.values, position, tf.size(rows))
@@ -57,11 +57,11 @@ def sum_over_ranks(
     on; copied tables' row by row, so that an optimizer sees the rows that one rank would see.
 
     Args:
-      world: the ranks.
-      gradients: of this rank's loss, one a variable; the mean over ranks is had by dividing the
-        loss by their number first.
-      variables: what they are of.
-      name: of the exchanges.
+        world: the ranks.
+        gradients: of this rank's loss, one a variable; the mean over ranks is had by dividing the
+            loss by their number first.
+        variables: what they are of.
+        name: of the exchanges.
     """
     if world.size == 1:
         return list(gradients)

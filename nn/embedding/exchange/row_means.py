@@ -15,10 +15,10 @@ class RowMeans:
     ids, so that one number a row and holder is all that travels.
 
     Args:
-      world: the ranks.
-      plan: who holds what.
-      variables: of each of this rank's groups its variable (None for others).
-      name: of the exchange.
+        world: the ranks.
+        plan: who holds what.
+        variables: of each of this rank's groups its variable (None for others).
+        name: of the exchange.
     """
 
     def __init__(self, world, plan: Plan, variables: Sequence, name: str):
@@ -40,12 +40,12 @@ class RowMeans:
         """Means of rows; collective.
 
         Args:
-          variables: variables [any, columns].
-          rows: for each a list of its rows, [m], rising.
-          sums: for each the sums over its columns, float32 [m].
+            variables: variables [any, columns].
+            rows: for each a list of its rows, [m], rising.
+            sums: for each the sums over its columns, float32 [m].
 
         Returns:
-          For each float32 [m].
+            For each float32 [m].
         """
         means = [s / v.shape[1] for v, s in zip(variables, sums, strict=True)]
         place = {v.ref(): i for i, v in enumerate(variables)}

@@ -26,13 +26,13 @@ class MerlinEmbedding(keras.layers.Layer):
     """Tables that Merlin's `DistributedEmbedding` places and looks up.
 
     Args:
-      tables: `nn.embedding.Embedding` layers; what they are is handed over, not they themselves.
-      options: arguments of Merlin's layer: strategy ("auto" and "cost" are ours; Merlin gets
-        "memory_balanced" for them), thresholds; those that are None are left out.
-      dp_input: as there.
+        tables: `nn.embedding.Embedding` layers; what they are is handed over, not they themselves.
+        options: arguments of Merlin's layer: strategy ("auto" and "cost" are ours; Merlin gets
+            "memory_balanced" for them), thresholds; those that are None are left out.
+        dp_input: as there.
 
     Raises:
-      ValueError: the library is not there, or does not take an option.
+        ValueError: the library is not there, or does not take an option.
     """
 
     def __init__(
@@ -144,9 +144,9 @@ class MerlinTable:
     """A whole table for checkpoints (`runtime.checkpoint.Weight`).
 
     Attributes:
-      name, shape: of the table.
-      whole: all tables.
-      number: which of them this is.
+        name, shape: of the table.
+        whole: all tables.
+        number: which of them this is.
     """
 
     name: str

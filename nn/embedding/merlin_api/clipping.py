@@ -18,12 +18,12 @@ def global_norm(
     Collective. Gradients of a row that occurs several times are added up first.
 
     Args:
-      gradients: of this rank, reduced; None counts nothing.
-      variables: what they are of.
-      reduction: which variables are a rank's own.
+        gradients: of this rank, reduced; None counts nothing.
+        variables: what they are of.
+        reduction: which variables are a rank's own.
 
     Returns:
-      float32 scalar, equal on all ranks.
+        float32 scalar, equal on all ranks.
     """
     copied, own = [tf.zeros([])], [tf.zeros([])]
     for gradient, variable in zip(gradients, variables, strict=True):

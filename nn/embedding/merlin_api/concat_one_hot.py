@@ -13,13 +13,13 @@ class ConcatOneHotEmbedding(keras.layers.Layer):
     Feature f's table is the rows offsets[f] to offsets[f + 1] - 1 of `params`.
 
     Args:
-      feature_sizes: rows of each feature's table.
-      embedding_width: width of all tables.
-      **kwargs: of `keras.layers.Layer`; float32 unless `dtype` says otherwise.
+        feature_sizes: rows of each feature's table.
+        embedding_width: width of all tables.
+        **kwargs: of `keras.layers.Layer`; float32 unless `dtype` says otherwise.
 
     Attributes:
-      params: [sum of feature_sizes, embedding_width], Keras' default initial values.
-      offsets: int32 (int64 from 2^31 rows on) [number of features + 1].
+        params: [sum of feature_sizes, embedding_width], Keras' default initial values.
+        offsets: int32 (int64 from 2^31 rows on) [number of features + 1].
     """
 
     def __init__(self, feature_sizes, embedding_width, **kwargs):
@@ -44,11 +44,11 @@ class ConcatOneHotEmbedding(keras.layers.Layer):
         """Looks one row a feature up.
 
         Args:
-          inputs: integer [batch, number of features]; ids of feature f in [0, feature_sizes[f]).
-            One beyond reads a neighbouring table's row, which nothing notices.
+            inputs: integer [batch, number of features]; ids of feature f in [0, feature_sizes[f]).
+                One beyond reads a neighbouring table's row, which nothing notices.
 
         Returns:
-          [batch, number of features, embedding_width] in the compute dtype.
+            [batch, number of features, embedding_width] in the compute dtype.
         """
         if inputs.shape.rank != 2 or inputs.shape[1] != len(self.feature_sizes):
             raise ValueError(

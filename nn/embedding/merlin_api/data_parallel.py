@@ -107,8 +107,8 @@ def DistributedGradientTape(gradtape: tf.GradientTape, *args, **kwargs) -> tf.Gr
     tables stay `tf.IndexedSlices`, with every rank's rows.
 
     Args:
-      gradtape: the tape that records.
-      *args, **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
+        gradtape: the tape that records.
+        *args, **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
     """
     return _ReducingTape(gradtape, Reduction(*args, **kwargs), mark=True)
 
@@ -141,7 +141,7 @@ class _ReducingOptimizer:
         """Applies gradients that `minimize`, `fit` or `DistributedGradientTape` has reduced.
 
         Raises:
-          ValueError: nobody has; every rank would train a model of its own.
+            ValueError: nobody has; every rank would train a model of its own.
         """
         pairs = list(grads_and_vars)
         self._check_reduced(pairs)
@@ -202,16 +202,16 @@ def DistributedOptimizer(
     clips by the norm of the gradients that a rank has, so that copied weights drift apart.
 
     Args:
-      optimizer: returned itself, with its class extended; on one process as it is, but for
-        `global_clipnorm`. It must not have state yet.
-      name: accepted, for Horovod's sake.
-      **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
-      backward_passes_per_step: 1; to add gradients up, write a loop of your own.
-      average_aggregated_gradients: without effect with one backward pass a step.
+        optimizer: returned itself, with its class extended; on one process as it is, but for
+            `global_clipnorm`. It must not have state yet.
+        name: accepted, for Horovod's sake.
+        **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
+        backward_passes_per_step: 1; to add gradients up, write a loop of your own.
+        average_aggregated_gradients: without effect with one backward pass a step.
 
     Raises:
-      ValueError: an option that is not supported, or an optimizer with state. When gradients are
-        applied: `clipnorm`, on several ranks that have tables of their own.
+        ValueError: an option that is not supported, or an optimizer with state. When gradients are
+            applied: `clipnorm`, on several ranks that have tables of their own.
     """
     if backward_passes_per_step != 1:
         raise ValueError(
@@ -254,13 +254,13 @@ def broadcast_variables(model_vars, root_rank: int = 0) -> None:
     """Gives every rank the values of rank `root_rank`, except of each rank's own variables.
 
     Args:
-      model_vars: variables, the copies among them in the same order on every rank. State of a plain
-        optimizer for a rank's own tables carries no mark: leave it out, or use
-        `DistributedOptimizer`, which marks it.
-      root_rank: whose values.
+        model_vars: variables, the copies among them in the same order on every rank. State of a
+            plain optimizer for a rank's own tables carries no mark: leave it out, or use
+            `DistributedOptimizer`, which marks it.
+        root_rank: whose values.
 
     Raises:
-      ValueError: no such rank, or (in eager mode) ranks with different variables.
+        ValueError: no such rank, or (in eager mode) ranks with different variables.
     """
     world = distributed.current()
     if not 0 <= root_rank < world.size:
@@ -286,10 +286,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     rank's own variables are left alone: to go on from a checkpoint, load it on every rank.
 
     Args:
-      root_rank: whose values.
-      device: accepted, for Horovod's sake.
-      local_variables: a variable or several to leave alone beside the marked ones. The attribute of
-        that name is the set of their references.
+        root_rank: whose values.
+        device: accepted, for Horovod's sake.
+        local_variables: a variable or several to leave alone beside the marked ones. The attribute
+            of that name is the set of their references.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables=None):

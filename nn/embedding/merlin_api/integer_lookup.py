@@ -28,13 +28,13 @@ class IntegerLookup(keras.layers.Layer):
     The drop-in for `IntegerLookup` of NVIDIA Merlin's distributed-embeddings.
 
     Args:
-      max_tokens: keys to know. Memory: 8 bytes each, and about 40 more once it is known.
-      use_gpu: accepted for such programs' sake. The vocabulary is in host memory, where
-        TensorFlow has hash tables; the log says so once.
-      **kwargs: of `keras.layers.Layer`.
+        max_tokens: keys to know. Memory: 8 bytes each, and about 40 more once it is known.
+        use_gpu: accepted for such programs' sake. The vocabulary is in host memory, where
+            TensorFlow has hash tables; the log says so once.
+        **kwargs: of `keras.layers.Layer`.
 
     Raises:
-      ValueError: `max_tokens` below 1, or keys that are not integers.
+        ValueError: `max_tokens` below 1, or keys that are not integers.
     """
 
     def __init__(self, max_tokens, use_gpu=True, **kwargs):
@@ -67,10 +67,10 @@ class IntegerLookup(keras.layers.Layer):
         """Indices of keys.
 
         Args:
-          inputs: integers of any shape; dense, ragged or sparse.
+            inputs: integers of any shape; dense, ragged or sparse.
 
         Returns:
-          int64 of the same shape and kind, in [0, max_tokens].
+            int64 of the same shape and kind, in [0, max_tokens].
         """
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(self._look_up(inputs.flat_values))

@@ -19,21 +19,23 @@ class Reduction:
     Every option of `DistributedGradientTape` and `DistributedOptimizer` is one of these.
 
     Attributes:
-      device_dense, device_sparse, num_groups, groups: accepted and without effect: gradients travel
-        together, one message a dtype, from where they are.
-      compression: a pair of `compress(tensor) -> (tensor, context)` and `decompress(tensor,
-        context)` for dense gradients, e.g. `hvd.Compression.fp16`.
-      sparse_as_dense: average `tf.IndexedSlices` of replicated tables as dense tensors. False is
-        Horovod's default and trains as one rank does; Merlin's distributed-embeddings always uses
-        True. The two differ for optimizers that skip rows without a gradient, such as the legacy
-        Keras SGD with momentum.
-      op: `hvd.Average` (None) or `hvd.Sum`. With the sum say `scale_local_gradients=False` too.
-      gradient_predivide_factor: f: gradients are divided by f before and by size / f after the sum.
-      process_set: all ranks, Horovod's default; no other.
-      scale_local_gradients: divide the gradients of a rank's own variables by the number of ranks.
+        device_dense, device_sparse, num_groups, groups: accepted and without effect: gradients
+            travel together, one message a dtype, from where they are.
+        compression: a pair of `compress(tensor) -> (tensor, context)` and `decompress(tensor,
+            context)` for dense gradients, e.g. `hvd.Compression.fp16`.
+        sparse_as_dense: average `tf.IndexedSlices` of replicated tables as dense tensors. False is
+            Horovod's default and trains as one rank does; Merlin's distributed-embeddings always
+            uses True. The two differ for optimizers that skip rows without a gradient, such as the
+            legacy Keras SGD with momentum.
+        op: `hvd.Average` (None) or `hvd.Sum`. With the sum say `scale_local_gradients=False` too.
+        gradient_predivide_factor: f: gradients are divided by f before and by size / f after the
+            sum.
+        process_set: all ranks, Horovod's default; no other.
+        scale_local_gradients: divide the gradients of a rank's own variables by the number of
+            ranks.
 
     Raises:
-      ValueError: an option that contradicts another, or that is not supported.
+        ValueError: an option that contradicts another, or that is not supported.
     """
 
     device_dense: str = ""
@@ -75,8 +77,8 @@ class Reduction:
         """The gradients of all ranks' mean loss.
 
         Args:
-          gradients: of this rank's loss: tensors, `tf.IndexedSlices` or None, which stays.
-          variables: what they are of; the copies among them in the same order on every rank.
+            gradients: of this rank's loss: tensors, `tf.IndexedSlices` or None, which stays.
+            variables: what they are of; the copies among them in the same order on every rank.
         """
         size = self.world.size
         result = list(gradients)
