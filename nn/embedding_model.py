@@ -1,4 +1,4 @@
-"""What trainers and checkpoints ask of a model whose tables are spread over ranks."""
+"""Base classes of models with distributed embedding tables."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -63,15 +63,15 @@ class EmbeddingModel(keras.Model):
             groups: optimizers of `dense_variables` and of `table_variables`.
         """
         dense, tables = (group.optimizer for group in groups)
-        found: list[Weight] = []
+        weights: list[Weight] = []
         for kind, slots in dense.state.items():
             for variable, slot in zip(dense.variables_to_move, slots, strict=True):
-                found.append(VariableWeight(f"dense.{kind}/{self.name_of(variable)}", slot))
+                weights.append(VariableWeight(f"dense.{kind}/{self.name_of(variable)}", slot))
         for place, optimizer in (("dense", dense), ("sparse", tables)):
             for name, scalar in optimizer.scalars.items():
-                found.append(VariableWeight(f"{place}.scalars/{name}", scalar))
+                weights.append(VariableWeight(f"{place}.scalars/{name}", scalar))
         if not self.embedding.trainable or self.state_not_saved(groups):
-            return found
+            return weights
         whole_tables = self.embedding.table_weights()
         for kind, slots in tables.state.items():
             of_variable = {
@@ -80,17 +80,17 @@ class EmbeddingModel(keras.Model):
             }
             for table in whole_tables:
                 name = f"sparse.{kind}/{table.name}"
-                found.append(table.state(name, of_variable, kind in tables.by_row))
-        return found
+                weights.append(table.state(name, of_variable, kind in tables.by_row))
+        return weights
 
     def state_not_saved(self, groups: Sequence[OptimizerGroup]) -> str | None:
-        """Why a training cannot go on from `optimizer_weights`; None if it can."""
+        """Reason why a training cannot resume from `optimizer_weights`; None if it can."""
         has_state = groups[1].optimizer.state and self.embedding.trainable
         return self.embedding.optimizer_state_error if has_state else None
 
 
 class StatefulDropoutModel(EmbeddingModel):
-    """Base of the models whose dropout goes on after a restart where it was.
+    """Base of the models whose dropout resumes after a restart.
 
     Args:
         name, dtype: as Keras has them.
@@ -102,7 +102,7 @@ class StatefulDropoutModel(EmbeddingModel):
         self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
 
     def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
-        """The state of a training beside the model's weights, by name.
+        """The state of a training in addition to the model's weights, by name.
 
         Args:
             groups: optimizers of `dense_variables` and of `table_variables`.

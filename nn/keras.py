@@ -1,4 +1,4 @@
-"""The one place that says which Keras the models are built with."""
+"""Selects the Keras version."""
 
 from tensorflow import keras
 

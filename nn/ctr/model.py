@@ -1,4 +1,4 @@
-"""The ranking model of both recipes: DLRM, and DCNv2 with cross layers in place of dot products."""
+"""Click-through rate models: DLRM, and DCNv2 with cross layers instead of dot products."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -103,9 +103,9 @@ class CTRModel(EmbeddingModel):
         self._make_weights()
 
     def _make_weights(self) -> None:
-        """Runs one row, so that every weight exists before the first step.
+        """Runs one sample, so that every weight exists before the first step.
 
-        Without the look-up, which would be collective.
+        Without the lookup, which would be collective.
         """
         self.embedding.build(None)
         width = sum(self.config.embedding_dims)
@@ -114,13 +114,13 @@ class CTRModel(EmbeddingModel):
         )
 
     def call(self, inputs: Sequence) -> tf.Tensor:
-        """Scores rows; collective where the tables are spread over ranks.
+        """Scores samples; collective where the tables are spread over ranks.
 
         Args:
             inputs: (numerical [batch, num_numerical] float, ids: one [batch, hotness] integer
-                tensor a categorical feature, or, where samples differ in their number of ids, a
+                tensor per categorical feature, or, where samples differ in their number of ids, a
                 pair (values [sum of lengths], row splits int32 [batch + 1]); with
-                `model_parallel_input` those of this rank's look-ups and all ranks' samples). A
+                `model_parallel_input` those of this rank's lookups and all ranks' samples). A
                 sample without ids gets zeros.
 
         Returns:
@@ -129,7 +129,9 @@ class CTRModel(EmbeddingModel):
         numerical, ids = inputs
         embeddings = None
         if self.config.feature_names:
-            embeddings = self.embedding([_as_tensor(of) for of in ids], concatenate=True)
+            embeddings = self.embedding(
+                [_as_tensor(feature_ids) for feature_ids in ids], concatenate=True
+            )
         return self.logits(numerical, embeddings)
 
     def logits(self, numerical: tf.Tensor, embeddings: tf.Tensor | None) -> tf.Tensor:

@@ -64,7 +64,7 @@ class Embedding(keras.layers.Layer):
                 f"input_dim and output_dim must be positive, got {input_dim} and {output_dim}"
             )
         if combiner not in COMBINERS:
-            raise ValueError(f"combiner is None, 'sum' or 'mean', got {combiner!r}")
+            raise ValueError(f"combiner: expected None, 'sum' or 'mean', got {combiner!r}")
         if "input_shape" not in kwargs and "batch_input_shape" not in kwargs:
             kwargs["input_shape"] = (None,)  # a Sequential model that starts with it is built
         kwargs["autocast"] = False  # ids stay what they are
@@ -146,15 +146,15 @@ class Embedding(keras.layers.Layer):
     def from_config(cls, config):
         """Makes a layer from its own config, or from that of Keras' `Embedding`.
 
-        Of the latter, `input_length` says nothing new, and `mask_zero=True` is lost with a warning:
-        rows are looked up alike, but layers behind see no mask.
+        Of the latter, `input_length` is redundant, and `mask_zero=True` is dropped with a warning:
+        the lookup is the same, but the next layers see no mask.
         """
         config = dict(config)
         config.pop("input_length", None)
         if config.pop("mask_zero", False):
             warnings.warn(
                 f"{config.get('name', cls.__name__)}: mask_zero=True is not supported and has no "
-                "effect: id 0 is looked up like any other, and layers behind see no mask",
+                "effect: id 0 is looked up like any other, and the next layers see no mask",
                 stacklevel=2,
             )
         return super().from_config(config)

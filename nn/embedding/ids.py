@@ -6,13 +6,13 @@ import tensorflow as tf
 
 
 class Signature(NamedTuple):
-    """What is static of a feature's ids; equal on every rank.
+    """Static properties of a feature's ids; equal on every rank.
 
     Attributes:
         ragged: samples differ in their number of ids.
-        inner: shape of a sample's output in front of the table's dim; () for one vector. None where
+        inner: shape of a sample's output before the table's dim; () for one vector. None where
             every sample has another number of vectors (ragged ids that are not combined).
-        hotness: ids a vector (0 for ragged ids).
+        hotness: ids per vector (0 for ragged ids).
         combiner: None, "sum" or "mean".
     """
 
@@ -31,7 +31,7 @@ class Signature(NamedTuple):
 
     @property
     def num_ids(self) -> int:
-        """Ids a sample; of fixed ids only."""
+        """Ids per sample; of fixed ids only."""
         return self.vectors * self.hotness
 
 
@@ -40,7 +40,7 @@ class Ids(NamedTuple):
 
     Attributes:
         values: int32 or int64; [batch, num_ids] where fixed, [sum of lengths] where ragged.
-        lengths: int32 [batch], ids a sample; None where fixed.
+        lengths: int32 [batch], ids per sample; None where fixed.
     """
 
     values: tf.Tensor

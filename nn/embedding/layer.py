@@ -1,4 +1,4 @@
-"""Keras layer of embedding tables that are sharded over ranks as a plan says."""
+"""Keras layer of embedding tables that are sharded over ranks by a plan."""
 
 import re
 from collections.abc import Sequence
@@ -154,7 +154,7 @@ class DistributedEmbedding(keras.layers.Layer):
         idle = [rank for rank, inputs in enumerate(plan.input_ids_list) if not inputs]
         if idle and not self.dp_input:
             raise ValueError(
-                f"ranks {idle} hold no table, so that model-parallel input does not tell them the "
+                f"ranks {idle} hold no table, so that model-parallel input does not give them the "
                 "batch: cut tables with a lower column_slice_threshold, start at most as many "
                 "ranks as there are slices, or use dp_input=True"
             )
@@ -261,9 +261,9 @@ class DistributedEmbedding(keras.layers.Layer):
         exchanges = []
         for tables in tables_of.values():
             spec = self._tables[tables[0]]
-            held = [variables[t] for t in tables if t in variables]
+            local = [variables[t] for t in tables if t in variables]
             # There may be more ranks than rows.
-            variable = held[0] if held else tf.zeros([0, spec.table.dim], spec.dtype)
+            variable = local[0] if local else tf.zeros([0, spec.table.dim], spec.dtype)
             exchanges.append(
                 RowWise(self.world, plan, tables, variable, self._comm_dtype, self._gradient_anchor)
             )
@@ -308,7 +308,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 self.world,
                 tuple(shards[t]),
                 # In the plan's order, by which the receiver of their rows cuts them apart.
-                tuple(sorted(local.get(t, ()), key=lambda held: order[held.shard])),
+                tuple(sorted(local.get(t, ()), key=lambda part: order[part.shard])),
             )
             for t, spec in [(t, self._tables[t]) for t in tables]
         ]
@@ -319,7 +319,7 @@ class DistributedEmbedding(keras.layers.Layer):
         Args:
             all_ranks: on every rank; else on rank 0 only, and [] elsewhere.
         """
-        found = []
+        arrays = []
         for weight in self.table_weights():
             wanted = all_ranks or self.world.is_chief
             table = np.empty(weight.shape, weight.dtype) if wanted else None
@@ -328,8 +328,8 @@ class DistributedEmbedding(keras.layers.Layer):
                 if wanted:
                     table[first:last] = piece
             if wanted:
-                found.append(table)
-        return found
+                arrays.append(table)
+        return arrays
 
     def set_weights(self, weights, chunk: int = 134217728, use_lock: bool = False) -> None:
         """Sets the tables from whole ones; each rank takes its part.
@@ -350,7 +350,9 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         error, opened = None, []
         try:
-            opened = [_opened(weight, given) for weight, given in zip(tables, weights, strict=True)]
+            opened = [
+                _opened(weight, source) for weight, source in zip(tables, weights, strict=True)
+            ]
         except (ValueError, OSError) as caught:
             error = caught
         if use_lock:  # the others would wait for this rank's turn
@@ -403,10 +405,10 @@ class DistributedEmbedding(keras.layers.Layer):
                 + ("" if self.dp_input else f" (rank {self.rank}, model-parallel input)")
             )
         signatures, ids = {}, {}
-        for f, given in zip(features, inputs, strict=True):
+        for f, feature_ids in zip(features, inputs, strict=True):
             spec = self._tables[self.plan.features[f].table]
             called = f"{self.name}: feature {f} ({spec.table.name})"
-            signatures[f], ids[f] = read_ids(given, spec.combiner, called)
+            signatures[f], ids[f] = read_ids(feature_ids, spec.combiner, called)
         self._check_batch_sizes(features, ids)
         if any(i.values.dtype == tf.int64 for i in ids.values()):  # they are sent together
             ids = {f: i._replace(values=tf.cast(i.values, tf.int64)) for f, i in ids.items()}
@@ -440,7 +442,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 )
 
     def _signatures_of_all(self, own: dict[int, Signature]) -> dict[int, Signature]:
-        """Signatures of the features that other ranks look up; asked for once."""
+        """Signatures of the features that other ranks look up; exchanged once."""
         if self._all_signatures:
             known, everything = self._all_signatures
             if known == own:
@@ -474,10 +476,10 @@ class DistributedEmbedding(keras.layers.Layer):
         return everything
 
 
-def _opened(weight: TableWeight, given) -> np.ndarray:
+def _opened(weight: TableWeight, source) -> np.ndarray:
     """A table that `set_weights` got, an array or a file."""
-    is_path = isinstance(given, (str, bytes)) or hasattr(given, "__fspath__")
-    values = np.load(given, mmap_mode="r") if is_path else given
+    is_path = isinstance(source, (str, bytes)) or hasattr(source, "__fspath__")
+    values = np.load(source, mmap_mode="r") if is_path else source
     if tuple(values.shape) != weight.shape:
         raise ValueError(
             f"table {weight.name} is {list(weight.shape)}, set_weights got {list(values.shape)}"

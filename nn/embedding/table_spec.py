@@ -1,4 +1,4 @@
-"""What the layers that a program passes say of their tables."""
+"""Tables that are described by Keras layers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from nn.keras import keras
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a layer says of its table.
+    """Table of an embedding layer.
 
     Attributes:
         fused: looked up together with others; else by the code of `layer_type`.
@@ -76,10 +76,10 @@ class Scaled(keras.regularizers.Regularizer):
 def matrix_of(layer, group) -> tf.Variable:
     """The table of a layer of a class of its own: its only weight of that shape."""
     shape = (group.rows, group.dim)
-    found = [v for v in layer.weights if tuple(v.shape) == shape]
-    if len(found) != 1:
+    matrices = [v for v in layer.weights if tuple(v.shape) == shape]
+    if len(matrices) != 1:
         raise ValueError(
             f"{type(layer).__name__} {layer.name} should have one weight of shape {list(shape)}, "
             f"has {[list(v.shape) for v in layer.weights]}: its table cannot be read or set as one"
         )
-    return found[0]
+    return matrices[0]

@@ -12,7 +12,7 @@ from nn.keras import keras
 from runtime.checkpoint import Box
 from runtime.hardware.device import derive_seed
 
-# Of a table, at a time: small beside a table, large beside the cost of a call.
+# Of a table, at a time: small compared with a table, large compared with the cost of a call.
 PIECE_BYTES = 2 * 2**20
 
 BLOCK_ROWS = 4096  # rows whose initial values are drawn together
@@ -51,11 +51,11 @@ class TableWeight:
     local: tuple[LocalShard, ...]
 
     def named(self, name: str) -> "TableWeight":
-        """The same under another name."""
+        """Returns this weight under another name."""
         return dataclasses.replace(self, name=name)
 
     def state(self, name: str, slots: Mapping, by_row: bool = False) -> "TableWeight":
-        """What an optimizer keeps beside the table.
+        """Returns the weight of an optimizer's state of the table.
 
         Args:
             name: its name.
@@ -64,7 +64,7 @@ class TableWeight:
             by_row: there is one number a row; every holder of the row's columns has it.
         """
         local = tuple(
-            dataclasses.replace(held, variable=slots[held.variable.ref()]) for held in self.local
+            dataclasses.replace(local, variable=slots[local.variable.ref()]) for local in self.local
         )
         shape = self.shape[:1] if by_row else self.shape
         return dataclasses.replace(
@@ -87,7 +87,7 @@ class TableWeight:
 
     def held(self) -> list[Box]:
         """The rows and columns of this rank."""
-        return [self._box(held.shard) for held in self.local if held.shard.rows]
+        return [self._box(local.shard) for local in self.local if local.shard.rows]
 
     def _box(self, shard: Shard) -> Box:
         columns = (0, 1) if len(self.shape) == 1 else (shard.column_start, shard.column_end)
@@ -95,11 +95,11 @@ class TableWeight:
 
     def read(self, box: Box) -> np.ndarray:
         """[rows, columns] of a box within one of those that this rank holds."""
-        for held in self.local:
-            mine = self._box(held.shard)
+        for local in self.local:
+            mine = self._box(local.shard)
             if mine.overlap(box) == box:
                 # Not .numpy(), which copies once more.
-                values = np.asarray(tf.gather(held.variable, _rows(held, box.row, box.row_end)))
+                values = np.asarray(tf.gather(local.variable, _rows(local, box.row, box.row_end)))
                 values = values.reshape(box.rows, mine.columns)
                 if box.columns == mine.columns:
                     return values
@@ -150,25 +150,25 @@ class TableWeight:
 
     def write(self, row: int, values, column: int = 0) -> None:
         """Sets what this rank holds of the rows and columns from there on to `values` [r, c]."""
-        given = Box(row, row + values.shape[0], column, column + values.shape[1])
-        for held in self.local:
-            box = self._box(held.shard)
-            common = given.overlap(box)
+        written = Box(row, row + values.shape[0], column, column + values.shape[1])
+        for local in self.local:
+            box = self._box(local.shard)
+            common = written.overlap(box)
             if common is None:
                 continue
             part = values[
                 common.row - row : common.row_end - row,
                 common.column - column : common.column_end - column,
             ]
-            rows = _rows(held, common.row, common.row_end)
+            rows = _rows(local, common.row, common.row_end)
             if common.columns < box.columns:  # the rest of the rows stays
-                kept = tf.gather(held.variable, rows).numpy()
+                kept = tf.gather(local.variable, rows).numpy()
                 first = common.column - box.column
                 kept[:, first : first + common.columns] = part
                 part = kept
             if len(self.shape) == 1:
                 part = part[:, 0]
-            held.variable.scatter_update(tf.IndexedSlices(tf.convert_to_tensor(part), rows))
+            local.variable.scatter_update(tf.IndexedSlices(tf.convert_to_tensor(part), rows))
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """(first, last) of consecutive runs of rows of at most `PIECE_BYTES` each."""
@@ -214,7 +214,7 @@ class TableUniform(keras.initializers.Initializer):
 
         Args:
             shape: [rows, dim] of the table.
-            partition_shape: of a part of it, all rows where not given.
+            partition_shape: of a part of it, all rows by default.
             partition_offset: its first row, a multiple of BLOCK_ROWS, and column 0.
         """
         rows, dim = partition_shape or shape
@@ -236,8 +236,8 @@ class TableUniform(keras.initializers.Initializer):
 def fill(weight: TableWeight, initializer) -> None:
     """Draws a table's initial values on the ranks that hold them.
 
-    Initializers that can draw a part of a table (Keras' uniform, normal and constant ones) are
-    asked for blocks of BLOCK_ROWS rows; others draw all of it at once: Keras' variance scaling ones
+    Initializers that can draw a part of a table (Keras' uniform, normal and constant ones) draw
+    blocks of BLOCK_ROWS rows; others draw all of it at once: Keras' variance scaling ones
     would scale by the part.
     """
     kinds = keras.initializers
@@ -252,10 +252,10 @@ def fill(weight: TableWeight, initializer) -> None:
         weight.write(0, tf.cast(initializer(weight.shape, dtype=dtype), dtype))
         return
     rows, dim = weight.shape
-    held = [local.shard for local in weight.local]
+    shards = [local.shard for local in weight.local]
     for first in range(0, rows, BLOCK_ROWS):
         last = min(first + BLOCK_ROWS, rows)
-        if not any(_size(shard, first, last) for shard in held):
+        if not any(_size(shard, first, last) for shard in shards):
             continue
         values = initializer(
             weight.shape,

@@ -21,19 +21,19 @@ from nn.metrics.calibration import Calibration
 from nn.metrics.sorted_scores import SortedScores, auc_of, doubled_wins, mass_below, rates
 
 # Updates with tensors are kept this long before their values are fetched, so that an accelerator is
-# waited for once in 16 batches (16 x 65,536 rows x 12 bytes = 12 MiB are held meanwhile).
+# waited for once in 16 batches (16 x 65,536 rows x 12 bytes = 12 MiB are pending).
 _MAX_PENDING_UPDATES = 16
 
 
 class Scores(NamedTuple):
-    """What an evaluation came to.
+    """Metrics of an evaluation.
 
-    auc: area under the ROC curve; NaN where it is undefined (labels of one class only), and `note`
-        says so.
+    auc: area under the ROC curve; NaN where it is undefined (labels of one class only); `note`
+        states the reason.
     log_loss: weighted mean of the binary cross entropy, in nats.
     auc_error_bound: |auc - exact auc| is at most this; 0 for the exact accumulator.
     num_rows: rows of non-zero weight.
-    note: what the reader of the numbers must know; empty if nothing.
+    note: remarks on the metrics, or empty.
     """
 
     auc: float
@@ -44,11 +44,11 @@ class Scores(NamedTuple):
 
 
 class NonFiniteScores(ValueError):
-    """The model gave NaN for a row, or infinity where that is no score."""
+    """The model returned NaN, or infinity where a score must be finite."""
 
 
 def summarize(totals, positive, negative, auc: Callable[[], tuple[float, float]]) -> Scores:
-    """What was added up, as an evaluation's scores.
+    """Computes metrics from sums.
 
     Args:
         totals: sums of weight * loss, of weights and of rows.
@@ -56,7 +56,7 @@ def summarize(totals, positive, negative, auc: Callable[[], tuple[float, float]]
         auc: gives (auc, error bound); called where there are both classes.
 
     Raises:
-        ValueError: there are no rows.
+        ValueError: the number of rows is 0.
     """
     loss_sum, weight_sum, num_rows = totals
     if num_rows == 0:
@@ -94,7 +94,7 @@ class _Metrics:
             logits: as many; kept in float32 precision. Infinite ones are allowed, NaN is not.
             weights: as many, >= 0, or None for 1.0 everywhere.
 
-        Tensors are fetched every 16 updates and when a result is asked for, arrays at once: the
+        Tensors are fetched every 16 updates and when a result is requested, arrays at once: the
         error for a bad batch of tensors may come some updates later.
 
         Raises:
@@ -225,7 +225,7 @@ class _Metrics:
 
     @staticmethod
     def _shapes(kept):
-        """What must agree between two states: the names and, where the size is fixed, the shape."""
+        """Returns what must be equal in two states: names and, where the size is fixed, shapes."""
         return {
             name: array.shape if array.ndim > 1 else "any length" for name, array in kept.items()
         }
@@ -240,7 +240,7 @@ class ExactMetrics(_Metrics):
     """AUC = P(score of a positive > score of a negative) + P(equal) / 2, over all pairs
     (Mann-Whitney U).
 
-    Keeps 4 bytes a row (8 with weights other than 0 and 1, 16 after a result); result() takes as
+    Keeps 4 bytes per row (8 with weights other than 0 and 1, 16 after a result); result() takes as
     much again while it joins a class and keeps the scores sorted. The classes are sorted apart
     (np.sort on float32, in place) and the smaller is looked up in the larger; the pairs are counted
     in integers, so the

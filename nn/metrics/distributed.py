@@ -26,10 +26,10 @@ from nn.metrics.classification import (
 from nn.metrics.sorted_scores import SortedScores, auc_of, doubled_wins, mass_below, rates, total
 from runtime.cluster.distributed import World
 
-# Quantiles that each rank tells of each of its streams, to cut the scores into even ranges. Those
+# Quantiles that each rank sends of each of its streams, to cut the scores into even ranges. Those
 # of different ranks lie between each other: 256 from each of 1,000 ranks are 256,000 in all.
 _QUANTILES = 256
-# More than so many equal scores of a rank travel as one (score, mass): 12 bytes instead of 4 each.
+# More equal scores of a rank are sent as one (score, mass): 12 bytes instead of 4 each.
 _FEW = 3
 
 
@@ -39,14 +39,14 @@ def over_ranks(metrics: ExactMetrics | BinnedMetrics, world: World):
 
 
 class MetricsOverRanks:
-    """The interface of `nn.metrics.classification` for rows that are spread over the ranks of "
-    "a world.
+    """The interface of `nn.metrics.classification` for rows that are spread over
+    the ranks of a world.
 
     `update` is local; `result` and `roc_curve` must be called by all ranks and give all of them the
     same. A rank may have no rows.
 
     With `ExactMetrics` a rank keeps its own rows (4 bytes each) and, while they are counted, holds
-    those of its range: some 30 bytes a row at the peak (2 ranks, 5 million rows each), whatever the
+    those of its range: some 30 bytes per row at the peak (2 ranks, 5 million rows each), for any
     number of ranks. The ranges are even to about 1 in 256. Heavy ties do not change that: more than
     three equal scores of a rank travel as one score and their number, so that the rank of a range
     receives any score at most three times from each rank.
@@ -78,7 +78,7 @@ class MetricsOverRanks:
 
         Raises:
             ValueError: on all ranks: a batch of one of them was bad (NonFiniteScores where that is
-                all), or nobody has a row of non-zero weight.
+                all), or no rank has a row of non-zero weight.
         """
         sums = self._sums()
         if isinstance(self._metrics, BinnedMetrics):
@@ -124,7 +124,7 @@ class MetricsOverRanks:
         )
 
     def _sums(self) -> "_Sums":
-        """What all ranks added up; an error of one of them is raised on all."""
+        """Sums over all ranks; an error of one of them is raised on all."""
         if self._error is None:
             try:
                 self._metrics.fetch()
@@ -135,14 +135,14 @@ class MetricsOverRanks:
         else:
             non_finite = isinstance(self._error, NonFiniteScores)
             own = {"error": str(self._error), "non_finite": non_finite}
-        told = self._world.gather_objects(own, "metrics.sums")
-        if any("error" in rank for rank in told):
-            raise _joint_error(told)
-        totals, classes = zip(*(rank["sums"] for rank in told), strict=True)
+        states = self._world.gather_objects(own, "metrics.sums")
+        if any("error" in rank for rank in states):
+            raise _joint_error(states)
+        totals, classes = zip(*(rank["sums"] for rank in states), strict=True)
         return _Sums(
             totals=[sum(values) for values in zip(*totals, strict=True)],
             classes=[sum(values) for values in zip(*classes, strict=True)],
-            weighted=any(rank["weighted"] for rank in told),
+            weighted=any(rank["weighted"] for rank in states),
         )
 
     def _is_weighted(self) -> bool:
@@ -256,11 +256,11 @@ def _quantiles(sample: np.ndarray, fractions: np.ndarray) -> np.ndarray:
     return sample[order[np.minimum(at, len(rows) - 1)], 1].astype(np.float32)
 
 
-def _joint_error(told: list[dict]) -> ValueError:
-    """One error for all ranks, of what the first rank with an error says."""
-    ranks = [rank for rank, theirs in enumerate(told) if "error" in theirs]
-    text = f"rank {ranks[0]}: {told[ranks[0]]['error']}"
+def _joint_error(states: list[dict]) -> ValueError:
+    """Returns one error for all ranks, that of the first rank with an error."""
+    ranks = [rank for rank, theirs in enumerate(states) if "error" in theirs]
+    text = f"rank {ranks[0]}: {states[ranks[0]]['error']}"
     if len(ranks) > 1:
-        text += f" ({len(ranks)} of {len(told)} ranks have an error)"
-    diverged = all(told[rank]["non_finite"] for rank in ranks)
+        text += f" ({len(ranks)} of {len(states)} ranks have an error)"
+    diverged = all(states[rank]["non_finite"] for rank in ranks)
     return NonFiniteScores(text) if diverged else ValueError(text)

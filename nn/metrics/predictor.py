@@ -12,7 +12,7 @@ from runtime.cluster.distributed import World
 def predict(model, dataset, world: World | None = None) -> Iterator[np.ndarray]:
     """Runs over the data set once; yields sigmoid(logit) of each real row, batch by batch.
 
-    Every rank must take every item: each is a collective, one message of 4 bytes a row.
+    Every rank must take every item: each is a collective, one message of 4 bytes per row.
 
     Args:
         model: `model(inputs) -> logits [batch, 1]`.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Rows that are looked up at once: bounds the temporary memory (2 x 8 bytes a row).
+# Rows that are looked up at once: bounds the temporary memory (2 x 8 bytes per row).
 _LOOKUP_ROWS = 1 << 20
 
 
@@ -69,7 +69,7 @@ def doubled_wins(positives: Sequence[SortedScores], negatives: Sequence[SortedSc
 
 
 def auc_of(doubled_wins, positive, negative) -> float:
-    """The AUC of so many won pairs of so many positives and negatives."""
+    """Returns the AUC for numbers of won pairs, positives and negatives."""
     return min(max(doubled_wins / (2 * positive * negative), 0.0), 1.0)  # weights may round past
 
 

@@ -1,4 +1,4 @@
-"""What a model of neural collaborative filtering is made of, and its tables; no TensorFlow."""
+"""Sizes and tables of a model of neural collaborative filtering; no TensorFlow."""
 
 from dataclasses import dataclass
 
@@ -54,12 +54,12 @@ class NCFConfig:
 
     @property
     def has_gmf(self) -> bool:
-        """Whether there is a product of factors."""
+        """True if the model has a product of factors."""
         return self.model_type in (NEUMF, GMF)
 
     @property
     def has_mlp(self) -> bool:
-        """Whether there is an MLP."""
+        """True if the model has an MLP."""
         return self.model_type in (NEUMF, MLP)
 
 
@@ -68,14 +68,16 @@ def embedding_tables(config: NCFConfig) -> list[tuple[str, int, int]]:
     parts = [("mf", config.factors)] if config.has_gmf else []
     parts += [("mlp", config.layers[0] // 2)] if config.has_mlp else []
     rows_of = {"user": config.num_users, "item": config.num_items}
-    return [(f"{part}_{of}", rows, dim) for part, dim in parts for of, rows in rows_of.items()]
+    return [
+        (f"{part}_{entity}", rows, dim) for part, dim in parts for entity, rows in rows_of.items()
+    ]
 
 
 def feature_table_map(config: NCFConfig) -> list[int]:
-    """For each look-up the number of its table: one each."""
+    """Returns for each lookup the number of its table: one each."""
     return list(range(len(embedding_tables(config))))
 
 
 def hotnesses(config: NCFConfig) -> list[int]:
-    """For each look-up its ids a sample."""
+    """Returns for each lookup its ids per sample."""
     return [1] * len(embedding_tables(config))

@@ -15,7 +15,7 @@ class ReluDropout:
     1 - rate.
 
     Which units are 0 is a function of seed, name, step and their place alone, so that a restart
-    goes on as it would have: a hash of a unit's number, 32 bits, below a threshold. Drawn by
+    resumes exactly: a hash of a unit's number, 32 bits, below a threshold. Drawn by
     TensorFlow's generators, a random float of each unit goes through memory, which takes longer
     than all else that is done here; XLA makes one loop of it.
 

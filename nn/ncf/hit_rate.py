@@ -1,4 +1,4 @@
-"""Where a positive stands among the other items of its series. NumPy only."""
+"""Position of a positive in its candidate list, HR@k and NDCG@k. NumPy only."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def ranks_of_positives(items: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """How many other items score at least as much as the positive: its rank, from 0.
+    """Counts the other items that score at least as much as the positive: its rank, from 0.
 
     Items count once, however often a series has them: the positive's item is not another one, and
     a repeated negative is one item. A tie is against the positive.

@@ -17,7 +17,7 @@ TABLE_STDDEV = 0.01
 
 
 class Distinct(NamedTuple):
-    """What a batch's ids stand for.
+    """Vectors of a batch's users and items.
 
     Attributes:
         vectors: of the distinct users or items, [n, columns] of each table in the compute dtype.
@@ -84,7 +84,7 @@ class NCFModel(StatefulDropoutModel):
         mlp:    MLP(user_mlp, item_mlp) w + b
         neumf:  [user_mf * item_mf, MLP(user_mlp, item_mlp)] w + b
 
-    He et al., "Neural Collaborative Filtering", 2017, with dropout behind the MLP's hidden layers.
+    He et al., "Neural Collaborative Filtering", 2017, with dropout after the MLP's hidden layers.
     Tables start N(0, 0.01).
 
     Args:
@@ -140,9 +140,9 @@ class NCFModel(StatefulDropoutModel):
         self._make_weights()
 
     def _make_weights(self) -> None:
-        """Runs one row, so that every weight exists before the first step.
+        """Runs one sample, so that every weight exists before the first step.
 
-        Without the look-up, which would be collective.
+        Without the lookup, which would be collective.
         """
         self.embedding.build(None)
         vectors = [

@@ -27,11 +27,11 @@ def start_from(
 
     Raises:
         CollectiveError: on every rank: a checkpoint is damaged, of another kind of model, or of
-            other sizes; or this model is no NeuMF.
+            other sizes; or this model is not a NeuMF.
     """
     bias, biases = model.output_layer.bias, []
     for path, kind, branch, share in ((gmf, GMF, "gmf", alpha), (mlp, MLP, "mlp", 1 - alpha)):
-        # One after the other, so that no rank goes on to what another never comes to.
+        # One after the other, so that no rank waits in a collective that another never reaches.
         run_on_all_ranks(world, lambda p=path, k=kind, b=branch: _restore(model, p, k, b, world))
         kernel = model.output_layer.kernels[branch]
         kernel.assign(share * kernel)
@@ -43,18 +43,18 @@ def _restore(model: NCFModel, path: Path, kind: str, branch: str, world: World) 
     """Sets the weights of one branch."""
     if model.config.model_type != NEUMF:
         raise ValueError(f"only {NEUMF} has two branches to set, this is {model.config.model_type}")
-    found = checkpoint.describe(path).description.get("model_flags", {}).get("model_type")
-    if found != kind:
+    model_type = checkpoint.describe(path).description.get("model_flags", {}).get("model_type")
+    if model_type != kind:
         raise ValueError(
-            f"--pretrained_{kind} {path} is a checkpoint of the model {found}: give one that was "
-            f"trained with --model_type {kind}"
+            f"--pretrained_{kind} {path} is a checkpoint of the model {model_type}: give one that "
+            f"was trained with --model_type {kind}"
         )
     weights = [w for w in model.weights_to_save() if _branch_of(w.name) in (branch, "both")]
     checkpoint.restore(path, weights, world)
 
 
 def _branch_of(name: str) -> str:
-    """Which branch has the weight of this name."""
+    """Returns the branch that has the weight of this name."""
     if name == "dense/output.bias":
         return "both"
     return "gmf" if name.startswith(("sparse/mf_", "dense/output.gmf_")) else "mlp"

@@ -23,7 +23,7 @@ class Optimizer(tf.Module):
         variables: float32 variables to move.
 
     Attributes:
-        state: of each kind of state one variable a variable, as `slots` made them.
+        state: the state of each kind, one variable per variable, see `slots`.
         by_row: the kinds that have one number a row.
         weight_decay: share of a weight, times the learning rate, that a step takes away before it
             moves the weight (Loshchilov and Hutter, 2019); of a table only from rows with a
@@ -41,17 +41,17 @@ class Optimizer(tf.Module):
 
     def slots(self, kind: str, initial: float = 0.0, by_row: bool = False) -> list[tf.Variable]:
         """One state variable a variable: of its shape, or [rows] with `by_row`, where it is."""
-        made = []
+        slots = []
         for v in self.variables_to_move:
             with tf.device(v.device):  # tables in host memory have their state there
                 shape = v.shape[:1] if by_row else v.shape
                 start = tf.fill(shape, tf.constant(initial, tf.float32))
                 name = f"{v.name.split(':')[0]}/{kind}"
-                made.append(tf.Variable(start, trainable=False, name=name))
-        self.state[kind] = made
+                slots.append(tf.Variable(start, trainable=False, name=name))
+        self.state[kind] = slots
         if by_row:
             self.by_row.add(kind)
-        return made
+        return slots
 
     def scalar(self, name: str, initial: float) -> tf.Variable:
         """A float32 state variable that all variables share."""
@@ -160,7 +160,7 @@ class RowWiseAdagrad(Optimizer):
         self._row_means = row_means
 
     def apply(self, gradients, learning_rate):
-        """As any optimizer, in two turns: means of whole rows first, which may be collective."""
+        """Applies gradients in two passes: means of whole rows first, which may be collective."""
         if self._row_means is None:
             super().apply(gradients, learning_rate)
             return
@@ -225,7 +225,7 @@ class Adam(Optimizer):
         self.beta2_power = self.scalar("beta2_power", 1.0)
 
     def decay(self, variable, gradient, learning_rate):
-        """Of every row, as every row moves."""
+        """Decays every row, as every row moves."""
         variable.assign(variable * (1.0 - learning_rate * self.weight_decay))
 
     def begin_step(self):
@@ -303,9 +303,9 @@ def create(
     if name not in kinds:
         raise ValueError(f"unknown optimizer {name!r}: choose one of {', '.join(kinds)}")
     kind, options = kinds[name]
-    made = kind(variables, **options)
-    made.weight_decay = weight_decay
-    return made
+    optimizer = kind(variables, **options)
+    optimizer.weight_decay = weight_decay
+    return optimizer
 
 
 class OptimizerGroup(NamedTuple):

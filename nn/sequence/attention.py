@@ -1,4 +1,4 @@
-"""What of a history matters for a target: scores, weights and weighted sums."""
+"""Attention of a target over a history: scores, weights and weighted sums."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 def attend(
     queries: tf.Tensor, keys: tf.Tensor, choose: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.Tensor:
-    """What each query finds: sum_j softmax_j(<query, key_j>) key_j over the chosen keys.
+    """Attends to the chosen keys: sum_j softmax_j(<query, key_j>) key_j for each query.
 
     Keys are their own values. The gradient is written out, so that the two parts of the keys' (as
     keys and as values) are one matrix product: they are the largest tensor of a model, and to add
@@ -77,8 +77,8 @@ class DotAttention(keras.layers.Layer):
     def call(self, target: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """[batch, dim], [batch, n, dim], bool [batch, n] -> [batch, dim]; 0 without a key."""
         query = target[:, tf.newaxis, :] / math.sqrt(keys.shape[-1])
-        found = attend(query, keys, lambda _: mask[:, tf.newaxis, :])
-        return tf.squeeze(found, axis=1)
+        interest = attend(query, keys, lambda _: mask[:, tf.newaxis, :])
+        return tf.squeeze(interest, axis=1)
 
 
 @tf.custom_gradient
@@ -205,7 +205,7 @@ class BilinearScores(keras.layers.Layer):
 
 
 class TargetQueries(keras.layers.Layer):
-    """What a target asks of items, once for each head.
+    """Query of a target, one per head.
 
         <A key, B target> / sqrt(head_dim) = <key, query> with query = A' B target / sqrt(head_dim)
 
@@ -231,8 +231,10 @@ class TargetQueries(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype)
         self.num_heads = num_heads
         self.initializers = [
-            "identity" if identity else keras.initializers.GlorotNormal(derive_seed(seed, name, of))
-            for of in ("keys", "query")
+            "identity"
+            if identity
+            else keras.initializers.GlorotNormal(derive_seed(seed, name, kind))
+            for kind in ("keys", "query")
         ]
 
     def build(self, input_shape):

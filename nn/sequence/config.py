@@ -1,4 +1,4 @@
-"""What a sequential recommender is made of, and the tables that it needs; no TensorFlow."""
+"""Sizes and tables of a sequential recommender; no TensorFlow."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ ATTENTIONS = (DOT, UNIT)
 class SequenceModelConfig:
     """Shape of a sequential recommender.
 
-    A history of `history_length` positions has the oldest event first and padding in front. The
+    A history of `history_length` positions has padding first, then the oldest event. The
     long history of `sim` is positions 0 to `long_seq_length` - 1, the short one is the rest; in the
     other models the short history is all of it.
 
@@ -30,8 +30,8 @@ class SequenceModelConfig:
         item_cardinalities: rows of these tables.
         embedding_dim: columns of every table.
         history_length: positions of a history, at least 1.
-        long_seq_length: of which so many are the long history ("sim"); 1 to `history_length` - 1.
-        stage_one_mlp_dims: hidden layers behind the soft search ("sim").
+        long_seq_length: positions of the long history ("sim"); 1 to `history_length` - 1.
+        stage_one_mlp_dims: hidden layers after the soft search ("sim").
         stage_two_mlp_dims: hidden layers of the model itself.
         aux_mlp_dims: hidden layers of the auxiliary loss ("sim", "dien").
         top_k: items of the long history that the search selects ("sim"); all where there are fewer.
@@ -143,11 +143,11 @@ def embedding_tables(config: SequenceModelConfig) -> list[tuple[str, int, int]]:
 
 
 def feature_table_map(config: SequenceModelConfig) -> list[int]:
-    """For each look-up the number of its table: one each, of all ids that a table gets."""
+    """Returns for each lookup the number of its table: one each, of all ids that a table gets."""
     return list(range(len(config.user_features) + len(config.item_features)))
 
 
 def hotnesses(config: SequenceModelConfig) -> list[int]:
-    """For each look-up its ids a sample in a training step; no two of them become one vector."""
+    """Returns for each lookup its ids per sample in a training step; ids are not combined."""
     item = 1 + config.num_positions + config.num_negatives
     return [1] * len(config.user_features) + [item] * len(config.item_features)

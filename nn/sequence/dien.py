@@ -14,7 +14,7 @@ from runtime.hardware.device import derive_seed
 
 
 class AuxiliaryOutputs(NamedTuple):
-    """What the auxiliary loss compares; pair t is the state after step t and an item of step t + 1.
+    """Logits of the auxiliary loss; pair t is the state after step t and an item of step t + 1.
 
     positive_logits: [batch, steps - 1], at least float32, that the history's own item comes next.
     negative_logits: float [batch, steps - 1], that the negative one does.

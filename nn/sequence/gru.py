@@ -58,8 +58,8 @@ class _LoopedGate(_Gate):
 
 
 class _Step(NamedTuple):
-    """What the backward pass needs of a step, each [batch, ...]: the state before it, the scale,
-    scale * update, x beside the state and beside the reset state, both gates and the candidate."""
+    """Tensors of a step for the backward pass, each [batch, ...]: the state before it, the scale,
+    scale * update, [x, state] and [x, reset state], both gates and the candidate."""
 
     state: tf.Tensor
     scale: tf.Tensor

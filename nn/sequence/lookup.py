@@ -1,4 +1,4 @@
-"""Ids of a batch to the vectors of its users and items, one look-up a table."""
+"""Ids of a batch to the vectors of its users and items, one lookup per table."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from nn.sequence.config import SequenceModelConfig
 
 
 class Vectors(NamedTuple):
-    """What a batch's ids stand for, in the compute dtype.
+    """Vectors of a batch's users and items, in the compute dtype.
 
     An item's vector is its features' embeddings side by side, [item_dim].
 
@@ -16,9 +16,9 @@ class Vectors(NamedTuple):
     target: [batch, item_dim].
     long: [batch, short_start, item_dim], the long history; without search it has no positions.
     short: [batch, positions - short_start, item_dim]; what is not long.
-    negatives: [batch, num_negatives, item_dim], of the last positions; None where not asked for.
-    long_mask, short_mask: bool [batch, positions of each]; False is padding, whose vectors mean
-        nothing.
+    negatives: [batch, num_negatives, item_dim], of the last positions; None if not requested.
+    long_mask, short_mask: bool [batch, positions of each]; False is padding, whose vectors are
+        meaningless.
     """
 
     user: tf.Tensor
@@ -70,14 +70,14 @@ def history_mask(config: SequenceModelConfig, flat: tf.Tensor, inputs) -> tf.Ten
 def arrange(
     config: SequenceModelConfig, flat: tf.Tensor, mask: tf.Tensor, num_negatives: int
 ) -> Vectors:
-    """Cuts what the tables gave.
+    """Splits the vectors of all lookups.
 
     One cut and one concatenation for each part of the model: histories are its largest tensors, and
     each pass over them shows.
 
     Args:
         config: sizes.
-        flat: [batch, width], the vectors of each look-up side by side: user features, then for each
+        flat: [batch, width], the vectors of each lookup side by side: user features, then for each
             item feature those of target, long history, short history and negatives.
         mask: bool [batch, positions].
         num_negatives: of a row; 0: `flat` has none.
@@ -110,14 +110,14 @@ def check_inputs(config: SequenceModelConfig, inputs, with_negatives: bool) -> N
     if with_negatives:
         channels.append(("negative", config.item_features, config.history_length))
     for channel, features, positions in channels:
-        given = getattr(inputs, channel)
-        if len(given) != len(features):
+        values = getattr(inputs, channel)
+        if len(values) != len(features):
             raise ValueError(
                 f"the model has {len(features)} features in channel {channel} "
-                f"({', '.join(features)}), the inputs have {len(given)}"
-                + (": read the negative history, too" if not given else "")
+                f"({', '.join(features)}), the inputs have {len(values)}"
+                + (": read the negative history, too" if not values else "")
             )
-        for feature, ids in zip(features, given, strict=True):
+        for feature, ids in zip(features, values, strict=True):
             if ids.shape.rank != 2 or ids.shape[1] != positions:
                 raise ValueError(
                     f"ids of {feature} in channel {channel} must be [batch, {positions}], got "

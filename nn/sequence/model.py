@@ -1,4 +1,4 @@
-"""The sequential recommenders: SIM, DIEN, DIN, and the same model without history beside them."""
+"""Sequential recommenders: SIM, DIEN, DIN, and a baseline without history."""
 
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from runtime.hardware.device import derive_seed
 
 
 class SequenceOutputs(NamedTuple):
-    """What the losses of a batch are computed from (nn/sequence/loss.py).
+    """Inputs of the losses of a batch (nn/sequence/loss.py).
 
     logits: of a click, [batch, 1] float32.
     gsu_logits: those of the soft search's classifier, [batch, 1] float32; None without one.
@@ -117,9 +117,9 @@ class SequenceModel(StatefulDropoutModel):
         self._make_weights()
 
     def _make_weights(self) -> None:
-        """Runs one row, so that every weight exists before the first step.
+        """Runs one sample, so that every weight exists before the first step.
 
-        Without the look-up, which would be collective.
+        Without the lookup, which would be collective.
         """
         self.embedding.build(None)
         config, positions = self.config, self.config.num_positions
@@ -148,7 +148,7 @@ class SequenceModel(StatefulDropoutModel):
         return self._forward(inputs, training, for_losses=False).logits
 
     def forward(self, inputs, training: bool) -> SequenceOutputs:
-        """What the losses need; collective where the tables are spread over ranks.
+        """Computes the inputs of the losses; collective where the tables are spread over ranks.
 
         Args:
             inputs: as `call` gets them, and `negative`, shaped like `positive`, where the model has
@@ -183,7 +183,7 @@ class SequenceModel(StatefulDropoutModel):
         return self._score(vectors, self._categories(inputs), step=None, for_losses=False).logits
 
     def _categories(self, inputs):
-        """Ids by which hard search compares, see `_score`; None where there is none."""
+        """Returns ids that hard search compares, see `_score`; None without hard search."""
         config = self.config
         if config.model_type != SIM or config.gsu != HARD:
             return None
@@ -207,8 +207,8 @@ class SequenceModel(StatefulDropoutModel):
         if config.model_type == DIN:
             seen.append(self.attention(target, short, short_mask))
         if config.model_type == SIM:
-            found, pooled = self.long_history(target, long, long_mask, categories)
-            seen.append(found)
+            interest, pooled = self.long_history(target, long, long_mask, categories)
+            seen.append(interest)
             if for_losses and pooled is not None:
                 stage_one = tf.concat([user, target, pooled], axis=1)
                 gsu_logits = precise(self.stage_one(stage_one, step))

@@ -20,7 +20,7 @@ def most_recent(mask: tf.Tensor, k: int) -> tf.Tensor:
 
 
 def _rank_from_the_end(mask: tf.Tensor) -> tf.Tensor:
-    """How many places are True from each one on, int32 [batch, n]."""
+    """Counts the True positions from each one on, int32 [batch, n]."""
     return tf.cumsum(tf.cast(mask, tf.int32), axis=1, reverse=True)
 
 
@@ -66,7 +66,7 @@ def hard_search(target_category, categories, mask: tf.Tensor, k: int) -> tf.Tens
 
 
 class LongHistory(keras.layers.Layer):
-    """What a target finds in a long history.
+    """Search of a target in a long history.
 
     The general search selects the k items of highest <A key_j, B target>, or the k most recent of
     the target's category. The exact search is a multi-head attention of the target over these:
@@ -110,14 +110,14 @@ class LongHistory(keras.layers.Layer):
         width = NUM_HEADS * keys.shape[-1]
         if self.gsu == HARD:
             selected = hard_search(*categories, mask, self.top_k)
-            found = attend(exact, keys, lambda _: selected[:, tf.newaxis, :])
-            return tf.reshape(found, [-1, width]), None
+            interest = attend(exact, keys, lambda _: selected[:, tf.newaxis, :])
+            return tf.reshape(interest, [-1, width]), None
 
         def choose(scores):
             selected = select_top(scores[:, 0, :], mask, self.top_k)
             return tf.stack([mask] + [selected] * NUM_HEADS, axis=1)
 
         # Both at once: the history is read, and its gradient written, once.
-        found = attend(tf.concat([self.search(target), exact], axis=1), keys, choose)
-        pooled, heads = tf.split(found, [1, NUM_HEADS], axis=1)
+        interest = attend(tf.concat([self.search(target), exact], axis=1), keys, choose)
+        pooled, heads = tf.split(interest, [1, NUM_HEADS], axis=1)
         return tf.reshape(heads, [-1, width]), tf.squeeze(pooled, axis=1)

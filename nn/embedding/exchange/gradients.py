@@ -36,7 +36,7 @@ def sum_rows(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Ten
     wide = precise(values)
     if tf.config.get_visible_devices("GPU"):
         return tf.cast(tf.math.unsorted_segment_sum(wide, position, count), values.dtype)
-    # The gradient of a look-up that adds rows up: the same bits in half the time on a CPU.
+    # The gradient of a lookup that adds rows up: the same bits in half the time on a CPU.
     total = tf.raw_ops.SparseSegmentSumGrad(
         grad=wide,
         indices=position,

@@ -33,8 +33,8 @@ class RowMeans:
                 if variable is None or shard.columns == dim or not plan.column_slices[t]:
                     continue
                 others = sorted({s.rank for s in plan.column_slices[t]} - {world.rank})
-                held = self._tables.setdefault(t, (dim, others, []))[2]
-                held.append((variable, offset, offset + shard.rows))
+                slices = self._tables.setdefault(t, (dim, others, []))[2]
+                slices.append((variable, offset, offset + shard.rows))
 
     def __call__(self, variables: Sequence, rows: Sequence, sums: Sequence) -> list[tf.Tensor]:
         """Means of rows; collective.
@@ -56,10 +56,10 @@ class RowMeans:
                 if i is not None:
                     bounds = tf.searchsorted(rows[i], tf.constant([first, end], rows[i].dtype))
                     runs.setdefault(t, []).append((i, bounds[0], sums[i][bounds[0] : bounds[1]]))
-        own = {t: tf.add_n([part for _, _, part in held]) for t, held in runs.items()}
+        own = {t: tf.add_n([part for _, _, part in slices]) for t, slices in runs.items()}
         total = self._add_other_ranks(own)
-        for t, held in runs.items():
-            for i, first, part in held:
+        for t, slices in runs.items():
+            for i, first, part in slices:
                 where = first + tf.range(tf.size(part))
                 mean = total[t] / self._tables[t][0]
                 means[i] = tf.tensor_scatter_nd_update(means[i], where[:, tf.newaxis], mean)
@@ -85,5 +85,5 @@ class RowMeans:
         ):
             by_rank[t].append((rank, part))
         # In the order of ranks, so that all holders of a row get the same bits.
-        ordered = {t: sorted(parts, key=lambda of: of[0]) for t, parts in by_rank.items()}
+        ordered = {t: sorted(parts, key=lambda part: part[0]) for t, parts in by_rank.items()}
         return {t: tf.add_n([part for _, part in parts]) for t, parts in ordered.items()}

@@ -1,4 +1,4 @@
-"""NVIDIA Merlin's own distributed-embeddings behind the interface of our layer.
+"""NVIDIA Merlin's own distributed-embeddings with the interface of our layer.
 
 The only file that imports it. It is built from source in NVIDIA's containers and needs GPUs.
 """
@@ -18,7 +18,7 @@ STRATEGIES = ("basic", "memory_balanced", "memory_optimized")
 
 
 def is_available() -> bool:
-    """Whether the library can be imported."""
+    """Returns True if the library can be imported."""
     return importlib.util.find_spec("distributed_embeddings") is not None
 
 
@@ -28,7 +28,7 @@ class MerlinEmbedding(keras.layers.Layer):
     Args:
         tables: `nn.embedding.Embedding` layers; what they are is handed over, not they themselves.
         options: arguments of Merlin's layer: strategy ("auto" and "cost" are ours; Merlin gets
-            "memory_balanced" for them), thresholds; those that are None are left out.
+            "memory_balanced" for them), thresholds; None is left out.
         dp_input: as there.
 
     Raises:
@@ -48,9 +48,9 @@ class MerlinEmbedding(keras.layers.Layer):
         from distributed_embeddings.python.layers import dist_model_parallel as merlin
         from distributed_embeddings.python.layers.embedding import Embedding
 
-        given = {name: value for name, value in options.items() if value is not None}
-        if given.get("strategy") not in STRATEGIES:
-            given["strategy"] = "memory_balanced"
+        arguments = {name: value for name, value in options.items() if value is not None}
+        if arguments.get("strategy") not in STRATEGIES:
+            arguments["strategy"] = "memory_balanced"
         self.tables = [(table.name, table.input_dim, table.output_dim) for table in tables]
         layers = [
             Embedding(
@@ -64,7 +64,7 @@ class MerlinEmbedding(keras.layers.Layer):
         ]
         try:
             self._merlin = merlin.DistributedEmbedding(
-                layers, dp_input=dp_input, dtype=self.dtype_policy, **given
+                layers, dp_input=dp_input, dtype=self.dtype_policy, **arguments
             )
         except TypeError as error:
             raise ValueError(
@@ -156,7 +156,7 @@ class MerlinTable:
     dtype = np.dtype(np.float32)
 
     def named(self, name: str) -> "MerlinTable":
-        """The same under another name."""
+        """Returns this table under another name."""
         return dataclasses.replace(self, name=name)
 
     def prepare(self) -> None:

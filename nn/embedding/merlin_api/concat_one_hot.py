@@ -15,7 +15,7 @@ class ConcatOneHotEmbedding(keras.layers.Layer):
     Args:
         feature_sizes: rows of each feature's table.
         embedding_width: width of all tables.
-        **kwargs: of `keras.layers.Layer`; float32 unless `dtype` says otherwise.
+        **kwargs: of `keras.layers.Layer`; `dtype` is float32 by default.
 
     Attributes:
         params: [sum of feature_sizes, embedding_width], Keras' default initial values.
@@ -41,7 +41,7 @@ class ConcatOneHotEmbedding(keras.layers.Layer):
         self.offsets = tf.constant(bounds, tf.int32 if bounds[-1] < 2**31 else tf.int64)
 
     def call(self, inputs):
-        """Looks one row a feature up.
+        """Looks one row per feature up.
 
         Args:
             inputs: integer [batch, number of features]; ids of feature f in [0, feature_sizes[f]).

@@ -52,11 +52,11 @@ class _ReducingTape(tf.GradientTape):
         self._inner.reset()
 
     def jacobian(self, *args, **kwargs):
-        """Of this rank alone."""
+        """Returns that of this rank alone."""
         return self._inner.jacobian(*args, **kwargs)
 
     def batch_jacobian(self, *args, **kwargs):
-        """Of this rank alone."""
+        """Returns that of this rank alone."""
         return self._inner.batch_jacobian(*args, **kwargs)
 
     def register_local_source(self, source: tf.Variable) -> None:
@@ -114,7 +114,7 @@ def DistributedGradientTape(gradtape: tf.GradientTape, *args, **kwargs) -> tf.Gr
 
 
 class _ReducingOptimizer:
-    """What goes in front of an optimizer's class, and makes `minimize` and `fit` reduce."""
+    """Mixin for an optimizer's class that makes `minimize` and `fit` reduce."""
 
     def register_local_var(self, variable: tf.Variable) -> None:
         """Treats a variable as the rank's own, as if it were marked."""
@@ -126,7 +126,7 @@ class _ReducingOptimizer:
         return compute(loss, var_list, tape=self._reducing(tape))
 
     def _compute_gradients(self, loss, var_list, grad_loss=None, tape=None):
-        """What `minimize` of Keras' legacy optimizers calls."""
+        """Reduces for `minimize` of Keras' legacy optimizers."""
         return super()._compute_gradients(loss, var_list, grad_loss, self._reducing(tape))
 
     def _reducing(self, tape):
@@ -141,7 +141,7 @@ class _ReducingOptimizer:
         """Applies gradients that `minimize`, `fit` or `DistributedGradientTape` has reduced.
 
         Raises:
-            ValueError: nobody has; every rank would train a model of its own.
+            ValueError: they were not reduced; every rank would train a model of its own.
         """
         pairs = list(grads_and_vars)
         self._check_reduced(pairs)
@@ -174,7 +174,7 @@ class _ReducingOptimizer:
         return self._like(model_variable, super().add_variable_from_reference, *args, **kwargs)
 
     def add_slot(self, var, *args, **kwargs):
-        """The same of Keras' legacy optimizers."""
+        """Adds state of a variable, for Keras' legacy optimizers."""
         return self._like(var, super().add_slot, *args, **kwargs)
 
     def _like(self, variable, make, *args, **kwargs):
@@ -195,7 +195,7 @@ def DistributedOptimizer(
     """Makes a Keras optimizer, new or legacy, average gradients in `fit` and `minimize`.
 
     In a loop of your own use `DistributedGradientTape`, with this or with a plain optimizer:
-    `apply_gradients` alone averages nothing, and says so.
+    `apply_gradients` alone averages nothing, and raises an error.
 
     `global_clipnorm` is the norm of the gradients of all ranks' variables, in which those of a row
     that occurs several times are added up; N ranks clip as one. An optimizer that is not wrapped
@@ -238,7 +238,7 @@ def DistributedOptimizer(
 
 
 def _extend(optimizer, extension: type, reduction: Reduction) -> None:
-    """Puts a class in front of an optimizer's own.
+    """Adds a mixin to an optimizer's class.
 
     It keeps name and module, so that a saved model loads without this one.
     """
@@ -283,21 +283,21 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     Before it, so that all ranks start from the same weights; after it, for what the step has made,
     the optimizer's state among it. Layers without weights before their first call take their first
     step with each rank's initial values: build the model, or give every rank the same seed. Each
-    rank's own variables are left alone: to go on from a checkpoint, load it on every rank.
+    rank's own variables are left alone: to resume from a checkpoint, load it on every rank.
 
     Args:
         root_rank: whose values.
         device: accepted, for Horovod's sake.
-        local_variables: a variable or several to leave alone beside the marked ones. The attribute
-            of that name is the set of their references.
+        local_variables: a variable or several to leave alone in addition to the marked ones. The
+            attribute of that name is the set of their references.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables=None):
         super().__init__()
         self.root_rank = root_rank
         self.broadcast_done = False
-        given = [] if local_variables is None else tf.nest.flatten(local_variables)
-        self.local_variables = {variable.ref() for variable in given}
+        variables = [] if local_variables is None else tf.nest.flatten(local_variables)
+        self.local_variables = {variable.ref() for variable in variables}
 
     def register_local_var(self, variable: tf.Variable) -> None:
         """Leaves a variable alone, as if it were marked."""

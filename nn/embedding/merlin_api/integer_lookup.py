@@ -21,7 +21,7 @@ class IntegerLookup(keras.layers.Layer):
     `max_tokens + 1` rows.
 
     The vocabulary is in variables, so that every way to save, load or broadcast a model's weights
-    carries it; a hash table beside them, built anew whenever they were loaded, answers the calls.
+    carries it; a hash table, rebuilt whenever they were loaded, answers the calls.
     Several ranks that see different keys grow different vocabularies: prepare the data with one,
     or fill it before training and broadcast it.
 
@@ -30,7 +30,7 @@ class IntegerLookup(keras.layers.Layer):
     Args:
         max_tokens: keys to know. Memory: 8 bytes each, and about 40 more once it is known.
         use_gpu: accepted for such programs' sake. The vocabulary is in host memory, where
-            TensorFlow has hash tables; the log says so once.
+            TensorFlow has hash tables; the log states it once.
         **kwargs: of `keras.layers.Layer`.
 
     Raises:
@@ -134,7 +134,7 @@ class IntegerLookup(keras.layers.Layer):
 
 
 def _fingerprint(keys, indices):
-    """int64 sum of hashes of (key, index): says whether two vocabularies are the same."""
+    """Returns an int64 sum of hashes of (key, index), equal for equal vocabularies."""
     pairs = tf.stack([keys, indices], axis=1)
     return tf.reduce_sum(tf.bitcast(tf.fingerprint(pairs), tf.int64))
 
@@ -144,6 +144,6 @@ def _say_where_once() -> None:
     if not _has_said_where:
         _log.warning(
             "IntegerLookup(use_gpu=True): the vocabulary is looked up in host memory; results are "
-            "the same. use_gpu=False says nothing"
+            "the same. use_gpu=False logs nothing"
         )
         _has_said_where = True

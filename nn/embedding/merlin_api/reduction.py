@@ -1,4 +1,4 @@
-"""What makes gradients of one rank's loss those of all ranks' mean loss."""
+"""Reduction of gradients of one rank's loss to those of all ranks' mean loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from runtime.cluster import distributed, horovod_modules
 
 @dataclass
 class Reduction:
-    """How gradients become those of all ranks: Horovod's options.
+    """Reduction of gradients over ranks, with Horovod's options.
 
     Every option of `DistributedGradientTape` and `DistributedOptimizer` is one of these.
 
@@ -27,7 +27,7 @@ class Reduction:
             Horovod's default and trains as one rank does; Merlin's distributed-embeddings always
             uses True. The two differ for optimizers that skip rows without a gradient, such as the
             legacy Keras SGD with momentum.
-        op: `hvd.Average` (None) or `hvd.Sum`. With the sum say `scale_local_gradients=False` too.
+        op: `hvd.Average` (None) or `hvd.Sum`. With the sum also set `scale_local_gradients=False`.
         gradient_predivide_factor: f: gradients are divided by f before and by size / f after the
             sum.
         process_set: all ranks, Horovod's default; no other.
@@ -48,7 +48,7 @@ class Reduction:
     groups: Any = None
     process_set: Any = None
     scale_local_gradients: bool = True
-    own: set = field(default_factory=set)  # references of variables beside the marked ones
+    own: set = field(default_factory=set)  # references of variables in addition to the marked ones
 
     def __post_init__(self):
         self.world = distributed.current()
@@ -68,7 +68,7 @@ class Reduction:
             )
 
     def is_own(self, variable) -> bool:
-        """Whether a variable is the rank's own and not a copy."""
+        """Returns True for a variable that is the rank's own and not a copy."""
         if getattr(variable, "de_local", False):
             return True
         return isinstance(variable, tf.Variable) and variable.ref() in self.own

@@ -9,7 +9,7 @@ from nn.embedding.planner.types import DEVICE, HOST, Limits, Shard
 
 
 class MemoryLimits:
-    """Bytes that a rank may hold; None is no limit."""
+    """Bytes that a rank may hold; None: unlimited."""
 
     def __init__(self, device_bytes: int | None, host_bytes: int | None):
         self.limit = {DEVICE: device_bytes, HOST: host_bytes}
@@ -19,7 +19,7 @@ class MemoryLimits:
         return limit is None or used + s.size_bytes - freed <= limit
 
     def may_hold(self, slices: Sequence[Slice], world_size: int) -> bool:
-        """Whether the ranks together have room for all slices."""
+        """Returns True if the ranks together have room for all slices."""
         return all(
             limit is None
             or sum(s.size_bytes for s in slices if s.device == device) <= world_size * limit

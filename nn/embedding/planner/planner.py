@@ -2,7 +2,7 @@
 
 `plan` decides, for any number of ranks and without starting one, which rank stores which rows and
 columns of which table, on the device or in host memory. The layer obeys the plan. Equal arguments
-give equal plans: every rank of a job plans by itself.
+give equal plans: every rank of a job makes its own plan.
 """
 
 from dataclasses import replace

@@ -75,7 +75,7 @@ def solve(workload: Workload, limits: Limits, strategy: str, quick: bool = False
 
 
 def _has_room(workload: Workload, limits: Limits) -> bool:
-    """Whether the ranks together have the memory that the tables need."""
+    """Returns True if the ranks together have the memory that the tables need."""
     room = (limits.device_memory_bytes or 0) + (limits.host_memory_bytes or 0)
     size = sum(map(workload.table_bytes, range(len(workload.tables))))
     unlimited = (
