@@ -427,7 +427,7 @@ def test_two_shards_of_a_table_on_one_rank():
             lambda: DistributedEmbedding(
                 tables((3, 1)), world=World(0, 2), dp_input=False, strategy="basic"
             ),
-            r"ranks \[1\] hold no table, so that model-parallel input does not tell them",
+            r"ranks \[1\] hold no table, so that model-parallel input does not give them",
         ),
         (
             lambda: DistributedEmbedding(
