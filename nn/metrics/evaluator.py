@@ -40,7 +40,7 @@ class Scorer:
         return batch.labels, self.model(batch.inputs), weights
 
 
-class Evaluator:
+class DatasetEvaluator:
     """Base class of evaluators: metrics of a model over a data set.
 
     Args:
@@ -89,11 +89,11 @@ class Evaluator:
         return []
 
 
-class ClickEvaluator(Evaluator):
+class ClickEvaluator(DatasetEvaluator):
     """Log loss and ROC AUC of a click model; every sample of all ranks counts once.
 
     Args:
-        model, dataset, world: See `Evaluator`.
+        model, dataset, world: See `DatasetEvaluator`.
         auc_thresholds: None for the exact AUC, otherwise the number of bins.
 
     Attributes:
@@ -109,7 +109,7 @@ class ClickEvaluator(Evaluator):
         self.calibration = Calibration()
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Yields "auc", "log_loss" and, with bins, "auc_error_bound"; see `Evaluator.evaluate`."""
+        """Yields "auc", "log_loss" and, with bins, "auc_error_bound"; see `DatasetEvaluator.evaluate`."""
         self._curve = None
         own = make_metrics(self._auc_thresholds)
         own.calibration = Calibration()
@@ -134,7 +134,7 @@ class ClickEvaluator(Evaluator):
             yield "auc_error_bound", scores.auc_error_bound
 
     def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
-        """Draws ROC curve, calibration and scores of the last evaluation; see `Evaluator.draw`."""
+        """Draws ROC curve, calibration and scores of the last evaluation; see `DatasetEvaluator.draw`."""
         if self._curve is None:
             return []
         fpr, tpr = self._curve()
@@ -179,7 +179,7 @@ class HeldOutAndTrainEvaluator:
         return "; ".join(note for note in (self._held_out.note, training) if note)
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Evaluates held-out samples first; see `Evaluator.evaluate`."""
+        """Evaluates held-out samples first; see `DatasetEvaluator.evaluate`."""
         metrics = dict(self._held_out.evaluate(stopped))
         training = dict(self._training.evaluate(stopped)) if metrics else {}
         if training:

@@ -6,25 +6,25 @@ import numpy as np
 
 from nn.metrics.classification import BinnedMetrics
 from nn.metrics.distributed import over_ranks
-from nn.metrics.evaluator import Evaluator
+from nn.metrics.evaluator import DatasetEvaluator
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from runtime.cluster.distributed import World
 from runtime.cluster.failure import stack_sample
 
 
-class HitRateEvaluator(Evaluator):
+class HitRateEvaluator(DatasetEvaluator):
     """Hit rate, normalized discounted cumulative gain (He et al., 2017), and log loss.
 
     Each candidate list counts once. Ranks exchange numbers of lists, so that any number of ranks
     gives the same HR and NDCG to the last bit.
 
     Args:
-        model: See `Evaluator`; the inputs have an `item`, integers [batch].
-        dataset: See `Evaluator`, with `series_length`: batches are whole candidate lists of this
+        model: See `DatasetEvaluator`; the inputs have an `item`, integers [batch].
+        dataset: See `DatasetEvaluator`, with `series_length`: batches are whole candidate lists of this
             number of consecutive samples, one of which has label 1. Padding of weight 0 is whole
             lists as well.
         k: Number of first items that count as a hit.
-        world: See `Evaluator`.
+        world: See `DatasetEvaluator`.
 
     Raises:
         ValueError: k is below 1.
@@ -37,7 +37,7 @@ class HitRateEvaluator(Evaluator):
         self._k = k
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Yields "hr@k", "ndcg@k" (with the number) and "log_loss"; see `Evaluator.evaluate`.
+        """Yields "hr@k", "ndcg@k" (with the number) and "log_loss"; see `DatasetEvaluator.evaluate`.
 
         Raises:
             NonFiniteScores: A logit is NaN, on any rank.
