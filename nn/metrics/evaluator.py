@@ -109,7 +109,7 @@ class ClickEvaluator(DatasetEvaluator):
         self.calibration = Calibration()
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Yields "auc", "log_loss" and, with bins, "auc_error_bound"; see `DatasetEvaluator.evaluate`."""
+        """Yields "auc", "log_loss" and, with bins, "auc_error_bound"; see the base class."""
         self._curve = None
         own = make_metrics(self._auc_thresholds)
         own.calibration = Calibration()
@@ -134,7 +134,7 @@ class ClickEvaluator(DatasetEvaluator):
             yield "auc_error_bound", scores.auc_error_bound
 
     def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
-        """Draws ROC curve, calibration and scores of the last evaluation; see `DatasetEvaluator.draw`."""
+        """Draws ROC curve, calibration and scores of the last evaluation; see the base class."""
         if self._curve is None:
             return []
         fpr, tpr = self._curve()
@@ -179,7 +179,7 @@ class HeldOutAndTrainEvaluator:
         return "; ".join(note for note in (self._held_out.note, training) if note)
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Evaluates held-out samples first; see `DatasetEvaluator.evaluate`."""
+        """Evaluates held-out samples first; see the base class."""
         metrics = dict(self._held_out.evaluate(stopped))
         training = dict(self._training.evaluate(stopped)) if metrics else {}
         if training:

@@ -20,9 +20,9 @@ class HitRateEvaluator(DatasetEvaluator):
 
     Args:
         model: See `DatasetEvaluator`; the inputs have an `item`, integers [batch].
-        dataset: See `DatasetEvaluator`, with `series_length`: batches are whole candidate lists of this
-            number of consecutive samples, one of which has label 1. Padding of weight 0 is whole
-            lists as well.
+        dataset: See `DatasetEvaluator`, with `series_length`: batches are whole candidate lists of
+            this number of consecutive samples, one of which has label 1. Padding of weight 0 is
+            whole lists as well.
         k: Number of first items that count as a hit.
         world: See `DatasetEvaluator`.
 
@@ -37,7 +37,7 @@ class HitRateEvaluator(DatasetEvaluator):
         self._k = k
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Yields "hr@k", "ndcg@k" (with the number) and "log_loss"; see `DatasetEvaluator.evaluate`.
+        """Yields "hr@k", "ndcg@k" (with the number) and "log_loss"; see the base class.
 
         Raises:
             NonFiniteScores: A logit is NaN, on any rank.
