@@ -25,7 +25,7 @@ from tests.forked_python import install_shim
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What runs before, or runs, these tests.
-NOT_HERE = {"make setup", "make test", "make test-all"}
+NOT_HERE = re.compile(r"make (setup|test|test-all)|\.venv/bin/python -m pytest .+")
 # Made by `make serve-setup`; without it what needs a server is left out.
 SERVING = ROOT / ".venv-serve"
 # Containers run tests as root, on any number of cores; Open MPI wants to be told.
@@ -73,7 +73,7 @@ def launchers_here() -> set[str]:
 
 
 def runs_here(script: str) -> bool:
-    if {line for line in commands(script) if line} <= NOT_HERE:
+    if all(NOT_HERE.fullmatch(line) for line in commands(script) if line):
         return False
     if "deployment.serve " in script and not (SERVING / "installed").exists():
         return False
@@ -158,6 +158,8 @@ def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts, forked_py
         pytest.skip("nothing of it is run by default, or can be run here")
     home = copy_of_the_repository(tmp_path / "a clone")
     save_programs(part.page, home)
+    if part.blocks[0] != blocks(part.page)[0]:
+        (home / "data").mkdir(exist_ok=True)  # by the blocks before
     before = outputs(home)
     run_blocks(part.page, part.blocks, home, long, forked_python)
     created = outputs(home) - before
@@ -288,6 +290,14 @@ def test_long_blocks_give_flags_that_there_are(run_script):
         flags = {word.split("=")[0] for word in words if word.startswith("--")}
         known = set(re.findall(r"--\w+", helps[program]))
         assert flags <= known, f"{' '.join(program)} has no {flags - known}"
+
+
+def test_paths_of_tests():
+    """Tests that a page names are there; `make test` runs them."""
+    for page in PAGES:
+        for block in blocks(page):
+            for path in re.findall(r"\btests/[\w/.]+", block.script):
+                assert (ROOT / path).exists(), f"{page.name}: {path}"
 
 
 def test_every_block_names_its_language():
