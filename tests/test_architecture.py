@@ -181,7 +181,6 @@ MAX_COMPLEXITY, MAX_LINES, MAX_MODULES = 20, 80, 12
 COMPLEX_FUNCTIONS = {
     "dataloading/transcode/arguments.py parser",
     "deployment/deploy/arguments.py _parser",
-    "nn/embedding/merlin_api/attributes.py strategy_attributes",
 }
 # Triton looks for a class of this name in every model in Python.
 SHARED_CLASS_NAMES = {"TritonPythonModel"}
