@@ -184,13 +184,10 @@ COMPLEX_FUNCTIONS = {
 }
 # Triton looks for a class of this name in every model in Python.
 SHARED_CLASS_NAMES = {"TritonPythonModel"}
-DUPLICATE_CLASSES: set[str] = set()
 UNCLEAR_NAMES = {"asked", "begun", "found", "given", "held", "made", "of", "said", "told"}
 # Variables and parameters of these names that are left, by package.
 UNCLEAR_NAMES_LEFT = {
-    "dataloading": 29,
-    "deployment": 1,
-    "nn": 35,
+    "dataloading": 1,
     "tensorflow-dot-based-interact": 1,
 }
 BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension)
@@ -286,8 +283,7 @@ def test_class_names(root):
             if isinstance(node, ast.ClassDef):
                 files[node.name].add(file)
     duplicates = {name: sorted(files[name]) for name in files if len(files[name]) > 1}
-    known = DUPLICATE_CLASSES | SHARED_CLASS_NAMES
-    assert {name: where for name, where in duplicates.items() if name not in known} == {}
+    assert {n: where for n, where in duplicates.items() if n not in SHARED_CLASS_NAMES} == {}
 
 
 def test_variable_names(root):
