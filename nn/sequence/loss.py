@@ -31,7 +31,7 @@ def auxiliary_loss(aux: AuxiliaryOutputs, weights: tf.Tensor) -> tf.Tensor:
 
 
 def sequence_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """The total loss of a batch and its parts, each a mean over rows as in nn/losses.py.
+    """The total loss of a batch and its parts, each a mean over rows as in nn/train/losses.py.
 
     Args:
         model: a `SequenceModel`.

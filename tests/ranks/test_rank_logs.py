@@ -1,4 +1,4 @@
-"""--rank_logs on several ranks; how one process ends is in tests/runtime/test_rank_logs.py."""
+"""--rank_logs on several ranks; how one process ends is in tests/runtime/logs/test_rank_logs.py."""
 
 import re
 import socket

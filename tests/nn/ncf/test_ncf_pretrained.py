@@ -1,4 +1,4 @@
-"""NeuMF from its trained branches, on ranks: see also tests/test_ncf.py."""
+"""NeuMF from its trained branches, on ranks: see also tests/recipes/test_ncf.py."""
 
 import numpy as np
 import pytest
