@@ -8,8 +8,8 @@ import pytest
 
 from runtime.checkpoint import resolve
 
-# 512 MiB for all but the table: TensorFlow alone has 420 MiB resident once it is imported.
-LIMIT_MIB = 512
+# For all but the table: TensorFlow and Horovod have about 540 MiB resident, mapped code included.
+LIMIT_MIB = 640
 
 SMALL = (
     *("--dataset_type", "synthetic", "--synthetic_dataset_num_numerical_features", "4"),
