@@ -38,7 +38,7 @@ def node_of(nodes, rank):
     raise AssertionError(f"rank {rank} does not run")
 
 
-# What the others report of a rank. Rank 0 knows the machines of all. Long: without it, it takes more
+# What the others report of a rank. Rank 0 knows the machines of all; without it, it takes more
 # than a minute.
 UNREACHABLE = "no answer: its process is frozen, or its machine is unreachable"
 GONE = [
