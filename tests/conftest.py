@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,14 @@ def pytest_collection_modifyitems(config, items):
 def root() -> Path:
     """The repository."""
     return ROOT
+
+
+@pytest.fixture(autouse=True)
+def sigterm_handler():
+    """Restores the handler of SIGTERM, which runs of several ranks ignore at their end."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

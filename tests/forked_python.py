@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -31,7 +32,10 @@ PRELOADED = (
 )
 # Takes the place of `python` on PATH. Ranks and servers are started by programs that expect real
 # processes.
-SHIM = """#!{python} -IS
+# The path of the interpreter may have spaces, which a first line `#!` cannot have.
+SHIM = """#!/bin/sh
+'''exec' {quoted} -IS "$0" "$@"
+'''
 import os, sys
 ranks = {{"HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"}}
 if ranks & os.environ.keys() or "deployment.serve" in sys.argv:
@@ -98,7 +102,7 @@ def running(path: Path) -> Iterator[None]:
         assert server.stdout.readline() == b"ready\n"
         yield
     finally:
-        server.terminate()
+        server.kill()
         server.communicate()
 
 
@@ -106,13 +110,16 @@ def install_shim(folder: Path, path: Path) -> None:
     """Writes `folder / "python"`, which runs programs by the server at `path`."""
     root = str(Path(__file__).resolve().parents[1])
     folder.mkdir()
-    text = SHIM.format(python=sys.executable, root=root, socket=str(path))
+    text = SHIM.format(
+        python=sys.executable, quoted=shlex.quote(sys.executable), root=root, socket=str(path)
+    )
     (folder / "python").write_text(text)
     (folder / "python").chmod(0o755)
 
 
 def serve(path: str) -> None:
     """Forks a process per connection, without end."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a test may have ignored it for this process
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops as ops
 
-from nn.layers.interaction import DotInteraction, choose_dot, custom_op
+from nn.layers.fused_op import choose_dot, custom_op
+from nn.layers.interaction import DotInteraction
 
 
 @pytest.fixture

@@ -334,7 +334,7 @@ def test_unknown_names_are_named():
         spec.channel("labels")
     with pytest.raises(ValueError, match=r"feature 'age': cardinality is missing"):
         spec.cardinality("age")
-    with pytest.raises(ValueError, match=r"asked for the mapping 'trian'; .*did you mean 'train'"):
+    with pytest.raises(ValueError, match=r"requested the mapping 'trian'; .*did you mean 'train'"):
         spec.num_rows("trian")
 
 

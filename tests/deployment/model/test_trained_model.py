@@ -106,7 +106,7 @@ def test_a_checkpoint_of_an_unknown_recipe(trained_dlrm, tmp_path):
         description["recipe"] = "wide_and_deep"
 
     copy = rewritten(trained_dlrm.checkpoint, tmp_path, rename)
-    with pytest.raises(ValueError, match="wide_and_deep: there are dlrm, dcnv2, sim, ncf"):
+    with pytest.raises(ValueError, match="wide_and_deep, expected one of dlrm, dcnv2, sim, ncf"):
         open_checkpoint(str(copy))
 
 

@@ -15,6 +15,7 @@ from nn.keras import keras
 from nn.metrics.evaluator import Scorer
 from nn.metrics.predictor import predict
 from nn.optim.optimizers import create_groups
+from nn.train.accumulation import AccumulatingTrainer
 from nn.train.trainer import Trainer
 from tests.nn.embedding.traced_ranks import TracedRank, collectives_of, differences, set_up
 
@@ -200,9 +201,10 @@ def trainer_step(case: Case, world, model: Model):
     )
     tables = list(model.embedding.trainable_variables)
     groups = create_groups(options, [model.weight], tables, model.embedding.row_means())
-    trainer = Trainer(
-        model, loss_of, groups, loss_scale=case.loss_scale, world=world, accumulate=case.accumulate
-    )
+    arguments = (model, loss_of, groups, case.loss_scale, world)
+    trainer = Trainer(*arguments)
+    if case.accumulate > 1:
+        trainer = AccumulatingTrainer(*arguments, num_parts=case.accumulate)
     return lambda iterator: trainer.train_step(iterator)
 
 

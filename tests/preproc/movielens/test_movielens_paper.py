@@ -106,7 +106,7 @@ def test_validation(tmp_path):
 
 def test_trained_candidate_list(tmp_path, capsys, monkeypatch):
     """A positive that is in training, too, and one that is asked twice, count as touched once."""
-    monkeypatch.setattr(paper_files, "_QUESTIONS", 3)  # at a time
+    monkeypatch.setattr(paper_files, "_LISTS", 3)  # at a time
     write(
         tmp_path,
         train=TRAIN + "0\t2\t1\t1\n3\t7\t1\t1\n",
