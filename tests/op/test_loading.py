@@ -140,5 +140,5 @@ def test_a_gpu_without_kernels_that_run_there(gpu, cuda, failure, reason):
 
 def test_a_layer_of_another_implementation_is_refused():
     for name in ("dot", "dot_custom_cuda", "cross"):
-        with pytest.raises(ValueError, match=f"must be dot_custom, .* or dot_split, got {name}"):
+        with pytest.raises(ValueError, match=f"expected dot_custom, .*dot_split, got {name}"):
             DotInteraction(name)
