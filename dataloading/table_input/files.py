@@ -21,6 +21,7 @@ from dataloading.table_input.lines import BYTE_ORDER_MARK, line_blocks, open_quo
 
 CSV = "csv"
 PARQUET = "parquet"
+_UNREADABLE = (pa.ArrowException, OSError, csv.Error)
 # Arrow's message for a row that has more or fewer fields.
 _WRONG_ROW = re.compile(
     r"CSV parse error: Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+): (.*)", re.DOTALL
@@ -156,7 +157,7 @@ def file_blocks(path: Path, chunk: RawChunk, chunk_size: int, where: str) -> Ite
             for start in range(0, batch.num_rows, chunk_size):
                 yield block.rows(start, min(start + chunk_size, batch.num_rows))
             first_row += batch.num_rows
-    except (pa.ArrowException, OSError, csv.Error) as error:
+    except _UNREADABLE as error:
         words = " ".join(str(error).split())
         raise ValueError(
             f"{where}: is not a {chunk.type} file that can be read, after row {first_row - 1}: "
@@ -181,7 +182,7 @@ def describe_file(path: Path, kind: str, where: str) -> tuple[list[str], int]:
                 names = next(csv.reader([lines[0].decode("utf-8", "replace")]), [])
             num_lines += len(lines)
         return names, max(num_lines - 1, 0)
-    except (pa.ArrowException, OSError, csv.Error) as error:
+    except _UNREADABLE as error:
         words = " ".join(str(error).split())
         raise ValueError(f"{where}: is not a {kind} file that can be read: {words:.300}") from None
 
@@ -259,25 +260,23 @@ def _columns(header: bytes, chunk: RawChunk, where: str) -> list[str]:
     line = header.decode("utf-8", "replace")
     quoting = csv.QUOTE_MINIMAL if chunk.quoting else csv.QUOTE_NONE
     names = next(csv.reader([line], delimiter=chunk.delimiter, quoting=quoting), [])
-    for feature in chunk.features:
-        if names.count(feature) != 1:
-            raise ValueError(
-                f"{where}: its header names the column '{feature}' {names.count(feature)} times; "
-                f"needed: once. It has {rules.listing(names)}" + rules.suggestion(feature, names)
-            )
+    _check_columns(names, chunk, where)
     # Columns that are not read may share a name; the reader wants different ones.
     return [name if name in chunk.features else f"\0{i}" for i, name in enumerate(names)]
 
 
+def _check_columns(names: list[str], chunk: RawChunk, where: str) -> None:
+    for feature in chunk.features:
+        if names.count(feature) != 1:
+            raise ValueError(
+                f"{where}: has the column '{feature}' {names.count(feature)} times; needed: once. "
+                f"It has {rules.listing(names)}" + rules.suggestion(feature, names)
+            )
+
+
 def _parquet_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str):
     with pq.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        for feature in chunk.features:
-            if names.count(feature) != 1:
-                raise ValueError(
-                    f"{where}: has the column '{feature}' {names.count(feature)} times; needed: "
-                    f"once. It has {rules.listing(names)}" + rules.suggestion(feature, names)
-                )
+        _check_columns(file.schema_arrow.names, chunk, where)
         first_row = 1
         batches = file.iter_batches(chunk_size, columns=list(chunk.features), use_threads=False)
         try:

@@ -1,13 +1,11 @@
 """Arrow columns to the numbers that are stored, or what is wrong with the first bad value."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 SEPARATOR = ";"  # between the values of one CSV field, where the hotness is above 1
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_WRITTEN_AS_TEXT = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
 _LARGEST_EXACT = 1 << 53  # whole numbers up to here are different in float64
 _FILL = "fill missing values with --fill_missing mean, 0 or another value"
 _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
@@ -32,27 +30,27 @@ def flat(column: pa.Array, hotness: int) -> pa.Array:
         BadValue: `index` is a row.
     """
     column = _decoded(column)
-    if _is_text(column) and hotness > 1:
+    if is_text(column) and hotness > 1:
         column = pc.split_pattern(column, SEPARATOR)
-    if any(kind(column.type) for kind in _LISTS):
-        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-        bad = lengths != hotness
-        if bad.any():
-            row = np.argmax(bad)
-            raise BadValue(
-                row,
-                f"{lengths[row]} values",
-                f"the feature's hotness is {hotness}: as many values in a list (in CSV files with "
-                f"'{SEPARATOR}' between them)",
-            )
-        try:
-            return _decoded(column.flatten())
-        except BadValue as bad_value:
-            bad_value.index //= hotness
-            raise
-    if hotness > 1:
-        raise BadValue(0, f"one {column.type}", f"the feature's hotness is {hotness}: use a list")
-    return column
+    if not is_list(column):
+        if hotness > 1:
+            rule = f"the feature's hotness is {hotness}: use a list"
+            raise BadValue(0, f"one {column.type}", rule)
+        return column
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    if (lengths != hotness).any():
+        row = np.argmax(lengths != hotness)
+        raise BadValue(
+            row,
+            f"{lengths[row]} values",
+            f"the feature's hotness is {hotness}: as many values in a list (in CSV files with "
+            f"'{SEPARATOR}' between them)",
+        )
+    try:
+        return _decoded(column.flatten())
+    except BadValue as bad:
+        bad.index //= hotness
+        raise
 
 
 def _decoded(column: pa.Array) -> pa.Array:
@@ -69,7 +67,7 @@ def numericals(values: pa.Array, dtype: np.dtype, may_miss: bool = False) -> np.
     Args:
         may_miss: missing values are NaN in the result, rather than an error.
     """
-    if may_miss and _is_text(values):
+    if may_miss and is_text(values):
         values = without_empty(values)
     if not may_miss:
         _check_present(values, _FILL)
@@ -97,8 +95,8 @@ def numericals(values: pa.Array, dtype: np.dtype, may_miss: bool = False) -> np.
 
 def _floats(values: pa.Array, wanted: str, rule: str) -> np.ndarray:
     """Texts or numbers as float64; `wanted` is what a text must be, `rule` what a column."""
-    if _is_text(values):
-        numbers = converted(_trimmed(values), pa.float64(), wanted)
+    if is_text(values):
+        numbers = converted(pc.ascii_trim_whitespace(values), pa.float64(), wanted)
     elif is_number(values):
         numbers = values.cast(pa.float64(), safe=False)
     else:
@@ -110,8 +108,8 @@ def ids(values: pa.Array, cardinality: int | None) -> np.ndarray:
     """Ids, int64, in [0, cardinality); None: any id of 0 or more."""
     way_out = "; turn such values into ids with --categorify or --hash_buckets"
     _check_present(values, "give it an id of its own, or use --categorify")
-    if _is_text(values):
-        values = _trimmed(values)
+    if is_text(values):
+        values = pc.ascii_trim_whitespace(values)
         hexadecimal = pc.match_substring(values, "x", ignore_case=True)
         if pc.any(hexadecimal).as_py():
             index = pc.index(hexadecimal, True).as_py()
@@ -124,15 +122,13 @@ def ids(values: pa.Array, cardinality: int | None) -> np.ndarray:
     else:
         raise BadValue(0, f"a {values.type}", "ids are whole numbers: convert the column" + way_out)
     numbers = numbers.to_numpy(zero_copy_only=False)
-    if not len(numbers):
-        return numbers
     top = np.iinfo(np.int64).max if cardinality is None else cardinality
-    if numbers.min() < 0 or numbers.max() >= top:
-        index = np.argmax((numbers < 0) | (numbers >= top))
+    bad = (numbers < 0) | (numbers >= top)
+    if bad.any():
+        index = np.argmax(bad)
+        rule = f"ids lie in [0, {top}): raise the cardinality, or write 'cardinality: auto'"
         if numbers[index] < 0:
             rule = "ids are 0 or more" + way_out
-        else:
-            rule = f"ids lie in [0, {top}): raise the cardinality, or write 'cardinality: auto'"
         raise BadValue(index, str(numbers[index]), rule)
     return numbers
 
@@ -153,17 +149,12 @@ def texts(values: pa.Array) -> pa.Array:
     empty text."""
     if pa.types.is_floating(values.type):
         values = _whole(values)
-    if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
-        return values.cast(pa.string())
-    if pa.types.is_null(values.type):
-        return values.cast(pa.string())
-    if not _is_text(values):
-        raise BadValue(
-            0,
-            f"a {values.type}",
-            "--categorify and --hash_buckets take text and whole numbers: convert the column",
-        )
-    return without_empty(values).cast(pa.string())
+    if is_text(values):
+        values = without_empty(values)
+    elif not any(kind(values.type) for kind in _WRITTEN_AS_TEXT):
+        rule = "--categorify and --hash_buckets take text and whole numbers: convert the column"
+        raise BadValue(0, f"a {values.type}", rule)
+    return values.cast(pa.string())
 
 
 def _check_present(values: pa.Array, way_out: str) -> None:
@@ -192,36 +183,32 @@ def converted(values: pa.Array, target: pa.DataType, what: str, way_out: str = "
     try:
         return values.cast(target)
     except pa.ArrowInvalid:
-        index = _first_failing(values, lambda part: part.cast(target))
-        value = repr(values[index].as_py())
-        raise BadValue(index, f"{value:.100}", f"allowed: {what}{way_out}") from None
-
-
-def _first_failing(values: pa.Array, convert: Callable) -> int:
-    """The first value that cannot be converted, of values of which one cannot, by halves."""
-    start, stop = 0, len(values)
+        start, stop = 0, len(values)  # of a part that has the first such value
     while stop - start > 1:
         middle = (start + stop) // 2
         try:
-            convert(values.slice(start, middle - start))
+            values.slice(start, middle - start).cast(target)
             start = middle
         except pa.ArrowInvalid:
             stop = middle
-    return start
+    raise BadValue(start, f"{values[start].as_py()!r:.100}", f"allowed: {what}{way_out}")
 
 
 def without_empty(values: pa.Array) -> pa.Array:
     """Trimmed texts; null for an empty one."""
-    values = _trimmed(values)
+    values = pc.ascii_trim_whitespace(values)
     return pc.if_else(pc.equal(values, ""), None, values)
 
 
-def _trimmed(values: pa.Array) -> pa.Array:
-    return pc.ascii_trim_whitespace(values)
-
-
-def _is_text(values: pa.Array) -> bool:
+def is_text(values: pa.Array) -> bool:
+    """Returns whether the values are texts."""
     return pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+
+
+def is_list(values: pa.Array) -> bool:
+    """Returns whether the values are lists."""
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(kind(values.type) for kind in kinds)
 
 
 def is_number(values: pa.Array) -> bool:

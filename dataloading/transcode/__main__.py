@@ -19,18 +19,8 @@ from dataloading.spec.output_folder import (
     check_apart,
     check_replaceable,
 )
-from dataloading.transcode.arguments import (
-    ROLES,
-    parse_bytes,
-    parse_split,
-    parser,
-)
-from dataloading.transcode.encoding import (
-    KnownData,
-    check_no_encoding,
-    known_encoding,
-    new_encoding,
-)
+from dataloading.transcode.arguments import ROLES, parse_bytes, parse_split, parser
+from dataloading.transcode.encoding import KnownData, new_encoding
 from dataloading.transcode.infer import Roles, known_content, new_content
 from dataloading.transcode.raw_spec import CLICKS, INTERACTIONS, RawSpec
 from dataloading.transcode.rows import transcode
@@ -57,25 +47,22 @@ def run(flags: argparse.Namespace) -> str:
     if flags.chunk_size < 1:
         raise ValueError(f"--chunk_size is {flags.chunk_size}; allowed: 1 or more")
     split = parse_split(flags)
-    known = None
-    if flags.vocabulary is not None:
-        check_no_encoding(flags)
-        known = KnownData.read(flags.vocabulary)
+    known = None if flags.vocabulary is None else KnownData.read(flags)
     if flags.overwrite:
         _check_apart(flags, known)
     check_replaceable(Path(flags.output), flags.overwrite, spec_file)  # before hours of reading
-    spec, inferred = raw_data(flags, split, known)
-    _check_mappings(flags, spec, split)
-    encoding = new_encoding(spec, flags) if known is None else known_encoding(known)
-    if known is not None:
-        spec = spec.as_in(known.spec, known.derived)
+    spec, inferred = _raw_data(flags, split, known)
+    _check_mappings(spec_file, spec, split)
+    if known is None:
+        encoding = new_encoding(spec, flags)
+    else:
+        spec, encoding = spec.as_in(known.spec, known.derived), known.encoding
     needs_memory = encoding.categorify or flags.split_by_time is not None
     if flags.memory_limit is not None and not needs_memory:
         raise ValueError(
             "--memory_limit is for counting and looking up the values of --categorify, and for "
             "--split_by_time"
         )
-    memory_limit_bytes = parse_bytes("1GB" if flags.memory_limit is None else flags.memory_limit)
     written = transcode(
         spec,
         encoding,
@@ -83,23 +70,18 @@ def run(flags: argparse.Namespace) -> str:
         split=split,
         spec_file=spec_file,
         chunk_size=flags.chunk_size,
-        memory_limit_bytes=memory_limit_bytes,
+        memory_limit_bytes=parse_bytes("1GB" if flags.memory_limit is None else flags.memory_limit),
         overwrite=flags.overwrite,
     )
     report = summary(spec, written, Path(flags.output))
     return f"{inferred}\n\n{report}" if inferred else report
 
 
-def raw_data(
+def _raw_data(
     flags: argparse.Namespace, split: SplitRequest | None, known: KnownData | None
 ) -> tuple[RawSpec, str]:
-    """Returns the raw data of --input, and its feature spec for people where it was inferred.
-
-    Raises:
-        ValueError: flags describe columns of a file, and --input is a folder; a rule of the
-            feature spec is broken.
-    """
-    path = Path(flags.input)
+    """Returns the raw data of --input, and its feature spec for people where it was inferred."""
+    path, inferred = Path(flags.input), ""
     described = [f"--{role}" for role in ROLES if getattr(flags, role) is not None]
     if not path.is_file():
         if described:
@@ -113,7 +95,6 @@ def raw_data(
             f"--feature_spec_in is for a folder, --input {path} is a file: give the folder to read "
             "it with a feature spec"
         )
-    inferred = ""
     if known is None:
         names = {role: getattr(flags, role) or "" for role in ROLES}
         for role in ("categorical", "numerical", "drop"):
@@ -131,19 +112,17 @@ def raw_data(
 def _check_apart(flags: argparse.Namespace, known: KnownData | None) -> None:
     """Raises ValueError where replacing --output could take away what is read."""
     path, output = Path(flags.input), Path(flags.output)
-    if path.is_file():
-        if output.resolve() in path.resolve().parents:
-            raise ValueError(f"--output {output} holds --input {path}: choose another folder")
-    else:
+    if not path.is_file():
         for folder in (path, (path / flags.feature_spec_in).parent):
             check_apart(output, folder, "--input")
+    elif output.resolve() in path.resolve().parents:
+        raise ValueError(f"--output {output} holds --input {path}: choose another folder")
     if known is not None:
         check_apart(output, known.path.parent, "--vocabulary")
 
 
-def _check_mappings(flags: argparse.Namespace, spec: RawSpec, split: SplitRequest | None) -> None:
+def _check_mappings(spec_file: str, spec: RawSpec, split: SplitRequest | None) -> None:
     """Raises ValueError where a mapping has the name of a file, or rows cannot be divided."""
-    spec_file = flags.feature_spec_out
     if spec_file in (*(spec.sources if split is None else split.shares), VOCABULARY_FOLDER):
         raise ValueError(
             f"--feature_spec_out is '{spec_file}', the name of a folder of the data set; choose "

@@ -4,9 +4,9 @@ import argparse
 import re
 
 from dataloading.spec.output_folder import SPEC_FILE
-from dataloading.transcode.encode.vocabulary import MIN_MEMORY_BYTES
 from dataloading.transcode.split import DEFAULT_SHARES, SplitRequest, parse_shares
 
+MIN_MEMORY_BYTES = 128 << 20
 ALL = "all"
 AUTO = "auto"
 # Flags that describe the columns of an --input file.
@@ -37,26 +37,14 @@ def parser() -> argparse.ArgumentParser:
         help="folder of the raw data with a simplified feature spec; or one .csv file with a "
         "header (.csv.gz compressed), .tsv or .parquet file, whose columns are inferred",
     )
-    add(
-        "--feature_spec_in",
-        default=SPEC_FILE,
-        metavar="FILE",
-        help="its simplified feature spec, relative to --input (default %(default)s)",
-    )
+    default = "(default %(default)s)"
+    help_text = f"its simplified feature spec, relative to --input {default}"
+    add("--feature_spec_in", default=SPEC_FILE, metavar="FILE", help=help_text)
     add("--output", required=True, metavar="DIR", help="folder of the data set; new or empty")
-    add(
-        "--feature_spec_out",
-        default=SPEC_FILE,
-        metavar="FILE",
-        help="name of its feature spec (default %(default)s)",
-    )
-    add(
-        "--chunk_size",
-        type=int,
-        default=65_536,
-        metavar="ROWS",
-        help="the most rows to work on at a time (default %(default)s)",
-    )
+    help_text = f"name of its feature spec {default}"
+    add("--feature_spec_out", default=SPEC_FILE, metavar="FILE", help=help_text)
+    help_text = f"the most rows to work on at a time {default}"
+    add("--chunk_size", type=int, default=65_536, metavar="ROWS", help=help_text)
     add(
         "--categorify",
         metavar="FEATURES",
@@ -66,16 +54,12 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--frequency_threshold",
         metavar="T",
-        default=None,
         help="values of --categorify that occur fewer than T times in train become id 0; 'auto' "
         "(default) is 2, up to 10 for features of which many values occur once, 0 for users and "
         "items",
     )
-    add(
-        "--hash_buckets",
-        metavar="FEATURE=N",
-        help="features whose id is a hash of the value, modulo N; comma-separated",
-    )
+    help_text = "features whose id is a hash of the value, modulo N; comma-separated"
+    add("--hash_buckets", metavar="FEATURE=N", help=help_text)
     add(
         "--vocabulary",
         metavar="DIR_OR_FILE",
@@ -121,11 +105,8 @@ def parser() -> argparse.ArgumentParser:
         help="memory to count and look up the values of --categorify and to sort the times of "
         "--split_by_time (default 1GB); the rest takes some 350 MB",
     )
-    add(
-        "--overwrite",
-        action="store_true",
-        help="replace a data set at --output, at the end; its spec is --feature_spec_out",
-    )
+    help_text = "replace a data set at --output, at the end; its spec is --feature_spec_out"
+    add("--overwrite", action="store_true", help=help_text)
     return result
 
 

@@ -30,20 +30,19 @@ class SeriesCheck:
 
     def __init__(self, spec: RawSpec, mapping: str):
         self._where = f"{spec.origin}: mapping '{mapping}'"
-        self._mapping = mapping
+        self._key = f"'{series_key(mapping)}' in the metadata"
         (self._user,) = spec.channels[USER_CHANNEL]
         labels = [name for name in spec.channels[LABEL_CHANNEL] if spec.has(mapping, name)]
         self._label = labels[0] if labels else None
         self._length = series_length(mapping, spec.metadata, bool(labels), spec.origin)
-        self._users: list[np.ndarray | pa.Array] = []
-        self._labels: list[np.ndarray] = []
-        self._num_waiting = 0  # rows of a series that has not ended
+        # Of series that have not ended.
+        self._users = self._labels = pa.array([])
 
-    def add(self, values: dict, block_of: dict[str, Block]) -> None:
+    def add(self, values: dict[str, pa.Array], block_of: dict[str, Block]) -> None:
         """Takes in the next rows.
 
         Args:
-            values: feature -> its values of these rows; ids as an array, texts as Arrow's.
+            values: feature -> its values of these rows.
             block_of: feature -> the block that they are from.
 
         Raises:
@@ -53,14 +52,26 @@ class SeriesCheck:
             return
         labels = values[self._label]
         if self._length is None:
-            self._check_all_positive(labels, block_of[self._label])
+            self._check_all_positive(labels.to_numpy(), block_of[self._label])
             return
-        num_before = self._num_waiting
-        self._users.append(values[self._user])
-        self._labels.append(labels)
-        self._num_waiting += len(labels)
-        if self._num_waiting >= self._length:
-            self._check_whole_series(num_before, block_of)
+        num_before, users = len(self._labels), values[self._user]
+        if num_before:
+            users = pa.concat_arrays([self._users, users])
+            labels = pa.concat_arrays([self._labels, labels])
+        num_series = len(labels) // self._length
+        end = num_series * self._length
+        if num_series:
+            shape = num_series, self._length
+            # Numbers that are equal where the users are; no user is one, too.
+            numbers = pc.dictionary_encode(users, null_encoding="encode").indices.to_numpy()
+            mixed, wrong = broken_series(
+                numbers[:end].reshape(shape), labels.to_numpy()[:end].reshape(shape)
+            )
+            rule = "is of more than one user; the rows of a series are neighbours"
+            self._check(mixed, num_before, block_of[self._user], self._user, rule)
+            rule = "has not exactly one label of 1; one row is the positive"
+            self._check(wrong, num_before, block_of[self._label], self._label, rule)
+        self._users, self._labels = users[end:], labels[end:]
 
     def end(self) -> None:
         """Call after the last row.
@@ -68,11 +79,10 @@ class SeriesCheck:
         Raises:
             ValueError: the last series is cut off.
         """
-        if self._num_waiting:
+        if len(self._labels):
             raise ValueError(
-                f"{self._where}: its last series has {self._num_waiting} rows, and "
-                f"'{series_key(self._mapping)}' in the metadata is {self._length}; allowed: whole "
-                "series"
+                f"{self._where}: its last series has {len(self._labels)} rows, and {self._key} is "
+                f"{self._length}; allowed: whole series"
             )
 
     def _check_all_positive(self, labels: np.ndarray, block: Block) -> None:
@@ -85,42 +95,15 @@ class SeriesCheck:
             "label), because negatives are drawn while training: leave the others out"
         )
 
-    def _check_whole_series(self, num_before: int, block_of: dict[str, Block]) -> None:
-        """Checks the series that have ended, and forgets them.
-
-        Args:
-            num_before: how many of the waiting rows came before these blocks.
-        """
-        users, labels = _joined(self._users), np.concatenate(self._labels)
-        num_series = len(labels) // self._length
-        end, shape = num_series * self._length, (num_series, self._length)
-        mixed, wrong = broken_series(
-            _numbers(users)[:end].reshape(shape), labels[:end].reshape(shape)
-        )
-        for broken, feature, rule in (
-            (mixed, self._user, "is of more than one user; the rows of a series are neighbours"),
-            (wrong, self._label, "has not exactly one label of 1; one row is the positive"),
-        ):
-            if broken.any():
-                block = block_of[feature]
-                last_row = (int(np.argmax(broken)) + 1) * self._length - 1 - num_before
-                raise ValueError(
-                    f"{block.where}: feature '{feature}': the series of {self._length} rows that "
-                    f"ends in row {block.first_row + last_row} (rows are counted from 1, a header "
-                    f"is not) {rule}. Put the rows in order, or correct "
-                    f"'{series_key(self._mapping)}' in the metadata"
-                )
-        self._users, self._labels = [users[end:]], [labels[end:]]
-        self._num_waiting = len(labels) - end
-
-
-def _joined(parts: list[np.ndarray | pa.Array]) -> np.ndarray | pa.Array:
-    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else pa.concat_arrays(parts)
-
-
-def _numbers(users: np.ndarray | pa.Array) -> np.ndarray:
-    """Numbers that are equal where the users are; no user is one, too."""
-    if isinstance(users, np.ndarray):
-        return users
-    indices = pc.dictionary_encode(users, null_encoding="encode").indices
-    return indices.to_numpy()
+    def _check(
+        self, broken: np.ndarray, num_before: int, block: Block, feature: str, rule: str
+    ) -> None:
+        """Raises ValueError where a series is broken; `num_before` of the rows came before the
+        block."""
+        if broken.any():
+            last_row = (int(np.argmax(broken)) + 1) * self._length - 1 - num_before
+            raise ValueError(
+                f"{block.where}: feature '{feature}': the series of {self._length} rows that ends "
+                f"in row {block.first_row + last_row} (rows are counted from 1, a header is not) "
+                f"{rule}. Put the rows in order, or correct {self._key}"
+            )

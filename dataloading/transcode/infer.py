@@ -27,17 +27,19 @@ from dataloading.spec.feature_spec import (
     USER_CHANNEL,
     FeatureSpec,
 )
-from dataloading.table_input import values as transcode_values
-from dataloading.table_input.files import mapping_blocks
+from dataloading.table_input import values as table_values
+from dataloading.table_input.files import file_blocks
 from dataloading.table_input.lines import line_blocks
-from dataloading.table_input.values import SEPARATOR
 from dataloading.transcode.progress import progress_bar
-from dataloading.transcode.raw_spec import AUTO, CSV, PARQUET, RawChunk, RawSpec
+from dataloading.transcode.raw_spec import AUTO, CSV, PARQUET, RawChunk
 
 MOST_DIFFERENT = 1000  # different values that are counted
 _WHOLE = r"^[+-]?\d{1,15}(\.0+)?$"
 # Numbers that are codes: with leading zeros, or longer than float64 can hold exactly.
 _CODE = r"^[+-]?(0\d|\d{16})"
+_ROWS_PER_CATEGORY = 10
+_ID_NAME = re.compile(r"(.*[_\-. ])?(id|Id|ID)|.*[a-z](Id|ID)")
+_ENDINGS = {".csv": CSV, ".csv.gz": CSV, ".tsv": CSV, ".tsv.gz": CSV, ".parquet": PARQUET}
 
 
 @dataclass
@@ -47,7 +49,6 @@ class ColumnFacts:
     rows: int = 0
     missing: int = 0
     is_text: bool = False
-    is_number: bool = True
     is_whole: bool = True
     other_type: str = ""
     separators: set[int] = field(default_factory=set)
@@ -56,32 +57,32 @@ class ColumnFacts:
     def add(self, column: pa.Array) -> None:
         """Takes in the values of a block."""
         self.rows += len(column)
-        if any(kind(column.type) for kind in (pa.types.is_list, pa.types.is_fixed_size_list)):
+        if table_values.is_list(column):
             self._add_lists(column)
             return
-        values = transcode_values.flat(column, 1)
-        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            values = transcode_values.without_empty(values)
+        values = table_values.flat(column, 1)
+        if table_values.is_text(values):
+            values = table_values.without_empty(values)
         elif pa.types.is_floating(values.type):
             values = pc.if_else(pc.is_nan(values), None, values)
-        elif not pa.types.is_null(values.type) and not transcode_values.is_number(values):
+        elif not pa.types.is_null(values.type) and not table_values.is_number(values):
             self.other_type = str(values.type)
             return
         present = values.drop_null()
         self.missing += len(values) - len(present)
         if not len(present):
             return
-        if pa.types.is_string(present.type) or pa.types.is_large_string(present.type):
+        if table_values.is_text(present):
             self._add_texts(present)
         elif pa.types.is_boolean(present.type):
             self.is_text = True
         elif not pa.types.is_integer(present.type):
             numbers = present.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
             self.is_whole &= bool((numbers == np.floor(numbers)).all())
-        self._note_different(present)
+        self._add_different(present)
 
     def _add_texts(self, present: pa.Array) -> None:
-        counts = pc.min_max(pc.count_substring(present, SEPARATOR)).as_py()
+        counts = pc.min_max(pc.count_substring(present, table_values.SEPARATOR)).as_py()
         self.separators |= set(counts.values())
         if self.is_text:
             return
@@ -98,9 +99,9 @@ class ColumnFacts:
         self.separators |= {length - 1 for length in pc.unique(lengths).to_pylist()}
         if len(self.separators) > 1:
             self.other_type = "lists of different lengths"
-        self._note_different(column.flatten().drop_null())
+        self._add_different(column.flatten().drop_null())
 
-    def _note_different(self, present: pa.Array) -> None:
+    def _add_different(self, present: pa.Array) -> None:
         if len(self.different) <= MOST_DIFFERENT:
             self.different.update(pc.unique(present).to_pylist()[: MOST_DIFFERENT + 1])
 
@@ -111,10 +112,17 @@ class ColumnFacts:
             return 1
         return next(iter(self.separators)) + 1
 
-    def described(self) -> str:
-        """The facts, for people."""
-        if not self.different:
-            return "no value"
+    def is_categorical(self, name: str) -> bool:
+        """Returns whether the values of a column of this name look like names."""
+        if self.is_text:
+            return True
+        different = len(self.different)
+        few = different <= MOST_DIFFERENT and self.rows >= _ROWS_PER_CATEGORY * different
+        return self.is_whole and (few or _ID_NAME.fullmatch(name) is not None)
+
+    def __str__(self) -> str:
+        if self.other_type or not self.different:
+            return self.other_type or "no value"
         count = len(self.different)
         different = f"more than {MOST_DIFFERENT:,}" if count > MOST_DIFFERENT else f"{count:,}"
         kind = "text" if self.is_text else "whole numbers" if self.is_whole else "numbers"
@@ -122,19 +130,9 @@ class ColumnFacts:
         return f"{kind}, {different} different{share}"
 
 
-_ROWS_PER_CATEGORY = 10
-_ID_NAME = re.compile(r"(.*[_\-. ])?(id|Id|ID)|.*[a-z](Id|ID)")
-_ENDINGS = {".csv": CSV, ".csv.gz": CSV, ".tsv": CSV, ".tsv.gz": CSV, ".parquet": PARQUET}
-
-
 @dataclass(frozen=True)
 class Roles:
-    """Roles of columns that the user states; an empty name or tuple: none.
-
-    Attributes:
-        label, user, item, time: a column each.
-        categorical, numerical, drop: columns.
-    """
+    """Roles of columns that the user states; an empty name or tuple: none."""
 
     label: str = ""
     categorical: tuple[str, ...] = ()
@@ -172,49 +170,41 @@ class Roles:
             )
 
 
-def file_type(path: Path) -> str:
-    """Returns `csv` or `parquet`, from the name of a file."""
-    for ending, kind in _ENDINGS.items():
-        if path.name.endswith(ending):
-            return kind
-    raise ValueError(
-        f"--input {path}: expected a folder with a feature spec, or a file that ends in "
-        f"{', '.join(_ENDINGS)}"
-    )
-
-
-def columns_of(path: Path) -> tuple[list[str], dict]:
+def _columns_of(path: Path) -> tuple[list[str], dict]:
     """Returns (the columns of a file, the keys of its chunk in a feature spec but for features).
 
     Columns of a CSV file are those of its first line, which is divided at tabs if it has any, else
     at commas. A column without a name is left out.
     """
-    if file_type(path) == PARQUET:
+    kind = next((kind for end, kind in _ENDINGS.items() if path.name.endswith(end)), None)
+    if kind is None:
+        raise ValueError(
+            f"--input {path}: expected a folder with a feature spec, or a file that ends in "
+            f"{', '.join(_ENDINGS)}"
+        )
+    chunk = {"type": kind, "files": [path.name]}
+    if kind == PARQUET:
         try:
-            with pq.ParquetFile(path) as file:
-                names = file.schema_arrow.names
+            names = pq.read_schema(path).names
         except pa.ArrowInvalid as error:
             raise ValueError(f"{path}: is not a Parquet file that can be read: {error}") from None
-        return _named(names, path), {"type": PARQUET, "files": [path.name]}
-    start = next(line_blocks(path, str(path)), b"")
-    header = re.match(rb"[^\r\n]*", start)[0].decode("utf-8", "replace")
-    delimiter = "\t" if "\t" in header else ","
-    names = _named(next(csv.reader([header], delimiter=delimiter), []), path)
-    if not names:
-        raise ValueError(f"{path}: expected a first line that names the columns, got an empty one")
-    chunk = {"type": CSV, "header": True, "files": [path.name]}
-    return names, chunk | ({"delimiter": delimiter} if delimiter != "," else {})
-
-
-def _named(names: list[str], path: Path) -> list[str]:
-    """The columns that have a name, each of which must be another one."""
-    twice = sorted({name for name in names if name and names.count(name) > 1})
-    if twice:
+    else:
+        start = next(line_blocks(path, str(path)), b"")
+        header = re.match(rb"[^\r\n]*", start)[0].decode("utf-8", "replace")
+        delimiter = "\t" if "\t" in header else ","
+        names = next(csv.reader([header], delimiter=delimiter), [])
+        chunk = {"type": kind, "header": True, "files": [path.name]}
+        if delimiter != ",":
+            chunk["delimiter"] = delimiter
+    names = [name for name in names if name]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(
-            f"{path}: expected columns with different names, got {rules.listing(twice)} twice "
+            f"{path}: expected columns with different names, got {rules.listing(repeated)} twice "
             "or more: rename them"
         )
-    return [name for name in names if name]
+    if kind == CSV and not names:
+        raise ValueError(f"{path}: expected a first line that names the columns, got an empty one")
+    return names, chunk
 
 
 def new_content(path: Path, roles: Roles, chunk_size: int) -> tuple[dict, str]:
@@ -228,84 +218,62 @@ def new_content(path: Path, roles: Roles, chunk_size: int) -> tuple[dict, str]:
     Raises:
         ValueError: the file cannot be read, or the roles do not fit its columns.
     """
-    names, chunk = columns_of(path)
+    names, chunk = _columns_of(path)
     roles.check(names, str(path))
     if roles.user:
         channels = {USER_CHANNEL: [roles.user], ITEM_CHANNEL: [roles.item]}
         features = {name: {"cardinality": AUTO} for name in (roles.user, roles.item)}
         reasons = dict.fromkeys(features, "")
     else:
-        channels, features, reasons = _inferred(path, names, chunk, roles, chunk_size)
+        read = [name for name in names if name not in (*roles.drop, roles.label)]
+        facts = _scan(path, read, chunk, chunk_size)
+        channels, features = _inferred(facts, roles)
+        reasons = {roles.label: "label", **dict.fromkeys(roles.drop, "--drop")}
+        reasons |= {name: str(column) for name, column in facts.items()}
     if roles.time and roles.time in names:
         features.setdefault(roles.time, {})
         reasons.setdefault(roles.time, "divides the rows")
-    chunk = {**chunk, "features": list(features)}
     content = {
         "feature_spec": features,
-        "source_spec": {TRAIN: [chunk]},
+        "source_spec": {TRAIN: [{**chunk, "features": list(features)}]},
         "channel_spec": channels,
     }
-    left_out = {name: reason for name, reason in reasons.items() if name not in features}
-    return content, _printed(content, reasons, left_out)
-
-
-def _inferred(path: Path, names: list[str], chunk: dict, roles: Roles, chunk_size: int):
-    """(channels, features, what was seen of each column)."""
-    read = [name for name in names if name not in (*roles.drop, roles.label)]
-    facts = _scan(path, read, chunk, chunk_size)
-    channels = {LABEL_CHANNEL: [roles.label], NUMERICAL_CHANNEL: [], CATEGORICAL_CHANNEL: []}
-    features: dict[str, dict] = {roles.label: {}}
-    reasons = {roles.label: "label", **dict.fromkeys(roles.drop, "--drop")}
-    for name, column in facts.items():
-        reasons[name] = column.other_type or column.described()
-        if name in roles.numerical:
-            channel = NUMERICAL_CHANNEL
-        elif name in roles.categorical:
-            channel = CATEGORICAL_CHANNEL
-        elif column.other_type or name == roles.time or not column.different:
-            continue
-        else:
-            channel = _channel(name, column)
-        channels[channel].append(name)
-        if channel == NUMERICAL_CHANNEL:
-            features[name] = {"dtype": "float32"}
-        else:
-            hotness = {"hotness": column.hotness} if column.hotness > 1 else {}
-            features[name] = {"cardinality": AUTO, **hotness}
-    return channels, features, reasons
-
-
-def _channel(name: str, column: ColumnFacts) -> str:
-    if column.is_text:
-        return CATEGORICAL_CHANNEL
-    different = len(column.different)
-    few = different <= MOST_DIFFERENT and column.rows >= _ROWS_PER_CATEGORY * different
-    if column.is_whole and (few or _ID_NAME.fullmatch(name)):
-        return CATEGORICAL_CHANNEL
-    return NUMERICAL_CHANNEL
+    return content, _printed(content, reasons)
 
 
 def _scan(path: Path, names: list[str], chunk: dict, chunk_size: int) -> dict[str, ColumnFacts]:
-    raw = RawSpec(
-        features={},
-        unused=tuple(names),
-        sources={TRAIN: (RawChunk(**{**chunk, "features": tuple(names)}),)},
-        channels={},
-        metadata={},
-        base_directory=path.parent,
-        origin=str(path),
-    )
     facts = {name: ColumnFacts() for name in names}
+    raw = RawChunk(**{**chunk, "features": tuple(names)})
     with progress_bar("inferring columns", " rows") as advance:
-        for (block,) in mapping_blocks(raw, TRAIN, chunk_size) if names else ():
+        for block in file_blocks(path, raw, chunk_size, str(path)) if names else ():
             for name, column in facts.items():
                 column.add(block.columns[name])
             advance(block.num_rows)
+    if not all(column.rows for column in facts.values()):
+        raise ValueError(f"{path}: has no rows")
     return facts
 
 
-def _printed(content: dict, reasons: dict[str, str], left_out: dict[str, str]) -> str:
-    """The spec as YAML, with what was seen of each column as comments."""
+def _inferred(facts: dict[str, ColumnFacts], roles: Roles) -> tuple[dict, dict]:
+    """Returns (channels, features)."""
+    channels = {LABEL_CHANNEL: [roles.label], NUMERICAL_CHANNEL: [], CATEGORICAL_CHANNEL: []}
+    features: dict[str, dict] = {roles.label: {}}
+    for name, column in facts.items():
+        is_stated = name in roles.categorical or name in roles.numerical
+        if not is_stated and (column.other_type or name == roles.time or not column.different):
+            continue
+        if name in roles.categorical or (not is_stated and column.is_categorical(name)):
+            hotness = {"hotness": column.hotness} if column.hotness > 1 else {}
+            features[name] = {"cardinality": AUTO, **hotness}
+            channels[CATEGORICAL_CHANNEL].append(name)
+        else:
+            features[name] = {"dtype": "float32"}
+            channels[NUMERICAL_CHANNEL].append(name)
+    return channels, features
+
+
+def _printed(content: dict, reasons: dict[str, str]) -> str:
+    """Returns the spec as YAML, with what was seen of each column as comments."""
 
     def in_line(value) -> str:
         text = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)
@@ -316,16 +284,24 @@ def _printed(content: dict, reasons: dict[str, str], left_out: dict[str, str]) -
         for name, keys in content["feature_spec"].items()
     }
     width = max(map(len, features))
-    lines = ["# inferred from the whole file; --categorical, --numerical and --drop change it"]
-    lines += ["feature_spec:"]
-    lines += [f"{line:<{width}}  # {reason}".rstrip(" #") for line, reason in features.items()]
-    lines += ["source_spec:"]
-    for mapping, chunks in content["source_spec"].items():
-        lines += [f"  {mapping}:", *(f"    - {in_line(chunk)}" for chunk in chunks)]
-    lines += ["channel_spec:"]
-    lines += [f"  {name}: {in_line(names)}" for name, names in content["channel_spec"].items()]
-    lines += [f"# left out: {name} ({reason})" for name, reason in left_out.items()]
-    return "\n".join(lines)
+    (chunk,) = content["source_spec"][TRAIN]
+    return "\n".join(
+        [
+            "# inferred from the whole file; --categorical, --numerical and --drop change it",
+            "feature_spec:",
+            *(f"{line:<{width}}  # {reason}".rstrip(" #") for line, reason in features.items()),
+            "source_spec:",
+            f"  {TRAIN}:",
+            f"    - {in_line(chunk)}",
+            "channel_spec:",
+            *(f"  {name}: {in_line(names)}" for name, names in content["channel_spec"].items()),
+            *(
+                f"# left out: {name} ({reason})"
+                for name, reason in reasons.items()
+                if name not in content["feature_spec"]
+            ),
+        ]
+    )
 
 
 def known_content(path: Path, known: FeatureSpec, derived: set[str], mapping: str) -> dict:
@@ -337,13 +313,12 @@ def known_content(path: Path, known: FeatureSpec, derived: set[str], mapping: st
         derived: its features that raw data does not have.
         mapping: what the rows are called.
     """
-    columns, chunk = columns_of(path)
+    columns, chunk = _columns_of(path)
     channels = {
         channel: [name for name in names if name not in derived]
         for channel, names in known.channel_spec.items()
     }
-    labels = channels.get(LABEL_CHANNEL, [])
-    if not set(labels) <= set(columns):
+    if not set(channels.get(LABEL_CHANNEL, ())) <= set(columns):
         channels[LABEL_CHANNEL] = []
     names = [name for names in channels.values() for name in names]
     for name in names:
@@ -353,12 +328,9 @@ def known_content(path: Path, known: FeatureSpec, derived: set[str], mapping: st
                 f"'{name}' is missing, the file has {rules.listing(columns)}"
                 + rules.suggestion(name, columns)
             )
-    features = {}
-    for name in names:
-        hotness = known.hotness(name)
-        features[name] = {"hotness": hotness} if hotness > 1 else {}
+    hotness = {name: known.hotness(name) for name in names}
     return {
-        "feature_spec": features,
+        "feature_spec": {name: {"hotness": n} if n > 1 else {} for name, n in hotness.items()},
         "source_spec": {mapping: [{**chunk, "features": names}]},
         "channel_spec": channels,
     }

@@ -1,40 +1,48 @@
 """From raw files to a data set of split binaries, a block of rows at a time.
 
-The raw files are read once: every value is checked, and all that is known by then is written as it
-will stay. Ids whose cardinality follows from the data are written as int64 first and narrowed
-afterwards; texts are set aside, counted, and looked up; missing numerical values are NaN until all
-are known.
+The raw files are read once: every value is checked, and the rows of each mapping are staged as a
+Parquet file of numbers and texts. Then the staged rows are encoded by what follows from all of
+them: cardinalities, vocabularies, fill values and scales.
 """
 
-import contextlib
 import dataclasses
-import functools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dataloading.interactions.stored import check_channels
-from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, Chunk, FeatureSpec
+from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import data_set_folder
-from dataloading.table_input import values as transcode_values
+from dataloading.table_input import values as table_values
 from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.table_input.files import Block, mapping_blocks
 from dataloading.table_input.values import BadValue
 from dataloading.transcode import stored_files
 from dataloading.transcode.candidate_lists import SeriesCheck
-from dataloading.transcode.encode import vocabulary
-from dataloading.transcode.encode.missing import MissingValues
-from dataloading.transcode.encode.standardize import Standardization
+from dataloading.transcode.encode.numericals import (
+    NumericalFeature,
+    numerical_metadata,
+    with_indicators,
+)
 from dataloading.transcode.encode.texts import TextIds, float_integers, without_point
-from dataloading.transcode.encode.vocabulary import Vocabularies
+from dataloading.transcode.encode.vocabulary import (
+    TextColumn,
+    Vocabularies,
+    bucket_ids,
+    text_file,
+)
 from dataloading.transcode.encoding import METADATA, Encoding
 from dataloading.transcode.progress import progress_bar
 from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.split import Route, SplitRequest, routes_of
-from dataloading.transcode.stored_files import UNKNOWN_CARDINALITY, stored_layout
+from dataloading.transcode.stored_files import StagedRows, stored_layout
+
+_BLOCK_ROWS = 1 << 16  # encoded at a time
 
 
 def transcode(
@@ -73,10 +81,10 @@ def transcode(
         with tempfile.TemporaryDirectory(prefix=".scratch.", dir=folder) as scratch:
             session = DuckDBSession(Path(scratch) / "duckdb", memory_limit_bytes)
             routes = routes_of(spec, split, session, Path(scratch), chunk_size)
-            written = _Transcoding(spec, routes, encoding, folder, Path(scratch), chunk_size)
+            work = _Transcoding(spec, routes, encoding, folder, Path(scratch))
             for route in routes:
-                written.read(route)
-            final = written.finish(memory_limit_bytes)
+                work.stage(route, chunk_size)
+            final = work.finish(memory_limit_bytes)
         for mapping in final.source_spec if spec.is_interactions else ():
             check_channels(final, mapping)
         final.validate_files()
@@ -85,82 +93,59 @@ def transcode(
 
 
 class _Transcoding:
-    """One run: what it found so far."""
+    """One run, and its facts about the rows read so far."""
 
     def __init__(
-        self,
-        raw: RawSpec,
-        routes: list[Route],
-        encoding: Encoding,
-        folder: Path,
-        scratch: Path,
-        chunk_size: int,
+        self, raw: RawSpec, routes: list[Route], encoding: Encoding, folder: Path, scratch: Path
     ):
-        self._raw = raw
+        self._raw, self._encoding = raw, encoding
+        self._folder, self._scratch = folder, scratch
         sources = {target: raw.sources[r.source] for r in routes for target in r.targets}
         self._spec = spec = dataclasses.replace(raw, sources=sources)
-        self._encoding = encoding
-        self._folder, self._scratch = folder, scratch
-        self._chunk_size = chunk_size
-        self._rows: dict[str, int] = {}
-        self._clicks: dict[str, int] = {}
-        self._texts = TextIds(spec, encoding, folder, scratch)
+        self._staged = {name: f"c{number}" for number, name in enumerate(spec.features)}
+        self._rows: dict[str, int] = dict.fromkeys(sources, 0)
+        self._clicks: dict[str, int] = dict.fromkeys(sources, 0)
+        self._numericals = {
+            name: NumericalFeature(name, spec, encoding.numericals)
+            for name in spec.channels.get(NUMERICAL_CHANNEL, ())
+        }
         self._largest = {
             name: -1
             for name in spec.ids
             if name not in (*encoding.categorify, *encoding.hash_buckets)
             and "cardinality" not in spec.features[name]
         }
-        # The layout is final; ids of unknown cardinality are int64 in it.
-        unknown = (*self._largest, *encoding.categorify)
-        self._layout = self._stored(dict.fromkeys(unknown, UNKNOWN_CARDINALITY))
-        self._standardization = Standardization(spec, self._layout, encoding.standardize)
-        self._missing = MissingValues(spec, self._layout, encoding.fill, self._standardization)
-        self._convert = {name: self._conversion(name) for name in spec.features}
+        # Raises errors before hours of reading.
+        unknown = dict.fromkeys((*self._largest, *encoding.categorify), 1)
+        stored_layout(spec, unknown | encoding.hash_buckets, folder)
         texts = (*encoding.categorify, *encoding.hash_buckets)
         self._float_integers = float_integers(raw, texts, encoding.vocabularies)
 
-    def _stored(self, cardinalities: dict[str, int], metadata: dict | None = None) -> FeatureSpec:
-        """The data set's spec: the raw one's features with these cardinalities."""
-        cardinalities = {**cardinalities, **self._encoding.hash_buckets}
-        return stored_layout(self._spec, cardinalities, self._folder, metadata or {})
-
-    def _conversion(self, feature: str) -> Callable[[pa.Array], np.ndarray | pa.Array]:
-        """Returns the function that converts the values of a feature for its file."""
-        if feature in self._spec.channels.get(NUMERICAL_CHANNEL, ()):
-            dtype = self._standardization.raw_dtype([feature])
-            fills = self._missing.fills(feature)
-            return functools.partial(transcode_values.numericals, dtype=dtype, may_miss=fills)
-        if feature in self._spec.channels[LABEL_CHANNEL]:
-            return functools.partial(transcode_values.labels, dtype=self._layout.dtype(feature))
-        if feature in self._encoding.categorify:
-            return transcode_values.texts
-        if feature in self._encoding.hash_buckets:
-            buckets = self._encoding.hash_buckets[feature]
-            return lambda values: vocabulary.bucket_ids(transcode_values.texts(values), buckets)
-        cardinality = None if feature in self._largest else self._layout.cardinality(feature)
-        return functools.partial(transcode_values.ids, cardinality=cardinality)
-
-    def read(self, route: Route) -> None:
-        """Reads the raw rows of a mapping and writes what is known by now."""
-        check = None
-        if self._spec.is_interactions:
-            check = SeriesCheck(self._raw, route.source)
-        with contextlib.ExitStack() as stack:
-            write = {target: self._appenders(stack, target) for target in route.targets}
+    def stage(self, route: Route, chunk_size: int) -> None:
+        """Reads the raw rows of a mapping, and stages them by mapping of the data set."""
+        names = [name for name in self._spec.features if self._raw.has(route.source, name)]
+        schema = pa.schema([(self._staged[name], self._staged_type(name)) for name in names])
+        check = SeriesCheck(self._raw, route.source) if self._spec.is_interactions else None
+        with ExitStack() as stack:
+            staged = {
+                target: stack.enter_context(closing(StagedRows(self._path(target), schema)))
+                for target in route.targets
+            }
             advance = stack.enter_context(progress_bar(f"reading {route.source}", " rows"))
             first_row = 0
-            for blocks in mapping_blocks(self._raw, route.source, self._chunk_size):
+            for blocks in mapping_blocks(self._raw, route.source, chunk_size):
                 block_of = {name: block for block in blocks for name in block.columns}
-                columns = {
-                    name: self._values(name, block_of[name]) for name in self._stored_in(route)
-                }
-                for target, rows in route.parts(first_row, block_of):
-                    self._append(target, write[target], columns, rows)
+                values = {name: self._values(name, block_of[name]) for name in names}
                 if check:
-                    check.add(columns, block_of)
-                first_row += blocks[0].num_rows
-                advance(blocks[0].num_rows)
+                    check.add(values, block_of)
+                columns = [self._rows_of(name, values[name]) for name in names]
+                batch = pa.record_batch(columns, schema=schema)
+                for target, mask in route.parts(first_row, block_of):
+                    part = batch if mask is None else batch.filter(pa.array(mask))
+                    self._add(target, part)
+                    staged[target].append(part)
+                first_row += batch.num_rows
+                advance(batch.num_rows)
         if check:
             check.end()
         for target in route.targets:
@@ -170,123 +155,137 @@ class _Transcoding:
                     + route.split.why_empty(target)
                 )
 
-    def _stored_in(self, route: Route) -> list[str]:
-        """The features that the rows of a mapping store, in the order of the files."""
-        chunks = self._layout.source_spec[route.targets[0]]
-        return [name for chunk in chunks for name in chunk.features]
+    def _path(self, mapping: str) -> Path:
+        return self._scratch / f"{mapping}.parquet"
 
-    def _appenders(self, stack, mapping: str) -> dict[tuple[str, ...], Callable]:
-        """For each file of a mapping, by its features, the function that appends values to it."""
-        self._rows[mapping] = self._clicks[mapping] = 0
-        (self._folder / mapping).mkdir()
-        chunks = self._layout.source_spec[mapping]
-        return {chunk.features: self._appender(stack, mapping, chunk) for chunk in chunks}
+    def _staged_type(self, feature: str) -> pa.DataType:
+        value = pa.float64() if feature in self._numericals else pa.int64()
+        if feature in self._encoding.categorify:
+            value = pa.string()
+        hotness = self._spec.hotness(feature)
+        return value if hotness == 1 else pa.list_(value, hotness)
 
-    def _append(self, mapping: str, write: dict, columns: dict, rows: np.ndarray | None) -> None:
-        """Writes the rows of a block that a mapping has; None: all."""
-        num_rows = None
-        for names, append in write.items():
-            values = [self._of_rows(name, columns[name], rows) for name in names]
-            append(values)
-            num_rows = len(values[0]) // self._layout.hotness(names[0])
-            if names == self._spec.channels[LABEL_CHANNEL]:
-                self._clicks[mapping] += int(np.count_nonzero(values[0]))
-            for name, column in zip(names, values, strict=True):
-                if name in self._spec.channels.get(NUMERICAL_CHANNEL, ()):
-                    self._missing.add(mapping, name, column)
-        self._rows[mapping] += num_rows
-
-    def _of_rows(self, feature: str, values, rows: np.ndarray | None):
-        """The values of some rows, given as a mask, of those of a block."""
-        if rows is None:
-            return values
-        mask = np.repeat(rows, self._layout.hotness(feature))
-        return values[mask] if isinstance(values, np.ndarray) else values.filter(pa.array(mask))
-
-    def _appender(self, stack, mapping: str, chunk: Chunk) -> Callable:
-        """A function that appends values of a chunk's features; its files close with `stack`."""
-        if chunk.features[0] in self._encoding.categorify:
-            return self._texts.appender(stack, mapping, chunk.features[0])
-        path = self._folder / chunk.files[0]
-        dtype = self._standardization.raw_dtype(chunk.features).newbyteorder("<")
-        widths = [self._layout.hotness(name) for name in chunk.features]
-
-        def append(columns: list[np.ndarray]) -> None:
-            arrays = [
-                column.reshape(-1, width) for column, width in zip(columns, widths, strict=True)
-            ]
-            with path.open("ab") as stream:
-                stored_files.put(stream, np.concatenate(arrays, axis=1).astype(dtype, copy=False))
-
-        return append
-
-    def _values(self, feature: str, block: Block) -> np.ndarray | pa.Array:
-        hotness = self._layout.hotness(feature)
+    def _values(self, feature: str, block: Block) -> pa.Array:
+        """Returns the values of all rows of a block, checked, `hotness` per row."""
+        hotness = self._spec.hotness(feature)
         values_per_index = 1
         try:
-            flat = transcode_values.flat(block.columns[feature], hotness)
+            flat = table_values.flat(block.columns[feature], hotness)
             values_per_index = hotness
             if feature in self._float_integers.get(block.where, ()):
                 flat = without_point(flat)
-            values = self._convert[feature](flat)
+            values = self._converted(feature, flat)
         except BadValue as bad:
             row = block.first_row + bad.index // values_per_index
             raise ValueError(
                 f"{block.where}: feature '{feature}': found {bad.found} in row {row} (rows are "
                 f"counted from 1, a header is not); {bad.rule}"
             ) from None
+        return values if isinstance(values, pa.Array) else pa.array(values)
+
+    def _converted(self, feature: str, values: pa.Array) -> np.ndarray | pa.Array:
+        if feature in self._numericals:
+            return self._numericals[feature].read(values)
+        if feature in self._spec.channels[LABEL_CHANNEL]:
+            return table_values.labels(values, np.int64)
+        if feature in self._encoding.categorify:
+            return table_values.texts(values)
+        if feature in self._encoding.hash_buckets:
+            buckets = self._encoding.hash_buckets[feature]
+            return bucket_ids(table_values.texts(values), buckets)
+        ids = table_values.ids(values, self._spec.features[feature].get("cardinality"))
         if feature in self._largest:
-            self._largest[feature] = max(self._largest[feature], int(values.max(initial=-1)))
-        return values
+            self._largest[feature] = max(self._largest[feature], int(ids.max(initial=-1)))
+        return ids
+
+    def _rows_of(self, feature: str, values: pa.Array) -> pa.Array:
+        hotness = self._spec.hotness(feature)
+        return values if hotness == 1 else pa.FixedSizeListArray.from_arrays(values, hotness)
+
+    def _add(self, mapping: str, rows: pa.RecordBatch) -> None:
+        """Takes the statistics of rows of a mapping."""
+        self._rows[mapping] += rows.num_rows
+        for name, feature in self._numericals.items():
+            feature.add(mapping, _numbers(rows, self._staged[name]))
+        for name in self._spec.channels[LABEL_CHANNEL]:
+            if self._staged[name] in rows.schema.names:
+                clicks = np.count_nonzero(_numbers(rows, self._staged[name]))
+                self._clicks[mapping] += int(clicks)
 
     def finish(self, memory_limit_bytes: int) -> FeatureSpec:
-        """Writes what depends on all rows, and returns the final spec."""
-        cardinalities = {name: largest + 1 for name, largest in self._largest.items()}
-        self._spec = self._missing.complete()
-        with contextlib.ExitStack() as stack:
-            vocabularies = None
+        """Encodes the staged rows; returns the spec of the data set."""
+        for feature in self._numericals.values():
+            feature.complete()
+        self._spec = with_indicators(self._spec, self._numericals.values())
+        vocabularies = Vocabularies(self._scratch / "duckdb", memory_limit_bytes)
+        texts = TextIds(self._encoding, self._folder, vocabularies, self._texts)
+        with ExitStack() as stack:
             if self._encoding.categorify:
-                session = Vocabularies(self._scratch / "duckdb", memory_limit_bytes)
-                vocabularies = stack.enter_context(session)
-            for feature in self._encoding.categorify:
-                cardinalities[feature] = self._texts.make_vocabulary(feature, vocabularies)
-            final = self._stored(cardinalities)
-            sources = final.source_spec.items()
+                stack.enter_context(vocabularies)
+            cardinalities = {name: largest + 1 for name, largest in self._largest.items()}
+            cardinalities |= texts.make_vocabularies(self._spec, self._scratch)
+            cardinalities |= self._encoding.hash_buckets
+            layout = stored_layout(self._spec, cardinalities, self._folder)
+            sources = layout.source_spec.items()
             files = [(mapping, chunk) for mapping, chunks in sources for chunk in chunks]
             advance = stack.enter_context(progress_bar("encoding ids", " files", len(files)))
             for mapping, chunk in files:
-                self._finish_file(mapping, chunk, final, vocabularies)
+                path = self._folder / chunk.files[0]
+                path.parent.mkdir(exist_ok=True)
+                dtype = layout.dtype(chunk.features[0]).newbyteorder("<")
+                with path.open("wb") as stream:
+                    for values in self._encoded(mapping, chunk.features, texts):
+                        stored_files.put(stream, values.astype(dtype))
                 advance(1)
-            self._texts.look_for_unknown(vocabularies)
-        return self._stored(cardinalities, self._metadata())
+            texts.look_for_unknown()
+        return dataclasses.replace(layout, metadata=self._metadata(texts))
 
-    def _finish_file(self, mapping: str, chunk: Chunk, final: FeatureSpec, vocabularies) -> None:
-        feature, path = chunk.features[0], self._folder / chunk.files[0]
-        dtype = final.dtype(feature).newbyteorder("<")
-        if feature in self._encoding.categorify:
-            self._texts.write_ids(mapping, feature, vocabularies, path, dtype)
-        elif feature in self._largest and dtype != np.int64:
-            wide = path.with_suffix(".wide")
-            path.rename(wide)
-            stored_files.write_ids(path, stored_files.stored_ids(wide), dtype)
-            wide.unlink()
-        else:
-            self._missing.rewrite(path, chunk.features)
+    def _texts(self, mapping: str, feature: str) -> TextColumn:
+        return TextColumn(self._path(mapping), self._staged[feature], self._spec.hotness(feature))
 
-    def _metadata(self) -> dict:
+    def _encoded(
+        self, mapping: str, features: Sequence[str], texts: TextIds
+    ) -> Iterator[np.ndarray]:
+        """Yields the values of the features of a file, in the order of its rows."""
+        if features[0] in self._encoding.categorify:
+            yield from texts.ids(mapping, features[0])
+            return
+        names, first_row = [name for name in features if name in self._staged], 0
+        with pq.ParquetFile(self._path(mapping)) as file:
+            columns = [self._staged[name] for name in names]
+            for batch in file.iter_batches(_BLOCK_ROWS, columns=columns, use_threads=False):
+                arrays = []
+                for name in names:
+                    values = _numbers(batch, self._staged[name])
+                    values = values.reshape(-1, self._spec.hotness(name))
+                    if name in self._numericals:
+                        arrays += self._numericals[name].stored(values, mapping, first_row)
+                    else:
+                        arrays.append(values)
+                yield np.concatenate(arrays, axis=1)
+                first_row += batch.num_rows
+
+    def _metadata(self, texts: TextIds) -> dict:
         labels = self._spec.channels[LABEL_CHANNEL]
-        labelled = [
-            mapping for mapping in self._rows if labels and self._spec.has(mapping, labels[0])
-        ]
-        files = {name: vocabulary.text_file(name) for name in self._encoding.categorify}
-        rates = {name: self._clicks[name] / self._rows[name] for name in labelled}
+        rates = {
+            mapping: self._clicks[mapping] / num_rows
+            for mapping, num_rows in self._rows.items()
+            if labels and self._spec.has(mapping, labels[0])
+        }
         own = {
             "rows": self._rows,
             **({} if self._spec.is_interactions else {"click_rate": rates}),
-            "unknown_share": self._texts.unknown_shares,
-            "vocabulary": files,
+            "unknown_share": {name: texts.unknown_shares.get(name, {}) for name in self._rows},
+            "vocabulary": {name: text_file(name) for name in self._encoding.categorify},
             "hash_buckets": self._encoding.hash_buckets,
-            **self._texts.metadata(),
-            **self._missing.metadata(self._rows),
+            **texts.metadata(),
+            **numerical_metadata(self._numericals.values(), self._rows),
         }
         return {**self._spec.metadata, METADATA: own}
+
+
+def _numbers(rows: pa.RecordBatch, column: str) -> np.ndarray:
+    """Returns the values of all rows of a staged column."""
+    values = rows.column(column)
+    values = values.flatten() if pa.types.is_fixed_size_list(values.type) else values
+    return values.to_numpy()

@@ -1,18 +1,43 @@
-"""The bytes of split binaries: appended, and read again where ids become narrower."""
+"""Files of a run: staged rows, and split binaries with their layout."""
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 from dataloading.synthetic.rows import stored_spec
-from dataloading.transcode.encode.vocabulary import UNKNOWN
 from dataloading.transcode.raw_spec import RawSpec
 from runtime.files.atomic import write_errors_name
 
-_NARROWED_IDS = 1 << 20  # at a time
+_GROUP_ROWS = 1 << 16
+
+
+class StagedRows:
+    """Parquet file of rows in groups of 65,536 or more: the metadata of each stay in memory."""
+
+    def __init__(self, path: Path, schema: pa.Schema):
+        self._writer, self._schema = pq.ParquetWriter(path, schema), schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._num_waiting = 0
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Appends rows."""
+        self._waiting.append(rows)
+        self._num_waiting += rows.num_rows
+        if self._num_waiting >= _GROUP_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
+        self._waiting, self._num_waiting = [], 0
+
+    def close(self) -> None:
+        """Writes the last rows."""
+        self._write()
+        self._writer.close()
 
 
 def put(stream: BinaryIO, values: np.ndarray) -> None:
@@ -26,70 +51,36 @@ def put(stream: BinaryIO, values: np.ndarray) -> None:
         stream.flush()
 
 
-def write_ids(path: Path, blocks: Iterable[np.ndarray], dtype: np.dtype) -> int:
-    """Writes ids as `dtype`; returns how many of them are `UNKNOWN`."""
-    unknown = 0
-    with open(path, "wb") as stream:
-        for ids in blocks:
-            unknown += int(np.count_nonzero(ids == UNKNOWN))
-            put(stream, ids.astype(dtype))
-    return unknown
-
-
-def stored_ids(path: Path) -> Iterable[np.ndarray]:
-    """The ids of a file of int64, a block at a time."""
-    with open(path, "rb") as stream:
-        while len(ids := np.fromfile(stream, "<i8", _NARROWED_IDS)):
-            yield ids
-
-
-UNKNOWN_CARDINALITY = 1 << 63  # placeholder until all data is read
-
-
-def stored_layout(
-    spec: RawSpec, cardinalities: dict[str, int], folder: Path, metadata: dict
-) -> FeatureSpec:
-    """The spec of the raw features as split binaries.
+def stored_layout(spec: RawSpec, cardinalities: dict[str, int], folder: Path) -> FeatureSpec:
+    """Returns the feature spec of the raw features as split binaries.
 
     Args:
         cardinalities: of features of ids, in addition to those of the raw spec; an absent dtype
-            is the smallest that holds the ids, int64 for `UNKNOWN_CARDINALITY`.
+            is the smallest that holds the ids.
         folder: what the file names are relative to.
     """
     features = {}
     for name, keys in spec.features.items():
-        keys = dict(keys)
-        cardinality = cardinalities.get(name)
-        if cardinality is not None:
-            keys["cardinality"] = cardinality
-        if cardinality == UNKNOWN_CARDINALITY:
-            keys["dtype"] = "int64"
-        elif name in spec.ids:
+        features[name] = keys = dict(keys)
+        if name in cardinalities:
+            keys["cardinality"] = cardinalities[name]
+        if name in spec.ids:
             keys.setdefault("dtype", smallest_id_dtype(keys["cardinality"]).name)
-        features[name] = keys
-    sources = {
-        mapping: [
-            chunk
-            for chunk in chunks
-            if all(spec.has(mapping, feature) for feature in chunk.features)
-        ]
-        for mapping, chunks in _chunks(spec, features).items()
-    }
-    channels = spec.channels
-    if spec.is_interactions:  # an absent label is left out
-        channels = {channel: names for channel, names in channels.items() if names}
-    return FeatureSpec(features, sources, channels, metadata, folder, spec.origin)
-
-
-def _chunks(spec: RawSpec, features: dict) -> dict[str, Sequence[Chunk]]:
-    """Mapping -> the chunks of all features, also of a label that the mapping does not store."""
-    if not spec.is_interactions:
-        return stored_spec(features, spec.channels, spec.sources, spec.origin).source_spec
-    return {
-        mapping: [
-            Chunk("split_binary", names, (f"{mapping}/{channel}.bin",))
-            for channel, names in spec.channels.items()
-            if names
-        ]
-        for mapping in spec.sources
-    }
+    if spec.is_interactions:
+        sources = {
+            mapping: [
+                Chunk("split_binary", names, (f"{mapping}/{channel}.bin",))
+                for channel, names in spec.channels.items()
+                if names and spec.has(mapping, names[0])
+            ]
+            for mapping in spec.sources
+        }
+        channels = {channel: names for channel, names in spec.channels.items() if names}
+    else:
+        usual = stored_spec(features, spec.channels, spec.sources, spec.origin).source_spec
+        sources = {
+            mapping: [chunk for chunk in chunks if spec.has(mapping, chunk.features[0])]
+            for mapping, chunks in usual.items()
+        }
+        channels = spec.channels
+    return FeatureSpec(features, sources, channels, {}, folder, spec.origin)

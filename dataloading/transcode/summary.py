@@ -5,7 +5,7 @@ from pathlib import Path
 from dataloading.interactions.stored import length_of_series
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
-from dataloading.transcode.encode.standardize import LARGE
+from dataloading.transcode.encode.numericals import LARGE
 from dataloading.transcode.encoding import METADATA
 from dataloading.transcode.raw_spec import RawSpec
 

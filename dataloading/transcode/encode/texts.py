@@ -1,20 +1,18 @@
-"""Texts of features of ids: set aside while rows are read, then counted and looked up."""
+"""Texts of features of ids: counted, looked up, and compared with those of training."""
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dataloading.spec.feature_spec import TRAIN
 from dataloading.table_input.files import chunk_blocks, place
-from dataloading.transcode import stored_files
 from dataloading.transcode.encode import vocabulary
-from dataloading.transcode.encode.vocabulary import Vocabularies
+from dataloading.transcode.encode.vocabulary import TextColumn, Vocabularies
 from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 
@@ -50,30 +48,6 @@ def automatic_threshold(num_values: int, num_single: int) -> int:
 def is_far_above(share: float, trained: float) -> bool:
     """Returns whether the share of id 0 is at least 1% and over twice that of training."""
     return share >= _SMALLEST_SHARE and share > _FACTOR * trained
-
-
-def unknown_warning(
-    feature: str,
-    mapping: str,
-    share: float,
-    trained: float,
-    frequent: tuple[str, float] | None,
-) -> str:
-    """Returns the sentence for the user.
-
-    Args:
-        share, trained: of id 0 in `mapping` and in the training rows.
-        frequent: the most frequent value without an id in `mapping`, and its share; None: only
-            missing values have no id.
-    """
-    most = "all of them are missing"
-    if frequent is not None:
-        value, value_share = frequent
-        most = f"the most frequent value without an id is {value!r:.60} ({value_share:.2%})"
-    return (
-        f"'{feature}': {share:.2%} of the values of {mapping} have id 0, and {trained:.2%} of "
-        f"train, from which its vector is learned; {most}"
-    )
 
 
 _BLANK = r"^\s*$"
@@ -116,8 +90,9 @@ def float_integers(
         others = (candidates & wanted) - own
         candidates -= others - _matching(spec, mapping, chunk, others, _INTEGER)
     for name in candidates & set(vocabularies):
-        if not _holds_integers(vocabularies[name]):
-            candidates.remove(name)
+        with open(vocabularies[name], "rb") as lines:
+            if not all(_VOCABULARY_INTEGER.fullmatch(line) for line in lines):
+                candidates.remove(name)
     return {
         place(spec, mapping, chunk.files[0]): own & candidates
         for (mapping, chunk, _), own in zip(files, floats, strict=True)
@@ -134,8 +109,7 @@ def _matching(
 ) -> set[str]:
     """Returns the features whose values in a file all match a pattern or are missing."""
     features = set(features)
-    blocks = chunk_blocks(spec, mapping, chunk, _SCANNED_ROWS) if features else ()
-    for block in blocks:
+    for block in chunk_blocks(spec, mapping, chunk, _SCANNED_ROWS) if features else ():
         for name in sorted(features):
             good = pc.match_substring_regex(block.columns[name], f"{pattern}|{_BLANK}")
             if not pc.all(good, min_count=0).as_py():
@@ -145,19 +119,14 @@ def _matching(
     return features
 
 
-def _holds_integers(vocabulary: Path) -> bool:
-    with open(vocabulary, "rb") as lines:
-        return all(_VOCABULARY_INTEGER.fullmatch(line) for line in lines)
-
-
 class TextIds:
     """The features of `encoding.categorify`, in all mappings.
 
     Args:
-        spec: the raw data, with the mappings of the data set.
         encoding: where the vocabularies come from.
         folder: of the data set.
-        scratch: for texts and vocabularies while they are needed.
+        vocabularies: entered before the first feature is encoded.
+        column: (mapping, feature) -> its texts.
 
     Attributes:
         unknown_shares: mapping -> feature -> share of the values that have id 0.
@@ -165,48 +134,50 @@ class TextIds:
         warnings: sentences on features whose share is far above that of training.
     """
 
-    def __init__(self, spec: RawSpec, encoding: Encoding, folder: Path, scratch: Path):
-        self._spec, self._encoding = spec, encoding
-        self._folder, self._scratch = folder, scratch
-        self.unknown_shares: dict[str, dict[str, float]] = {name: {} for name in spec.sources}
+    def __init__(
+        self,
+        encoding: Encoding,
+        folder: Path,
+        vocabularies: Vocabularies,
+        column: Callable[[str, str], TextColumn],
+    ):
+        self._encoding, self._folder = encoding, folder
+        self._vocabularies, self._column = vocabularies, column
+        self._tables: dict[str, Path] = {}
+        self.unknown_shares: dict[str, dict[str, float]] = {}
         self.thresholds: dict[str, int] = {}
         self.warnings: list[str] = []
 
-    def appender(self, stack, mapping: str, feature: str) -> Callable:
-        """Returns the function that sets texts aside; its file closes with `stack`."""
-        path = self._text_path(mapping, feature)
-        writer = stack.enter_context(pq.ParquetWriter(path, vocabulary.VALUES_SCHEMA))
-        return lambda columns: writer.write_batch(
-            pa.record_batch(columns, schema=vocabulary.VALUES_SCHEMA)
-        )
+    def make_vocabularies(self, spec: RawSpec, scratch: Path) -> dict[str, int]:
+        """Makes the vocabularies, as tables and as text; returns feature -> cardinality."""
+        cardinalities = {}
+        fixed = self._encoding.frequency_threshold
+        threshold = automatic_threshold if fixed is None else lambda *_: fixed
+        for number, feature in enumerate(self._encoding.categorify):
+            table = self._tables[feature] = scratch / f"vocabulary_{number}.parquet"
+            text = self._folder / vocabulary.text_file(feature)
+            text.parent.mkdir(exist_ok=True)
+            known = self._encoding.vocabularies.get(feature)
+            if known is None:
+                texts = self._column(TRAIN, feature)
+                kept, self.thresholds[feature] = self._vocabularies.count(texts, threshold, table)
+                vocabulary.write_text(table, text)
+                cardinalities[feature] = kept + 1
+            else:
+                expected = spec.features[feature]["cardinality"]
+                self._vocabularies.reuse(known, table, text, expected)
+                cardinalities[feature] = expected
+        return cardinalities
 
-    def make_vocabulary(self, feature: str, vocabularies: Vocabularies) -> int:
-        """Makes the vocabulary, as a table and as text; returns the feature's cardinality."""
-        table, text = self._table_path(feature), self._folder / vocabulary.text_file(feature)
-        known = self._encoding.vocabularies.get(feature)
-        if known is None:
-            texts = self._text_path(TRAIN, feature)
-            fixed = self._encoding.frequency_threshold
-            threshold = automatic_threshold if fixed is None else lambda *_: fixed
-            kept, self.thresholds[feature] = vocabularies.count(texts, threshold, table)
-            vocabulary.write_text(table, text)
-            return kept + 1
-        expected = self._spec.features[feature]["cardinality"]
-        return vocabularies.reuse(known, table, text, expected)
+    def ids(self, mapping: str, feature: str) -> Iterator[np.ndarray]:
+        """Yields the ids of the texts of a mapping, and counts the unknown ones."""
+        texts, num_unknown = self._column(mapping, feature), 0
+        for ids in self._vocabularies.look_up(texts, self._tables[feature]):
+            num_unknown += int(np.count_nonzero(ids == vocabulary.UNKNOWN))
+            yield ids
+        self.unknown_shares.setdefault(mapping, {})[feature] = num_unknown / texts.num_values
 
-    def write_ids(
-        self, mapping: str, feature: str, vocabularies: Vocabularies, path: Path, dtype: np.dtype
-    ) -> None:
-        """Writes the ids of the texts of a mapping."""
-        texts = self._text_path(mapping, feature)
-        ids = vocabularies.look_up(texts, self._table_path(feature))
-        unknown = stored_files.write_ids(path, ids, dtype)
-        num_values = pq.read_metadata(texts).num_rows
-        self.unknown_shares[mapping][feature] = unknown / num_values
-        if mapping == TRAIN:
-            texts.unlink()
-
-    def look_for_unknown(self, vocabularies: Vocabularies) -> None:
+    def look_for_unknown(self) -> None:
         """Notes a warning for each feature with far more values of id 0 than in training; of the
         mappings that have them, the first is named."""
         for feature in self._encoding.categorify:
@@ -214,26 +185,23 @@ class TextIds:
             trained = shares.pop(TRAIN, self._encoding.trained_unknown.get(feature))
             for mapping, share in shares.items():
                 if trained is not None and is_far_above(share, trained):
-                    texts = self._text_path(mapping, feature)
-                    unknown = vocabularies.most_frequent_unknown(texts, self._table_path(feature))
-                    frequent = unknown and (
-                        unknown[0],
-                        unknown[1] / pq.read_metadata(texts).num_rows,
-                    )
-                    warning = unknown_warning(feature, mapping, share, trained, frequent)
-                    self.warnings.append(warning)
+                    self.warnings.append(self._warning(feature, mapping, share, trained))
                     break
+
+    def _warning(self, feature: str, mapping: str, share: float, trained: float) -> str:
+        texts = self._column(mapping, feature)
+        frequent = self._vocabularies.most_frequent_unknown(texts, self._tables[feature])
+        most = "all of them are missing"
+        if frequent is not None:
+            value, count = frequent
+            value_share = count / texts.num_values
+            most = f"the most frequent value without an id is {value!r:.60} ({value_share:.2%})"
+        return (
+            f"'{feature}': {share:.2%} of the values of {mapping} have id 0, and {trained:.2%} of "
+            f"train, from which its vector is learned; {most}"
+        )
 
     def metadata(self) -> dict:
         """Returns what the data set stores of thresholds and warnings, where there are any."""
         parts = {"frequency_threshold": self.thresholds, "warnings": self.warnings}
         return {name: part for name, part in parts.items() if part}
-
-    def _text_path(self, mapping: str, feature: str) -> Path:
-        """Returns the file of the texts of a feature."""
-        number = self._spec.ids.index(feature)
-        return self._scratch / f"{mapping}_{number}.parquet"
-
-    def _table_path(self, feature: str) -> Path:
-        """The vocabulary as a table, while texts are looked up."""
-        return self._text_path(TRAIN, feature).with_suffix(".vocabulary")

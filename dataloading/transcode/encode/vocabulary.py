@@ -4,23 +4,32 @@ Neither the vocabulary nor the rows need to fit into memory: DuckDB counts and j
 does not fit goes to a folder.
 """
 
+import itertools
 import re
 import shutil
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import xxhash
 
 from dataloading.spec.output_folder import VOCABULARY_FOLDER
 from dataloading.table_input.duckdb_files import quoted, read_parquet
 from dataloading.table_input.duckdb_session import DuckDBSession
-from dataloading.table_input.lines import BYTE_ORDER_MARK
+
+UNKNOWN = 0  # the id of missing values and of those that are not in the vocabulary
+_ROWS = 1 << 20  # looked up at a time
+_LINES = 1 << 16  # of a text file, read at a time
+_NUMBERED = "file_row_number=true"
+_SCHEMA = pa.schema([("value", pa.string()), ("count", pa.int64())])
+# What stands for what in a line of text; the first must be the escape character itself.
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
 
 
 def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
@@ -34,30 +43,47 @@ def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
     return np.array(ids, np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
-UNKNOWN = 0  # the id of missing values and of those that are not in the vocabulary
-MIN_MEMORY_BYTES = 128 << 20
-VALUES_SCHEMA = pa.schema([("value", pa.string())])
-_NUMBERED = "file_row_number=true"
-_ROWS = 1 << 20  # looked up at a time
-# What stands for what in a line of text; the first must be the escape character itself.
-_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
-
-
 def text_file(feature: str) -> str:
     """The vocabulary of a feature, relative to the data set; odd characters as in a URL."""
     return f"{VOCABULARY_FOLDER}/{urllib.parse.quote(feature, safe='')}.tsv"
 
 
+class TextColumn(NamedTuple):
+    """Texts in a Parquet file, null where missing.
+
+    Attributes:
+        path: the file.
+        name: the column: texts, or lists of `hotness` texts where that is above 1.
+        hotness: values per row.
+    """
+
+    path: Path
+    name: str
+    hotness: int
+
+    @property
+    def num_values(self) -> int:
+        """Values of all rows."""
+        return pq.read_metadata(self.path).num_rows * self.hotness
+
+    @property
+    def sql(self) -> str:
+        """A query for `row`, the number of a value from 0, and `value`."""
+        row, value = "file_row_number", self.name
+        if self.hotness > 1:
+            row = f"file_row_number * {self.hotness} + unnest(range({self.hotness}))"
+            value = f"unnest({self.name})"
+        return f"(SELECT {row} AS row, {value} AS value FROM {read_parquet(self.path, _NUMBERED)})"
+
+
 class Vocabularies(DuckDBSession):
     """Counts and looks up values.
 
-    Values are Parquet files with a column `value`, in the order of the rows, null where missing.
-    A vocabulary is one with the columns `value` and `count`; its first value has id 1.
+    A vocabulary is a Parquet file with the columns `value` and `count`; its first value has id 1.
     """
 
     def count(
-        self, values: Path, threshold: Callable[[int, int], int], target: Path
+        self, texts: TextColumn, threshold: Callable[[int, int], int], target: Path
     ) -> tuple[int, int]:
         """Writes the vocabulary of values that are frequent enough, by falling count, ties by the
         bytes of their UTF-8 text.
@@ -71,14 +97,14 @@ class Vocabularies(DuckDBSession):
         self.connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE counts AS
-            SELECT value, count(*) AS count FROM {read_parquet(values)}
+            SELECT value, count(*) AS count FROM {texts.sql}
             WHERE value IS NOT NULL GROUP BY value
             """
         )
         (single,) = self.connection.execute(
             "SELECT count(*) FROM counts WHERE count = 1"
         ).fetchone()
-        least = threshold(pq.read_metadata(values).num_rows, single)
+        least = threshold(texts.num_values, single)
         (kept,) = self.connection.execute(
             f"""
             COPY (SELECT * FROM counts WHERE count >= {least} ORDER BY count DESC, value)
@@ -88,65 +114,57 @@ class Vocabularies(DuckDBSession):
         self.connection.execute("DROP TABLE counts")
         return kept, least
 
-    def reuse(self, known: Path, table: Path, text: Path, cardinality: int) -> int:
-        """Copies the vocabulary of an earlier data set, as text and as a table; returns the
-        feature's cardinality.
+    def reuse(self, known: Path, table: Path, text: Path, cardinality: int) -> None:
+        """Copies the vocabulary of an earlier data set, as text and as a table.
 
         Raises:
             ValueError: it is not that of a feature of this cardinality.
         """
         num_values = read_text(known, table)
-        twice = self.repeated(table)
-        if twice is not None:
+        repeated = self.connection.execute(
+            f"""
+            SELECT value FROM {read_parquet(table)}
+            GROUP BY value HAVING count(*) > 1 ORDER BY value LIMIT 1
+            """
+        ).fetchone()
+        if repeated is not None:
             raise ValueError(
-                f"{known}: has the value {twice!r:.100} on more than one line; allowed: each value "
-                "once, line N has id N. Take the file that belongs to the data set"
+                f"{known}: has the value {repeated[0]!r:.100} on more than one line; allowed: each "
+                "value once, line N has id N. Take the file that belongs to the data set"
             )
         if num_values + 1 != cardinality:
             raise ValueError(
                 f"{known}: has {num_values} lines; the feature's cardinality {cardinality} needs "
                 f"{cardinality - 1}: take the file that belongs to the data set"
             )
-        text.parent.mkdir(exist_ok=True)
         shutil.copyfile(known, text)
-        return cardinality
 
-    def repeated(self, vocabulary: Path) -> str | None:
-        """A value that a vocabulary has twice or more, the first by its bytes; None: there is
-        none."""
-        row = self.connection.execute(
-            f"""
-            SELECT value FROM {read_parquet(vocabulary)}
-            GROUP BY value HAVING count(*) > 1 ORDER BY value LIMIT 1
-            """
-        ).fetchone()
-        return None if row is None else row[0]
-
-    def most_frequent_unknown(self, values: Path, vocabulary: Path) -> tuple[str, int] | None:
+    def most_frequent_unknown(self, texts: TextColumn, vocabulary: Path) -> tuple[str, int] | None:
         """Returns the value without an id that occurs most often, and how often; None: each value
         has an id."""
         return self.connection.execute(
             f"""
             SELECT value, count(*) AS count
-            FROM (SELECT value FROM {read_parquet(values)} WHERE value IS NOT NULL)
+            FROM (SELECT value FROM {texts.sql} WHERE value IS NOT NULL)
             ANTI JOIN {read_parquet(vocabulary)} USING (value)
             GROUP BY value ORDER BY count DESC, value LIMIT 1
             """
         ).fetchone()
 
-    def look_up(self, values: Path, vocabulary: Path) -> Iterator[np.ndarray]:
-        """The id, int64, of each value in order, a block at a time; `UNKNOWN` where it has none."""
+    def look_up(self, texts: TextColumn, vocabulary: Path) -> Iterator[np.ndarray]:
+        """Yields the id, int64, of each value in order, a block at a time; `UNKNOWN` where it has
+        none."""
         # A table, because it spills; sorted, so that a block's rows lie together.
         self.connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE ids AS
-            SELECT joined.file_row_number AS row, known.file_row_number + 1 AS id
-            FROM {read_parquet(values, _NUMBERED)} joined
+            SELECT texts.row, known.file_row_number + 1 AS id
+            FROM {texts.sql} texts
             JOIN {read_parquet(vocabulary, _NUMBERED)} known USING (value)
             ORDER BY row
             """
         )
-        num_values = pq.read_metadata(values).num_rows
+        num_values = texts.num_values
         for start in range(0, num_values, _ROWS):
             joined = self.connection.execute(
                 f"SELECT row, id FROM ids WHERE row >= {start} AND row < {start + _ROWS}"
@@ -162,7 +180,6 @@ def write_text(vocabulary: Path, target: Path) -> None:
 
     In a value, a backslash is written as `\\\\`, a tab as `\\t`, line ends as `\\n` and `\\r`.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "wb") as stream, pq.ParquetFile(vocabulary) as file:
         for batch in file.iter_batches(use_threads=False):
             values = batch.column("value")
@@ -179,48 +196,25 @@ def read_text(path: Path, target: Path) -> int:
     Raises:
         ValueError: a line is not value, tab, count.
     """
-    schema = pa.schema([("value", pa.string()), ("count", pa.int64())])
+    if not path.is_file():
+        raise ValueError(f"{path}: the file does not exist; it is part of the data set")
     num_values = 0
-    with pq.ParquetWriter(target, schema) as writer:
-        for batch in _text_batches(path, schema):
-            values = batch.column("value")
-            if pc.any(pc.match_substring(values, "\\")).as_py():
-                values = pa.array([_unescaped(value) for value in values.to_pylist()], pa.string())
-            columns = [values, batch.column("count")]
-            writer.write_batch(pa.record_batch(columns, schema=schema))
-            num_values += batch.num_rows
+    with (
+        open(path, encoding="utf-8", newline="\n") as lines,
+        pq.ParquetWriter(target, _SCHEMA) as file,
+    ):
+        try:
+            while block := list(itertools.islice(lines, _LINES)):
+                texts, counts = zip(*(line.rsplit("\t", 1) for line in block), strict=True)
+                columns = [list(map(_unescaped, texts)), list(map(int, counts))]
+                file.write_table(pa.table(columns, schema=_SCHEMA))
+                num_values += len(block)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: is not a vocabulary; its lines are value, tab, count: {error}"
+            ) from None
     return num_values
 
 
-def _text_batches(path: Path, schema: pa.Schema):
-    if not path.is_file():
-        raise ValueError(f"{path}: the file does not exist; it is part of the data set")
-    if not path.stat().st_size:  # every value was rare
-        return
-    try:
-        with open(path, "rb") as file:
-            has_mark = file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
-        reader = pa_csv.open_csv(
-            path,
-            read_options=pa_csv.ReadOptions(use_threads=False, column_names=schema.names),
-            parse_options=pa_csv.ParseOptions(
-                delimiter="\t", quote_char=False, ignore_empty_lines=False
-            ),
-            convert_options=pa_csv.ConvertOptions(column_types=schema, null_values=[]),
-        )
-        for batch in reader:
-            if has_mark:  # Arrow removes it, but it is part of the first value
-                values, counts = batch.columns
-                first = pa.array(["\ufeff" + values[0].as_py()])
-                values = pa.concat_arrays([first, values.slice(1)])
-                batch, has_mark = pa.record_batch([values, counts], schema), False
-            yield batch
-    except pa.ArrowInvalid as error:
-        words = " ".join(str(error).split())
-        raise ValueError(
-            f"{path}: is not a vocabulary; its lines are value, tab, count: {words:.200}"
-        ) from None
-
-
 def _unescaped(value: str) -> str:
-    return re.sub(r"\\.", lambda found: _MEANINGS.get(found[0], found[0]), value)
+    return re.sub(r"\\.", lambda match: _MEANINGS.get(match[0], match[0]), value)

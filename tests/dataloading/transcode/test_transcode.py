@@ -17,7 +17,7 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.table_input import lines as transcode_lines
 from dataloading.transcode import __main__ as transcode
-from dataloading.transcode import stored_files
+from dataloading.transcode import rows, stored_files
 from dataloading.transcode.encode import vocabulary
 from dataloading.transcode.encode.vocabulary import Vocabularies
 from dataloading.transcode.raw_spec import RawSpec
@@ -417,7 +417,7 @@ def chunk_with(**keys) -> dict:
         (chunk_with(files=["b"]), r"file 'b': the file does not exist \("),
         (
             chunk_with(header=True),
-            "its header names the column 'click' 0 times; needed: once. It has 1, 2.5",
+            "has the column 'click' 0 times; needed: once. It has 1, 2.5",
         ),
         (
             chunk_with(type="parquet"),
@@ -867,7 +867,7 @@ def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
 
 def test_looking_up_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "_ROWS", 3)
-    monkeypatch.setattr(stored_files, "_NARROWED_IDS", 3)
+    monkeypatch.setattr(rows, "_BLOCK_ROWS", 3)
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
     assert run(folder, "--categorify=city", EVERY) == 0
     assert stored(tmp_path / "out", "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]

@@ -1,0 +1,366 @@
+"""Numerical features: statistics, fill values of missing values, and standardization.
+
+Fill values and scales follow from the training rows. Fill values are in the units of the raw
+feature: values are filled first, then standardized, then rounded once.
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import NUMERICAL_CHANNEL, TRAIN
+from dataloading.table_input import values as table_values
+from dataloading.transcode.arguments import ALL
+from dataloading.transcode.raw_spec import RawSpec
+
+MEAN = "mean"
+NONE = "none"
+LARGE = 100  # a mean or a standard deviation above it is worth a warning
+_LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and standard deviation of a feature; a deviation of 0 does not divide."""
+
+    mean: float
+    standard_deviation: float
+
+
+@dataclass(frozen=True)
+class NumericalRules:
+    """Encoding of the numerical features.
+
+    Attributes:
+        fill: feature -> `MEAN` or the fill value. Other features may not miss a value.
+        mark_missing: whether features that miss values in training get an indicator.
+        standardize: features to standardize.
+        known_indicators: feature -> name of its indicator in an earlier data set; None: new data.
+        known_scales: feature -> its scale in an earlier data set; None: new data.
+    """
+
+    fill: Mapping[str, str | float] = field(default_factory=dict)
+    mark_missing: bool = False
+    standardize: tuple[str, ...] = ()
+    known_indicators: Mapping[str, str] | None = None
+    known_scales: Mapping[str, Scale] | None = None
+
+
+def parse_fill(text: str | None, spec: RawSpec) -> dict[str, str | float]:
+    """Returns the fill values of `--fill_missing`: `mean`, a number, or `feature=mean,feature=0`.
+
+    Raises:
+        ValueError: the text is something else, or names a feature that is not numerical.
+    """
+    numericals = spec.channels.get(NUMERICAL_CHANNEL, ())
+    values: dict[str, str | float] = {}
+    default = None
+    for item in text.split(",") if text is not None else ():
+        name, _, value = item.rpartition("=")
+        number = _fill_value(value, text)
+        if not name and "=" not in item and default is None:
+            default = number
+        elif name in numericals and name not in values:
+            values[name] = number
+        else:
+            raise ValueError(
+                f"--fill_missing has '{item}'; expected 'mean' or a number, for all numerical "
+                "features, or feature=mean or feature=number, each feature once; the numerical "
+                f"features of {spec.origin} are {rules.listing(numericals)}"
+                + rules.suggestion(name, numericals)
+            )
+    if default is not None:
+        values = {name: values.get(name, default) for name in numericals}
+    return values
+
+
+def _fill_value(text: str, whole: str) -> str | float:
+    if text == MEAN:
+        return MEAN
+    try:
+        number = float(text)
+    except ValueError:
+        number = np.nan
+    if not np.isfinite(number):
+        raise ValueError(
+            f"--fill_missing is '{whole}': expected '{MEAN}' or a finite number, got '{text}'"
+        )
+    return number
+
+
+def parse_standardize(text: str, spec: RawSpec) -> tuple[str, ...]:
+    """Returns the features of `--standardize`: `all`, `none`, or names of numerical features.
+
+    Raises:
+        ValueError: a name is not that of a numerical feature, or occurs twice.
+    """
+    numericals = spec.channels.get(NUMERICAL_CHANNEL, ())
+    if text in (ALL, NONE):
+        return numericals if text == ALL else ()
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in numericals:
+            raise ValueError(
+                f"--standardize names '{name}'; expected '{ALL}', '{NONE}' or numerical features, "
+                f"comma-separated; the numerical features of {spec.origin} are "
+                f"{rules.listing(numericals)}" + rules.suggestion(name, numericals)
+            )
+        if names.count(name) > 1:
+            raise ValueError(f"--standardize names '{name}' twice; expected each feature once")
+    return names
+
+
+def known_rules(own: Mapping, origin: str) -> NumericalRules:
+    """Returns the rules of an earlier data set, from its metadata.
+
+    Raises:
+        ValueError: the metadata are damaged.
+    """
+    values, indicators = own.get("fill_missing", {}), own.get("missing_indicators", {})
+    numbers = isinstance(values, dict) and all(
+        isinstance(value, int | float) for value in values.values()
+    )
+    if not numbers or not isinstance(indicators, dict) or not set(indicators) <= set(values):
+        raise ValueError(
+            f"{origin}: metadata: 'fill_missing' is {values!r:.100} and 'missing_indicators' is "
+            f"{indicators!r:.100}; expected numbers and names of features, as transcode writes them"
+        )
+    stored = own.get("standardize", {})
+    try:
+        scales = {name: Scale(**scale) for name, scale in stored.items()}
+        valid = all(
+            math.isfinite(scale.mean) and 0 <= scale.standard_deviation < math.inf
+            for scale in scales.values()
+        )
+    except (AttributeError, TypeError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            f"{origin}: metadata: 'standardize' is {stored!r:.100}; expected a finite mean and "
+            "standard_deviation per feature, as transcode writes them"
+        )
+    return NumericalRules(values, False, tuple(scales), indicators, scales)
+
+
+class RunningStatistics:
+    """Mean and population standard deviation of a stream of values; NaN is a missing value.
+
+    The deviations from the first value are accumulated with the update of Chan et al., "Updating
+    Formulae and a Pairwise Algorithm for Computing Sample Variances", so a small deviation around
+    a large mean is exact, and that of a constant is 0.
+    """
+
+    def __init__(self):
+        self.count = 0
+        self._first = self._mean = self._squares = 0.0
+
+    def add(self, values: np.ndarray) -> None:
+        """Accumulates float64 values."""
+        present = values[~np.isnan(values)]
+        if not present.size:
+            return
+        if not self.count:
+            self._first = float(present[0])
+        present -= self._first
+        mean = float(present.mean())
+        count, change = self.count + present.size, mean - self._mean
+        self._squares += float(np.square(present - mean).sum())
+        self._squares += change * change * self.count * present.size / count
+        self._mean += change * present.size / count
+        self.count = count
+
+    @property
+    def scale(self) -> Scale:
+        """Mean and standard deviation of the values; there must be one."""
+        return Scale(self._first + self._mean, math.sqrt(self._squares / self.count))
+
+
+class NumericalFeature:
+    """Reads, fills and standardizes the values of one feature.
+
+    Args:
+        name: of the feature.
+        spec: the raw data.
+        rules: of all features.
+
+    Attributes:
+        fill_value: replaces missing values; None: they are errors.
+        scale: of a standardized feature, None for another one.
+        indicator: name of the feature that marks missing values; empty: there is none.
+    """
+
+    def __init__(self, name: str, spec: RawSpec, rules: NumericalRules):
+        self.name, self._spec, self._rules = name, spec, rules
+        self._dtype = np.dtype(spec.features[name]["dtype"])
+        self._read_dtype = np.dtype(np.float64) if name in rules.standardize else self._dtype
+        self._statistics = RunningStatistics()
+        self._num_missing: Counter[str] = Counter()
+        self.fill_value: float | None = None
+        self.scale: Scale | None = None
+        self.indicator = ""
+
+    def read(self, values: pa.Array) -> np.ndarray:
+        """Returns float64 values, rounded to the dtype unless they are standardized later; NaN is
+        a missing value.
+
+        Raises:
+            BadValue: a value is no number, is too large, or is missing and not filled.
+        """
+        fills = self.name in self._rules.fill
+        numbers = table_values.numericals(values, self._read_dtype, may_miss=fills)
+        return numbers.astype(np.float64)
+
+    def add(self, mapping: str, values: np.ndarray) -> None:
+        """Takes in values that `read` returned."""
+        if mapping == TRAIN and self._rules.known_scales is None:
+            self._statistics.add(values)
+        self._num_missing[mapping] += int(np.count_nonzero(np.isnan(values)))
+
+    def complete(self) -> None:
+        """Fixes scale, fill value and indicator when all rows are read.
+
+        Raises:
+            ValueError: the feature has no value of which to take the mean, or the name of the
+                indicator is taken.
+        """
+        known = self._rules
+        if known.known_scales is not None:
+            self.scale = known.known_scales.get(self.name)
+        elif self.name in known.standardize:
+            if not self._statistics.count:
+                raise ValueError(
+                    f"--standardize {self.name}: the feature has no value in '{TRAIN}': leave it "
+                    f"out, or name the features to standardize (--standardize {NONE}: no feature)"
+                )
+            self.scale = self._statistics.scale
+        if self.name in known.fill:
+            self.fill_value = self._rounded(known.fill[self.name])
+        if known.known_indicators is not None:
+            self.indicator = known.known_indicators.get(self.name, "")
+        elif known.mark_missing and self._num_missing[TRAIN]:
+            self.indicator = f"{self.name}_missing"
+        if self.indicator in (*self._spec.features, *self._spec.unused):
+            raise ValueError(
+                f"--missing_indicator: the indicator of '{self.name}' is called "
+                f"'{self.indicator}', but {self._spec.origin} has a feature of that name: rename it"
+            )
+
+    def _rounded(self, fill: str | float) -> float:
+        if fill == MEAN:
+            if not self._statistics.count:
+                raise ValueError(
+                    f"--fill_missing {self.name}=mean: the feature has no value in '{TRAIN}': "
+                    f"leave it out, or give a value with --fill_missing {self.name}=0"
+                )
+            fill = self._statistics.scale.mean
+        with np.errstate(over="ignore"):
+            rounded = float(np.asarray(fill).astype(self._read_dtype))
+        if not np.isfinite(rounded):
+            raise ValueError(
+                f"--fill_missing {self.name}={fill:g}: expected a value that {self._read_dtype} "
+                f"holds, at most {float(np.finfo(self._read_dtype).max):g}; give the feature "
+                "'dtype: float32'"
+            )
+        return rounded
+
+    def stored(self, values: np.ndarray, mapping: str, first_row: int) -> list[np.ndarray]:
+        """Returns the values of the feature, and of its indicator if it has one.
+
+        Args:
+            values: float64 [rows, hotness], NaN where missing.
+            mapping: of the rows.
+            first_row: number of the first row in the mapping, from 0.
+
+        Raises:
+            ValueError: a standardized value is too large for the dtype of the feature.
+        """
+        missing = np.isnan(values)
+        if self.fill_value is not None:
+            values = np.where(missing, self.fill_value, values)
+        if self.scale is not None:
+            values = self._standardized(values, self.scale, mapping, first_row)
+        return [values.astype(self._dtype), *([missing] if self.indicator else [])]
+
+    def _standardized(
+        self, values: np.ndarray, scale: Scale, mapping: str, first_row: int
+    ) -> np.ndarray:
+        largest = min(_LARGEST, float(np.finfo(self._dtype).max))
+        with np.errstate(over="ignore"):
+            result = (values - scale.mean) / (scale.standard_deviation or 1)
+            fits = np.abs(result.astype(self._dtype).astype(np.float64)) <= largest
+        if not fits.all():
+            row, column = np.argwhere(~fits)[0]
+            raise ValueError(
+                f"feature '{self.name}': found {values[row, column]:g}, standardized "
+                f"{result[row, column]:g}, in row {first_row + row + 1} of '{mapping}' (rows are "
+                f"counted from 1); expected a standardized value that {self._dtype} holds, at most "
+                f"{largest:g}: correct the value, or encode the training rows again with "
+                "'dtype: float32' or without --standardize"
+            )
+        return result
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the training values are so large that they should be standardized."""
+        if self.scale is not None or not self._statistics.count:
+            return False
+        scale = self._statistics.scale
+        return max(abs(scale.mean), scale.standard_deviation) > LARGE
+
+    def missing_share(self, mapping: str, num_rows: int) -> float:
+        """Returns the share of the values of a mapping that are missing."""
+        return self._num_missing[mapping] / (num_rows * self._spec.hotness(self.name))
+
+
+def with_indicators(spec: RawSpec, numericals: Collection[NumericalFeature]) -> RawSpec:
+    """Returns the raw data with the indicators among its numerical features, each after its
+    feature."""
+    indicators = {feature.name: feature.indicator for feature in numericals if feature.indicator}
+    if not indicators:
+        return spec
+
+    def extended(names: Iterable[str]) -> tuple[str, ...]:
+        pairs = ((name, indicators.get(name)) for name in names)
+        return tuple(name for pair in pairs for name in pair if name)
+
+    features = spec.features | {new: dict(spec.features[old]) for old, new in indicators.items()}
+    channels = spec.channels | {NUMERICAL_CHANNEL: extended(spec.channels[NUMERICAL_CHANNEL])}
+    sources = {
+        mapping: tuple(
+            dataclasses.replace(chunk, features=extended(chunk.features)) for chunk in chunks
+        )
+        for mapping, chunks in spec.sources.items()
+    }
+    return dataclasses.replace(spec, features=features, channels=channels, sources=sources)
+
+
+def numerical_metadata(numericals: Collection[NumericalFeature], rows: Mapping[str, int]) -> dict:
+    """Returns what the data set stores: fill values, indicators, shares of missing values, scales,
+    and features that may need one.
+
+    Args:
+        rows: mapping -> its number of rows.
+    """
+    filled = [feature for feature in numericals if feature.fill_value is not None]
+    scales = {feature.name: asdict(feature.scale) for feature in numericals if feature.scale}
+    metadata = {}
+    if filled:
+        metadata = {
+            "fill_missing": {feature.name: feature.fill_value for feature in filled},
+            "missing_indicators": {f.name: f.indicator for f in filled if f.indicator},
+            "missing_share": {
+                mapping: {feature.name: feature.missing_share(mapping, n) for feature in filled}
+                for mapping, n in rows.items()
+            },
+        }
+    if scales:
+        metadata["standardize"] = scales
+    if unscaled := [feature.name for feature in numericals if feature.is_large]:
+        metadata["unscaled"] = unscaled
+    return metadata
