@@ -7,6 +7,7 @@ whole. Split binaries in the usual layout (docs/data_format.md) come back byte b
 """
 
 import argparse
+import dataclasses
 import shutil
 import sys
 from collections.abc import Sequence
@@ -28,14 +29,13 @@ from dataloading.spec.feature_spec import (
     TRAIN,
     FeatureSpec,
 )
+from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.synthetic.dataset import SyntheticDataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_folder, write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
-# Next to each prepared data set: the ids of raw values.
-_VOCABULARY = "vocabulary"
 # Where dataloading.transcode has its own metadata, and its keys with facts per mapping.
 _TRANSCODE = "transcode"
 _TRANSCODE_BY_MAPPING = ("rows", "click_rate", "unknown_share")
@@ -50,46 +50,29 @@ def transcribe(options: argparse.Namespace) -> str:
         OSError: a file could not be read or written.
     """
     _check(options)
-    source = Path(options.src_dataset_path)
+    source, target = Path(options.src_dataset_path), Path(options.dst_dataset_path)
     spec = FeatureSpec.from_yaml(source / options.src_feature_spec)
     if options.src_dataset_type == "split_tfrecords":
         spec = spec_of_folders(spec)
     loaders = _open(options, spec)
-    report = []
-    with atomic_folder(Path(options.dst_dataset_path)) as folder:
-        layout = _kept(spec, _metadata(spec, loaders, options))
-        if options.dst_dataset_type == "tf_raw":
-            layout = _with_equal_hotness(layout, next(iter(loaders.values()))[0])
-        sources = {}
+    layout = _usual_layout(spec, _metadata(spec, loaders, options), loaders, options)
+    sources = {}
+    with atomic_folder(target) as folder:
         for mapping, (loader, num_rows) in loaders.items():
-            if options.dst_dataset_type == "tf_raw":
-                writer = _RawBinaryWriter(folder, mapping, layout, loader.columns)
-            else:
-                prebatch = options.dst_prebatch_size or _DEFAULT_PREBATCH
-                writer = SplitTFRecordsWriter(
-                    folder,
-                    mapping,
-                    layout,
-                    loader.columns,
-                    prebatch=prebatch,
-                    batches_per_file=options.dst_batches_per_file or -(-num_rows // prebatch),
-                )
+            writer = _writer(options, folder, mapping, layout, loader, num_rows)
             for start in range(0, num_rows, options.src_batch_size):
                 writer.add(loader.stored_rows(start, min(start + options.src_batch_size, num_rows)))
             sources[mapping] = writer.close()
-            report.append(f"{mapping}: {num_rows:,} rows")
-        written = FeatureSpec(
-            layout.feature_spec, sources, layout.channel_spec, layout.metadata, folder
-        )
+        written = dataclasses.replace(layout, source_spec=sources, base_directory=folder)
         written.validate_files()
         with write_errors_name(folder / options.dst_feature_spec):
             written.to_yaml(folder / options.dst_feature_spec)
-        if options.src_dataset_type != "synthetic" and (source / _VOCABULARY).is_dir():
-            shutil.copytree(source / _VOCABULARY, folder / _VOCABULARY)
+        if options.src_dataset_type != "synthetic" and (source / VOCABULARY_FOLDER).is_dir():
+            shutil.copytree(source / VOCABULARY_FOLDER, folder / VOCABULARY_FOLDER)
+    report = [f"{mapping}: {num_rows:,} rows" for mapping, (_, num_rows) in loaders.items()]
     if left_out := [name for name in spec.feature_spec if name not in layout.feature_spec]:
         report.append(f"left out, because no channel has them: {', '.join(left_out)}")
-    report.append(f"written: {Path(options.dst_dataset_path) / options.dst_feature_spec}")
-    return "\n".join(report)
+    return "\n".join([*report, f"written: {target / options.dst_feature_spec}"])
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -98,14 +81,19 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} is {value}; allowed: 1 or more")
+        if value is not None and name.startswith("dst") and options.dst_dataset_type == "tf_raw":
+            raise ValueError(f"--{name} is only read with --dst_dataset_type split_tfrecords")
+    is_synthetic = options.src_dataset_type == "synthetic"
     for name in ("max_batches_train", "max_batches_test"):
-        value = getattr(options, name)
+        value, is_test = getattr(options, name), name == "max_batches_test"
         if value != -1 and value < 1:
             raise ValueError(f"--{name} is {value}; allowed: 1 or more, or -1 for all")
-    for name in ("dst_prebatch_size", "dst_batches_per_file"):
-        if options.dst_dataset_type == "tf_raw" and getattr(options, name) is not None:
-            raise ValueError(f"--{name} is only read with --dst_dataset_type split_tfrecords")
-    if options.src_seed is not None and options.src_dataset_type != "synthetic":
+        if value == -1 and is_synthetic and not (is_test and options.train_only):
+            raise ValueError(
+                f"--{name} is -1, and generated rows do not end: give a number of batches"
+                + (", or --train_only" if is_test else "")
+            )
+    if options.src_seed is not None and not is_synthetic:
         raise ValueError("--src_seed is only read with --src_dataset_type synthetic")
     if options.train_only and options.max_batches_test != -1:
         raise ValueError("--train_only and --max_batches_test contradict each other: give one")
@@ -114,14 +102,6 @@ def _check(options: argparse.Namespace) -> None:
             f"--dst_feature_spec is {options.dst_feature_spec}; allowed: a file name without a "
             "folder, the file is in --dst_dataset_path"
         )
-    if options.src_dataset_type == "synthetic":
-        wanted = ["max_batches_train"] + ["max_batches_test"] * (not options.train_only)
-        for name in wanted:
-            if getattr(options, name) == -1:
-                raise ValueError(
-                    f"--{name} is -1, and generated rows do not end: give a number of batches"
-                    + (", or --train_only" if name == "max_batches_test" else "")
-                )
 
 
 def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[SampleDataset, int]]:
@@ -179,31 +159,51 @@ def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> 
     return metadata
 
 
-def _kept(spec: FeatureSpec, metadata: dict) -> FeatureSpec:
-    """The features of the three channels, in no file yet."""
+def _usual_layout(
+    spec: FeatureSpec, metadata: dict, loaders: dict, options: argparse.Namespace
+) -> FeatureSpec:
+    """Returns the features of the three channels, in no file yet. In split binaries their hotness
+    is that of the first row, where rows could differ."""
     channels = {
         channel: spec.channel_spec.get(channel, ())
         for channel in (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
     }
     used = {feature for names in channels.values() for feature in names}
-    features = {name: keys for name, keys in spec.feature_spec.items() if name in used}
+    features = {name: dict(keys) for name, keys in spec.feature_spec.items() if name in used}
+    if options.dst_dataset_type == "tf_raw":
+        loader, _ = next(iter(loaders.values()))
+        for column, row in zip(loader.columns, loader.stored_rows(0, 1), strict=True):
+            if isinstance(row, Ragged) and len(row.values):
+                features[column.feature]["hotness"] = len(row.values)
     return FeatureSpec(features, {}, channels, metadata, origin=spec.origin)
 
 
-def _with_equal_hotness(spec: FeatureSpec, loader: SampleDataset) -> FeatureSpec:
-    """The spec whose hotness is that of the first row, where rows could differ."""
-    features = {name: dict(keys) for name, keys in spec.feature_spec.items()}
-    for column, row in zip(loader.columns, loader.stored_rows(0, 1), strict=True):
-        if isinstance(row, Ragged) and len(row.values):
-            features[column.feature]["hotness"] = len(row.values)
-    return FeatureSpec(features, {}, spec.channel_spec, spec.metadata, origin=spec.origin)
+def _writer(
+    options: argparse.Namespace,
+    folder: Path,
+    mapping: str,
+    layout: FeatureSpec,
+    loader: SampleDataset,
+    num_rows: int,
+):
+    if options.dst_dataset_type == "tf_raw":
+        return _RawBinaryWriter(folder, mapping, layout, loader.columns)
+    prebatch = options.dst_prebatch_size or _DEFAULT_PREBATCH
+    return SplitTFRecordsWriter(
+        folder,
+        mapping,
+        layout,
+        loader.columns,
+        prebatch=prebatch,
+        batches_per_file=options.dst_batches_per_file or -(-num_rows // prebatch),
+    )
 
 
 class _RawBinaryWriter:
     """The split binaries of one mapping in the usual layout, each feature in the spec's dtype."""
 
     def __init__(self, directory: Path, mapping: str, spec: FeatureSpec, columns: Sequence[Column]):
-        self._spec, self._columns = spec, columns
+        self._spec, self._columns, self._num_rows = spec, columns, 0
         channels = {name: list(features) for name, features in spec.channel_spec.items()}
         layout = stored_spec(dict(spec.feature_spec), channels, [mapping]).to_dict()
         self._chunks = layout["source_spec"][mapping]
@@ -212,7 +212,6 @@ class _RawBinaryWriter:
             self._chunks = [chunk for chunk in self._chunks if chunk["features"] != labels]
         (directory / mapping).mkdir()
         self._paths = [directory / chunk["files"][0] for chunk in self._chunks]
-        self._num_rows = 0
         for path in self._paths:
             path.touch()
 
@@ -223,28 +222,23 @@ class _RawBinaryWriter:
             ValueError: ragged rows of different lengths, or a value that its dtype does not hold.
             OSError: a file could not be written.
         """
-        rows = self._by_feature(arrays)
+        rows, numericals = {}, []
+        for column, array in zip(self._columns, arrays, strict=True):
+            if column.role is Role.NUMERICAL:
+                numericals.append(array)
+            else:
+                rows[column.feature] = self._dense(column.feature, array)
+        if numericals:  # neighboring features are one array
+            names = self._spec.channel(NUMERICAL_CHANNEL)
+            ends = np.cumsum([self._spec.hotness(name) for name in names])
+            parts = np.split(np.concatenate(numericals, axis=1), ends[:-1], axis=1)
+            rows |= zip(names, parts, strict=True)
         for path, chunk in zip(self._paths, self._chunks, strict=True):
             names = chunk["features"]
             values = [exactly(rows[name], self._spec.dtype(name), [name]) for name in names]
             with write_errors_name(path), path.open("ab") as stream:
                 stream.write(np.concatenate(values, axis=1).tobytes())
         self._num_rows += len(values[0])
-
-    def _by_feature(self, arrays) -> dict[str, np.ndarray]:
-        """`[rows, hotness]` of each feature."""
-        rows, names = {}, iter(self._spec.channel(NUMERICAL_CHANNEL))
-        for column, array in zip(self._columns, arrays, strict=True):
-            if column.role is not Role.NUMERICAL:
-                rows[column.feature] = self._dense(column.feature, array)
-                continue
-            start = 0
-            while start < column.width:  # neighboring features are one array
-                name = next(names)
-                stop = start + self._spec.hotness(name)
-                rows[name] = array[:, start:stop]
-                start = stop
-        return rows
 
     def _dense(self, name: str, array: np.ndarray | Ragged) -> np.ndarray:
         if not isinstance(array, Ragged):
@@ -259,7 +253,7 @@ class _RawBinaryWriter:
         return array.values.reshape(-1, hotness)
 
     def close(self) -> list[dict]:
-        """The chunks of the mapping's spec."""
+        """Returns the chunks of the mapping's spec."""
         return self._chunks
 
 
@@ -270,34 +264,21 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
+    default = "(default: %(default)s)"
     add("--src_dataset_path", required=True, help="folder of the data set to read")
-    add(
-        "--src_dataset_type",
-        default="tf_raw",
-        choices=("tf_raw", "synthetic", "split_tfrecords"),
-        help="its format (default: %(default)s); synthetic generates rows of its feature spec",
-    )
-    add("--src_feature_spec", default="feature_spec.yaml", help="file name in --src_dataset_path")
-    add(
-        "--src_batch_size",
-        type=int,
-        default=65_536,
-        help="rows in memory at a time, and of a batch that --max_batches_* count",
-    )
+    kinds = ("tf_raw", "synthetic", "split_tfrecords")
+    help_text = f"its format {default}; synthetic generates rows of its feature spec"
+    add("--src_dataset_type", default="tf_raw", choices=kinds, help=help_text)
+    add("--src_feature_spec", default=SPEC_FILE, help="file name in --src_dataset_path")
+    help_text = "rows in memory at a time, and of a batch that --max_batches_* count"
+    add("--src_batch_size", type=int, default=65_536, help=help_text)
     add("--src_seed", type=int, help="of generated rows (default: 0)")
     add("--dst_dataset_path", required=True, help="folder to make; must not hold files")
-    add(
-        "--dst_dataset_type",
-        default="split_tfrecords",
-        choices=("split_tfrecords", "tf_raw"),
-        help="its format (default: %(default)s)",
-    )
-    add("--dst_feature_spec", default="feature_spec.yaml", help="file name in --dst_dataset_path")
-    add(
-        "--dst_prebatch_size",
-        type=int,
-        help=f"rows of a record of split TFRecords (default: {_DEFAULT_PREBATCH})",
-    )
+    kinds, help_text = ("split_tfrecords", "tf_raw"), f"its format {default}"
+    add("--dst_dataset_type", default="split_tfrecords", choices=kinds, help=help_text)
+    add("--dst_feature_spec", default=SPEC_FILE, help="file name in --dst_dataset_path")
+    help_text = f"rows of a record of split TFRecords (default: {_DEFAULT_PREBATCH})"
+    add("--dst_prebatch_size", type=int, help=help_text)
     add("--dst_batches_per_file", type=int, help="records of a file (default: all in one file)")
     add("--max_batches_train", type=int, default=-1, help="of the mapping train; -1: all")
     add("--max_batches_test", type=int, default=-1, help="of each other mapping; -1: all")
