@@ -48,13 +48,11 @@ def run(
     argv = sys.argv if argv is None else argv
     # Hides TensorFlow's start-up messages, and stack traces of errors that are reported here.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if flags_of:
-        configuration.add_recipe(recipe, flags_of)
     if {"--help", "-h", "-help"} & set(argv[1:]):
-        print(doc.strip() + "\n" + configuration.usage(recipe, defaults, aliases))
+        print(doc.strip() + "\n" + configuration.usage(flags_of or recipe, defaults, aliases))
         return 0
     try:
-        config = configuration.parse(argv, recipe, defaults, aliases)
+        config = configuration.parse(argv, recipe, defaults, aliases, flags_of)
         if config.distribution.plan_only:
             if report_plan is None:
                 raise ValueError(f"--plan_only: the recipe {recipe} has no plan")
@@ -62,21 +60,15 @@ def run(
             print(f"{config.preset_note}\n{report_plan(config, load_feature_spec(config))}")
             return 0
         check_paths(config)
-        with restart_elastically(config):
-            execute(config, build, defaults)
+        with (
+            restart_elastically(config),
+            setup.open_run(config, build, defaults) as context,
+        ):
+            summary = MODES[context.config.run.mode](context)
+            setup.finish(context, summary)
         return 0
     except (Exception, KeyboardInterrupt) as error:
         return report_failure(recipe, error)
-
-
-def execute(
-    config: Config, build: setup.Build, defaults: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Runs the mode that the flags name; returns the summary."""
-    with setup.open_run(config, build, defaults) as context:
-        summary = MODES[context.config.run.mode](context)
-        setup.finish(context, summary)
-    return summary
 
 
 def report_failure(recipe: str, error: BaseException) -> int:

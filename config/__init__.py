@@ -5,10 +5,8 @@ by name (`parse(argv, "dcnv2", defaults={"optimizer": "adam"})`) and never repea
 Below `main.py` no module sees absl: modules take the values that they need from the `Config`.
 """
 
-from config.command_line import define_flags, parse, usage
-from config.config import Config
-from config.flag import add_recipe
-from config.sections import flag_types
+from config.command_line import parse, usage
+from config.config import Config, flag_types
 from config.sections.checkpoint import CheckpointConfig
 from config.sections.model import canonical_value, parse_embedding_dims
 from config.sections.optimizer import OptimizerConfig
@@ -20,9 +18,7 @@ __all__ = [
     "Config",
     "OptimizerConfig",
     "RunConfig",
-    "add_recipe",
     "canonical_value",
-    "define_flags",
     "flag_types",
     "parse",
     "parse_embedding_dims",

@@ -1,18 +1,16 @@
 """Command line: absl flags, aliases, and the text of `--help`."""
 
-import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from config import presets
-from config.config import Config
-from config.flag import COLLABORATIVE, flag_set, rules_of
-from config.sections import SECTIONS, fields_of, flag_types
+from config.config import SECTIONS, Config, fields_of, flag_types
+from config.flag import COLLABORATIVE, rules_of
 from config.sections.run import AUTO
 
 _SCALARS: dict[type, Callable[..., Any]] = {
@@ -28,6 +26,7 @@ def parse(
     recipe: str,
     defaults: Mapping[str, Any] | None = None,
     aliases: Mapping[str, str] | None = None,
+    flags_of: str | None = None,
 ) -> Config:
     """Parses a command line.
 
@@ -37,24 +36,31 @@ def parse(
         defaults: flags whose default differs in this recipe.
         aliases: other name of a flag -> its name; with an equals sign in both, another word for a
             value ("mode=test": "mode=eval").
+        flags_of: recipe whose flags this one has; None for a built-in recipe.
 
     Raises:
         ValueError: an unknown flag, a value of the wrong type or out of range, a positional
             argument, or flags that contradict each other.
     """
-    absl_flags = define_flags(recipe, defaults)
+    flag_set, aliases = flags_of or recipe, aliases or {}
+    absl_flags = _define_flags(flag_set, defaults or {}, aliases)
     try:
-        rest = absl_flags(_join_spaced_lists(_resolve_aliases(argv, aliases or {}), recipe))
+        rest = absl_flags(_join_spaced_lists(argv, flag_set))
     except flags.Error as error:
         raise ValueError(f"{error} (see --help)") from None
+    _check_spellings(absl_flags, aliases)
     if len(rest) > 1:
         raise ValueError(
             f"unexpected argument {rest[1]!r}: flags start with --, lists are written without "
             "spaces: a,b,c"
         )
-    names = [field.name for _, field in fields_of(recipe)]
+    names = [field.name for _, field in fields_of(flag_set)]
     values: dict[str, Any] = {name: absl_flags[name].value for name in names}
-    values |= {k: _integers(k, v) for k, v in values.items() if isinstance(v, list)}
+    for name, value in values.items():
+        if isinstance(value, list):
+            values[name] = _integers(name, value)
+        elif f"{name}={value}" in aliases:
+            values[name] = aliases[f"{name}={value}"].partition("=")[2]
     if "embedding_dim" in values:
         values["embedding_dim"] = _read_embedding_dim(values["embedding_dim"])
     if values["valid_batch_size"] is None:
@@ -64,37 +70,47 @@ def parse(
     explicit = {name for name in names if absl_flags[name].present}
     if values["preset"] == AUTO:  # decides nothing, so that a resumed training keeps its preset
         explicit -= {"preset"}
-    if flag_set(recipe) in COLLABORATIVE:
+    if flag_set in COLLABORATIVE:
         explicit |= _expand_precision(values, explicit) | _expand_checkpoint_dir(values, explicit)
-    config = Config(recipe, frozenset(explicit)).with_values(values)
+    config = Config(recipe, frozenset(explicit), flags_of=flags_of).with_values(values)
     resumes = config.checkpoint.resume and config.run.mode == "train"
     config.check(complete=not (resumes or config.checkpoint.restore_checkpoint_path))
     return config
 
 
-def define_flags(recipe: str, defaults: Mapping[str, Any] | None = None) -> flags.FlagValues:
-    """Defines a recipe's flags, with its own defaults, in a new absl `FlagValues`."""
+def _define_flags(
+    flag_set: str, defaults: Mapping[str, Any], aliases: Mapping[str, str]
+) -> flags.FlagValues:
+    """Defines a recipe's flags, with its own defaults and aliases, in a new absl `FlagValues`."""
     absl_flags = flags.FlagValues()
-    defaults = dict(defaults or {})
-    for _, field in fields_of(recipe):
-        _define(absl_flags, recipe, field, defaults.pop(field.name, field.default))
-    if defaults:
-        raise ValueError(f"defaults for flags that do not exist: {', '.join(sorted(defaults))}")
+    for _, field in fields_of(flag_set):
+        name, default = field.name, defaults.get(field.name, field.default)
+        arguments: dict[str, Any] = {"name": name, "help": field.metadata["help"]}
+        arguments["flag_values"] = absl_flags
+        kind = flag_types(flag_set, name)[0]
+        if choices := rules_of(field).choices:
+            words = [a.partition("=")[2] for a in aliases if a.startswith(f"{name}=")]
+            flags.DEFINE_enum(default=default, enum_values=[*choices, *words], **arguments)
+        elif kind is tuple:
+            flags.DEFINE_list(default=[str(item) for item in default], **arguments)
+        else:
+            _SCALARS[kind](default=default, **arguments)
+    if unknown := sorted(set(defaults) - set(absl_flags)):
+        raise ValueError(f"defaults for flags that do not exist: {', '.join(unknown)}")
+    for alias, target in aliases.items():
+        if "=" not in alias:
+            flags.DEFINE_alias(alias, target, flag_values=absl_flags)
     return absl_flags
 
 
-def _define(
-    absl_flags: flags.FlagValues, recipe: str, field: "dataclasses.Field[Any]", default: Any
-) -> None:
-    arguments = {"name": field.name, "default": default, "help": field.metadata["help"]}
-    arguments["flag_values"] = absl_flags
-    kind = flag_types(recipe, field.name)[0]
-    if choices := rules_of(field).choices:
-        flags.DEFINE_enum(enum_values=list(choices), **arguments)
-    elif kind is tuple:
-        flags.DEFINE_list(**arguments | {"default": [str(item) for item in default]})
-    else:
-        _SCALARS[kind](**arguments)
+def _check_spellings(absl_flags: flags.FlagValues, aliases: Mapping[str, str]) -> None:
+    """Raises ValueError if a command line has a flag under two of its names."""
+    for name in set(aliases.values()) & set(absl_flags):
+        used = [a for a, target in aliases.items() if target == name and absl_flags[a].present]
+        if absl_flags[name].present > sum(absl_flags[alias].present for alias in used):
+            used.append(name)
+        if len(used) > 1:
+            raise ValueError(f"--{used[0]} and --{used[1]} are aliases: pass only one of them")
 
 
 def _expand_precision(values: dict[str, Any], explicit: set[str]) -> set[str]:
@@ -123,32 +139,9 @@ def _expand_checkpoint_dir(values: dict[str, Any], explicit: set[str]) -> set[st
     return set() if by_default else {name}
 
 
-def _resolve_aliases(argv: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
-    """Returns the command line with every flag and value under its defined name."""
-    resolved: list[str] = []
-    spelling: dict[str, str] = {}  # flag -> the name under which the command line has it
-    for argument in argv:
-        value_of = f"{resolved[-1].lstrip('-')}=" if resolved else ""
-        if value_of + argument in aliases:
-            resolved.append(aliases[value_of + argument].removeprefix(value_of))
-            continue
-        flag = re.fullmatch(r"--?([\w-]+)(=.*)?", argument, re.DOTALL)
-        if flag:
-            name = aliases.get(flag[1], flag[1])
-            if spelling.setdefault(name, flag[1]) != flag[1]:
-                raise ValueError(
-                    f"--{spelling[name]} and --{flag[1]} are aliases: pass only one of them"
-                )
-            argument = f"--{name}{flag[2] or ''}" if flag[1] in aliases else argument
-            assignment = aliases.get(argument.lstrip("-"))
-            argument = f"--{assignment}" if assignment else argument
-        resolved.append(argument)
-    return resolved
-
-
-def _join_spaced_lists(argv: Sequence[str], recipe: str) -> list[str]:
+def _join_spaced_lists(argv: Sequence[str], flag_set: str) -> list[str]:
     """Returns the command line with the items of spaced lists joined: `--layers 64,32`."""
-    spaced = {f"--{field.name}" for _, field in fields_of(recipe) if rules_of(field).spaced}
+    spaced = {f"--{field.name}" for _, field in fields_of(flag_set) if rules_of(field).spaced}
     joined: list[str] = []
     items: list[str] | None = None
     for argument in argv:
@@ -164,38 +157,37 @@ def _join_spaced_lists(argv: Sequence[str], recipe: str) -> list[str]:
 
 
 def usage(
-    recipe: str,
+    flag_set: str,
     defaults: Mapping[str, Any] | None = None,
     aliases: Mapping[str, str] | None = None,
 ) -> str:
-    """Returns the text of `--help`: every flag with its default, by section."""
-    absl_flags = define_flags(recipe, defaults)
-    small = presets.describe_small(recipe)
+    """Returns the text of `--help`: every flag of a recipe with its default, by section."""
+    aliases = aliases or {}
+    absl_flags = _define_flags(flag_set, defaults or {}, aliases)
+    small = presets.describe_small(flag_set)
     lines: list[str] = []
-    for section, field in fields_of(recipe):
+    for section, field in fields_of(flag_set):
         title = f"\n{str(SECTIONS[section].__doc__).rstrip('.')}:"
         lines += [] if title in lines else [title]
         name, default = field.name, absl_flags[field.name].default
         default = ",".join(default) if isinstance(default, list) else default
         choices = rules_of(field).choices
         values = f" {'|'.join(choices)}" if choices else ""
-        others = _spellings(name, aliases or {})
-        also = f" (also {', '.join(others)})" if others else ""
+        others = ", ".join(_spellings(name, aliases))
+        also = f" (also {others})" if others else ""
         preset = f" (--preset small: {small[name]})" if name in small else ""
         shown = "" if default is None else f" (default: {default})"
         lines.append(f"  --{name}{values}{also}\n      {field.metadata['help']}{shown}{preset}")
     return "\n".join(lines)
 
 
-def _spellings(name: str, aliases: Mapping[str, str]) -> list[str]:
-    """Returns the aliases of a flag, and of its values ("test for eval")."""
-    names = [f"{'-' * min(2, len(a))}{a}" for a, target in aliases.items() if target == name]
-    values = [
-        f"{alias.partition('=')[2]} for {target.partition('=')[2]}"
-        for alias, target in aliases.items()
-        if alias.startswith(f"{name}=")
-    ]
-    return names + values
+def _spellings(name: str, aliases: Mapping[str, str]) -> Iterator[str]:
+    """Yields the aliases of a flag, and of its values ("test for eval")."""
+    for alias, target in aliases.items():
+        if target == name:
+            yield f"{'-' * min(2, len(alias))}{alias}"
+        elif alias.startswith(f"{name}="):
+            yield f"{alias.partition('=')[2]} for {target.partition('=')[2]}"
 
 
 def _integers(name: str, items: Sequence[str]) -> tuple[int, ...]:

@@ -1,11 +1,14 @@
 """`Config`: the values of all flags, checked against each other."""
 
 import dataclasses
+import functools
+import types
+import typing
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.flag import rules_of
-from config.sections import RULES, fields_of, sections_by_flag
+from config.flag import RECIPES, rules_of
+from config.sections import checkpoint, collaborative, distribution, optimizer, run
 from config.sections.checkpoint import CheckpointConfig
 from config.sections.collaborative import CollaborativeConfig
 from config.sections.data import DataConfig, check_dataset_path
@@ -14,21 +17,29 @@ from config.sections.model import ModelConfig, SequentialConfig
 from config.sections.optimizer import OptimizerConfig
 from config.sections.run import TERABYTE, RunConfig
 
+# Rules across flags: each raises ValueError for values that contradict each other.
+RULES = (
+    *(*run.RULES, *checkpoint.RULES, *distribution.RULES),
+    *(*collaborative.RULES, *optimizer.RULES),
+)
+
 
 @dataclass(frozen=True)
 class Config:
-    """The values of all flags.
+    """The values of all flags, in sections.
 
     Attributes:
         recipe: name of the recipe, e.g. `dlrm`; flags that it does not have keep their defaults.
         explicit: names of the flags that the command line sets; the others have their defaults.
         preset_note: a sentence on the preset and its values, "" if a checkpoint has all values;
             None before a preset is chosen.
+        flags_of: built-in recipe whose flags and presets a recipe of another name has.
     """
 
     recipe: str
     explicit: frozenset[str] = frozenset()
     preset_note: str | None = None
+    flags_of: str | None = None
     data: DataConfig = field(default_factory=DataConfig)
     run: RunConfig = field(default_factory=RunConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -38,13 +49,18 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     distribution: DistributionConfig = field(default_factory=DistributionConfig)
 
+    @property
+    def flag_set(self) -> str:
+        """The built-in recipe whose flags and presets this recipe has."""
+        return self.flags_of or self.recipe
+
     def value(self, name: str) -> Any:
         """Returns the value of a flag."""
-        return getattr(getattr(self, sections_by_flag(self.recipe)[name]), name)
+        return getattr(getattr(self, _sections_by_flag(self.flag_set)[name]), name)
 
     def flat(self) -> dict[str, Any]:
         """Returns the values of the recipe's flags by name, for the log and the checkpoint."""
-        return {flag.name: self.value(flag.name) for _, flag in fields_of(self.recipe)}
+        return {flag.name: self.value(flag.name) for _, flag in fields_of(self.flag_set)}
 
     def replace(self, **values: Any) -> "Config":
         """Returns a copy in which flags have other values; checked again."""
@@ -56,7 +72,7 @@ class Config:
         """Returns an unchecked copy in which flags have other values."""
         sections: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
-            sections.setdefault(sections_by_flag(self.recipe)[name], {})[name] = value
+            sections.setdefault(_sections_by_flag(self.flag_set)[name], {})[name] = value
         changes = {
             section: dataclasses.replace(getattr(self, section), **changed)
             for section, changed in sections.items()
@@ -74,7 +90,7 @@ class Config:
         Args:
             complete: False if a checkpoint that is not read yet sets further flags.
         """
-        for _, flag in fields_of(self.recipe):
+        for _, flag in fields_of(self.flag_set):
             rules_of(flag).check_value(flag.name, self.value(flag.name))
             if complete and flag.name in self.explicit:
                 rules_of(flag).check_needs(flag.name, self)
@@ -87,6 +103,56 @@ class Config:
         """Returns the explicit flags that this `--mode` does not read, sorted."""
         return sorted(
             flag.name
-            for _, flag in fields_of(self.recipe)
+            for _, flag in fields_of(self.flag_set)
             if flag.name in self.explicit and not rules_of(flag).is_read(self)
         )
+
+
+# Sections by name, in the order of `--help`.
+SECTIONS: dict[str, type] = {
+    section.name: typing.get_type_hints(Config)[section.name]
+    for section in dataclasses.fields(Config)
+    if section.default_factory is not dataclasses.MISSING
+}
+
+
+@functools.cache
+def fields_of(flag_set: str) -> tuple[tuple[str, "dataclasses.Field[Any]"], ...]:
+    """Returns (section, field) of each flag of a built-in recipe.
+
+    Raises:
+        ValueError: there is no such recipe.
+    """
+    if flag_set not in RECIPES:
+        raise ValueError(
+            f"unknown recipe {flag_set!r}: expected one of {', '.join(RECIPES)}; a recipe of "
+            "another name passes flags_of to main.run"
+        )
+    return tuple(
+        (section, field)
+        for section, kind in SECTIONS.items()
+        for field in dataclasses.fields(kind)
+        if flag_set in (rules_of(field).recipes or RECIPES)
+    )
+
+
+@functools.cache
+def _sections_by_flag(flag_set: str) -> dict[str, str]:
+    """Returns the section of each flag, of those of other recipes too.
+
+    Two sections may have a flag of one name, for different recipes.
+    """
+    names = {
+        field.name: section
+        for section, kind in SECTIONS.items()
+        for field in dataclasses.fields(kind)
+    }
+    return names | {field.name: section for section, field in fields_of(flag_set)}
+
+
+def flag_types(flag_set: str, name: str) -> tuple[type, ...]:
+    """Returns the Python types that the value of a flag may have."""
+    hint = typing.get_type_hints(SECTIONS[_sections_by_flag(flag_set)[name]])[name]
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kinds = tuple(typing.get_origin(kind) or kind for kind in kinds)
+    return (*kinds, int) if float in kinds else kinds

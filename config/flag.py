@@ -11,32 +11,7 @@ RANKING = ("dlrm", "dcnv2")
 SEQUENTIAL = ("sim",)
 COLLABORATIVE = ("ncf",)
 
-_FLAG_SETS = {name: name for name in (*RANKING, *SEQUENTIAL, *COLLABORATIVE)}
-
-
-def add_recipe(name: str, flags_of: str) -> None:
-    """Gives a recipe of its own name the flags and presets of another one.
-
-    Args:
-        name: name of the new recipe, for logs and checkpoints.
-        flags_of: recipe whose flags it has, e.g. `dlrm`.
-    """
-    _FLAG_SETS[name] = flag_set(flags_of)
-
-
-def flag_set(recipe: str) -> str:
-    """Returns the built-in recipe whose flags and presets a recipe has.
-
-    Raises:
-        ValueError: the recipe is neither built in nor added.
-    """
-    if recipe not in _FLAG_SETS:
-        raise ValueError(
-            f"unknown recipe {recipe!r}: expected one of {', '.join(_FLAG_SETS)}; a recipe of "
-            "another name passes flags_of to main.run"
-        )
-    return _FLAG_SETS[recipe]
-
+RECIPES = RANKING + SEQUENTIAL + COLLABORATIVE
 
 # Values of --mode.
 TRAIN = ("train",)
@@ -47,18 +22,14 @@ class Values(Protocol):
     """Values of all flags: the part of `config.config.Config` that rules see."""
 
     @property
-    def recipe(self) -> str:
-        """Name of the recipe."""
+    def flag_set(self) -> str: ...
 
     @property
-    def explicit(self) -> frozenset[str]:
-        """Names of the flags that the command line sets."""
+    def explicit(self) -> frozenset[str]: ...
 
-    def value(self, name: str) -> Any:
-        """Returns the value of a flag; the default if the recipe does not have it."""
+    def value(self, name: str) -> Any: ...
 
-    def awaits_preset(self, name: str) -> bool:
-        """Returns whether `--preset` may still choose the value of a flag."""
+    def awaits_preset(self, name: str) -> bool: ...
 
 
 Predicate = Callable[[Values], bool]

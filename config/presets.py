@@ -1,9 +1,7 @@
 """Presets: values of flags that are computed from the number of training samples.
 
-The defaults of the flags are the published settings for Criteo Terabyte and data sets of a similar
-size (`--preset terabyte`). `--preset small` chooses other values for smaller data sets, whose
-training would otherwise have batches larger than the data set, or end within the warm-up. Flags on
-the command line, or in a checkpoint that a run starts from, keep their values.
+The defaults of the flags are the published settings for large data sets (`--preset terabyte`). With
+them, smaller data sets would have batches larger than the data set, or end within the warm-up.
 """
 
 import dataclasses
@@ -12,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from config.config import Config
-from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, flag_set
+from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL
 from config.sections.run import AUTO, SMALL, TERABYTE
 
 # Number of training samples from which on `auto` is `terabyte`.
@@ -67,27 +65,31 @@ class Choice(NamedTuple):
 
 
 class _Selection:
-    """Values of all flags; those that are not pinned can be set.
-
-    Args:
-        config: the flags.
-        pinned: names of the flags that keep their value.
-    """
+    """Values of all flags; those that are not pinned can be set."""
 
     def __init__(self, config: Config, pinned: Collection[str]):
-        self._config, self._pinned = config, pinned
+        self._config, self.pinned = config, pinned
         self.chosen: dict[str, Any] = {}
 
-    def is_pinned(self, name: str) -> bool:
-        """Returns whether a flag keeps its value."""
-        return name in self._pinned
-
     def set(self, **values: Any) -> None:
-        """Sets the flags that are not pinned."""
-        self.chosen |= {k: v for k, v in values.items() if k not in self._pinned}
+        self.chosen |= {k: v for k, v in values.items() if k not in self.pinned}
 
     def __getitem__(self, name: str) -> Any:
         return self.chosen.get(name, self._config.value(name))
+
+
+def apply(config: Config, count: Callable[[], int | None], pinned: Collection[str]) -> Config:
+    """Returns the flags with the values of `--preset`, and with a sentence on it (`preset_note`).
+
+    Args:
+        config: the flags.
+        count: returns the number of training samples; called only if it decides.
+        pinned: names of flags that keep their value, see `choose`.
+    """
+    num_samples = None if config.run.preset == TERABYTE else count()
+    choice = choose(config, num_samples, pinned)
+    config = dataclasses.replace(config, preset_note=str(choice))
+    return config.replace(preset=choice.preset, **choice.values)
 
 
 def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> Choice:
@@ -99,8 +101,7 @@ def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> 
             the preset is `terabyte`.
         pinned: names of flags that keep their value: those of the command line, or of a checkpoint.
     """
-    recipe, preset = flag_set(config.recipe), config.run.preset
-    limit = _TERABYTE_FROM[recipe]
+    preset, limit = config.run.preset, _TERABYTE_FROM[config.flag_set]
     if preset == TERABYTE:
         return Choice(TERABYTE, {}, "as requested")
     if num_samples is None:
@@ -111,16 +112,16 @@ def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> 
         if num_samples >= limit:
             return Choice(TERABYTE, {}, reason)
     values = _Selection(config, pinned)
-    if recipe in RANKING:
+    if config.flag_set in RANKING:
         _choose_ranking(num_samples, values)
-    elif recipe in SEQUENTIAL:
+    elif config.flag_set in SEQUENTIAL:
         _choose_sequential(num_samples, values)
     else:
         _choose_collaborative(num_samples, values)
     return Choice(SMALL, values.chosen, reason)
 
 
-def describe_small(recipe: str) -> dict[str, str]:
+def describe_small(flag_set: str) -> dict[str, str]:
     """Returns the rule by which `small` sets each flag, for `--help`."""
     texts = {
         "epochs": "falls with the number of samples",
@@ -130,8 +131,7 @@ def describe_small(recipe: str) -> dict[str, str]:
         "decay_steps": "until the end of the training",
         "decay_power": "1",
     }
-    recipe = flag_set(recipe)
-    if recipe in RANKING:
+    if flag_set in RANKING:
         rates = ", ".join(f"{rate:g} with {name}" for name, rate in _RANKING_RATES.items())
         return texts | {
             "optimizer": "adam",
@@ -145,7 +145,7 @@ def describe_small(recipe: str) -> dict[str, str]:
             "num_cross_layers": "2; 3 from 10 million samples on",
             "cross_layer_projection_dim": "32; 64 from 10 million samples on",
         }
-    if recipe in SEQUENTIAL:
+    if flag_set in SEQUENTIAL:
         return texts | {
             "batch_size": "about 2.5 * sqrt(samples) and at most samples / 48, a power of 2",
             "valid_batch_size": "--batch_size",
@@ -165,23 +165,9 @@ def describe_small(recipe: str) -> dict[str, str]:
     }
 
 
-def apply(config: Config, count: Callable[[], int | None], pinned: Collection[str]) -> Config:
-    """Returns the flags with the values of `--preset`, and with a sentence on it (`preset_note`).
-
-    Args:
-        config: the flags.
-        count: returns the number of training samples; called only if it decides.
-        pinned: names of flags that keep their value, see `choose`.
-    """
-    num_samples = None if config.run.preset == TERABYTE else count()
-    choice = choose(config, num_samples, pinned)
-    config = dataclasses.replace(config, preset_note=str(choice))
-    return config.replace(preset=choice.preset, **choice.values)
-
-
 def _choose_ranking(num_samples: int, values: _Selection) -> None:
     """Sets the flags of DLRM and DCNv2: Adam, about sqrt(samples) steps per epoch, small layers."""
-    default_rate = not values.is_pinned("optimizer") and not values.is_pinned("learning_rate")
+    default_rate = not {"optimizer", "learning_rate"} & set(values.pinned)
     values.set(optimizer="adam")
     values.set(
         learning_rate=_RANKING_RATES[values["optimizer"]],
@@ -212,7 +198,7 @@ def _choose_ranking_sizes(num_samples: int, values: _Selection) -> None:
     if values["interaction"] == "cross":
         values.set(num_cross_layers=3 if large else 2)
         values.set(cross_layer_projection_dim=64 if large else 32)
-    elif values.is_pinned("bottom_mlp_dims") and values["bottom_mlp_dims"]:
+    elif "bottom_mlp_dims" in values.pinned and values["bottom_mlp_dims"]:
         width = str(values["bottom_mlp_dims"][-1])  # dot products need equal widths
     values.set(embedding_dim=width)
     if (width := values["embedding_dim"].split(",")[0].strip()).isdigit():
@@ -227,8 +213,7 @@ def _choose_sequential(num_samples: int, values: _Selection) -> None:
         **_SEQUENTIAL,
     )
     values.set(valid_batch_size=values["batch_size"])
-    passes = max(1, values["repeat_count"])
-    _choose_schedule(num_samples * passes, values)
+    _choose_schedule(num_samples * max(1, values["repeat_count"]), values)
 
 
 def _choose_collaborative(num_samples: int, values: _Selection) -> None:
@@ -240,7 +225,7 @@ def _choose_collaborative(num_samples: int, values: _Selection) -> None:
         batch_size=_power_of_two(min(10.7 * math.sqrt(num_rows), num_rows / 64), num_rows),
         **(_FEW_INTERACTIONS if few else _MANY_INTERACTIONS),
     )
-    if not values.is_pinned("learning_rate"):
+    if "learning_rate" not in values.pinned:
         values.set(**(_FEW_INTERACTIONS_RATES if few else _MANY_INTERACTIONS_RATES))
     _choose_schedule(num_rows, values)
 
@@ -249,17 +234,13 @@ def _choose_schedule(num_rows: int, values: _Selection) -> None:
     """Sets a warm-up of 5 % of the steps, then linear decay until the end of the last epoch.
 
     `--max_steps` shortens the warm-up and not the decay: a training that it stops can be resumed.
-
-    Args:
-        num_rows: training samples per epoch, negatives included.
-        values: the flags to set.
     """
     batch = values["batch_size"] * values["grads_accumulated"]
     steps = values["epochs"] * -(-num_rows // batch)
     max_steps = steps if values["max_steps"] == -1 else min(steps, values["max_steps"])
     values.set(warmup_steps=max_steps // 20)
     start = min(values["warmup_steps"], steps)
-    if values.is_pinned("decay_steps"):
+    if "decay_steps" in values.pinned:
         start = max(start, steps - values["decay_steps"])
     values.set(decay_start_step=start)
     values.set(decay_steps=max(1, steps - values["decay_start_step"]), decay_power=1.0)

@@ -3,7 +3,7 @@
 import sys
 
 from config import Config
-from config.flag import RANKING, flag_set
+from config.flag import RANKING
 from dataloading.spec.feature_spec import TRAIN
 from recipes.from_flags import load_feature_spec
 from runtime import checkpoint
@@ -15,10 +15,9 @@ from runtime.files import predictions
 def check_paths(config: Config) -> None:
     """Reads the files that the command line names, as far as that needs no TensorFlow.
 
-    Of several processes only the first one on each machine checks: it ends with exit code 2 before
-    it connects, and the launcher ends the others. Everything is checked again, by all ranks
-    together, once they are connected. In an elastic training, ranks may fail alone: nothing is
-    checked early.
+    Only the first process on each machine checks; the launcher ends the others if it fails. All
+    ranks check everything again once they are connected. In an elastic training, where ranks may
+    fail alone, nothing is checked early.
 
     Raises:
         ValueError: a path cannot be used.
@@ -33,7 +32,7 @@ def check_paths(config: Config) -> None:
     elif resume and resume != "auto" and run.mode == "train":
         describe(checkpoint.resolve(resume, "--resume"))
     spec = load_feature_spec(config)
-    is_binary = flag_set(config.recipe) in RANKING and config.data.dataset_type == "tf_raw"
+    is_binary = config.flag_set in RANKING and config.data.dataset_type == "tf_raw"
     if spec and is_binary and run.mode == "train":
         from dataloading.formats.raw_binary import RawBinaryDataset
 

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import SEQUENTIAL, TRAIN, Need, Rules, Values, excludes, flag_set
+from config.flag import SEQUENTIAL, TRAIN, Need, Rules, Values, excludes
 
 _MODEL = excludes("plan_only")
 _SAVES = Need(
@@ -55,7 +55,7 @@ def _check_trained_model(flags: Values) -> None:
     if mode == "train" or flags.value("plan_only"):
         return
     # The speed of a sequential model can be measured without one.
-    measures_speed = mode == "inference" and flag_set(flags.recipe) in SEQUENTIAL
+    measures_speed = mode == "inference" and flags.flag_set in SEQUENTIAL
     if not flags.value("restore_checkpoint_path") and not measures_speed:
         raise ValueError(
             f"--mode {mode} needs a trained model: pass its folder with "

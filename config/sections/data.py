@@ -11,7 +11,6 @@ from config.flag import (
     Rules,
     Values,
     excludes,
-    flag_set,
     requires,
 )
 from config.sections.run import evaluates
@@ -125,7 +124,7 @@ def check_dataset_path(flags: Values) -> None:
     if _is_drawn_from_flags(flags) or flags.value("dataset_path"):
         return
     alternative = ""
-    if flag_set(flags.recipe) in RANKING:
+    if flags.flag_set in RANKING:
         alternative = ", or train on generated samples with --dataset_type synthetic"
     raise ValueError(
         f"--dataset_path is missing: pass the folder that holds the feature spec{alternative}"

@@ -14,7 +14,6 @@ from config.flag import (
     Values,
     excludes,
     flag,
-    flag_set,
     requires,
 )
 
@@ -43,7 +42,7 @@ def _measures(flags: Values) -> bool:
 
 def _trains_in_batches(flags: Values) -> bool:
     """Returns whether --batch_size is read: it is also the default of --valid_batch_size."""
-    is_default = flag_set(flags.recipe) in SEQUENTIAL and "valid_batch_size" not in flags.explicit
+    is_default = flags.flag_set in SEQUENTIAL and "valid_batch_size" not in flags.explicit
     return flags.value("mode") == "train" or is_default
 
 

@@ -165,7 +165,7 @@ def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str
         if name == "loss_scale" and isinstance(value, float):  # of versions without "dynamic"
             value = f"{value:g}"
         checked[name] = value = tuple(value) if isinstance(value, list) else value
-        kinds = flag_types(config.recipe, name)
+        kinds = flag_types(config.flag_set, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise ValueError(f"{where} is damaged: --{name} is {value!r}")
     return checked

@@ -60,7 +60,7 @@ def open_log(
         {"recipe": config.recipe, **config.flat(), **device.describe()},
         defaults={
             "recipe": config.recipe,
-            **Config(config.recipe).flat(),
+            **Config(config.recipe, flags_of=config.flags_of).flat(),
             **(defaults or {}),
             **device.describe(),
         },

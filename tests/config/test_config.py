@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from config import Config, add_recipe, parse, parse_embedding_dims, usage
+from config import Config, parse, parse_embedding_dims, usage
+from config.config import fields_of
 from config.flag import rules_of
-from config.sections import fields_of
 from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
 from ncf import ALIASES as NCF_ALIASES
 from ncf import DEFAULTS as NCF_DEFAULTS
@@ -462,14 +462,13 @@ def test_frozen_config():
 
 
 def test_recipe_with_the_flags_of_another():
-    add_recipe("wide_deep", "dcnv2")
-    config = parse(["prog", PATH], "wide_deep")
+    config = parse(["prog", PATH], "wide_deep", flags_of="dcnv2")
     assert config.recipe == "wide_deep"
     assert config.flat() == parse(["prog", PATH], "dcnv2").flat()
     with pytest.raises(ValueError, match="with --dataset_type synthetic"):
-        parse(["prog"], "wide_deep")
-    add_recipe("gru4rec", "sim")
-    assert parse(["prog", PATH, "--mode=inference"], "gru4rec").run.mode == "inference"
+        parse(["prog"], "wide_deep", flags_of="dcnv2")
+    sequential = parse(["prog", PATH, "--mode=inference"], "gru4rec", flags_of="sim")
+    assert sequential.run.mode == "inference"
 
 
 def test_unknown_recipe():

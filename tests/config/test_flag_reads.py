@@ -3,7 +3,7 @@
 import ast
 import dataclasses
 
-from config.sections import SECTIONS
+from config.config import SECTIONS
 
 SECTION_OF_TYPE = {kind.__name__: section for section, kind in SECTIONS.items()}
 FLAGS = {
