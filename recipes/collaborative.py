@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from config import Config
 from dataloading.interactions.candidate_rules import series_key
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from dataloading.interactions.sampled import SampledInteractions
     from nn.embedding.planner import Plan
     from nn.ncf.config import NCFConfig
-    from nn.train.trainer import Trainer
 
 # Seed of negatives that are drawn for an evaluation: equal in all runs, so that models can be
 # compared.
@@ -41,49 +40,6 @@ EVALUATION_SEED = 0
 SHAPE_FLAGS = ("model_type", "factors", "layers")
 
 
-class InteractionSplits(NamedTuple):
-    """Data of a run.
-
-    Attributes:
-        train: training interactions; None unless `--mode train`.
-        valid: candidate lists to evaluate; None with `--evals_per_epoch 0`.
-    """
-
-    train: SampledInteractions | None
-    valid: SeriesDataset | None
-
-
-@dataclasses.dataclass(kw_only=True)
-class CollaborativeRecipe(Recipe):
-    """Recipe whose batches are drawn in the training step.
-
-    Attributes:
-        make_batch: makes a batch with drawn negatives of an element of `train`, in the graph; None
-            without training samples.
-        num_parts: parts of a batch whose gradients are accumulated.
-        pretrained: sets the weights from trained branches and returns their description; None if
-            no branches are given.
-    """
-
-    make_batch: Callable[[Any], Any] | None
-    num_parts: int
-    pretrained: Callable[[], str] | None
-
-    def make_trainer(self, loss_scale: float | str, world: World) -> Trainer:
-        from nn.train.accumulation import AccumulatingTrainer
-
-        return AccumulatingTrainer(
-            *(self.model, self.loss, self.groups, loss_scale, world),
-            num_parts=self.num_parts,
-            make_batch=self.make_batch,
-        )
-
-    def initialize(self, resumes: bool) -> str:
-        if self.pretrained is None:
-            return ""
-        return "not read: the training resumes" if resumes else self.pretrained()
-
-
 def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
     """Composes the model, its data, loss, optimizers and evaluator."""
     from nn.ncf.evaluator import HitRateEvaluator
@@ -91,7 +47,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     from nn.ncf.model import NCFModel
 
     flags = config.collaborative
-    check_local_rank(flags.local_rank, world)
+    _check_local_rank(flags.local_rank, world)
     config = config.replace(amp=device.policy != "float32")  # if it was left to the device
     shape = model_config(config, spec)
     plan = make_plan(config, spec, world.size, device.memory)
@@ -100,7 +56,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     evaluator, names = None, [f"{metric}@{flags.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
         evaluator = HitRateEvaluator(model, valid, flags.topk, world)
-    return CollaborativeRecipe(
+    return Recipe(
         model=model,
         train=train,
         valid=valid,
@@ -119,17 +75,17 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
             plan.memory_note,
             note_test_split(config.run.mode, spec, valid, "prepare the data with --validation"),
         ),
-        log_names=log_names(names[0]),
+        log_names=_log_names(names[0]),
         metrics=(*METRICS, *names, f"best_{names[0]}"),
         goal=Goal(names[0], flags.threshold, "threshold", reports_time_to_best=True),
         keeps_best=flags.checkpoint_dir is not None,
         make_batch=train.rows if train else None,
         num_parts=flags.grads_accumulated,
-        pretrained=pretrained(config, model, world),
+        pretrained=_pretrained(config, model, world),
     )
 
 
-def check_local_rank(local_rank: int | None, world: World) -> None:
+def _check_local_rank(local_rank: int | None, world: World) -> None:
     """Raises ValueError if `--local_rank` is not the local rank of this process."""
     if local_rank not in (None, world.local_rank):
         raise ValueError(
@@ -139,12 +95,8 @@ def check_local_rank(local_rank: int | None, world: World) -> None:
         )
 
 
-def log_names(metric: str) -> LogNames:
-    """Returns the names of values in logs of NVIDIA's recipe.
-
-    Args:
-        metric: the metric by which evaluations are compared.
-    """
+def _log_names(metric: str) -> LogNames:
+    """Returns the names of values in logs of NVIDIA's recipe; `metric` is that of the goal."""
     return LogNames(
         step={"log_loss": "validation_loss"},
         epoch={
@@ -164,21 +116,18 @@ def log_names(metric: str) -> LogNames:
     )
 
 
-def pretrained(config: Config, model: Any, world: World) -> Callable[[], str] | None:
-    """Returns a function that sets the weights of a NeuMF from its trained branches.
-
-    Returns:
-        The function, which returns a description of the branches; None without `--pretrained_gmf`.
-    """
+def _pretrained(config: Config, model: Any, world: World) -> Callable[[], str] | None:
+    """Returns `Recipe.pretrained`, which sets the weights of a NeuMF from its trained branches."""
     flags = config.collaborative
-    if not flags.pretrained_gmf or not flags.pretrained_mlp or config.run.mode != "train":
-        return None
     branches = {"gmf": flags.pretrained_gmf, "mlp": flags.pretrained_mlp}
+    if not all(branches.values()) or config.run.mode != "train":
+        return None
 
     def find() -> list[Path]:
         return [
             checkpoint.resolve(checkpoint.best_of(path), f"--pretrained_{kind}")
             for kind, path in branches.items()
+            if path is not None
         ]
 
     def start() -> str:
@@ -222,32 +171,30 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
 def make_plan(
     config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
-    """Returns the sharding plan that training follows and `--plan_only` prints.
-
-    Args:
-        config: the flags.
-        spec: the data set.
-        world_size: number of ranks.
-        memory: memory of a rank; None: unknown.
-    """
+    """Returns the sharding plan that training follows and `--plan_only` prints; see `TableUse`."""
     from nn.ncf.config import embedding_tables, feature_table_map, hotnesses
 
     shape = model_config(config, spec)
-    lookups = feature_table_map(shape)
     use = TableUse(
         embedding_tables(shape),
         hotness=hotnesses(shape),
         has_wide_ids=False,  # dataloading/interactions/stored.py allows ids of int32 only
-        input_table_map=lookups,
-        combined=[False] * len(lookups),
+        input_table_map=feature_table_map(shape),
         # Each row of a table is looked up at most once per rank.
         max_samples=world_size * max(shape.num_users, shape.num_items),
     )
     return plan_tables(config, use, world_size, memory)
 
 
-def open_data(config: Config, spec: fs.FeatureSpec, world: World) -> InteractionSplits:
-    """Opens the interactions to train on and the candidate lists to evaluate."""
+def open_data(
+    config: Config, spec: fs.FeatureSpec, world: World
+) -> tuple[SampledInteractions | None, SeriesDataset | None]:
+    """Opens the interactions to train on and the candidate lists to evaluate.
+
+    Returns:
+        The interactions, None unless `--mode train`, and the candidate lists, None with
+        `--evals_per_epoch 0`.
+    """
     from dataloading.interactions.candidates import SeriesDataset
     from dataloading.interactions.sampled import SampledInteractions
 
@@ -265,14 +212,14 @@ def open_data(config: Config, spec: fs.FeatureSpec, world: World) -> Interaction
             world_size=world.size,
         )
         if not run.evals_per_epoch:
-            return InteractionSplits(train, None)
+            return train, None
     split = evaluation_split(config.data.eval_mapping, run.mode, spec)
     assert run.valid_batch_size is not None
     valid = SeriesDataset(
         spec,
         split,
         run.valid_batch_size,
-        valid_negative=num_negatives(config, spec, split),
+        valid_negative=_num_negatives(config, spec, split),
         seed=EVALUATION_SEED,
         with_labels=run.mode != "predict",
         rank=world.rank,
@@ -283,10 +230,10 @@ def open_data(config: Config, spec: fs.FeatureSpec, world: World) -> Interaction
             f"--topk {flags.topk} of series of {valid.series_length} items is a hit for any "
             f"model: give at most {valid.series_length - 1}, or more negatives"
         )
-    return InteractionSplits(train, valid)
+    return train, valid
 
 
-def num_negatives(config: Config, spec: fs.FeatureSpec, split: str) -> int | None:
+def _num_negatives(config: Config, spec: fs.FeatureSpec, split: str) -> int | None:
     """Returns the negatives per candidate list, stored or drawn; None: all stored ones."""
     count = config.collaborative.valid_negative
     length = spec.metadata.get(series_key(split))

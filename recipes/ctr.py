@@ -16,7 +16,7 @@ from recipes.from_flags import (
     note_test_split,
     plan_tables,
 )
-from recipes.recipe import Dataset, Goal, Recipe, Splits
+from recipes.recipe import Dataset, Goal, Recipe
 from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
@@ -49,7 +49,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     from nn.metrics.evaluator import ClickEvaluator
 
     spec = spec_of_data(config, spec)
-    use_merlin = uses_merlin(config.distribution.embedding_backend)
+    use_merlin = _uses_merlin(config.distribution.embedding_backend)
     interaction, note = config.model.interaction, None
     if interaction != "cross":
         interaction, note = choose_dot(interaction, device.kind)
@@ -60,7 +60,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         embedding_zeros=config.model.embedding_zeros_initializer,
         plan=plan,
         model_parallel_input=by_model,
-        merlin=merlin_options(config) if use_merlin else None,
+        merlin=_merlin_options(config) if use_merlin else None,
         **model_arguments(config, device, world),
     )
     features = model.embedding.input_ids_list[world.rank] if by_model else None
@@ -128,12 +128,8 @@ def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None =
     )
 
 
-def uses_merlin(backend: str) -> bool:
-    """Returns whether Merlin's distributed-embeddings stores the tables.
-
-    Args:
-        backend: `--embedding_backend`.
-    """
+def _uses_merlin(backend: str) -> bool:
+    """Returns whether Merlin's distributed-embeddings stores the tables."""
     if backend == "native":
         return False
     from nn.embedding.merlin_api.backend import is_available
@@ -141,12 +137,8 @@ def uses_merlin(backend: str) -> bool:
     return backend == "merlin" or is_available()
 
 
-def merlin_options(config: Config) -> dict[str, Any]:
-    """Returns the arguments of Merlin's layer.
-
-    Raises:
-        ValueError: Merlin has no counterpart of a flag.
-    """
+def _merlin_options(config: Config) -> dict[str, Any]:
+    """Returns the arguments of Merlin's layer, which has no counterpart of some flags."""
     flags = config.distribution
     for name in ("exchange_dtype", "plan_device_memory_gb", "plan_host_memory_gb"):
         if name in config.explicit:
@@ -171,12 +163,7 @@ def merlin_options(config: Config) -> dict[str, Any]:
 
 
 def spec_of_data(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
-    """Returns the feature spec of the samples.
-
-    Args:
-        config: the flags.
-        spec: spec of the data set; None for samples generated from flags.
-    """
+    """Returns the feature spec of the samples; `spec` is that of the data set, if there is one."""
     data = config.data
     if data.dataset_type == "split_tfrecords":
         from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
@@ -207,14 +194,7 @@ def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
 def make_plan(
     config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
-    """Returns the sharding plan that training follows and `--plan_only` prints.
-
-    Args:
-        config: the flags.
-        spec: the data set.
-        world_size: number of ranks.
-        memory: memory of a rank; None: unknown.
-    """
+    """Returns the sharding plan that training follows and `--plan_only` prints; see `TableUse`."""
     from nn.ctr.config import embedding_tables
 
     shape = model_config(config, spec)
@@ -222,20 +202,16 @@ def make_plan(
         embedding_tables(shape),
         hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
         has_wide_ids=any(spec.dtype(name).itemsize > 4 for name in shape.feature_names),
-        dense_bytes=dense_step_bytes(shape, config.run.batch_size / world_size),
+        dense_bytes=_dense_step_bytes(shape, config.run.batch_size / world_size),
     )
     return plan_tables(config, use, world_size, memory)
 
 
-def dense_step_bytes(shape: CTRConfig, batch_size: float) -> float:
+def _dense_step_bytes(shape: CTRConfig, batch_size: float) -> float:
     """Returns the memory for the dense weights and for the activations of cross layers.
 
     A dense weight has a gradient and at most two numbers of optimizer state. A cross layer keeps
     its output and a product of the same width for the backward pass. All are float32.
-
-    Args:
-        shape: shape of the model.
-        batch_size: samples per rank.
     """
     weights = 4 * shape.num_dense_weights
     if shape.interaction != "cross":
@@ -246,7 +222,7 @@ def dense_step_bytes(shape: CTRConfig, batch_size: float) -> float:
 
 def open_data(
     config: Config, spec: fs.FeatureSpec, world: World, features: list[int] | None = None
-) -> Splits:
+) -> tuple[Dataset | None, Dataset | None]:
     """Opens the samples to train on and those to evaluate.
 
     Args:
@@ -254,64 +230,50 @@ def open_data(
         spec: the data set.
         world: the ranks that share the samples.
         features: features that this rank reads for the whole batch; None: all, of its share.
+
+    Returns:
+        The training samples, None unless `--mode train`, and the samples to evaluate, None with
+        `--evals_per_epoch 0`.
     """
-    data, run = config.data, config.run
+    run, train = config.run, None
+    load, train_options, valid_options = _loader(config)
     options = {
         "rank": world.rank,
         "world_size": world.size,
-        "prefetch_batches": data.prefetch_batches,
+        "prefetch_batches": config.data.prefetch_batches,
         "global_features": features,
     }
+    if run.mode == "train":
+        train = load(spec, fs.TRAIN, run.batch_size, **train_options, **options)
+        if not run.evals_per_epoch:
+            return train, None
+    if config.data.dataset_type == "synthetic":
+        split = fs.VALIDATION if run.mode == "train" else fs.TEST
+    else:
+        split = evaluation_split(config.data.eval_mapping, run.mode, spec)
+    return train, load(spec, split, run.valid_batch_size, **valid_options, **options)
+
+
+def _loader(config: Config) -> tuple[Callable[..., Dataset], dict[str, Any], dict[str, Any]]:
+    """Returns the loader of the format, and its options for training and for evaluation."""
+    data, run = config.data, config.run
     if data.dataset_type == "synthetic":
-        return _generate_data(config, spec, options)
-    stored = _stored_format(data.dataset_type)
-    train = None
-    if run.mode == "train":
-        train = stored(
-            spec,
-            fs.TRAIN,
-            run.batch_size,
-            shuffle=data.shuffle,
-            seed=run.seed,
-            window_rows=data.shuffle_window_rows,
-            **options,
+        from dataloading.synthetic.dataset import SyntheticDataset
+
+        return (
+            SyntheticDataset,
+            {"seed": run.seed, "num_batches": data.synthetic_dataset_train_batches},
+            {"seed": run.seed, "num_batches": data.synthetic_dataset_valid_batches},
         )
-        if not run.evals_per_epoch:
-            return Splits(train, None)
-    split, with_labels = (
-        evaluation_split(config.data.eval_mapping, run.mode, spec),
-        run.mode != "predict",
-    )
-    valid = stored(spec, split, run.valid_batch_size, with_labels=with_labels, **options)
-    return Splits(train, valid)
-
-
-def _generate_data(config: Config, spec: fs.FeatureSpec, options: dict[str, Any]) -> Splits:
-    from dataloading.synthetic.dataset import SyntheticDataset
-
-    data, run, train = config.data, config.run, None
-    options = {"seed": run.seed, **options}
-    if run.mode == "train":
-        batches = data.synthetic_dataset_train_batches
-        train = SyntheticDataset(spec, fs.TRAIN, run.batch_size, num_batches=batches, **options)
-        if not run.evals_per_epoch:
-            return Splits(train, None)
-    split = fs.VALIDATION if run.mode == "train" else fs.TEST
-    batches, batch_size = data.synthetic_dataset_valid_batches, run.valid_batch_size
-    assert batch_size is not None
-    valid = SyntheticDataset(spec, split, batch_size, num_batches=batches, **options)
-    return Splits(train, valid)
-
-
-def _stored_format(dataset_type: str) -> Callable[..., Dataset]:
-    """Returns the loader of a format."""
-    if dataset_type == "split_tfrecords":
+    order = {"shuffle": data.shuffle, "seed": run.seed, "window_rows": data.shuffle_window_rows}
+    labels = {"with_labels": run.mode != "predict"}
+    if data.dataset_type == "split_tfrecords":
         from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 
-        return SplitTFRecordsDataset
+        return SplitTFRecordsDataset, order, labels
     from dataloading.formats.raw_binary import RawBinaryDataset
 
-    return RawBinaryDataset
+    return RawBinaryDataset, order, labels
 
 
 def best_auc(

@@ -61,13 +61,7 @@ def _preparation_of(folder: Path) -> str | None:
 
 
 def model_arguments(config: Config, device: Device, world: World) -> dict[str, Any]:
-    """Returns the arguments that the constructors of all models take from the flags.
-
-    Args:
-        config: the flags.
-        device: device of this process.
-        world: the ranks that share the tables.
-    """
+    """Returns the arguments that the constructors of all models take from the flags."""
     exchange_dtype = config.distribution.exchange_dtype
     return {
         "seed": config.run.seed,
@@ -85,20 +79,16 @@ def data_facts(train: Dataset | None, valid: Dataset | None) -> dict[str, int | 
 
 
 def note_test_split(mode: str, spec: fs.FeatureSpec, valid: Dataset | None, remedy: str) -> str:
-    """Returns a note if a training evaluates test samples for lack of a validation split.
+    """Returns a note if a training evaluates test samples for lack of a validation split, or "".
 
     Args:
         mode: `--mode`.
         spec: the data set.
         valid: the evaluated samples.
         remedy: how to make a validation split.
-
-    Returns:
-        The note, or an empty text.
     """
-    if mode != "train" or valid is None or valid.split != fs.TEST:
-        return ""
-    if fs.VALIDATION in spec.source_spec:
+    evaluates_test = mode == "train" and valid is not None and valid.split == fs.TEST
+    if not evaluates_test or fs.VALIDATION in spec.source_spec:
         return ""
     return (
         "the data set has no validation split: training evaluates the test split, and whatever is "
@@ -114,8 +104,8 @@ class TableUse:
         tables: (name, rows, columns) of each table.
         hotness: ids per sample of each lookup.
         has_wide_ids: whether ids are sent as int64.
-        input_table_map: table of each lookup; None: one lookup per table.
-        combined: whether each lookup is pooled; None: all are.
+        input_table_map: table of each lookup, whose vectors are not pooled; None: one pooled lookup
+            per table.
         max_samples: limit of the samples per batch that are looked up; None: the batch size.
         dense_bytes: memory of a rank for the dense weights, their gradients and optimizer state,
             and for activations beyond those that the planner counts.
@@ -125,7 +115,6 @@ class TableUse:
     hotness: Sequence[int]
     has_wide_ids: bool
     input_table_map: Sequence[int] | None = None
-    combined: Sequence[bool] | None = None
     max_samples: int | None = None
     dense_bytes: float = 0.0
 
@@ -145,20 +134,21 @@ def plan_tables(config: Config, use: TableUse, world_size: int, memory: RankMemo
     from nn.embedding.planner import Limits, PlanError, Table, Workload, make_features, plan
 
     flags, run = config.distribution, config.run
-    budget = memory_budget(config, memory, use.dense_bytes)
+    budget = _memory_budget(config, memory, use.dense_bytes)
     optimizer = config.optimizer.sparse_optimizer
     itemsize = {"float32": 4, "bfloat16": 2, "float16": 2}.get(flags.exchange_dtype)
-    inputs = range(len(use.tables)) if use.input_table_map is None else use.input_table_map
     limits = Limits(
         flags.column_slice_threshold,
         flags.row_slice_threshold,
         flags.data_parallel_threshold,
         _size_bytes(flags.cpu_offloading_threshold_gb),
     )
+    inputs = use.input_table_map
+    pooled = None if inputs is None else [False] * len(inputs)
     try:
         workload = Workload(
             tuple(Table(*table) for table in use.tables),
-            make_features(inputs, use.hotness, use.combined),
+            make_features(inputs or range(len(use.tables)), use.hotness, pooled),
             world_size,
             global_batch_size=min(run.batch_size, use.max_samples or run.batch_size),
             state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
@@ -174,15 +164,10 @@ def plan_tables(config: Config, use: TableUse, world_size: int, memory: RankMemo
     return replace(result, memory_note=budget.describe(result))
 
 
-def memory_budget(config: Config, memory: RankMemory | None, dense_bytes: float) -> MemoryBudget:
+def _memory_budget(config: Config, memory: RankMemory | None, dense_bytes: float) -> MemoryBudget:
     """Returns the memory of a rank that the tables may use.
 
     Flags override what was measured. `--plan_only`, which has no device, assumes one.
-
-    Args:
-        config: the flags.
-        memory: memory of a rank, equal on all ranks; None: unknown.
-        dense_bytes: see `TableUse`.
     """
     from nn.embedding.planner import MemoryBudget
     from nn.embedding.planner.types import RESERVED_FRACTION
@@ -203,18 +188,11 @@ def memory_budget(config: Config, memory: RankMemory | None, dense_bytes: float)
 
 
 def describe_plan(config: Config, plan: Plan, dense_bytes: int) -> str:
-    """Returns the output of `--plan_only`.
-
-    Args:
-        config: the flags.
-        plan: the plan of the tables.
-        dense_bytes: bytes of the gradients that all ranks sum in each step.
-    """
+    """Returns the output of `--plan_only`; ranks sum gradients of `dense_bytes` in each step."""
     from nn.embedding.planner import report
 
     ranks_per_machine = config.distribution.plan_ranks_per_machine
-    text: str = report(plan, ranks_per_machine=ranks_per_machine, dense_bytes=dense_bytes)
-    return text
+    return report(plan, ranks_per_machine=ranks_per_machine, dense_bytes=dense_bytes)
 
 
 def _size_bytes(gigabytes: float | None) -> int | None:

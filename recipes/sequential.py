@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from config import Config
-from dataloading.formats.sequence_tfrecord.channels import (
-    SequenceChannels,
-    num_ids,
-    sequence_channels,
-)
+from dataloading.formats.sequence_tfrecord.channels import num_ids, sequence_channels
 from dataloading.spec import feature_spec as fs
 from recipes.from_flags import (
     TableUse,
@@ -44,22 +41,9 @@ SHAPE_FLAGS = (
 )
 
 
-class SequenceSplits(NamedTuple):
-    """Data of a run.
-
-    Attributes:
-        train: training samples; None unless `--mode train`.
-        valid: samples to evaluate; None with `--evals_per_epoch 0`.
-        evaluated_train: training samples to evaluate; None if they are not evaluated.
-    """
-
-    train: SequenceTFRecordDataset | None
-    valid: SequenceTFRecordDataset | None
-    evaluated_train: SequenceTFRecordDataset | None
-
-
 def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
     """Composes the sequential model, its data, losses, optimizers and evaluator."""
+    from nn.metrics.evaluator import ClickEvaluator, HeldOutAndTrainEvaluator
     from nn.sequence.config import embedding_tables
     from nn.sequence.loss import sequence_loss
     from nn.sequence.model import SequenceModel
@@ -67,93 +51,76 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     shape = model_config(config, spec)
     plan = make_plan(config, spec, world.size, device.memory)
     model = SequenceModel(shape, plan=plan, **model_arguments(config, device, world))
-    data = open_data(config, spec, world)
+    train, valid, evaluated_train = open_data(config, spec, world)
+    evaluator: Evaluator | None = None
+    if valid is not None and config.run.mode != "predict":
+        evaluator = ClickEvaluator(model, valid, config.run.auc_thresholds, world)
+        if evaluated_train is not None:
+            training = ClickEvaluator(model, evaluated_train, config.run.auc_thresholds, world)
+            evaluator = HeldOutAndTrainEvaluator(evaluator, training)
     own_flags = {name: getattr(config.sequence, name) for name in SHAPE_FLAGS}
     return Recipe(
         model=model,
-        train=data.train,
-        valid=data.valid,
+        train=train,
+        valid=valid,
         loss=sequence_loss,
         groups=model.optimizer_groups(config.optimizer),
-        evaluator=make_evaluator(config, model, data, world),
+        evaluator=evaluator,
         model_flags={"embedding_dim": config.model.embedding_dim, **own_flags},
         facts={
             "model": config.sequence.model_type,
-            **data_facts(data.train, data.valid),
+            **data_facts(train, valid),
             "tables": len(embedding_tables(shape)),
             "history": shape.history_length,
             "parameters": model.num_parameters,
         },
         notes=(
             plan.memory_note,
-            *memory_notes(config, shape, data, world),
+            *_memory_notes(config, shape, train, valid, world),
             note_test_split(
-                config.run.mode, spec, data.valid, "prepare the data with --validation_event"
+                config.run.mode, spec, valid, "prepare the data with --validation_event"
             ),
         ),
-        loss_terms=loss_terms(shape),
-        log_names=log_names(config.run.mode, data.valid.split if data.valid else None),
+        loss_terms=_loss_terms(shape),
+        log_names=_log_names(config.run.mode, valid.split if valid else None),
         metrics=(*METRICS, "train_auc", "train_loss"),
         goal=Goal(threshold=config.run.auc_threshold),
     )
 
 
-def make_evaluator(
-    config: Config, model: Any, data: SequenceSplits, world: World
-) -> Evaluator | None:
-    """Returns the metrics over held-out samples, and over training samples if they are opened."""
-    from nn.metrics.evaluator import ClickEvaluator, HeldOutAndTrainEvaluator
-
-    if data.valid is None or config.run.mode == "predict":
-        return None
-    thresholds = config.run.auc_thresholds
-    held_out = ClickEvaluator(model, data.valid, thresholds, world)
-    if data.evaluated_train is None:
-        return held_out
-    training = ClickEvaluator(model, data.evaluated_train, thresholds, world)
-    return HeldOutAndTrainEvaluator(held_out, training)
-
-
-def needs_negatives(config: Config) -> bool:
+def _needs_negatives(config: Config) -> bool:
     """Returns whether negative histories are read: only the auxiliary loss uses them."""
     return config.run.mode == "train" and config.sequence.model_type in ("sim", "dien")
 
 
-def channels_of(config: Config, spec: fs.FeatureSpec) -> SequenceChannels:
-    """Returns the channels that this run reads."""
-    with_labels = config.run.mode != "predict"
-    return sequence_channels(spec, with_labels=with_labels, with_negatives=needs_negatives(config))
-
-
-def memory_notes(
-    config: Config, shape: SequenceModelConfig, data: SequenceSplits, world: World
-) -> list[str]:
-    """Returns notes on the memory that samples and steps take."""
-    notes, train = [], data.train
-    for name, dataset in (("training", train), ("held-out", data.valid)):
-        if dataset is None or not dataset.cached:
-            continue
-        gib = dataset.cache_bytes / 2**30
-        notes.append(f"decoded {name} rows stay in memory, {gib:.2f} GiB in each process")
+def _memory_notes(
+    config: Config,
+    shape: SequenceModelConfig,
+    train: SequenceTFRecordDataset | None,
+    valid: SequenceTFRecordDataset | None,
+    world: World,
+) -> Iterator[str]:
+    """Yields notes on the memory that samples and steps take."""
+    for name, dataset in (("training", train), ("held-out", valid)):
+        if dataset is not None and dataset.cached:
+            gib = dataset.cache_bytes / 2**30
+            yield f"decoded {name} rows stay in memory, {gib:.2f} GiB in each process"
     if train is None:
-        return notes
+        return
     if not train.cached and not config.data.disable_cache:
         gib = train.cache_bytes / 2**30
-        notes.append(
-            f"decoded training rows would take {gib:.1f} GiB: each epoch decodes them again"
-        )
+        yield f"decoded training rows would take {gib:.1f} GiB: each epoch decodes them again"
     steps = shape.history_length - shape.short_start
     samples = -(-config.run.batch_size // world.size)
     gib = samples * steps * shape.item_dim * STATE_BYTES / 2**30
     if shape.model_type in ("sim", "dien") and gib >= 1:
-        notes.append(
+        yield (
             f"the recurrences over {steps} steps keep about {gib:.0f} GiB for the backward pass in "
             "each process; a smaller --global_batch_size takes less"
         )
-    return notes
 
 
-def loss_terms(shape: SequenceModelConfig) -> list[str]:
+def _loss_terms(shape: SequenceModelConfig) -> list[str]:
     """Returns the names of the terms of the model's loss (`nn.sequence.loss`)."""
     names = ["classification_loss"]
     if shape.num_negatives:
@@ -163,13 +130,8 @@ def loss_terms(shape: SequenceModelConfig) -> list[str]:
     return names
 
 
-def log_names(mode: str, split: str | None) -> LogNames:
-    """Returns the names of values in logs of NVIDIA's recipe.
-
-    Args:
-        mode: `--mode`.
-        split: the evaluated split; None without one.
-    """
+def _log_names(mode: str, split: str | None) -> LogNames:
+    """Returns the names of values in logs of NVIDIA's recipe; `split` is the evaluated one."""
     metrics = {"auc": f"{split}_auc", "log_loss": f"{split}_loss"} if split else {}
     elapsed = "time_to_train" if mode == "train" else "time"
     return LogNames(
@@ -184,7 +146,10 @@ def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:
     """Returns the shape of the model from the flags and the data set."""
     from nn.sequence.config import SequenceModelConfig
 
-    sequence, channels = config.sequence, channels_of(config, spec)
+    sequence = config.sequence
+    channels = sequence_channels(
+        spec, with_labels=config.run.mode != "predict", with_negatives=_needs_negatives(config)
+    )
     if not config.model.embedding_dim.strip().isdigit():
         raise ValueError(
             "--embedding_dim of a sequential model is one integer, got "
@@ -233,30 +198,30 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
 def make_plan(
     config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
-    """Returns the sharding plan that training follows and `--plan_only` prints.
-
-    Args:
-        config: the flags.
-        spec: the data set.
-        world_size: number of ranks.
-        memory: memory of a rank; None: unknown.
-    """
+    """Returns the sharding plan that training follows and `--plan_only` prints; see `TableUse`."""
     from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
 
     shape = model_config(config, spec)
-    lookups = feature_table_map(shape)
     use = TableUse(
         embedding_tables(shape),
         hotness=hotnesses(shape),
         has_wide_ids=max(shape.user_cardinalities + shape.item_cardinalities) > 2**31,
-        input_table_map=lookups,
-        combined=[False] * len(lookups),
+        input_table_map=feature_table_map(shape),
     )
     return plan_tables(config, use, world_size, memory)
 
 
-def open_data(config: Config, spec: fs.FeatureSpec, world: World) -> SequenceSplits:
-    """Opens the samples to train on and those to evaluate."""
+def open_data(
+    config: Config, spec: fs.FeatureSpec, world: World
+) -> tuple[
+    SequenceTFRecordDataset | None, SequenceTFRecordDataset | None, SequenceTFRecordDataset | None
+]:
+    """Opens the samples to train on, those to evaluate, and training samples to evaluate.
+
+    Returns:
+        The training samples, None unless `--mode train`; the samples to evaluate, None with
+        `--evals_per_epoch 0`; training samples to evaluate, None if they are not evaluated.
+    """
     from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 
     data, run, train, evaluated_train = config.data, config.run, None, None
@@ -272,7 +237,7 @@ def open_data(config: Config, spec: fs.FeatureSpec, world: World) -> SequenceSpl
             spec,
             fs.TRAIN,
             run.batch_size,
-            with_negatives=needs_negatives(config),
+            with_negatives=_needs_negatives(config),
             shuffle=data.shuffle,
             seed=run.seed,
             prebatch_size=data.prebatch_train_size or None,
@@ -282,24 +247,26 @@ def open_data(config: Config, spec: fs.FeatureSpec, world: World) -> SequenceSpl
             **options,
         )
         if run.benchmark or not run.evals_per_epoch:
-            return SequenceSplits(train, None, None)
-    split, batch_size = (
-        evaluation_split(config.data.eval_mapping, run.mode, spec),
-        run.valid_batch_size,
-    )
-    assert batch_size is not None
+            return train, None, None
+    assert run.valid_batch_size is not None
+    split = evaluation_split(data.eval_mapping, run.mode, spec)
+    prebatch_size = data.prebatch_train_size if split == fs.TRAIN else data.prebatch_test_size
     options |= {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
-    train_options = {**options, "prebatch_size": data.prebatch_train_size or None}
-    options["prebatch_size"] = data.prebatch_test_size or None
     valid = SequenceTFRecordDataset(
         spec,
         split,
-        batch_size,
+        run.valid_batch_size,
         with_labels=run.mode != "predict",
-        **(train_options if split == fs.TRAIN else options),
+        prebatch_size=prebatch_size or None,
+        **options,
     )
     if run.mode == "train" and run.evaluate_training_rows and split != fs.TRAIN:
-        # Not cached: the cache of `train` has another order, and negatives.
-        train_options["cache"] = False
-        evaluated_train = SequenceTFRecordDataset(spec, fs.TRAIN, batch_size, **train_options)
-    return SequenceSplits(train, valid, evaluated_train)
+        options["cache"] = False  # the cache of `train` has another order, and negatives
+        evaluated_train = SequenceTFRecordDataset(
+            spec,
+            fs.TRAIN,
+            run.valid_batch_size,
+            prebatch_size=data.prebatch_train_size or None,
+            **options,
+        )
+    return train, valid, evaluated_train

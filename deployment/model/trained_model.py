@@ -108,7 +108,8 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto
     if trained.config.data.dataset_type != "synthetic":
         changes["eval_mapping"] = mapping
     config = trained.config.replace(**changes)
-    return _COMPOSED_BY[trained.recipe].open_data(config, trained.spec, World()).valid
+    _, valid, *_ = _COMPOSED_BY[trained.recipe].open_data(config, trained.spec, World())
+    return valid
 
 
 def restored_recipe(trained: TrainedModel, batch_size: int):
