@@ -1,6 +1,6 @@
 """Contents of a training's checkpoints, and how a run starts from one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,7 @@ from runtime import checkpoint
 from runtime.checkpoint.resume import Start
 from runtime.cluster.distributed import World
 from runtime.hardware import device as devices
-from runtime.logs.run_logger import RunLogger
-from training.state import Position
+from training.state import RunContext
 
 
 def training_weights(recipe: Recipe) -> list[checkpoint.Weight]:
@@ -33,31 +32,26 @@ def describe_training(config: Config, recipe: Recipe, spec_hash: str | None) -> 
 
 
 def check_same_data(
-    description: Mapping[str, Any],
-    config: Config,
-    recipe: Recipe,
-    spec_hash: str | None,
-    path: Path,
+    saved: Mapping[str, Any], config: Config, recipe: Recipe, spec_hash: str | None, path: Path
 ) -> None:
     """Checks that a training can resume a checkpoint with this data.
 
     Args:
-        description: the checkpoint's description, see `describe_training`.
+        saved: the checkpoint's description, see `describe_training`.
         path: the checkpoint.
 
     Raises:
         ValueError: the data differ, or the checkpoint cannot be resumed.
     """
-    if why := description.get("no_resume") or recipe.model.state_not_saved(recipe.groups):
-        raise ValueError(f"checkpoint {path} cannot be resumed: {why}")
     current = describe_training(config, recipe, spec_hash)
+    if why := saved.get("no_resume") or current.get("no_resume"):
+        raise ValueError(f"checkpoint {path} cannot be resumed: {why}")
     for name in ("feature_spec", "training_rows"):
-        if description[name] != current[name]:
+        if saved[name] != current[name]:
             raise ValueError(
-                f"checkpoint {path} is of a training on other data: {name} was "
-                f"{description[name]}, that of "
-                f"{config.data.dataset_path or 'the generated rows'} is {current[name]}. To start "
-                "a new training from its weights, use --restore_checkpoint_path"
+                f"checkpoint {path} is of a training on other data: {name} was {saved[name]}, that "
+                f"of {config.data.dataset_path or 'the generated rows'} is {current[name]}. To "
+                "start a new training from its weights, use --restore_checkpoint_path"
             )
 
 
@@ -76,37 +70,35 @@ def restore(start: Start, recipe: Recipe, world: World) -> None:
 
 
 def describe_start(
-    config: Config, path: Path, position: Position, total_steps: int | None, changed: Sequence[str]
-) -> str:
-    """Returns one line on the checkpoint that a run starts from.
+    run: RunContext, path: Path, saved: checkpoint.Index, changed: Sequence[str]
+) -> Iterator[str]:
+    """Yields log lines on the checkpoint that a run starts from.
 
     Args:
         path: the checkpoint.
-        position: position of the training that resumes; step 0 of other runs.
-        total_steps: steps of the whole training.
+        saved: its description.
         changed: flags that differ from those of the checkpoint.
     """
-    if not position.step:
-        text = f"weights of {path}"
-        if checkpoint.is_original(path):
-            text += " (NVIDIA's layout: its tables; the MLPs and the interaction are initialized)"
-        return text
-    text = f"resumed {path} at step {position.step} of {total_steps}"
-    if total_steps is not None and position.step >= total_steps:
-        text += ": nothing is left to do"
-    if changed:
-        values = config.flat()
-        flags = ", ".join(f"--{name} {values[name]}" for name in changed)
-        text += f"; other than before: {flags}"
-    return text
-
-
-def note_versions(description: Mapping[str, Any], log: RunLogger) -> None:
-    """Logs a note for each library whose version differs from that of the checkpoint."""
-    current, saved = devices.describe(), description.get("versions", {})
+    step, total_steps = run.position.step, run.total_steps
+    if step:
+        text = f"resumed {path} at step {step} of {total_steps}"
+        if total_steps is not None and step >= total_steps:
+            text += ": nothing is left to do"
+        if changed:
+            flags = ", ".join(f"--{name} {run.config.value(name)}" for name in changed)
+            text += f"; other than before: {flags}"
+        yield text
+    elif checkpoint.is_original(path):
+        yield (
+            f"weights of {path} (NVIDIA's layout: its tables; the MLPs and the interaction are "
+            "initialized)"
+        )
+    else:
+        yield f"weights of {path}"
+    current, versions = devices.describe(), saved.description.get("versions", {})
     for name in ("python", "tensorflow", "numpy"):
-        if saved.get(name, current[name]) != current[name]:
-            log.message(
-                f"note: the checkpoint is of {name} {saved[name]}, this process runs "
+        if versions.get(name, current[name]) != current[name]:
+            yield (
+                f"note: the checkpoint is of {name} {versions[name]}, this process runs "
                 f"{current[name]}"
             )

@@ -12,10 +12,9 @@ class TrainingDiverged(Exception):
 
 
 class Stopped(Exception):
-    """A signal or a change of hosts ended the training after a checkpoint.
+    """A signal or a change of hosts (`reason`) ended the training after a checkpoint.
 
-    Attributes:
-        reason: the signal or the change.
+    Args:
         is_local: whether this process received the signal.
     """
 

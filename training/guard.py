@@ -1,4 +1,4 @@
-"""Failures of a training: divergence, signals, lost ranks, and restarts of elastic trainings."""
+"""Failures of a run: divergence, signals, lost ranks, and restarts of elastic trainings."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,8 +10,31 @@ from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.cluster import distributed, elastic, signals
 from runtime.cluster.distributed import CollectiveError, RankLost
 from runtime.cluster.elastic import LeftTraining
-from training.context import RunContext
 from training.errors import STOPPED, USER_ERROR, Stopped, TrainingDiverged
+from training.state import RunContext
+
+
+@contextlib.contextmanager
+def log_failure(run: RunContext) -> Iterator[None]:
+    """Logs why a run ended early; `main` prints it.
+
+    Raises:
+        ValueError: a sample is invalid.
+    """
+    try:
+        yield
+    except TrainingDiverged as error:
+        run.log.record(f"training diverged: {error}")
+        raise
+    except (Stopped, KeyboardInterrupt) as error:
+        run.log.record(str(error) or "interrupted")
+        raise
+    except Exception as error:
+        # An invalid sample arrives here as a stack trace of tf.data; the loader stores the reason.
+        for dataset in (run.recipe.train, run.recipe.valid):
+            if dataset is not None and dataset.failure:
+                raise ValueError(dataset.failure) from error
+        raise
 
 
 @contextlib.contextmanager

@@ -10,12 +10,10 @@ from runtime.checkpoint import NonFiniteWeight
 from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.cluster.failure import stack_sample
-from training import early_stopping, epoch_report
 from training.checkpoints import training_weights
-from training.context import RunContext
 from training.errors import TrainingDiverged
 from training.schedule import evaluation_batches, loss_is_due, note_schedule, samples_of_batch
-from training.state import Best
+from training.state import RunContext
 
 # Steps that count in no throughput: tracing, compilation, page faults.
 WARMUP_STEPS = 10
@@ -37,7 +35,7 @@ class TrainingLoop:
         self, run: RunContext, checkpoints: CheckpointPolicy, description: Mapping[str, Any]
     ):
         from runtime.logs.profiler import Profiler
-        from runtime.logs.timer import StepTimer
+        from runtime.logs.timer import Speeds, StepTimer
 
         assert run.recipe.train is not None and run.total_steps is not None
         self.recipe, self.data, self.goal = run.recipe, run.recipe.train, run.recipe.goal
@@ -56,16 +54,16 @@ class TrainingLoop:
         if self.options.benchmark:
             warmup_steps = self.options.warmup_batches
         times_epochs = self.log.epoch_lines or self.options.benchmark
-        self.timer = StepTimer(warmup_steps, epochs=times_epochs)
-        self.epoch_report = epoch_report.create(self.log, self.timer)
+        self.timer, self.speeds = StepTimer(warmup_steps, epochs=times_epochs), Speeds()
         self.profiler = Profiler(self.options, run.run_dir, self.world)
 
         self.evaluate_after = evaluation_batches(
             self.data.num_batches, self.options.evals_per_epoch
         )
-        self.keeps_best = self.config.checkpoint.keep_best
-        if self.keeps_best is None:
-            self.keeps_best = bool(self.options.early_stopping) or self.recipe.keeps_best
+        keeps_best = self.config.checkpoint.keep_best
+        if keeps_best is None:
+            keeps_best = bool(self.options.early_stopping) or self.recipe.keeps_best
+        self.best_folder = self.folder if keeps_best else None
         self._elapsed_before_s = self.position.elapsed_s
         self._reported_step = self.position.trainer.get("seen_steps", self.position.step)
         self._prepare(resumes_newest=run.start.is_newest)
@@ -73,15 +71,15 @@ class TrainingLoop:
     def _prepare(self, resumes_newest: bool) -> None:
         """Logs notes, and brings state that other runs left up to date."""
         note_schedule(self.config, self.log, self.total_steps)
-        if self.options.early_stopping and not (self.folder is not None and self.keeps_best):
+        if self.options.early_stopping and self.best_folder is None:
             missing = "--save_checkpoint_path" if self.folder is None else "--keep_best"
             self.log.message(
                 f"note: --early_stopping without {missing}: the best weights are not kept"
             )
-        if self.folder is not None and self.keeps_best and self.position.step:
+        if self.best_folder is not None and self.position.step:
             # The run may resume before the best checkpoint, or was killed before it set the link.
             run_on_all_ranks(self.world, self._update_best_link)
-        if not self._goal_is_reached():
+        if not self.position.has_reached(self.goal):
             self.position.goal_reached_s = None  # of another threshold
         if resumes_newest and not self._evaluation_is_due():
             self.checkpoints.resume(self.position.step)
@@ -98,14 +96,10 @@ class TrainingLoop:
         if self._evaluation_is_due():  # the previous run was stopped before it evaluated
             self.evaluate()
             self.end_epoch()
-        for epoch in range(position.epoch, self._num_epochs()):
-            if self._is_over():
-                break
-            if position.epoch != epoch:
-                position.epoch, position.row = epoch, 0
-            if position.row >= data.num_rows:
-                continue
-            iterator = iter(data.dataset(epoch, position.row))
+        while not self._is_over():
+            if self._epoch_has_ended():
+                position.epoch, position.row = position.epoch + 1, 0
+            iterator = iter(data.dataset(position.epoch, position.row))
             for batch in range(position.row // data.batch_size, data.num_batches):
                 # One step.
                 self.profiler.before(position.step)
@@ -126,7 +120,8 @@ class TrainingLoop:
                 if self._evaluation_is_due() and not checkpoints.stopping:
                     self.evaluate()
                 self.end_epoch()
-                if checkpoints.due(position.step, self._needs_checkpoint()):
+                at_end = position.step == self.total_steps or self._is_decided()
+                if checkpoints.due(position.step, at_end or self._is_best_to_keep()):
                     self.save()
                 if self._is_over():
                     break
@@ -135,7 +130,8 @@ class TrainingLoop:
         self._check_weights()
         if checkpoints.due(position.step, last=True):  # stopped, or nothing was left to do
             self.save()
-        checkpoints.finish(self._is_complete())
+        steps_are_done = position.step >= self.total_steps and not self._evaluation_is_due()
+        checkpoints.finish(is_complete=steps_are_done or self._is_decided())
 
     def report(self) -> None:
         """Synchronizes with the device and logs the running loss."""
@@ -163,21 +159,12 @@ class TrainingLoop:
         metrics = self._measure()
         if not metrics:  # interrupted, because a signal requests to stop
             return
-        position, metric, threshold = self.position, self.goal.metric, self.goal.threshold
-        elapsed_s = self._elapsed_s()
-        if not (self.epoch_report.has_lines and self._epoch_has_ended()):
+        position, elapsed_s = self.position, self._elapsed_s()
+        if not (self.log.epoch_lines and self._epoch_has_ended()):
             self.log.log(position.step, {**metrics, "elapsed_s": elapsed_s}, epoch=position.epoch)
         if note := self._evaluator().note:
             self.log.message(note)
-        position.evaluated_step, position.metrics = position.step, metrics
-        position.history["validation_loss"].append((position.step, metrics["log_loss"]))
-        curve = position.history.setdefault(f"validation_{metric}", [])
-        curve.append((position.step, metrics[metric]))
-        best = position.best
-        if early_stopping.is_improvement(metrics[metric], best.value if best else None):
-            position.best = Best(metrics[metric], position.step, position.epoch, elapsed_s)
-        if threshold is not None and metrics[metric] >= threshold:
-            position.goal_reached_s = elapsed_s
+        position.add_evaluation(self.goal, metrics, elapsed_s)
 
     def _measure(self) -> dict[str, float]:
         """Returns the metrics of an evaluation; none if a stop is requested during it."""
@@ -196,21 +183,24 @@ class TrainingLoop:
             step = self._reported_step
             raise TrainingDiverged(f"between step {step - 1} and {step}: {error}") from None
         if valid is not None:
-            self.epoch_report.add_evaluation(valid.num_rows, time.perf_counter() - start)
+            self.speeds.evaluated(valid.num_rows, time.perf_counter() - start)
         self.checkpoints.reset_pace()
         return metrics
 
     def end_epoch(self) -> None:
         """Logs a line on the epoch if it has ended, in the logs that have such lines."""
         position = self.position
-        if not (self.epoch_report.has_lines and self._epoch_has_ended()):
+        if not (self.log.epoch_lines and self._epoch_has_ended()):
             return
         if self._evaluation_is_due() or self.options.benchmark:
             return
         self.report()
         metrics = position.metrics if position.evaluated_step == position.step else {}
-        losses = position.history["train_loss"]
-        values = self.epoch_report.end_epoch(bool(metrics), losses[-1][1] if losses else None)
+        num_samples, values = self.timer.epoch_samples, self.timer.end_epoch()
+        if self.log.speeds:
+            values = self.speeds.of_epoch(num_samples, values["epoch_s"], bool(metrics))
+            if losses := position.history["train_loss"]:
+                values["loss"] = losses[-1][1]
         self.log.end_epoch(position.epoch, position.step, {**values, **metrics})
 
     def save(self) -> None:
@@ -227,11 +217,10 @@ class TrainingLoop:
 
     def summary(self) -> dict[str, Any]:
         """Logs why the training ended; returns the results of the run."""
-        position, goal = self.position, self.goal
-        if self._goal_is_reached() and position.best is not None:
+        position, goal, best = self.position, self.goal, self.position.best
+        if best is not None and position.has_reached(goal):
             self.log.message(
-                f"--{goal.flag} {goal.threshold} is reached: {goal.best_name} "
-                f"{position.best.value:.5f}"
+                f"--{goal.flag} {goal.threshold} is reached: {goal.best_name} {best.value:.5f}"
             )
         elif goal.threshold is not None and goal.threshold < 1:  # 1.0: no target was set
             self.log.message(f"--{goal.flag} {goal.threshold} was not reached")
@@ -241,19 +230,19 @@ class TrainingLoop:
                 f"{self.options.early_stopping} evaluations in a row without a higher "
                 f"{goal.metric}"
             )
-        if position.best is not None and (self.options.early_stopping or self.keeps_best):
-            best, path = position.best, None
-            if self.folder is not None and self.keeps_best:
-                path = self.folder.best_of_step(best.step)
-            name = f"{self._evaluator().split} {goal.metric}"
-            self.log.message(early_stopping.describe_best(name, best.value, best.step, path))
+        if best is not None and (self.options.early_stopping or self.best_folder):
+            path = self.best_folder and self.best_folder.best_of_step(best.step)
+            self.log.message(
+                f"best {self._evaluator().split} {goal.metric} {best.value:.5f} at step "
+                f"{best.step}: {f'checkpoint {path}' if path else 'its checkpoint was not kept'}"
+            )
         throughput = self.timer.mean_throughput()
         return {
             **position.metrics,
             **position.best_values(goal),
             "steps": position.step,
             **(self.timer.end_epoch() if self.options.benchmark else {}),
-            **self.epoch_report.summary(),
+            **(self.speeds.summary() if self.log.speeds else {}),
             **({} if math.isnan(throughput) else {"throughput": throughput}),
             "elapsed_s": self._elapsed_s(),
         }
@@ -265,9 +254,6 @@ class TrainingLoop:
     def _elapsed_s(self) -> float:
         return self._elapsed_before_s + self.timer.elapsed_s
 
-    def _num_epochs(self) -> int:
-        return max(self.options.epochs, -(-self.total_steps // self.data.num_batches))
-
     def _epoch_has_ended(self) -> bool:
         return self.position.row == self.data.num_rows
 
@@ -278,39 +264,21 @@ class TrainingLoop:
         batch = -(-position.row // self.data.batch_size)
         return batch in self.evaluate_after or position.step == self.total_steps
 
-    def _goal_is_reached(self) -> bool:
-        best, threshold = self.position.best, self.goal.threshold
-        return threshold is not None and best is not None and best.value >= threshold
-
     def _patience_is_exhausted(self) -> bool:
-        """Returns whether `--early_stopping` ends the training; equal on all ranks."""
-        if self.options.early_stopping is None:
-            return False
-        curve = self.position.history.get(f"validation_{self.goal.metric}", [])
-        stale = early_stopping.stale_evaluations(value for _, value in curve)
-        return stale >= self.options.early_stopping
+        patience = self.options.early_stopping
+        return patience is not None and self.position.stale_evaluations(self.goal) >= patience
 
     def _is_decided(self) -> bool:
         """Returns whether the training ends before its last step because of its metrics."""
-        return self._goal_is_reached() or self._patience_is_exhausted()
+        return self.position.has_reached(self.goal) or self._patience_is_exhausted()
 
     def _is_over(self) -> bool:
         is_stopping = self.checkpoints.stopping is not None
         return self.position.step >= self.total_steps or is_stopping or self._is_decided()
 
-    def _is_complete(self) -> bool:
-        """Returns whether nothing is left to do for a resumed training."""
-        steps_done = self.position.step >= self.total_steps and not self._evaluation_is_due()
-        return steps_done or self._is_decided()
-
     def _is_best_to_keep(self) -> bool:
         best = self.position.best
-        return bool(self.keeps_best) and best is not None and best.step == self.position.step
-
-    def _needs_checkpoint(self) -> bool:
-        """Returns whether a checkpoint of this step is needed in any case."""
-        at_end = self.position.step == self.total_steps or self._is_decided()
-        return at_end or self._is_best_to_keep()
+        return self.best_folder is not None and best is not None and best.step == self.position.step
 
     def _check_losses(self, first_bad_step: int, step: int) -> None:
         if first_bad_step:
@@ -326,6 +294,6 @@ class TrainingLoop:
             raise NonFiniteWeight(name)
 
     def _update_best_link(self) -> None:
-        if self.world.is_chief and self.folder is not None:
+        if self.world.is_chief and self.best_folder is not None:
             best = self.position.best
-            self.folder.set_best(best.step if best else None)
+            self.best_folder.set_best(best.step if best else None)

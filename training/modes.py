@@ -1,4 +1,4 @@
-"""Modes of a run: train, eval, predict, inference."""
+"""Modes of a run: train, eval, predict, inference. Each returns the summary of the run."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,10 +10,10 @@ from runtime.cluster import elastic
 from runtime.cluster.distributed import CollectiveError
 from runtime.files import predictions
 from training.checkpoints import describe_training
-from training.context import RunContext
 from training.guard import handle_failures
 from training.loop import TrainingLoop
 from training.schedule import samples_of_batch
+from training.state import RunContext
 
 Summary = dict[str, Any]
 
@@ -22,13 +22,7 @@ MIN_MEASURED_BATCHES = 100
 
 
 def train(run: RunContext) -> Summary:
-    """Trains the model, with evaluations and checkpoints on the way; returns the summary.
-
-    Raises:
-        TrainingDiverged: the loss, a score or a weight became infinite or NaN.
-        Stopped: a signal or a change of hosts ended the training after a checkpoint.
-        CollectiveError: a checkpoint could not be written.
-    """
+    """Trains the model, with evaluations and checkpoints on the way."""
     description = describe_training(run.config, run.recipe, run.spec_hash)
     if reason := description.get("no_resume"):
         if elastic.current().is_elastic:
@@ -41,7 +35,7 @@ def train(run: RunContext) -> Summary:
 
 
 def evaluate(run: RunContext) -> Summary:
-    """Returns the metrics of the restored model over every sample."""
+    """Measures the metrics of the restored model over every sample."""
     from runtime.logs.timer import Speeds
 
     start, speeds = time.perf_counter(), Speeds()
@@ -78,7 +72,7 @@ def predict(run: RunContext) -> Summary:
 
 
 def benchmark_inference(run: RunContext) -> Summary:
-    """Measures throughput and latency; returns them with the metrics of a restored model.
+    """Measures throughput and latency, and the metrics of a restored model.
 
     A measurement is one batch in memory to its scores in memory. At least 100 batches are measured
     after the warm-up, or `--max_steps`, or `--benchmark_steps`; fewer batches are used repeatedly.
@@ -89,7 +83,10 @@ def benchmark_inference(run: RunContext) -> Summary:
 
     start = time.perf_counter()
     options, dataset = run.config.run, _valid(run)
-    warmup, measured = options.warmup_batches, _measured_batches(run)
+    warmup = options.warmup_batches
+    measured = options.benchmark_steps if options.benchmark else options.max_steps
+    if measured == -1:
+        measured = max(MIN_MEASURED_BATCHES, dataset.num_batches - warmup)
     # A short last batch has another latency: it is left out if there are full batches.
     full = max(1, dataset.num_rows // dataset.batch_size)
     timer, laps = LatencyTimer(warmup_steps=warmup), StepTimer(warmup_steps=warmup)
@@ -120,14 +117,6 @@ MODES: Mapping[str, Callable[[RunContext], Summary]] = {
     "predict": predict,
     "inference": benchmark_inference,
 }
-
-
-def _measured_batches(run: RunContext) -> int:
-    options = run.config.run
-    measured = options.benchmark_steps if options.benchmark else options.max_steps
-    if measured == -1:
-        measured = max(MIN_MEASURED_BATCHES, _valid(run).num_batches - options.warmup_batches)
-    return measured
 
 
 def _measure(run: RunContext) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Set-up of a run: processes, device, flags, data, model, log."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,10 @@ from runtime.hardware import affinity, gpu
 from runtime.hardware import device as devices
 from runtime.hardware.device import Device
 from runtime.logs import rank_logs, run_folder
-from runtime.logs.run_logger import RunLogger
 from training import checkpoints
-from training.context import RunContext
-from training.errors import Stopped, TrainingDiverged
+from training.guard import log_failure
 from training.schedule import count_steps
-from training.state import Position
+from training.state import Position, RunContext
 
 # `build(config, spec, world, device)` of a recipe.
 Build = Callable[[Config, FeatureSpec | None, World, Device], Recipe]
@@ -35,21 +33,6 @@ _LOCAL_FLAGS = {
     *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
     *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
 }
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Checkpoint that a run starts from.
-
-    Attributes:
-        start: paths of the checkpoint and of the folder to save to.
-        saved: the checkpoint's description; None without a checkpoint.
-        changed: flags that differ from those of the checkpoint that resumes.
-    """
-
-    start: Start
-    saved: Index | None
-    changed: Sequence[str]
 
 
 @contextlib.contextmanager
@@ -70,15 +53,17 @@ def open_run(
     world, device = _connect(config)
     start = find(config, world)
     try:
-        config, origin = _adopt_flags(config, start, world)
+        config, saved, changed = _adopt_flags(config, start, world)
         seed = world.gather_objects(devices.choose_seed(config.run.seed), "seed")[0]
         config = config.replace(seed=seed)
         binding_note = affinity.bind(config.run.affinity, world, device.gpu)
-        recipe, spec_hash = _build_recipe(config, build, origin, world, device)
-        pretrained = recipe.initialize(start.resumes)
+        recipe, spec_hash = _build_recipe(config, build, start, saved, world, device)
+        pretrained = None
+        if recipe.pretrained is not None:
+            pretrained = "not read: the training resumes" if start.resumes else recipe.pretrained()
         position = Position()
-        if start.resumes and origin.saved is not None:
-            position = Position.from_json(origin.saved.state, recipe.goal)
+        if start.resumes and saved is not None:
+            position = Position.from_json(saved.state, recipe.goal)
         total_steps = _count_steps(config, recipe, position)
         run_dir, restart_note = _make_run_dir(config, position, world)
         with run_on_all_ranks(
@@ -102,8 +87,12 @@ def open_run(
                 total_steps=total_steps,
                 spec_hash=spec_hash,
             )
-            _log_start(run, origin, binding_note, restart_note, pretrained)
-            with _log_failure(run):
+            for text in _describe(run, binding_note, restart_note, pretrained):
+                log.message(text)
+            if start.path is not None and saved is not None:
+                for text in checkpoints.describe_start(run, start.path, saved, changed):
+                    log.message(text)
+            with log_failure(run):
                 yield run
     finally:
         start.release()
@@ -185,22 +174,29 @@ def _connect(config: Config) -> tuple[World, Device]:
     return world, devices.with_memory(device, world)
 
 
-def _adopt_flags(config: Config, start: Start, world: World) -> tuple[Config, Origin]:
-    """Returns the flags with those of the checkpoint and of the preset."""
+def _adopt_flags(
+    config: Config, start: Start, world: World
+) -> tuple[Config, Index | None, list[str]]:
+    """Adds the flags of the checkpoint and of the preset.
+
+    Returns:
+        The flags, the checkpoint's description, and the flags that differ from those of a
+        checkpoint that resumes.
+    """
 
     def adopt() -> tuple[Config, Index | None, list[str]]:
         _check_run(config, world)
         adopted, saved, changed = start.adopt(config)
         return with_preset(adopted, saved, start.resumes), saved, changed
 
-    config, saved, changed = run_on_all_ranks(world, adopt)
+    adopted, saved, changed = run_on_all_ranks(world, adopt)
     world.check_agreement(
         {
             "the checkpoint": (saved.description, saved.state) if saved else None,
-            **_shared_flags(config),
+            **_shared_flags(adopted),
         }
     )
-    return config, Origin(start, saved, changed)
+    return adopted, saved, changed
 
 
 def _check_run(config: Config, world: World) -> None:
@@ -222,10 +218,9 @@ def _shared_flags(config: Config) -> dict[str, Any]:
 
 
 def _build_recipe(
-    config: Config, build: Build, origin: Origin, world: World, device: Device
+    config: Config, build: Build, start: Start, saved: Index | None, world: World, device: Device
 ) -> tuple[Recipe, str | None]:
     """Returns the recipe, its weights restored from a checkpoint, and the feature spec's hash."""
-    start, saved = origin.start, origin.saved
     spec = run_on_all_ranks(world, lambda: load_feature_spec(config))
     spec_hash = spec.fingerprint() if spec else None
     world.check_agreement({"the feature spec": spec_hash})
@@ -261,81 +256,38 @@ def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | No
 def _make_run_dir(config: Config, position: Position, world: World) -> tuple[Path, str | None]:
     """Returns the folder of the run, and a note on an elastic restart."""
     membership = elastic.current()
+    previous = membership.state.run_dir
     run_dir = run_on_all_ranks(
-        world,
-        lambda: (
-            run_folder.make_run_dir(config, membership.state.run_dir) if world.is_chief else None
-        ),
+        world, lambda: run_folder.make_run_dir(config, previous) if world.is_chief else None
     )
     run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
     return run_dir, membership.start(position.step, run_dir)
 
 
-def _log_start(
-    run: RunContext,
-    origin: Origin,
-    binding_note: str | None,
-    restart_note: str | None,
-    pretrained: str,
-) -> None:
-    """Logs what runs, on what, and from which checkpoint.
+def _describe(
+    run: RunContext, binding_note: str | None, restart_note: str | None, pretrained: str | None
+) -> Iterator[str]:
+    """Yields log lines on what runs, and on what.
 
     Args:
         binding_note: why the process is not bound to cores; None if it is.
         restart_note: reason of an elastic restart; None without one.
-        pretrained: other models that the weights come from; empty without any.
+        pretrained: other models that the weights come from; None without any.
     """
-    config, log, path = run.config, run.log, run.start.path
+    config, device = run.config, run.device
     if config.preset_note:
-        log.message(config.preset_note)
+        yield config.preset_note
     ranks = {"ranks": run.world.size} if run.world.size > 1 else {}
     facts = "  ".join(f"{name} {value}" for name, value in {**run.recipe.facts, **ranks}.items())
-    log.message(f"{config.run.mode} on {run.device.kind} in {run.device.compute_dtype}  {facts}")
-    _note_unused_flags(config, run.device, log)
-    for note in filter(None, (binding_note, *run.recipe.notes)):
-        log.message(f"note: {note}")
-    if restart_note:
-        log.message(f"{restart_note}; ranks now: {run.world.size}")
-    if pretrained:
-        log.message(f"start from other models: {pretrained}")
-    if path is not None and origin.saved is not None:
-        log.message(
-            checkpoints.describe_start(config, path, run.position, run.total_steps, origin.changed)
-        )
-        checkpoints.note_versions(origin.saved.description, log)
-
-
-def _note_unused_flags(config: Config, device: Device, log: RunLogger) -> None:
-    if ignored := config.unused():
-        log.message(
-            f"note: not used in this run (--mode {config.run.mode}): "
-            + ", ".join(f"--{name}" for name in ignored)
-        )
+    yield f"{config.run.mode} on {device.kind} in {device.compute_dtype}  {facts}"
+    if unused := config.unused():
+        flags = ", ".join(f"--{name}" for name in unused)
+        yield f"note: not used in this run (--mode {config.run.mode}): {flags}"
     if "loss_scale" in config.explicit and device.compute_dtype != "float16":
-        log.message("note: --loss_scale is not used, bfloat16 has the range of float32")
-
-
-@contextlib.contextmanager
-def _log_failure(run: RunContext) -> Iterator[None]:
-    """Logs why a run ended early; `main` prints it.
-
-    Raises:
-        ValueError: a sample is invalid.
-    """
-    try:
-        yield
-    except TrainingDiverged as error:
-        run.log.record(f"training diverged: {error}")
-        raise
-    except Stopped as stopped:
-        run.log.record(str(stopped))
-        raise
-    except KeyboardInterrupt:
-        run.log.record("interrupted")
-        raise
-    except Exception as error:
-        # An invalid sample arrives here as a stack trace of tf.data; the loader stores the reason.
-        for dataset in (run.recipe.train, run.recipe.valid):
-            if dataset is not None and dataset.failure:
-                raise ValueError(dataset.failure) from error
-        raise
+        yield "note: --loss_scale is not used, bfloat16 has the range of float32"
+    for note in filter(None, (binding_note, *run.recipe.notes)):
+        yield f"note: {note}"
+    if restart_note:
+        yield f"{restart_note}; ranks now: {run.world.size}"
+    if pretrained:
+        yield f"start from other models: {pretrained}"

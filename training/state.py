@@ -1,12 +1,44 @@
-"""State of a training: its position in the data and its best evaluation."""
+"""State of a run: its parts, its position in the data, and its evaluations."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from recipes.recipe import Goal
+from config import Config
+from recipes.recipe import Goal, Recipe
+from runtime.checkpoint.resume import Start
+from runtime.cluster.distributed import World
+from runtime.hardware.device import Device
+from runtime.logs.run_logger import RunLogger
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """A run that is set up: processes, device, data, model and log.
+
+    Attributes:
+        config: the flags, with those that a checkpoint or a preset sets.
+        start: checkpoint that the run starts from, and the folder it saves to.
+        position: position that the training starts from and advances.
+        total_steps: steps of the whole training, those of earlier runs included; None in other
+            modes.
+        spec_hash: fingerprint of the feature spec; None for data generated from flags.
+    """
+
+    config: Config
+    recipe: Recipe
+    device: Device
+    world: World
+    log: RunLogger
+    run_dir: Path
+    start: Start
+    position: Position
+    total_steps: int | None
+    spec_hash: str | None
 
 
 @dataclass(frozen=True)
@@ -35,7 +67,7 @@ class Position:
     Attributes:
         step: number of steps done.
         epoch: current epoch.
-        row: next row in the order of this epoch; the rows before it were trained on.
+        row: next sample in the order of this epoch; the samples before it were trained on.
         evaluated_step: step of the last evaluation.
         elapsed_s: seconds of training so far, in all runs.
         trainer: `Trainer.state()`.
@@ -57,6 +89,33 @@ class Position:
     history: dict[str, list[tuple[int, float]]] = field(
         default_factory=lambda: {"train_loss": [], "validation_loss": []}
     )
+
+    def add_evaluation(self, goal: Goal, metrics: dict[str, float], elapsed_s: float) -> None:
+        """Records the metrics of the current step.
+
+        An equal value does not replace the best one. NaN (an AUC of samples of one class) never
+        replaces a number, and is replaced by any later value.
+        """
+        value = metrics[goal.metric]
+        self.evaluated_step, self.metrics = self.step, metrics
+        self.history["validation_loss"].append((self.step, metrics["log_loss"]))
+        self.history.setdefault(f"validation_{goal.metric}", []).append((self.step, value))
+        if self.best is None or math.isnan(self.best.value) or value > self.best.value:
+            self.best = Best(value, self.step, self.epoch, elapsed_s)
+        if goal.threshold is not None and value >= goal.threshold:
+            self.goal_reached_s = elapsed_s
+
+    def has_reached(self, goal: Goal) -> bool:
+        """Returns whether the best evaluation meets the goal's threshold."""
+        best, threshold = self.best, goal.threshold
+        return best is not None and threshold is not None and best.value >= threshold
+
+    def stale_evaluations(self, goal: Goal) -> int:
+        """Returns the number of evaluations since the best one; NaN never improves."""
+        best, stale = -math.inf, 0
+        for _, value in self.history.get(f"validation_{goal.metric}", []):
+            best, stale = (value, 0) if value > best else (best, stale + 1)
+        return stale
 
     def best_values(self, goal: Goal) -> dict[str, Any]:
         """Returns the best evaluation under the names of checkpoints and summaries."""

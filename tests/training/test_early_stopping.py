@@ -1,12 +1,14 @@
-"""The rule of early stopping, by hand."""
+"""The rules of the best evaluation and of early stopping, by hand."""
 
 import math
 
 import pytest
 
-from training import early_stopping
+from recipes.recipe import Goal
+from training.state import Best, Position
 
 NAN = math.nan
+GOAL = Goal()
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,11 @@ NAN = math.nan
     ],
 )
 def test_improvements(value, best, expected):
-    assert early_stopping.is_improvement(value, best) is expected
+    position = Position(step=6, best=None if best is None else Best(best, 4))
+    position.add_evaluation(GOAL, {"auc": value, "log_loss": 0.7}, 2.5)
+    assert (position.best.step == 6) is expected
+    assert position.evaluated_step == 6
+    assert position.history["validation_loss"] == [(6, 0.7)]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +37,7 @@ def test_improvements(value, best, expected):
         ([], 0),
         ([0.5], 0),
         ([0.5, 0.5], 1),
-        ([0.5, 0.4, 0.45], 2),  # a rise that stays below the best is no improvement
+        ([0.5, 0.4, 0.45], 2),  # a rise that stays below the best value does not count
         ([0.5, 0.4, 0.6], 0),
         ([0.5, 0.6, 0.4, 0.6, 0.3], 3),
         ([NAN, NAN, NAN], 3),
@@ -39,4 +45,16 @@ def test_improvements(value, best, expected):
     ],
 )
 def test_stale_evaluations(values, expected):
-    assert early_stopping.stale_evaluations(values) == expected
+    position = Position(history={"validation_auc": list(enumerate(values))})
+    assert position.stale_evaluations(GOAL) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "threshold", "expected"), [(0.7, 0.7, True), (0.6, 0.7, False), (0.9, None, False)]
+)
+def test_threshold(value, threshold, expected):
+    goal, position = Goal(threshold=threshold), Position(step=3)
+    assert not position.has_reached(goal)
+    position.add_evaluation(goal, {"auc": value, "log_loss": 0.7}, 2.5)
+    assert position.has_reached(goal) is expected
+    assert position.goal_reached_s == (2.5 if expected else None)

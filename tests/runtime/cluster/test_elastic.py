@@ -242,7 +242,7 @@ def test_ends_of_a_run(monkeypatch, capsys, rank, end, outcome):
     def execute(*args):
         raise end
 
-    monkeypatch.setattr(main, "execute", execute)
+    monkeypatch.setattr(main.setup, "open_run", execute)
     monkeypatch.setattr(elastic, "ElasticMembership", Members)
     monkeypatch.setattr(distributed, "_world", distributed.World(rank, 3))
     argv = ["dlrm.py", "--dataset_path", "x", "--elastic", "--resume", "auto"]
@@ -263,7 +263,7 @@ def test_closed_stdout(monkeypatch, capsys):
     def execute(*args):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(main, "execute", execute)
+    monkeypatch.setattr(main.setup, "open_run", execute)
     monkeypatch.setattr(
         os, "dup2", lambda new, old: redirected.append((os.readlink(f"/proc/self/fd/{new}"), old))
     )
