@@ -20,12 +20,9 @@ FROM container AS sources
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends git rsync \
  && rm -rf /var/lib/apt/lists/*
-# NVIDIA's dllogger 1.1.0; a commit, which cannot be moved as a tag can.
-ARG DLLOGGER_COMMIT=0478734ff7be75adde8d160e04872664d1c62e5f
-RUN python3 -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels/dllogger \
-    "git+https://github.com/NVIDIA/dllogger@${DLLOGGER_COMMIT}"
 
 FROM sources AS merlin-no
+RUN mkdir /wheels
 
 FROM sources AS merlin-yes
 # The commit that the original recipe was made with. Its own file builds it for compute capability 6.0 to 9.0, without a GPU.
@@ -34,7 +31,7 @@ RUN git clone https://github.com/NVIDIA-Merlin/distributed-embeddings.git /tmp/m
  && git -C /tmp/merlin checkout "${DISTRIBUTED_EMBEDDINGS_COMMIT}" \
  && git -C /tmp/merlin submodule update --init --recursive \
  && make -C /tmp/merlin pip_pkg \
- && mkdir /wheels/merlin \
+ && mkdir -p /wheels/merlin \
  && cp /tmp/merlin/artifacts/*.whl /wheels/merlin/ \
  && rm -rf /tmp/merlin
 
@@ -85,7 +82,7 @@ ARG GLOO=yes
 RUN touch .venv/installed \
  && touch .venv/horovod .venv/op \
  && python dlrm.py --help >/dev/null \
- && python -c 'import sys, dllogger, tensorflow_dot_based_interact, horovod.tensorflow as hvd; \
+ && python -c 'import sys, tensorflow_dot_based_interact, horovod.tensorflow as hvd; \
       assert hvd.mpi_built(), "Horovod is without MPI: no mpirun, and no srun, thus no slurm_multinode.sh"; \
       assert hvd.nccl_built(), "Horovod is without NCCL: what GPUs tell each other would go through the memory of the CPUs"; \
       assert hvd.gloo_built() or sys.argv[1] == "no", \

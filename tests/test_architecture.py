@@ -61,7 +61,6 @@ NVTABULAR = tuple(
 # Packages that may be absent: the files that may import them.
 HOMES = {
     "horovod": ("runtime/cluster/horovod_modules.py", "runtime/cluster/horovodrun.py"),
-    "dllogger": ("runtime/logs/dlll.py",),
     "distributed_embeddings": ("nn/embedding/merlin_api/backend.py",),
     "tensorflow_dot_based_interact": (
         "nn/layers/fused_op.py",

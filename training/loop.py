@@ -53,7 +53,7 @@ class TrainingLoop:
         warmup_steps = min(WARMUP_STEPS, max(0, self.total_steps - self.position.step) // 2)
         if self.options.benchmark:
             warmup_steps = self.options.warmup_batches
-        times_epochs = self.log.epoch_lines or self.options.benchmark
+        times_epochs = self.log.names.epoch_lines or self.options.benchmark
         self.timer, self.speeds = StepTimer(warmup_steps, epochs=times_epochs), Speeds()
         self.profiler = Profiler(self.options, run.run_dir, self.world)
 
@@ -160,7 +160,7 @@ class TrainingLoop:
         if not metrics:  # interrupted, because a signal requests to stop
             return
         position, elapsed_s = self.position, self._elapsed_s()
-        if not (self.log.epoch_lines and self._epoch_has_ended()):
+        if not (self.log.names.epoch_lines and self._epoch_has_ended()):
             self.log.log(position.step, {**metrics, "elapsed_s": elapsed_s}, epoch=position.epoch)
         if note := self._evaluator().note:
             self.log.message(note)
@@ -190,14 +190,14 @@ class TrainingLoop:
     def end_epoch(self) -> None:
         """Logs a line on the epoch if it has ended, in the logs that have such lines."""
         position = self.position
-        if not (self.log.epoch_lines and self._epoch_has_ended()):
+        if not (self.log.names.epoch_lines and self._epoch_has_ended()):
             return
         if self._evaluation_is_due() or self.options.benchmark:
             return
         self.report()
         metrics = position.metrics if position.evaluated_step == position.step else {}
         num_samples, values = self.timer.epoch_samples, self.timer.end_epoch()
-        if self.log.speeds:
+        if self.log.names.speeds:
             values = self.speeds.of_epoch(num_samples, values["epoch_s"], bool(metrics))
             if losses := position.history["train_loss"]:
                 values["loss"] = losses[-1][1]
@@ -242,7 +242,7 @@ class TrainingLoop:
             **position.best_values(goal),
             "steps": position.step,
             **(self.timer.end_epoch() if self.options.benchmark else {}),
-            **(self.speeds.summary() if self.log.speeds else {}),
+            **(self.speeds.summary() if self.log.names.speeds else {}),
             **({} if math.isnan(throughput) else {"throughput": throughput}),
             "elapsed_s": self._elapsed_s(),
         }

@@ -41,7 +41,7 @@ def evaluate(run: RunContext) -> Summary:
     start, speeds = time.perf_counter(), Speeds()
     metrics = _measure(run)
     speeds.evaluated(_valid(run).num_rows, time.perf_counter() - start)
-    return {**metrics, **(speeds.summary() if run.log.speeds else {})}
+    return {**metrics, **(speeds.summary() if run.log.names.speeds else {})}
 
 
 def predict(run: RunContext) -> Summary:

@@ -18,7 +18,8 @@ from runtime.files.atomic import atomic_file
 _TRAIN, _VALIDATION, _QUIET = "#9db4cc", "#1f5fa8", "#999999"
 _BEST = "#c8501e"
 _CLASSES = ("#7a8794", _VALIDATION)  # negatives, positives
-_METRICS = {"auc": "ROC AUC"}
+
+Points = Sequence[tuple[float, float]]  # (step, value)
 
 
 def draw(kind: str, path: str | Path, **content: Any) -> None:
@@ -47,7 +48,7 @@ def draw(kind: str, path: str | Path, **content: Any) -> None:
 
 def learning_curve(
     path: str | Path,
-    history: Mapping[str, Sequence[tuple[float, float]]],
+    history: Mapping[str, Points],
     best_reachable_auc: float | None = None,
     split: str = "validation",
 ) -> None:
@@ -60,18 +61,9 @@ def learning_curve(
             A training loss is the mean since the previous pair.
         best_reachable_auc: of the evaluated split, if it is known.
         split: name of the evaluated split, which replaces "validation".
-
-    Raises:
-        ValueError: an unknown name.
     """
     losses = ("train_loss", "validation_loss")
-    others = sorted(set(history) - set(losses))
-    if len(others) > 1 or not all(name.startswith("validation_") for name in others):
-        raise ValueError(
-            f"learning_curve: the history contains {others}; "
-            'expected "train_loss", "validation_loss" and one metric like "validation_auc"'
-        )
-    metric = others[0] if others else "validation_auc"
+    metric = next((name for name in history if name not in losses), "validation_auc")
     train, validation, quality = (
         [(step, value) for step, value in history.get(name, ()) if math.isfinite(value)]
         for name in (*losses, metric)
@@ -88,12 +80,7 @@ def learning_curve(
     _write(figure, Path(path))
 
 
-def _draw_loss(
-    axes: Any,
-    train: Sequence[tuple[float, float]],
-    validation: Sequence[tuple[float, float]],
-    split: str,
-) -> None:
+def _draw_loss(axes: Any, train: Points, validation: Points, split: str) -> None:
     if train:
         style = {"color": _TRAIN, "linewidth": 1.2, "markersize": 4}
         form = "-" if len(train) > 1 else "o"  # a line of one point is invisible
@@ -107,13 +94,9 @@ def _draw_loss(
 
 
 def _draw_quality(
-    axes: Any,
-    points: Sequence[tuple[float, float]],
-    metric: str,
-    best_reachable: float | None,
-    split: str,
+    axes: Any, points: Points, metric: str, best_reachable: float | None, split: str
 ) -> None:
-    name = _METRICS.get(metric, metric.upper())
+    name = "ROC AUC" if metric == "auc" else metric.upper()
     _plot_points(axes, points, split)
     _mark_best(axes, *max(points, key=lambda point: point[1]))
     if best_reachable is not None:
@@ -122,15 +105,15 @@ def _draw_quality(
     _label(axes, name, "training step", name, loc="lower right")
 
 
-def join_short_means(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def join_short_means(points: Points) -> list[tuple[float, float]]:
     """Joins means over few steps with their neighbours, so that the curve has no bumps there.
 
     The value of a pair is the mean over the steps since the previous pair. A loss is also read at
     every evaluation: some means are over few steps, and noisy. Pairs are joined until they cover
     the median number of steps, or a quarter of all steps so far if that is less.
     """
-    if len(points) < 2:
-        return list(points)
+    if not points:
+        return []
     starts = [0, *(step for step, _ in points[:-1])]
     lengths = [step - start for start, (step, _) in zip(starts, points, strict=True)]
     median = sorted(lengths)[len(lengths) // 2]
@@ -146,7 +129,7 @@ def join_short_means(points: Sequence[tuple[float, float]]) -> list[tuple[float,
     return joined
 
 
-def loss_limit(points: Sequence[tuple[float, float]]) -> float | None:
+def loss_limit(points: Points) -> float | None:
     """Returns the upper limit of the loss axis, so that high first losses do not flatten the curve.
 
     The losses of the first 5 % of the steps are cut off if they exceed all later ones by more than
@@ -178,15 +161,7 @@ def evaluation(
         reliability: the fields of `nn.metrics.calibration.Reliability`.
         histogram: `largest` and `shares` of `nn.metrics.calibration.Calibration.histogram`.
         split: name of the evaluated split.
-
-    Raises:
-        ValueError: fpr and tpr of different lengths.
     """
-    if len(roc["fpr"]) != len(roc["tpr"]):
-        raise ValueError(
-            "evaluation: expected fpr and tpr of equal length, got "
-            f"{len(roc['fpr'])} and {len(roc['tpr'])}"
-        )
     figure = _figure(14, 4.6)
     figure.suptitle(f"{split} split")
     axes = figure.subplots(1, 3)
@@ -242,9 +217,8 @@ def _figure(width_inches: float, height_inches: float) -> Any:
     return figure
 
 
-def _plot_points(axes: Any, points: Sequence[tuple[float, float]], label: str) -> None:
-    style = {"color": _VALIDATION, "markersize": 3, "label": label}
-    axes.plot(*zip(*points, strict=True), "o-", **style)
+def _plot_points(axes: Any, points: Points, label: str) -> None:
+    axes.plot(*zip(*points, strict=True), "o-", color=_VALIDATION, markersize=3, label=label)
 
 
 def _count_steps(axes: Any) -> None:
@@ -257,15 +231,8 @@ def _count_steps(axes: Any) -> None:
 
 
 def _mark_best(axes: Any, step: float, value: float) -> None:
-    axes.plot(
-        [step],
-        [value],
-        "*",
-        color=_BEST,
-        markersize=13,
-        label=f"best {value:.5f} at step {step:,}",
-        zorder=3,
-    )
+    label = f"best {value:.5f} at step {step:,}"
+    axes.plot([step], [value], "*", color=_BEST, markersize=13, label=label, zorder=3)
 
 
 def _label(axes: Any, title: str, x: str, y: str, loc: str = "best") -> None:

@@ -44,7 +44,7 @@ def start(folder: str | None) -> None:
     """Copies everything that this process prints to its log from now on; None: to no log.
 
     Called before Horovod starts, so that a failed start is in the log. Errors are reported by
-    `check`, when the ranks can agree on them. At most one log is open at a time.
+    `check`, when the ranks can agree on them.
     """
     global _open, _fault
     stop()
@@ -143,7 +143,6 @@ def _flush() -> None:
 
 
 def _header(name: str) -> str:
-    """Returns the first lines: process, command, folder and environment."""
     launched = launcher.launched()
     variables = (
         f"{variable}={shlex.quote(value)}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.logs.dlll import DlllWriter, DlloggerWriter, jsonable, open_dlll, plain
+from runtime.logs.dlll import DlllWriter, plain
 
 # Larger values are unreadable with a fixed number of decimals: the loss of a diverged training.
 _LARGE = 1e6
@@ -34,17 +34,9 @@ class LogNames(NamedTuple):
     epoch_lines: bool = False
     speeds: bool = False
 
-    def all_of(self, metric: str) -> list[str]:
-        """Returns all names of a metric."""
-        return list(
-            dict.fromkeys(
-                kind.get(metric, metric) for kind in (self.step, self.epoch, self.summary)
-            )
-        )
-
 
 class RunLogger:
-    """Log of a run; on a rank that is not enabled every method has no effect.
+    """Log of a run; on a rank that is not enabled nothing is written.
 
     A context manager that closes the files. Lines reach the operating system when they are written,
     so a killed run keeps them.
@@ -81,12 +73,12 @@ class RunLogger:
         names: LogNames = LogNames(),
         bar_values: Sequence[str] = (),
     ):
-        self._enabled = enabled
-        self._names = names
+        self.names = names
+        self._enabled, self._has_bars = enabled, enabled and sys.stderr.isatty()
         self._total_steps, self._initial_step = total_steps, initial_step
         self._bar: Any = None
         self._inner_bar: Any = None
-        self._file: DlllWriter | DlloggerWriter | None = None
+        self._file: DlllWriter | None = None
         self._tensorboard: Any = None
         self._bar_values = bar_values
         self._latest: dict[str, str] = {}
@@ -96,11 +88,12 @@ class RunLogger:
         if not enabled:
             return
         if log_path:
-            overwritten = not append and _has_content(Path(log_path))
-            self._file = open_dlll(Path(log_path), append)
+            path = Path(log_path)
+            overwritten = not append and path.is_file() and path.stat().st_size > 0
+            self._file = DlllWriter(path, append)
             note = ", overwriting the log of an earlier run" if overwritten else ""
-            self._print(f"log: {log_path}, DLLL lines by {self._file.name}{note}")
-            self._file.log("PARAMETER", jsonable({**parameters, "log_writer": self._file.name}))
+            self._print(f"log: {path}, DLLL lines{note}")
+            self._file.log("PARAMETER", parameters)
         if tensorboard_dir:
             self._tensorboard = _open_tensorboard(Path(tensorboard_dir))
         if defaults is not None:
@@ -114,28 +107,23 @@ class RunLogger:
         unit: str | None = None,
         format: str | None = None,
         split: str | None = None,
-        **more: Any,
     ) -> None:
         """Describes a metric, for the file and for the readable lines.
 
         Args:
             metric: a name that `log` or `summary` will use.
             unit: shown after the value, e.g. "samples/s".
-            format: of the value, e.g. ".6f", with or without dllogger's leading colon.
+            format: of the value, e.g. ".6f".
             split: of the data set. The readable lines show it before the first of its metrics,
                 unless the metric's own name begins with it.
-            more: further information for the file.
         """
-        if not self._enabled:
-            return
-        format = format and format.removeprefix(":")
-        fields = {"unit": unit, "format": format and f":{format}", "split": split, **more}
-        for name in self._names.all_of(metric):
+        fields = {"unit": unit, "format": format and f":{format}", "split": split}
+        renamings = (self.names.step, self.names.epoch, self.names.summary)
+        for name in dict.fromkeys(names.get(metric, metric) for names in renamings):
             self._splits[name] = split
             self._formats[name] = (None if unit == name else unit, format)
             if self._file:
-                described = {k: v for k, v in fields.items() if v is not None}
-                self._file.metadata(name, jsonable(described))
+                self._file.metadata(name, {k: v for k, v in fields.items() if v is not None})
 
     def log(self, step: int, data: Mapping[str, Any], epoch: int | None = None) -> None:
         """Writes values that belong to a step.
@@ -150,32 +138,18 @@ class RunLogger:
         Raises:
             ValueError: the summary was already written.
         """
-        if not self._enabled:
-            return
         self._remember(data)
-        data = _renamed(data, self._names.step)
+        data = _renamed(data, self.names.step)
         self._write(step if epoch is None else (epoch, step), data)
         total = f"/{self._total_steps}" if self._total_steps else ""
         epoch_text = "" if epoch is None else f"epoch {epoch} "
         self._print(f"{epoch_text}step {step}{total}  {self._readable(data)}")
         self._write_scalars(step, data)
 
-    @property
-    def epoch_lines(self) -> bool:
-        """True if this recipe's log has lines at the end of an epoch."""
-        return self._names.epoch_lines
-
-    @property
-    def speeds(self) -> bool:
-        """True if this recipe's log contains the throughput of each epoch."""
-        return self._names.speeds
-
     def end_epoch(self, epoch: int, step: int, data: Mapping[str, Any]) -> None:
         """Writes values of a whole epoch, which ended at `step`."""
-        if not self._enabled:
-            return
         self._remember(data)
-        data = _renamed(data, self._names.epoch)
+        data = _renamed(data, self.names.epoch)
         self._write((epoch,), data)
         self._print(f"epoch {epoch} done  {self._readable(data)}")
         self._write_scalars(step, data)
@@ -186,9 +160,7 @@ class RunLogger:
         Raises:
             ValueError: a summary was already written.
         """
-        if not self._enabled:
-            return
-        data = _renamed(data, self._names.summary)
+        data = _renamed(data, self.names.summary)
         self._write((), data)
         self._summary_written = True
         self._close_bar()
@@ -196,8 +168,6 @@ class RunLogger:
 
     def message(self, text: str) -> None:
         """Writes a sentence, for example about a fallback or a restored checkpoint."""
-        if not self._enabled:
-            return
         self.record(text)
         self._print(text)
 
@@ -208,7 +178,7 @@ class RunLogger:
 
     def progress(self, step: int) -> None:
         """Moves the progress bar to a step of the run; no bar unless stderr is a terminal."""
-        if not self._enabled or not sys.stderr.isatty():
+        if not self._has_bars:
             return
         if self._bar is None:
             self._bar = _open_bar(total=self._total_steps, initial=self._initial_step, unit="step")
@@ -221,7 +191,7 @@ class RunLogger:
 
         Like `progress`, it has no effect unless stderr is a terminal, and on other ranks.
         """
-        if not self._enabled or not sys.stderr.isatty():
+        if not self._has_bars:
             yield lambda: None
             return
         with _open_bar(total=total, desc=label, unit="batch") as self._inner_bar:
@@ -234,20 +204,12 @@ class RunLogger:
             finally:
                 self._inner_bar = None
 
-    def _remember(self, data: Mapping[str, Any]) -> None:
-        for name in self._bar_values:
-            if name in data:
-                self._latest[name] = readable(data[name], format=".5f")
-        if self._bar is not None:
-            self._bar.set_postfix(self._latest, refresh=False)
-
     def close(self) -> None:
         """Closes files and progress bar; may be called twice."""
         self._close_bar()
-        if self._file:
-            self._file.close()
-        if self._tensorboard:
-            self._tensorboard.close()
+        for stream in (self._file, self._tensorboard):
+            if stream:
+                stream.close()
         self._file = self._tensorboard = None
 
     def __enter__(self) -> "RunLogger":
@@ -256,13 +218,20 @@ class RunLogger:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _remember(self, data: Mapping[str, Any]) -> None:
+        for name in self._bar_values:
+            if name in data:
+                self._latest[name] = readable(data[name], format=".5f")
+        if self._bar is not None:
+            self._bar.set_postfix(self._latest, refresh=False)
+
     def _write(self, step: int | tuple[int, ...], data: Mapping[str, Any]) -> None:
         if self._summary_written:
             raise ValueError(
                 "RunLogger: the summary is the last line of a log, and it was already written"
             )
         if self._file:
-            self._file.log(step, jsonable(data))
+            self._file.log(step, data)
 
     def _write_scalars(self, step: int, data: Mapping[str, Any]) -> None:
         if self._tensorboard is None:
@@ -291,7 +260,7 @@ class RunLogger:
         if bar := self._bar or self._inner_bar:
             bar.write(line, file=sys.stdout)
             sys.stdout.flush()
-        else:
+        elif self._enabled:
             print(line, flush=True)
 
     def _close_bar(self) -> None:
@@ -332,12 +301,11 @@ def readable(value: Any, unit: str | None = None, format: str | None = None) -> 
 
 
 def _si(value: float) -> str:
-    if not math.isfinite(value) or abs(value) < 1e4:
-        return f"{value:.4g}"
-    for power, prefix in ((1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")):
-        text = f"{value / power:.4g}"
-        if abs(float(text)) < 1e3:
-            return text + prefix
+    if 1e4 <= abs(value) < math.inf:
+        for power, prefix in ((1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")):
+            text = f"{value / power:.4g}"
+            if abs(float(text)) < 1e3:
+                return text + prefix
     return f"{value:.4g}"
 
 
@@ -354,10 +322,3 @@ def _open_tensorboard(folder: Path) -> Any:
     import tensorflow as tf
 
     return tf.summary.create_file_writer(str(folder))
-
-
-def _has_content(path: Path) -> bool:
-    try:
-        return path.stat().st_size > 0
-    except OSError:
-        return False

@@ -29,9 +29,6 @@ class StepTimer:
         warmup_steps: number of steps that do not count.
         clock: returns seconds, monotonic.
         epochs: keep the time of each step for `end_epoch()`.
-
-    Raises:
-        ValueError: warmup_steps is negative.
     """
 
     def __init__(
@@ -40,17 +37,14 @@ class StepTimer:
         clock: Callable[[], float] = time.perf_counter,
         epochs: bool = False,
     ):
-        if warmup_steps < 0:
-            raise ValueError(f"StepTimer: warmup_steps must be at least 0, received {warmup_steps}")
-        self._warmup_steps = warmup_steps
-        self._clock = clock
+        self._warmup_steps, self._clock = warmup_steps, clock
         self._start = clock()
         self._steps = 0
         self._paused_s = 0.0
-        self._pause_start: float | None = None
         self._latencies = LatencyTimer(0, clock) if epochs else None
         self._since_lap: list[tuple[float, int]] = []  # duration and samples of a step
-        self._epoch_start, self._epoch_samples = 0.0, 0
+        self._epoch_start = 0.0
+        self.epoch_samples = 0  # since the last call of `end_epoch`, warm-up included
         self._reset_counts()
 
     def _reset_counts(self) -> None:
@@ -58,23 +52,17 @@ class StepTimer:
         self._samples = self._lap_samples = 0
 
     def _active_s(self) -> float:
-        now = self._clock() if self._pause_start is None else self._pause_start
-        return now - self._start - self._paused_s
+        return self.elapsed_s - self._paused_s
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the timer was created, pauses and warm-up included."""
         return self._clock() - self._start
 
-    @property
-    def num_steps(self) -> int:
-        """Steps so far, warm-up included."""
-        return self._steps
-
     def step(self, num_samples: int) -> None:
         """Counts a step of `num_samples` samples (of all ranks, for a global throughput)."""
         self._steps += 1
-        self._epoch_samples += num_samples
+        self.epoch_samples += num_samples
         if self._steps <= self._warmup_steps:
             self._reset_counts()
             return
@@ -102,13 +90,8 @@ class StepTimer:
         """Returns samples per second from the end of the warm-up to the last step or lap."""
         return _rate(self._samples, self._last_step - self._mean_start)
 
-    @property
-    def epoch_samples(self) -> int:
-        """Samples since the last call of `end_epoch`, warm-up included."""
-        return self._epoch_samples
-
     def end_epoch(self) -> dict[str, float]:
-        """Ends an epoch and a lap.
+        """Ends an epoch and a lap; needs `epochs`.
 
         Returns:
             Of the steps since the last call: `throughput` and latencies as of `LatencyTimer`,
@@ -116,29 +99,25 @@ class StepTimer:
             of a step is the time since the previous one; time that `lap` waited for the device is
             distributed over the steps since the previous lap.
         """
-        assert self._latencies is not None, "StepTimer: needs epochs=True"
+        assert self._latencies is not None
         self.lap()
         now = self._active_s()
         values = {"epoch_s": now - self._epoch_start}
         if self._latencies.num_measurements:
             values |= self._latencies.statistics()
             del values["num_measurements"]
-        self._epoch_start, self._epoch_samples = now, 0
+        self._epoch_start, self.epoch_samples = now, 0
         self._latencies = LatencyTimer(0, self._clock)
         return values
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Excludes the block: evaluation, saving a checkpoint. May be nested."""
-        if self._pause_start is not None:
-            yield
-            return
-        self._pause_start = self._clock()
+        """Excludes the block: evaluation, saving a checkpoint."""
+        start = self._clock()
         try:
             yield
         finally:
-            self._paused_s += self._clock() - self._pause_start
-            self._pause_start = None
+            self._paused_s += self._clock() - start
 
 
 class LatencyTimer:
@@ -153,22 +132,11 @@ class LatencyTimer:
     Args:
         warmup_steps: number of measurements that do not count.
         clock: returns seconds, monotonic.
-
-    Raises:
-        ValueError: warmup_steps is negative.
     """
 
-    PERCENTILES = (50, 90, 95, 99)
-
     def __init__(self, warmup_steps: int = 10, clock: Callable[[], float] = time.perf_counter):
-        if warmup_steps < 0:
-            raise ValueError(
-                f"LatencyTimer: warmup_steps must be at least 0, received {warmup_steps}"
-            )
-        self._warmup_steps = warmup_steps
-        self._clock = clock
-        self._durations_s: list[float] = []
-        self._samples: list[int] = []
+        self._warmup_steps, self._clock = warmup_steps, clock
+        self._measurements: list[tuple[float, int]] = []  # seconds and samples
 
     @contextmanager
     def measure(self, num_samples: int) -> Iterator[None]:
@@ -180,12 +148,11 @@ class LatencyTimer:
     @property
     def num_measurements(self) -> int:
         """Measurements so far, warm-up included."""
-        return len(self._durations_s)
+        return len(self._measurements)
 
     def record(self, duration_s: float, num_samples: int) -> None:
         """Records a time that was measured elsewhere."""
-        self._durations_s.append(duration_s)
-        self._samples.append(num_samples)
+        self._measurements.append((duration_s, num_samples))
 
     def statistics(self) -> dict[str, float]:
         """Computes statistics of the measurements after the warm-up.
@@ -197,22 +164,21 @@ class LatencyTimer:
         Raises:
             ValueError: all measurements are warm-up.
         """
-        durations_s = np.asarray(self._durations_s[self._warmup_steps :], np.float64)
-        if not durations_s.size:
+        measured = self._measurements[self._warmup_steps :]
+        if not measured:
             raise ValueError(
-                f"latency: {len(self._durations_s)} batches were measured and the first "
+                f"latency: {self.num_measurements} batches were measured and the first "
                 f"{self._warmup_steps} are warm-up: measure more batches or warm "
                 "up with fewer"
             )
-        percentiles = np.percentile(durations_s, self.PERCENTILES) * 1e3
+        durations_s, samples = np.array(measured).T
+        percentiles = (50, 90, 95, 99)
+        latencies_ms = np.percentile(durations_s, percentiles) * 1e3
         return {
             "latency_mean": float(durations_s.mean() * 1e3),
-            **{
-                f"latency_p{p}": float(ms)
-                for p, ms in zip(self.PERCENTILES, percentiles, strict=True)
-            },
-            "throughput": _rate(sum(self._samples[self._warmup_steps :]), float(durations_s.sum())),
-            "num_measurements": int(durations_s.size),
+            **{f"latency_p{p}": float(x) for p, x in zip(percentiles, latencies_ms, strict=True)},
+            "throughput": _rate(int(samples.sum()), float(durations_s.sum())),
+            "num_measurements": len(measured),
         }
 
 

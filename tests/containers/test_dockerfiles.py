@@ -182,7 +182,7 @@ def test_horovod_of_the_container_is_looked_at(root, tmp_path, lacks, gloo, said
     """The build's own command, with stand-ins for what it imports."""
     built = {f"{part}_built": f"lambda: {part != lacks}" for part in ("mpi", "nccl", "gloo")}
     (tmp_path / "horovod").mkdir()
-    for module in ("dllogger", "tensorflow_dot_based_interact", "horovod/__init__"):
+    for module in ("tensorflow_dot_based_interact", "horovod/__init__"):
         (tmp_path / f"{module}.py").touch()
     text = "\n".join(f"{name} = {value}" for name, value in built.items())
     (tmp_path / "horovod/tensorflow.py").write_text(text)

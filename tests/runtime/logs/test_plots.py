@@ -99,11 +99,6 @@ def test_the_evaluated_split_is_the_title(monkeypatch):
     assert figures[0].get_suptitle() == "test split"
 
 
-def test_learning_curve_of_an_unknown_name(tmp_path):
-    with pytest.raises(ValueError, match=r"the history contains \['accuracy'\]"):
-        learning_curve(tmp_path / "x.png", {"accuracy": []})
-
-
 def of_an_evaluation(fpr=(0, 0.5, 1), tpr=(0, 0.7, 1), auc=0.75):
     return {
         "split": "test",
@@ -122,11 +117,6 @@ def test_evaluation(tmp_path, auc):
     evaluation(str(tmp_path / "roc.png"), **content)
     height, width = _size(tmp_path / "roc.png")
     assert width > 2.5 * height > 1000
-
-
-def test_roc_curve_of_unequal_lengths(tmp_path):
-    with pytest.raises(ValueError, match="equal length, got 2 and 3"):
-        evaluation(tmp_path / "roc.png", **of_an_evaluation(fpr=[0, 1]))
 
 
 def test_a_failed_picture_leaves_the_old_one(tmp_path):
