@@ -25,10 +25,8 @@ from typing import BinaryIO
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Yields a binary stream whose content takes the name `path` when the block ends without error.
 
-    A symbolic link stays; the file that it points to is replaced. Parent folders are created.
-
-    Args:
-        path: a new file, or an existing one, which stays as it is after an error.
+    An existing file stays as it is after an error. A symbolic link stays; the file that it points
+    to is replaced. Parent folders are created.
 
     Raises:
         OSError: the file cannot be written or renamed.
@@ -92,25 +90,18 @@ def atomic_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iter
 def check_folder_name(path: Path) -> None:
     """Raises ValueError if no folder can be renamed to `path`."""
     if path.is_symlink():
-        raise ValueError(
-            f"{path} is a symbolic link, which a folder cannot replace; name the folder that it "
-            "points to"
-        )
-    if os.path.ismount(path):
-        raise ValueError(f"{path} is a mount point, which cannot be replaced; name a folder in it")
-    if path.name in ("", "..") or Path.cwd().is_relative_to(path.resolve()):
-        raise ValueError(
-            f"{path} is or contains the current folder, which cannot be replaced; name a folder in "
-            "it"
-        )
+        reason = "is a symbolic link"
+    elif os.path.ismount(path):
+        reason = "is a mount point"
+    elif path.name in ("", "..") or Path.cwd().is_relative_to(path.resolve()):
+        reason = "is or contains the current folder"
+    else:
+        return
+    raise ValueError(f"{path} {reason}, which cannot be replaced; name a folder in it")
 
 
 def replace_folder(path: Path, complete: Path) -> None:
-    """Renames `complete` to `path` and removes what had that name.
-
-    Args:
-        path: may exist.
-        complete: a folder on the same file system.
+    """Renames `complete`, on the same file system, to `path` and removes what had that name.
 
     Raises:
         OSError: the rename failed; the previous folder has its name again.
@@ -177,11 +168,7 @@ def make_durable_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def write_errors_name(path: Path) -> Iterator[None]:
-    """Turns write errors of Python, NumPy and TensorFlow in the block into OSErrors naming `path`.
-
-    Raises:
-        OSError: the block raised one, or an error of TensorFlow; most often the disk is full.
-    """
+    """Turns write errors of Python, NumPy and TensorFlow into OSErrors that name `path`."""
     try:
         yield
     except OSError as error:
@@ -215,14 +202,10 @@ class FileLock:
 
     @property
     def is_held(self) -> bool:
-        """True after `acquire` until `release`."""
         return self._descriptor is not None
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Acquires the lock.
-
-        Args:
-            blocking: wait until other processes release it.
+        """Acquires the lock; `blocking` waits until other processes release it.
 
         Returns:
             False if another process has it and `blocking` is false. True without a lock on a file
@@ -236,22 +219,19 @@ class FileLock:
             descriptor = os.open(self.path, flags | os.O_CLOEXEC, 0o666)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
-                is_current = _is_file(self.path, descriptor)
+                if _is_file(self.path, descriptor):
+                    self._descriptor = descriptor
+                    return True
+                # Its holder removed the file: lock the one that has its name.
             except BlockingIOError:
-                os.close(descriptor)
                 return False
             except OSError as error:
-                os.close(descriptor)
                 if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                     return True
                 raise
-            except BaseException:
-                os.close(descriptor)
-                raise
-            if is_current:
-                self._descriptor = descriptor
-                return True
-            os.close(descriptor)  # its holder removed the file; lock the one that has its name
+            finally:
+                if self._descriptor is None:
+                    os.close(descriptor)
 
     def release(self) -> None:
         """Releases the lock; the file stays."""

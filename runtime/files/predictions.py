@@ -13,9 +13,9 @@ The path's suffix selects the format:
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,29 +47,24 @@ def open_predictions(
         ValueError: another suffix, something other than a file at `path`, more or fewer scores than
             `num_rows`, or an error of the system (permission, full disk).
     """
-    open_format = _format_of(path, flag)
+    open_format = _check_path(path, flag)
     path = Path(path)
     with contextlib.ExitStack() as cleanup:
         with _system_errors(path, flag):
-            _check_no_folder(path, flag)
             stream = cleanup.enter_context(atomic_file(path))
-            rows = cleanup.enter_context(_closed_after_errors(open_format(stream, num_rows)))
-        writer = PredictionWriter(path, num_rows, rows, flag)
-        yield writer
-        writer.finish()
+            rows = open_format(stream, num_rows)
+        try:
+            writer = PredictionWriter(path, num_rows, rows, flag)
+            yield writer
+            writer.finish()
+            with _system_errors(path, flag):
+                rows.close()
+        except BaseException:
+            with contextlib.suppress(OSError, ValueError):  # a full disk, which was reported before
+                rows.close()
+            raise
         with _system_errors(path, flag):
-            rows.close()
             cleanup.pop_all().close()
-
-
-@contextlib.contextmanager
-def _closed_after_errors(rows: "_ArrowTable | _Npy") -> Iterator["_ArrowTable | _Npy"]:
-    try:
-        yield rows
-    except BaseException:
-        with contextlib.suppress(OSError, ValueError):  # a full disk, which was reported before
-            rows.close()
-        raise
 
 
 def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
@@ -78,20 +73,17 @@ def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
     Raises:
         ValueError: as `open_predictions`.
     """
-    if issubclass(_format_of(path, flag), _ArrowTable):
-        _import_pyarrow(flag)
+    _check_path(path, flag)
     with _system_errors(Path(path), flag):
-        _check_no_folder(Path(path), flag)
         atomic.check_writable(path)
 
 
 class PredictionWriter:
     """Collects scores in blocks of `BLOCK_ROWS` and passes them to the format."""
 
-    def __init__(self, path: Path, num_rows: int, rows: "_ArrowTable | _Npy", flag: str):
+    def __init__(self, path: Path, num_rows: int, rows: "_Format", flag: str):
         self._path, self._flag = path, flag
-        self._num_rows = num_rows
-        self._rows = rows
+        self._num_rows, self._rows = num_rows, rows
         self._block = np.empty(min(BLOCK_ROWS, num_rows), np.float32)
         self._num_written = self._num_buffered = 0
 
@@ -144,50 +136,51 @@ class PredictionWriter:
         self._num_buffered = 0
 
 
-class _ArrowTable:
-    """The columns `row` and `score` through one of pyarrow's writers."""
-
-    max_rows_per_write = BLOCK_ROWS
-
-    def __init__(self, stream: BinaryIO, num_rows: int):
-        self._pyarrow = _import_pyarrow()
-        fields = (("row", self._pyarrow.int64()), ("score", self._pyarrow.float32()))
-        self._schema = self._pyarrow.schema(
-            [self._pyarrow.field(name, dtype, nullable=False) for name, dtype in fields]
-        )
-        self._writer = self._open_writer(stream)
-
-    def _open_writer(self, stream: BinaryIO) -> Any:
-        raise NotImplementedError
-
-    def write(self, first_row: int, scores: NDArray[Any]) -> None:
-        rows = np.arange(first_row, first_row + len(scores))
-        table = self._pyarrow.table([rows, scores], schema=self._schema)
-        self._writer.write_table(table, self.max_rows_per_write)
+class _Format(Protocol):
+    def write(self, first_row: int, scores: NDArray[Any]) -> None: ...
 
     def close(self) -> None:
         """Completes the file; the stream stays open."""
+
+
+class _ArrowTable:
+    """The columns `row` and `score` through one of pyarrow's writers."""
+
+    def __init__(self, open_writer: Callable[[Any], Any], rows_per_write: int):
+        import pyarrow
+
+        fields = (("row", pyarrow.int64()), ("score", pyarrow.float32()))
+        self._schema = pyarrow.schema(
+            [pyarrow.field(name, dtype, nullable=False) for name, dtype in fields]
+        )
+        self._writer, self._rows_per_write = open_writer(self._schema), rows_per_write
+
+    def write(self, first_row: int, scores: NDArray[Any]) -> None:
+        import pyarrow
+
+        rows = np.arange(first_row, first_row + len(scores))
+        table = pyarrow.table([rows, scores], schema=self._schema)
+        self._writer.write_table(table, self._rows_per_write)
+
+    def close(self) -> None:
         self._writer.close()
 
 
-class _Parquet(_ArrowTable):
-    def _open_writer(self, stream: BinaryIO) -> Any:
-        # Consecutive numbers need almost no space as differences: 4 bytes per row in all, not 12.
-        return self._pyarrow.parquet.ParquetWriter(
-            stream,
-            self._schema,
-            use_dictionary=False,
-            column_encoding={"row": "DELTA_BINARY_PACKED"},
-        )
+def _open_parquet(stream: BinaryIO, num_rows: int) -> _Format:
+    from pyarrow.parquet import ParquetWriter
+
+    # Consecutive numbers need almost no space as differences: 4 bytes per row in all, not 12.
+    options = {"use_dictionary": False, "column_encoding": {"row": "DELTA_BINARY_PACKED"}}
+    return _ArrowTable(lambda schema: ParquetWriter(stream, schema, **options), BLOCK_ROWS)
 
 
-class _Csv(_ArrowTable):
-    max_rows_per_write = 1 << 14  # as text they temporarily need 150 bytes each
+def _open_csv(stream: BinaryIO, num_rows: int) -> _Format:
+    from pyarrow.csv import CSVWriter, WriteOptions
 
-    def _open_writer(self, stream: BinaryIO) -> Any:
-        stream.write(b"row,score\n")  # pyarrow would put the names in quotes
-        options = self._pyarrow.csv.WriteOptions(include_header=False)
-        return self._pyarrow.csv.CSVWriter(stream, self._schema, write_options=options)
+    stream.write(b"row,score\n")  # pyarrow would put the names in quotes
+    options = WriteOptions(include_header=False)
+    # As text, rows temporarily need 150 bytes each.
+    return _ArrowTable(lambda schema: CSVWriter(stream, schema, write_options=options), 1 << 14)
 
 
 class _Npy:
@@ -205,37 +198,25 @@ class _Npy:
         """Does nothing: the last score ends the file."""
 
 
-_FORMATS: dict[str, type[_ArrowTable | _Npy]] = {".parquet": _Parquet, ".csv": _Csv, ".npy": _Npy}
+_FORMATS: dict[str, Callable[[BinaryIO, int], _Format]] = {
+    ".parquet": _open_parquet,
+    ".csv": _open_csv,
+    ".npy": _Npy,
+}
 
 
-def _format_of(path: str | os.PathLike[str], flag: str) -> "type[_ArrowTable | _Npy]":
+def _check_path(path: str | os.PathLike[str], flag: str) -> Callable[[BinaryIO, int], _Format]:
+    """Returns the function that opens the format of a path."""
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
         raise ValueError(
             f"{flag} {path} ends with {suffix!r}; expected one of {', '.join(_FORMATS)}"
         )
-    return _FORMATS[suffix]
-
-
-def _import_pyarrow(flag: str = FLAG) -> Any:
-    """Returns the module `pyarrow` with its writers."""
-    try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ValueError(
-            f"{flag}: .parquet and .csv need pyarrow, which cannot be imported "
-            f"({error}): install it with `make setup`, or give a path that ends with .npy"
-        ) from None
-    return pyarrow
-
-
-def _check_no_folder(path: Path, flag: str) -> None:
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(
             f"{flag} {path} exists and is not a file: it is left as it is; give another path"
         )
+    return _FORMATS[suffix]
 
 
 @contextlib.contextmanager

@@ -328,16 +328,6 @@ def test_check_writable(tmp_path, ending):
     assert left_in(tmp_path / "new") == {path.name: b"old"}
 
 
-@pytest.mark.parametrize("action", [opened, check_writable])
-def test_missing_pyarrow(tmp_path, action, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for ending in (".csv", ".parquet"):
-        with pytest.raises(ValueError, match=r"need pyarrow, .*`make setup`, or .* with .npy"):
-            action(tmp_path / f"a{ending}")
-    action(tmp_path / "a.npy")
-    assert set(left_in(tmp_path)) <= {"a.npy"}
-
-
 def test_lazy_imports(root):
     program = (
         "import sys, tempfile; from runtime.files import predictions; "
