@@ -17,17 +17,11 @@ DISABLED = "disabled"
 
 
 class Core(NamedTuple):
-    """A logical processor.
-
-    Attributes:
-        number: of the operating system.
-        socket: physical package.
-        core: physical core within the socket; hyper-threads share it.
-    """
+    """A logical processor."""
 
     number: int
     socket: int
-    core: int
+    core: int  # physical core within the socket; hyper-threads share it
 
 
 def choose(mode: str, cores: Sequence[Core], index: int, sockets: Sequence[int]) -> list[int]:
@@ -68,15 +62,8 @@ def choose(mode: str, cores: Sequence[Core], index: int, sockets: Sequence[int])
 def bind(mode: str, world: World, gpu: Gpu | None = None) -> str | None:
     """Binds this process with all its threads, and those that they start; a collective.
 
-    Without GPUs the processes are spread over the sockets; fewer than the sockets use all.
-
-    Args:
-        mode: `--affinity`.
-        world: the ranks.
-        gpu: of this process; None if it uses no GPU, or the driver does not identify it.
-
-    Returns:
-        A warning if the result is not the requested one.
+    Without GPUs the processes are spread over the sockets; fewer than the sockets use all. Returns
+    a warning if the result is not the requested one.
     """
     if mode == DISABLED:
         return None
@@ -114,9 +101,7 @@ def sockets_of_processes(
 ) -> list[int] | None:
     """Returns the socket of each process of a machine: its GPU's; None if each should use all.
 
-    Args:
-        cores: those that the processes may use.
-        gpu_sockets: the socket of each process's GPU; None without a GPU, or if it is not known.
+    `gpu_sockets` has the socket of each process's GPU; None without a GPU, or if it is not known.
     """
     known, count = sorted({core.socket for core in cores}), len(gpu_sockets)
     gpus = [socket for socket in gpu_sockets if socket is not None]

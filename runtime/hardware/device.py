@@ -25,8 +25,8 @@ class Device:
         loss_scale: factor on the loss before the backward pass, or "dynamic"; 1.0 unless
             compute_dtype is float16, whose smallest normal number 6e-5 would lose small gradients
             (Micikevicius et al., 2018).
-        gpu: the process's GPU, which differs between processes and is not part of the text and
-            the equality of a Device; None on a CPU, or if the driver does not identify it.
+        gpu: the process's GPU, not part of the text and the equality of a Device, which ranks
+            compare; None on a CPU, or if the driver does not identify it.
         memory: memory of a rank for its tables, the same on all ranks (`with_memory`).
     """
 
@@ -52,13 +52,8 @@ def set_up(run: configuration.RunConfig, local_rank: int = 0, local_size: int = 
     """Configures TensorFlow for this process; must run before TensorFlow touches a device.
 
     Processes of one machine share its cores unless `--intra_op_parallelism` is set: N processes
-    with one thread per core each would mostly wait for each other.
-
-    Args:
-        run: flags.
-        local_rank: this process among those of its machine; it uses the visible GPU of that
-            number. `runtime.hardware.gpu.check_not_shared` finds processes that share one.
-        local_size: processes on this machine.
+    with one thread per core each would mostly wait for each other. A process uses the visible GPU
+    of its local rank; `runtime.hardware.gpu.check_not_shared` finds processes that share one.
 
     Raises:
         ValueError: TensorFlow is initialised already, so that the settings would be ignored.
@@ -107,7 +102,6 @@ def _set_threads(run: configuration.RunConfig, local_size: int) -> None:
 
 
 def _choose_gpu(run: configuration.RunConfig, local_rank: int) -> int | None:
-    """Makes at most one GPU visible and returns its number."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -130,10 +124,9 @@ _XLA_START_LINES = (
 
 @functools.cache
 def start_xla_on_cpu() -> None:
-    """Compiles a first function with XLA and hides the lines that TensorFlow writes to stderr.
+    """Compiles a first function with XLA and hides the lines that TensorFlow then writes to stderr.
 
-    They appear once per process, at the first compilation, and one of them looks like an error.
-    All other lines that reach stderr during the call are passed on after it.
+    One of them looks like an error. Other lines on stderr are passed on after the call.
     """
     import tensorflow as tf
 
@@ -160,7 +153,7 @@ def with_memory(device: Device, world: World) -> Device:
 
 
 def choose_seed(seed: int | None) -> int:
-    """Returns `seed`, or one from the system's entropy, which must be logged."""
+    """Returns `seed`, or one from the system's entropy."""
     return random.SystemRandom().randrange(2**31) if seed is None else seed
 
 

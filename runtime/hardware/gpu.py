@@ -54,31 +54,18 @@ def check_not_shared(gpu: Gpu | None, world: World) -> None:
     NCCL rejects ranks that share one, but only in the first step. GPUs that `identify` does not
     know are left to it.
 
-    Args:
-        gpu: of this process.
-        world: the ranks.
-
     Raises:
         CollectiveError: by ranks that use the GPU of an earlier rank.
     """
-    by_rank = world.gather_objects([socket.gethostname(), gpu and gpu.identity], "gpus")
-    taken: set[str] = set()
-    surplus = []
-    for rank, (_, identity) in enumerate(by_rank):
-        if identity in taken:
-            surplus.append(rank)
-        elif identity is not None:
-            taken.add(identity)
-    if not surplus:
-        return
     host = socket.gethostname()
-    local = [identity for name, identity in by_rank if name == host]
-    num_gpus = len({*local} - {None})
-    world.agree(
-        f"{len(local)} processes on {host} see {num_gpus} GPU{'s' if num_gpus > 1 else ''} in all, "
-        "and each needs one of its own: start no more on a machine than it has GPUs (SLURM: "
-        "--gpus-per-node and --ntasks-per-node of the same number; horovodrun: -H HOST:GPUS), or "
-        "compute without them (--cpu)"
-        if world.rank in surplus
-        else None
-    )
+    by_rank = world.gather_objects([host, gpu and gpu.identity], "gpus")
+    error = None
+    if gpu is not None and gpu.identity in (other for _, other in by_rank[: world.rank]):
+        local = [identity for name, identity in by_rank if name == host]
+        error = (
+            f"{len(local)} processes on {host} share GPUs ({len({*local} - {None})} in all), and "
+            "each needs one of its own: start no more on a machine than it has GPUs (SLURM: "
+            "--gpus-per-node and --ntasks-per-node of the same number; horovodrun: -H HOST:GPUS), "
+            "or compute without them (--cpu)"
+        )
+    world.agree(error)

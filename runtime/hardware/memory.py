@@ -33,12 +33,11 @@ class RankMemory(NamedTuple):
 
 
 def read_memory(kind: str, gpu: Gpu | None, num_local_ranks: int) -> RankMemory:
-    """Reads the memory of this rank.
+    """Reads the memory of this rank, of which there are `num_local_ranks` on its machine.
 
     Args:
         kind: "GPU" or "CPU".
         gpu: the rank's GPU, if the driver describes it.
-        num_local_ranks: ranks on this machine, which share its memory evenly.
     """
     available = available_bytes()
     share = None if available is None else available // num_local_ranks
@@ -53,10 +52,6 @@ def agree_on_memory(memory: RankMemory, world: World) -> RankMemory:
 
     All ranks compute one plan, so they must use the same figures. A figure that one rank does not
     know is unknown to all.
-
-    Args:
-        memory: memory of this rank.
-        world: the ranks.
     """
     by_rank = world.gather_objects(list(memory), "memory")
 
@@ -76,10 +71,7 @@ def available_bytes(
     """Returns the memory that this process can still allocate, None if Linux does not report it.
 
     It is the available memory of the machine, or what the control groups of this process leave of
-    their limits where that is less.
-
-    Args:
-        proc, groups: mount points of procfs and of the control groups.
+    their limits where that is less. `proc` and `groups` are mount points.
     """
     amounts = []
     for line in _lines(proc / "meminfo"):
@@ -102,7 +94,7 @@ def available_bytes(
 
 
 def _left_in_group(group: Path, limit: str, usage: str, prefix: str) -> int | None:
-    """Bytes that a control group leaves of its limit, None without a limit."""
+    """Returns the bytes that a control group leaves of its limit, None without a limit."""
     limits, used = (_lines(group / name)[:1] for name in (limit, usage))
     if not (limits and limits[0].isdecimal()):
         return None

@@ -94,8 +94,8 @@ def test_each_rank_needs_a_gpu_of_its_own(seen, ranks):
     if ranks:
         who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
         text = (
-            f"{who}: {count} processes on {socket.gethostname()} see {kinds} "
-            f"GPU{'s' if kinds > 1 else ''} in all, and each needs one of its own: start no "
+            f"{who}: {count} processes on {socket.gethostname()} share GPUs ({kinds} in all), "
+            "and each needs one of its own: start no "
             "more on a machine than it has GPUs (SLURM: --gpus-per-node and --ntasks-per-node of "
             "the same number; horovodrun: -H HOST:GPUS), or compute without them (--cpu)"
         )
