@@ -67,6 +67,16 @@ def keep(result: tf.Tensor) -> None:
         _run_independently(tf.raw_ops.Assert(condition=size >= 0, data=[size]))
 
 
+def to_wire(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns 16-bit integers for bfloat16, which Horovod does not support."""
+    return tf.bitcast(tensor, tf.uint16) if tensor.dtype == tf.bfloat16 else tensor
+
+
+def from_wire(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Returns what `to_wire` made of a tensor of `dtype`, converted back."""
+    return tf.bitcast(tensor, tf.bfloat16) if dtype == tf.bfloat16 else tensor
+
+
 def _unknown_zero(hvd: ModuleType, world_size: int) -> tf.Tensor:
     size = hvd.size_op()  # stateful, therefore never computed in advance
     _run_independently(size.op)

@@ -3,10 +3,10 @@
 A single process is a world of size 1 and does not need Horovod.
 """
 
+import functools
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,10 @@ from typing import Any
 
 from runtime.cluster import launcher, signals
 from runtime.cluster.failure import stack_sample
-from runtime.cluster.failure.client import AbsentRanks, FailureClient
-from runtime.cluster.failure.messages import describe_absent, rank_names
+from runtime.cluster.failure.client import AbsentRanks, FailureClient, rank_names
 from runtime.cluster.failure.monitor import FailureMonitor
 from runtime.cluster.horovod_modules import horovod_tensorflow
 from runtime.logs import rank_logs
-
-# Saving or preparing on one rank may take minutes while the others wait.
-DEFAULT_TIMEOUT_S = 600.0
 
 # Exit code of a process that cannot continue without others.
 RANK_LOST = 4
@@ -39,8 +35,8 @@ class CollectiveError(ValueError):
     """An error of one or more ranks that every rank raises.
 
     Attributes:
-        ranks: the ranks at fault, so that the others could continue without them; empty if they
-            are not known, or rank 0 is one of them.
+        ranks: the ranks without which the others could continue; empty if they are not known, or
+            rank 0 is one of them.
     """
 
     def __init__(self, text: str, ranks: Sequence[int] = ()):
@@ -88,14 +84,13 @@ class World:
             name: letters, digits, `_`, `.` and `-`.
 
         Returns:
-            (received, received_splits): the rows from rank 0, 1, ... in this order; int32 [size],
-            the number of rows from each.
+            The rows from rank 0, 1, ... in this order; int32 [size], the number of rows from each.
         """
         import tensorflow as tf
 
-        from runtime.cluster import compiled_collectives
+        from runtime.cluster import compiled_collectives as compiled
 
-        name = compiled_collectives.numbered(_checked(name))
+        name = compiled.numbered(name)
         tensor = tf.stop_gradient(tensor)
         splits = tf.convert_to_tensor(splits, tf.int32)
         tf.debugging.assert_equal(
@@ -113,12 +108,12 @@ class World:
                 f"all_to_all {name!r}: MPI counts elements in 32 bits, which is too few; "
                 "start with Gloo (horovodrun --gloo), which can, or take smaller batches",
             )
-        splits = compiled_collectives.variable_sizes(splits, hvd, self.size)
+        splits = compiled.variable_sizes(splits, hvd, self.size)
         received, received_splits = hvd.alltoall(
-            _to_wire(tensor), splits, name=name, ignore_name_scope=True
+            compiled.to_wire(tensor), splits, name=name, ignore_name_scope=True
         )
-        compiled_collectives.keep(received)
-        return _from_wire(received, tensor.dtype), received_splits
+        compiled.keep(received)
+        return compiled.from_wire(received, tensor.dtype), received_splits
 
     def all_reduce(self, tensors: Sequence[Any], op: str, name: str) -> list[Any]:
         """Computes the mean, sum, minimum or maximum over the ranks, element by element.
@@ -129,17 +124,12 @@ class World:
             op: "mean" (floats only), "sum", "min" or "max". bfloat16 is reduced in float32, float16
                 in float16.
             name: as in `all_to_all`.
-
-        Raises:
-            ValueError: an op that does not exist, or the mean of integers.
         """
         import tensorflow as tf
 
-        from runtime.cluster import compiled_collectives
+        from runtime.cluster import compiled_collectives as compiled
 
-        if op not in ("mean", "sum", "min", "max"):
-            raise ValueError(f"all_reduce {name!r}: op must be mean, sum, min or max, not {op!r}")
-        name = compiled_collectives.numbered(_checked(name))
+        name = compiled.numbered(name)
         tensors = [tf.stop_gradient(tf.convert_to_tensor(tensor)) for tensor in tensors]
         for tensor in tensors:
             if op == "mean" and not tensor.dtype.is_floating:
@@ -152,7 +142,7 @@ class World:
         hvd = horovod_tensorflow()
         horovod_op = {"mean": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}[op]
         sent = [tf.cast(t, tf.float32) if t.dtype == tf.bfloat16 else t for t in tensors]
-        sent = [compiled_collectives.variable_shape(t, hvd, self.size) for t in sent]
+        sent = [compiled.variable_shape(t, hvd, self.size) for t in sent]
         reduced: list[Any] = [None] * len(sent)
         for dtype in sorted({t.dtype.name for t in sent}):
             indices = [i for i, t in enumerate(sent) if t.dtype.name == dtype]
@@ -162,62 +152,61 @@ class World:
                 name=f"{name}.{dtype}",
                 ignore_name_scope=True,
             )
-            compiled_collectives.keep(group[0])
+            compiled.keep(group[0])
             for i, result in zip(indices, group, strict=True):
-                result = compiled_collectives.fixed_shape(result, tensors[i].shape)
+                result = compiled.fixed_shape(result, tensors[i].shape)
                 reduced[i] = tf.cast(result, tensors[i].dtype)
         stack_sample.record_progress()  # has a meaning in eager mode only
         return reduced
 
     def all_gather(self, tensor: Any, name: str) -> Any:
-        """Returns every rank's rows, concatenated on axis 0 in the order of ranks.
+        """Returns every rank's rows [n, ...], concatenated on axis 0 in the order of ranks.
 
-        Args:
-            tensor: [n, ...]; n may differ between ranks. Dtypes as in `all_to_all`.
-            name: as in `all_to_all`.
+        n may differ between ranks. Dtypes and name as in `all_to_all`.
         """
         import tensorflow as tf
 
-        from runtime.cluster import compiled_collectives
+        from runtime.cluster import compiled_collectives as compiled
 
-        name = compiled_collectives.numbered(_checked(name))
+        name = compiled.numbered(name)
         tensor = tf.stop_gradient(tensor)
         if self.size == 1:
             return tensor
         hvd = horovod_tensorflow()
-        sent = compiled_collectives.variable_shape(_to_wire(tensor), hvd, self.size)
+        sent = compiled.variable_shape(compiled.to_wire(tensor), hvd, self.size)
         gathered = hvd.allgather(sent, name=name, ignore_name_scope=True)
-        compiled_collectives.keep(gathered)
-        gathered = compiled_collectives.fixed_shape(gathered, [None, *tensor.shape[1:]])
+        compiled.keep(gathered)
+        gathered = compiled.fixed_shape(gathered, [None, *tensor.shape[1:]])
         stack_sample.record_progress()
-        return _from_wire(gathered, tensor.dtype)
+        return compiled.from_wire(gathered, tensor.dtype)
 
     def broadcast(self, tensors: Sequence[Any], name: str, root: int = 0) -> list[Any]:
         """Returns the tensors of rank `root`; all ranks pass the same shapes and dtypes."""
         import tensorflow as tf
 
-        from runtime.cluster import compiled_collectives
+        from runtime.cluster import compiled_collectives as compiled
 
-        name = compiled_collectives.numbered(_checked(name))
+        name = compiled.numbered(name)
         tensors = [tf.stop_gradient(tensor) for tensor in tensors]
         if self.size == 1:
             return tensors
         hvd = horovod_tensorflow()
         received = []
         for i, tensor in enumerate(tensors):
-            sent = compiled_collectives.variable_shape(_to_wire(tensor), hvd, self.size)
+            sent = compiled.variable_shape(compiled.to_wire(tensor), hvd, self.size)
             result = hvd.broadcast(sent, root, name=f"{name}.{i}", ignore_name_scope=True)
-            compiled_collectives.keep(result)
-            result = compiled_collectives.fixed_shape(result, tensor.shape)
-            received.append(_from_wire(result, tensor.dtype))
+            compiled.keep(result)
+            result = compiled.fixed_shape(result, tensor.shape)
+            received.append(compiled.from_wire(result, tensor.dtype))
         return received
 
     def gather_objects(self, value: Any, name: str = "objects") -> list[Any]:
         """Returns every rank's value in the order of ranks; not within a `tf.function`.
 
-        They are sent as JSON: a tuple is returned as a list, types unknown to JSON as their `str`.
+        Sent as JSON: a tuple is returned as a list, types unknown to JSON as their `str`.
         """
         if self.size > 1 and _client is None:
+            # Not in `connect`: it needs a collective, and TensorFlow must not run there.
             _connect_failure_detector(self)
         return self._gather_json(value, name)
 
@@ -249,10 +238,9 @@ class World:
         by_rank = self.gather_objects(facts, "agreement_facts")
         differing = []
         for key in sorted({key for theirs in by_rank for key in theirs}):
-            ranks_of: dict[str, list[int]] = {}
-            for rank, theirs in enumerate(by_rank):
-                value = _json(theirs[key]) if key in theirs else "missing"
-                ranks_of.setdefault(value, []).append(rank)
+            ranks_of = _ranks_by_value(
+                [_json(theirs[key]) if key in theirs else "missing" for theirs in by_rank]
+            )
             if len(ranks_of) > 1:
                 values = ", ".join(f"{v} on {rank_names(ranks)}" for v, ranks in ranks_of.items())
                 differing.append(f"{key} is {values}")
@@ -268,22 +256,20 @@ class World:
         Raises:
             CollectiveError: the text, with the ranks unless all have the same one.
         """
-        ranks_of: dict[str, list[int]] = {}
-        for rank, text in enumerate(self.gather_objects(error, "agree")):
-            if text is not None:
-                ranks_of.setdefault(text, []).append(rank)
-        if not ranks_of:
-            return
-        if list(map(len, ranks_of.values())) == [self.size]:
-            raise CollectiveError(next(iter(ranks_of)))
-        raise CollectiveError(
-            "; ".join(f"{rank_names(ranks)}: {t}" for t, ranks in ranks_of.items()),
-            sorted(rank for ranks in ranks_of.values() for rank in ranks),
-        )
+        errors = self.gather_objects(error, "agree")
+        ranks_of = _ranks_by_value(errors)
+        if len(ranks_of) == 1 and error is not None:
+            raise CollectiveError(error)
+        ranks_of.pop(None, None)
+        if ranks_of:
+            raise CollectiveError(
+                "; ".join(f"{rank_names(ranks)}: {text}" for text, ranks in ranks_of.items()),
+                [rank for rank, text in enumerate(errors) if text is not None],
+            )
 
 
 def connect(
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: float = 600.0,
     deterministic: bool = False,
     start_timeout_s: float | None = None,
     lost: Callable[[str], None] | None = None,
@@ -294,18 +280,16 @@ def connect(
     stay, time-outs included.
 
     Args:
-        timeout_s: seconds that ranks wait for one that does not come to a collective, before all
-            of them end with an error, which `failure_message` describes.
+        timeout_s: seconds to wait for a rank that does not come to a collective, before all ranks
+            end with an error, which `failure_message` describes.
         deterministic: sums over ranks have the same bits in every run.
-        start_timeout_s: seconds that they wait for one that does not start before they end with
-            exit code 2; at least a minute, and timeout_s, where not given.
+        start_timeout_s: seconds to wait for a rank that does not start, before the others end with
+            exit code 2; by default `timeout_s`, but at least a minute.
         lost: called with the reason instead of that exit, and if the others continue without this
             rank; does not return.
 
     Raises:
-        RankLost: the processes could not be connected.
-        ValueError: a launcher started several processes, and they cannot be connected: each would
-            train a model of its own.
+        RankLost, ValueError: a launcher started several processes, and they cannot be connected.
     """
     global _world, _timeout_s, _lost
     if _world is not None:
@@ -363,8 +347,8 @@ def failure_message(error: BaseException) -> str | None:
     """Describes a failed collective and names the ranks at fault; None for other errors.
 
     Every rank that caught the error calls it, immediately and once: it takes some seconds to find
-    out which ranks do not. They are known once `gather_objects`, `agree` or `check_agreement` was
-    called. The process must end afterwards; SIGTERM is ignored from here on.
+    out which ranks do not. It knows them after the first `gather_objects`. The process must end
+    afterwards; SIGTERM is ignored from here on.
     """
     if isinstance(error, RankLost):
         return str(error)
@@ -373,31 +357,28 @@ def failure_message(error: BaseException) -> str | None:
         return None
     signals.ignore_sigterm()
     absent = _client.absent_ranks() if _client is not None else None
-    who = describe_absent(*(absent or AbsentRanks([], [])), _timeout_s)
+    who = (absent or AbsentRanks([], [])).describe(_timeout_s)
     return f"the {_world.size if _world else 'other'} processes cannot continue: {who}"
 
 
 def _connect_failure_detector(world: World) -> None:
-    """Connects the ranks for `failure_message`.
-
-    It needs a collective, which `connect` is too early for: TensorFlow must not run there.
-    """
     global _client
     monitor = None
     if world.is_chief:
-        # Open MPI waits for a frozen rank forever; Gloo has a time-out of its own.
-        end = _end_process if launcher.uses_mpi(horovod_tensorflow()) else None
+        # Open MPI waits for a frozen rank forever; Gloo has a time-out of its own. Not ended by an
+        # exception: the main thread waits in Horovod. mpirun and srun then end the other ranks.
+        uses_mpi = launcher.uses_mpi(horovod_tensorflow())
+        end = functools.partial(os._exit, RANK_LOST) if uses_mpi else None
         monitor = FailureMonitor(world.size, _timeout_s, end)
     addresses = world._gather_json(monitor.address if monitor else None, "roll_call")
     _client = FailureClient(world.rank, addresses[0], rank_logs.path(), _lost)
 
 
-def _end_process() -> None:
-    """Ends this process; mpirun and srun then end the other ranks.
-
-    Not by an exception: the main thread waits in Horovod.
-    """
-    os._exit(RANK_LOST)
+def _ranks_by_value(values: Sequence[Any]) -> dict[Any, list[int]]:
+    ranks_of: dict[Any, list[int]] = {}
+    for rank, value in enumerate(values):
+        ranks_of.setdefault(value, []).append(rank)
+    return ranks_of
 
 
 def _minority_ranks(by_rank: Sequence[Any]) -> list[int]:
@@ -407,27 +388,6 @@ def _minority_ranks(by_rank: Sequence[Any]) -> list[int]:
         if 2 * len(minority) < len(by_rank):
             return minority
     return list(range(len(by_rank)))
-
-
-def _checked(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.-]*", name):
-        raise ValueError(
-            f"a collective's name has letters, digits, '_', '.' and '-' only, not {name!r}"
-        )
-    return name
-
-
-def _to_wire(tensor: Any) -> Any:
-    """Returns 16-bit integers for bfloat16, which Horovod does not support."""
-    import tensorflow as tf
-
-    return tf.bitcast(tensor, tf.uint16) if tensor.dtype == tf.bfloat16 else tensor
-
-
-def _from_wire(tensor: Any, dtype: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.bitcast(tensor, tf.bfloat16) if dtype == tf.bfloat16 else tensor
 
 
 def _json(value: Any) -> str:

@@ -35,11 +35,7 @@ START_TIMEOUT_S = 60.0
 
 
 class LeftTraining(Exception):
-    """This process has left the training; the others continue without it.
-
-    Attributes:
-        exit_code: exit code of the process.
-    """
+    """This process has left the training; the others continue without it."""
 
     def __init__(self, text: str, exit_code: int = 0):
         super().__init__(text)
@@ -48,20 +44,12 @@ class LeftTraining(Exception):
 
 @dataclass(frozen=True)
 class RestartState:
-    """History of a process that became a new program.
-
-    Attributes:
-        restarts: number of restarts.
-        reason: reason of the last restart.
-        step: step at which training started last.
-        restarts_without_progress: restarts since `step` changed.
-        run_dir: folder of the run.
-    """
+    """History of a process that became a new program."""
 
     restarts: int = 0
-    reason: str = ""
-    step: int = -1
-    restarts_without_progress: int = 0
+    reason: str = ""  # of the last restart
+    step: int = -1  # at which training started last
+    restarts_without_progress: int = 0  # since `step` changed
     run_dir: str | None = None
 
 
@@ -89,7 +77,7 @@ class Membership:
 
 
 class ElasticMembership(Membership):
-    """Membership of this process in an elastic training; created before ranks are connected.
+    """Membership in an elastic training; created before ranks are connected.
 
     In a restarted program, the constructor waits for all other remaining processes and takes the
     new rank, which is written to the environment variables that Horovod reads.
@@ -172,8 +160,8 @@ class ElasticMembership(Membership):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.sched_setaffinity(0, self._cores)
         for number in map(int, os.listdir("/proc/self/fd")):
-            if number > 2:
-                _close_on_exec(number)
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
+                os.set_inheritable(number, number <= 2)
         environment = {**self._environment, _STATE_VARIABLE: json.dumps(asdict(next_state))}
         os.execve(sys.executable, sys.orig_argv, environment)
 
@@ -182,7 +170,7 @@ _current = Membership()
 
 
 def current() -> Membership:
-    """Returns the membership of this process."""
+    """Returns this process's membership."""
     return _current
 
 
@@ -210,10 +198,3 @@ def check_launched(wants_elastic: bool) -> None:
             "processes may come and go: give --elastic (with --resume auto and "
             "--save_checkpoint_path), or start with `horovodrun -np N` alone"
         )
-
-
-def _close_on_exec(number: int) -> None:
-    try:
-        os.set_inheritable(number, False)
-    except OSError:  # the descriptor of the listing itself
-        return

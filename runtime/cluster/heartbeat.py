@@ -7,28 +7,21 @@ import numpy as np
 
 from runtime.cluster.distributed import World
 
-INTERVAL_S = 2.0
-
-# Between beats: steps may become slower.
-MAX_CALLS = 256
+_INTERVAL_S = 2.0
+_MAX_CALLS = 256  # between beats: steps may become slower
 
 
 class Heartbeat:
     """A small collective about every `interval_s`; on a single process at every call.
 
-    Ranks count calls, not seconds, so that they come to the same beat: each beat also agrees on
-    how many calls there are until the next one, from the pace of the last.
-
-    Args:
-        world: the ranks; all make the same calls.
-        interval_s: seconds between beats, about.
-        clock: returns seconds.
+    Ranks, which all make the same calls, count them instead of seconds so that they come to the
+    same beat: each beat also agrees on the number of calls until the next one, from the last pace.
     """
 
     def __init__(
         self,
         world: World,
-        interval_s: float = INTERVAL_S,
+        interval_s: float = _INTERVAL_S,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._world, self._interval_s, self._clock = world, interval_s, clock
@@ -42,19 +35,17 @@ class Heartbeat:
     def __call__(self, facts: Callable[[], Sequence[bool]]) -> list[bool] | None:
         """Returns for each fact whether it holds on any rank; None between beats.
 
-        Args:
-            facts: returns this rank's facts; only called at a beat.
+        `facts` returns those of this rank and is only called at a beat.
         """
         self._until_next -= 1
         if self._until_next > 0:
             return None
         known = [bool(fact) for fact in facts()]
         if self._world.size == 1:
-            self._until_next = 1
             return known
         now = self._clock()
         pace = self._calls / max(now - self._last, 1e-6)  # calls per second
-        calls = min(max(1, int(pace * self._interval_s)), 4 * self._calls, MAX_CALLS)
+        calls = min(max(1, int(pace * self._interval_s)), 4 * self._calls, _MAX_CALLS)
         sent = np.array([calls, *known], np.int64)
         agreed = np.asarray(self._world.all_reduce([sent], "max", "heartbeat")[0])
         self._calls = self._until_next = int(agreed[0])
@@ -73,11 +64,7 @@ class StragglerBarrier:
                 work()
                 barrier.keepalive()
 
-    Leaving the block waits for all ranks, after an exception too.
-
-    Args:
-        world: the ranks; all enter a barrier of this name.
-        name: of the collective.
+    Leaving the block waits for all ranks, after an exception too. All enter a barrier of this name.
     """
 
     def __init__(self, world: World, name: str, interval_s: float = 1.0):

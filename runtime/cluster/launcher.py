@@ -17,8 +17,8 @@ from typing import NamedTuple
 # The innermost launcher comes first: mpirun within a SLURM job is seen as mpirun.
 SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 # The number of a process, and its number on its machine, by the same launchers.
-RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-LOCAL_RANK_VARIABLES = (
+_RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_LOCAL_RANK_VARIABLES = (
     *("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
 )
 
@@ -48,7 +48,7 @@ def rank() -> int:
     """Returns this process's number by the launcher; 0 if it started a single process."""
     if (started := launched()) is None:
         return 0
-    variable = RANK_VARIABLES[SIZE_VARIABLES.index(started.variable)]
+    variable = _RANK_VARIABLES[SIZE_VARIABLES.index(started.variable)]
     return int(os.environ.get(variable) or 0)
 
 
@@ -56,7 +56,7 @@ def local_rank() -> int | None:
     """Returns this process's number among those of its machine; None if no launcher states it."""
     if launched() is None:
         return 0
-    values = (os.environ.get(variable) for variable in LOCAL_RANK_VARIABLES)
+    values = (os.environ.get(variable) for variable in _LOCAL_RANK_VARIABLES)
     return next((int(value) for value in values if value), None)
 
 
@@ -106,17 +106,12 @@ def set_defaults(
 
 @contextlib.contextmanager
 def limited(
-    launched: Launched | None,
-    start_timeout_s: float,
-    lost: Callable[[str], None] | None = None,
+    launched: Launched | None, start_timeout_s: float, lost: Callable[[str], None] | None
 ) -> Iterator[None]:
     """Ends this process, with an error message and exit code 2, if the block takes longer.
 
     Not by an exception: the thread that waits within Horovod's start cannot be interrupted, and
-    Python would wait for it before it ends.
-
-    Args:
-        lost: called with the reason instead; does not return.
+    Python would wait for it before it ends. `lost` is called with the reason instead.
     """
 
     def give_up() -> None:
@@ -152,21 +147,23 @@ def limited(
 
 def missing_at_rendezvous(size: int) -> list[int]:
     """Returns the ranks that have not registered at horovodrun's rendezvous; [] without Gloo."""
-    host = os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR")
-    if not host:
+    if not os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR"):
         return []
-    port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
-    missing = []
-    for rank in range(size):
-        connection = http.client.HTTPConnection(host, port, timeout=2)
-        with contextlib.closing(connection):
-            try:
-                connection.request("GET", f"/global/{rank}")
-                if connection.getresponse().status == http.HTTPStatus.NOT_FOUND:
-                    missing.append(rank)
-            except (OSError, http.client.HTTPException):
-                return []
-    return missing
+    try:
+        answers = [_ask_rendezvous(f"/global/{rank}", timeout_s=2) for rank in range(size)]
+    except (OSError, http.client.HTTPException):
+        return []
+    return [rank for rank, (status, _) in enumerate(answers) if status == 404]
+
+
+def _ask_rendezvous(path: str, timeout_s: float) -> tuple[int, str]:
+    """Returns status and text of an answer of horovodrun's rendezvous server."""
+    host, port = (os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{name}"] for name in ("ADDR", "PORT"))
+    connection = http.client.HTTPConnection(host, int(port), timeout_s)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
 
 
 def request_rank() -> dict[str, str] | None:
@@ -180,15 +177,11 @@ def request_rank() -> dict[str, str] | None:
     Raises:
         ValueError: horovodrun did not answer, or not within its own time-out for hosts.
     """
-    host = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
-    port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
     place = f"{os.environ['HOROVOD_HOSTNAME']}:{os.environ['HOROVOD_LOCAL_RANK']}"
     # A little more than horovodrun waits, which then ends all processes.
     timeout_s = int(os.environ.get("HOROVOD_ELASTIC_TIMEOUT") or 600) + 60
     try:
-        with contextlib.closing(http.client.HTTPConnection(host, port, timeout_s)) as connection:
-            connection.request("GET", f"/rank_and_size/{place}")
-            values = connection.getresponse().read().decode().split(",")
+        values = _ask_rendezvous(f"/rank_and_size/{place}", timeout_s)[1].split(",")
     except TimeoutError:
         raise ValueError(
             f"horovodrun gave {place} no new rank within {timeout_s} seconds: a process has "
@@ -196,8 +189,7 @@ def request_rank() -> dict[str, str] | None:
         ) from None
     except (OSError, http.client.HTTPException) as error:
         raise ValueError(
-            f"horovodrun at {host}:{port} does not answer {place}, which requests its new rank: "
-            f"{error}"
+            f"horovodrun does not answer {place}, which requests its new rank: {error}"
         ) from None
     if len(values) != len(_ASSIGNED):
         raise ValueError(f"horovodrun answered {values} where {place} requested its new rank")

@@ -69,12 +69,10 @@ def ignore_sigterm() -> None:
 def interrupted_by_sigterm() -> Iterator[None]:
     """While entered, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that a command cleans up.
 
-    Another SIGTERM does not interrupt the cleanup.
-
-    Python prints an exception that is raised in a finalizer (`__del__`) or in some callbacks, and
-    continues. An interrupt that lands there is raised again, a moment later, until it ends the
-    work. Interrupts that other code catches and drops, as libraries do that catch everything, are
-    raised again by `raise_if_interrupted`.
+    Another SIGTERM does not interrupt the cleanup. Python prints an exception that is raised in a
+    finalizer (`__del__`) or in some callbacks, and continues: an interrupt that lands there is
+    raised again, a moment later, until it ends the work. Interrupts that other code catches and
+    drops, as libraries do that catch everything, are raised again by `raise_if_interrupted`.
     """
     global _interrupted
     _interrupted = False
@@ -125,7 +123,6 @@ def _restore(number: int, handler: Handler) -> None:
 
 
 def _is_within(frame: FrameType | None, code: CodeType) -> bool:
-    """Returns whether a frame, or one of its callers, runs `code`."""
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame is not None

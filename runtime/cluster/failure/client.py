@@ -37,6 +37,7 @@ _KEEPALIVE = {
 UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 UNREACHABLE_MACHINE = "its machine does not answer any more"
 FROZEN = "no answer: its process is frozen, or its machine is unreachable"
+_MAX_DESCRIBED = 8
 
 
 class AbsentRanks(NamedTuple):
@@ -51,6 +52,24 @@ class AbsentRanks(NamedTuple):
     stalled: list[int]
     ended: list[int]
     details: Sequence[str] = ()
+
+    def describe(self, timeout_s: float) -> str:
+        """Returns an error message; `timeout_s` is that of the collective, 0 if it has none."""
+        shown = "; ".join(self.details[:_MAX_DESCRIBED])
+        if (more := len(self.details) - _MAX_DESCRIBED) > 0:
+            shown += f"; and {more} more"
+        if self.ended:
+            return f"{rank_names(self.ended)} ended{f' ({shown})' if shown else ''}"
+        if not self.stalled:
+            return "another process ended, or did not come to a collective"
+        waited = f" within {timeout_s:g} seconds (--rank_timeout_s)" if timeout_s else ""
+        known = f": {shown}" if shown else ""
+        return f"{rank_names(self.stalled)} did not come to a collective{waited}{known}"
+
+
+def rank_names(ranks: Sequence[int]) -> str:
+    """Returns "rank 3", or "ranks 0, 2, 5"."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 class FailureClient:

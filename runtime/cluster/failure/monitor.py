@@ -12,7 +12,6 @@ from typing import Any
 
 from runtime.cluster.failure import client
 from runtime.cluster.failure.client import AbsentRanks, send
-from runtime.cluster.failure.messages import describe_absent, describe_sample
 from runtime.cluster.failure.stack_sample import StackSample, seconds_since_progress
 
 GREETING_TIMEOUT_S = 10.0
@@ -97,10 +96,10 @@ class FailureMonitor:
         self._request_samples()
         self._changed.wait_for(lambda: not self._silent(), client.SAMPLE_WAIT_S)
         if (silent := sorted(self._silent())) and self._idle_s() >= self._timeout_s:
-            details = [self._describe(rank) for rank in silent]
-            message = describe_absent(silent, [], details, self._timeout_s)
+            absent = AbsentRanks(silent, [], [self._describe(rank) for rank in silent])
             print(
-                f"error: the {self._size} processes cannot continue: {message}",
+                f"error: the {self._size} processes cannot continue: "
+                f"{absent.describe(self._timeout_s)}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -129,7 +128,7 @@ class FailureMonitor:
         if rank not in self._samples:
             return f"{host}, {client.FROZEN}"
         others = [sample.step for other, sample in self._samples.items() if other != rank]
-        return f"{host}, {describe_sample(self._samples[rank], others)}"
+        return f"{host}, {self._samples[rank].describe(others)}"
 
     # Called by the server's threads, one per connection.
 

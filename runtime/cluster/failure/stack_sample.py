@@ -4,6 +4,7 @@ import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -26,6 +27,15 @@ class StackSample(NamedTuple):
 
     step: int | None
     location: str
+
+    def describe(self, other_steps: Sequence[int | None]) -> str:
+        """Returns "at step 1210 (the others: 1211), in dataloading/binary_reader.py:88 read"."""
+        if self.step is None:
+            return f"in {self.location}"
+        others = sorted({step for step in other_steps if step is not None} - {self.step})
+        steps = " to ".join(str(step) for step in dict.fromkeys((*others[:1], *others[-1:])))
+        compared = f" (the others: {steps})" if steps else ""
+        return f"at step {self.step}{compared}, in {self.location}"
 
 
 def record_progress() -> None:
@@ -60,7 +70,6 @@ def sample_stack() -> StackSample:
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:
-    """Returns the frames of a thread, innermost first."""
     frames = []
     while frame is not None:
         frames.append(frame)
@@ -69,7 +78,7 @@ def _stack(frame: FrameType | None) -> list[FrameType]:
 
 
 def _location(stack: list[FrameType]) -> str:
-    """Returns for example "training/loop.py:97 train within tensorflow"."""
+    """Returns for example "training/loop.py:97 train within tensorflow"; innermost frame first."""
     own = [frame for frame in stack if _package(frame) is None]
     if not own:
         return f"the package {_package(stack[0])}" if stack else "no Python code"

@@ -280,12 +280,8 @@ def test_invalid_collectives_of_one_process():
     import tensorflow as tf
 
     world = distributed.World()
-    with pytest.raises(ValueError, match="op must be mean, sum, min or max, not 'median'"):
-        world.all_reduce([1.0], "median", "x")
     with pytest.raises(ValueError, match="the mean of int32 would be cut off; cast it to a float"):
         world.all_reduce([1.0, 2], "mean", "x")
-    with pytest.raises(ValueError, match="letters, digits, '_', '.' and '-' only, not 'a/b'"):
-        world.all_gather([1.0], "a/b")
     with pytest.raises(tf.errors.InvalidArgumentError, match="the splits must add up"):
         world.all_to_all([1.0, 2.0], [1], "x")
 

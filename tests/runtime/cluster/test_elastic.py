@@ -264,6 +264,7 @@ def test_closed_stdout(monkeypatch, capsys):
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(main.setup, "open_run", execute)
+    monkeypatch.setattr(main, "check_paths", lambda config: None)
     monkeypatch.setattr(
         os, "dup2", lambda new, old: redirected.append((os.readlink(f"/proc/self/fd/{new}"), old))
     )
@@ -296,7 +297,7 @@ def test_silent_horovodrun(horovodrun, monkeypatch):
     with pytest.raises(ValueError, match=r"answered \['1', '2'\] where host:2 req"):
         launcher.request_rank()
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "9")
-    with pytest.raises(ValueError, match="horovodrun at 127.0.0.1:9 does not answer host:2"):
+    with pytest.raises(ValueError, match="horovodrun does not answer host:2"):
         launcher.request_rank()
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from runtime.cluster.failure import client, messages, monitor, stack_sample
+from runtime.cluster.failure import client, monitor, stack_sample
 from runtime.cluster.failure.client import AbsentRanks, FailureClient
 from runtime.cluster.failure.monitor import FailureMonitor
 from runtime.cluster.failure.stack_sample import StackSample
@@ -264,13 +264,14 @@ def test_frozen_rank_that_horovod_waits_for(monkeypatch, capsys, frozen):
 
 
 def test_messages():
-    assert messages.describe_sample(COMPUTES, [8, None, 8]) == f"at step 8, in {COMPUTES.location}"
-    assert messages.describe_sample(READS, [9, 11]).startswith("at step 8 (the others: 9 to 11), ")
-    assert messages.describe_sample(READS._replace(step=None), [3]) == f"in {READS.location}"
-    assert messages.describe_absent([], [3], list("abcdefghij"), 9) == (
+    assert COMPUTES.describe([8, None, 8]) == f"at step 8, in {COMPUTES.location}"
+    assert READS.describe([9, 11]).startswith("at step 8 (the others: 9 to 11), ")
+    assert READS.describe([9]).startswith("at step 8 (the others: 9), ")
+    assert READS._replace(step=None).describe([3]) == f"in {READS.location}"
+    assert AbsentRanks([], [3], list("abcdefghij")).describe(9) == (
         "rank 3 ended (a; b; c; d; e; f; g; h; and 2 more)"
     )
-    stalled = messages.describe_absent([3, 4], [], ["a"], 0)
+    stalled = AbsentRanks([3, 4], [], ["a"]).describe(0)
     assert stalled == "ranks 3, 4 did not come to a collective: a"
 
 
