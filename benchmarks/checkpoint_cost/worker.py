@@ -14,7 +14,7 @@ from benchmarks.dlrm_training.recipe import DLRMTraining, configure
 from benchmarks.harness import machine
 from benchmarks.harness.worker import serve
 from runtime.checkpoint import Folder, files
-from runtime.checkpoint.disk import Disk, aligned_buffer
+from runtime.checkpoint.disk import Disk, aligned_copy
 from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.checkpoint.weight import BLOCK_BYTES
 from runtime.cluster.distributed import World
@@ -117,22 +117,24 @@ def parts_s(weights, folder: Path) -> dict[str, float]:
         seconds[part] += time.perf_counter() - begin
         return result
 
+    def copies(weight, box):
+        for block in box.blocks(files.rows_of_block(box.columns, weight.dtype)):
+            values = timed(COPY, weight.read, block)
+            assert timed(CHECK, lambda values=values: np.isfinite(values).all())
+            copied = timed(ALIGN, aligned_copy, values)
+            timed(CHECKSUM, files.checksum, copied[: values.nbytes])
+            begin = time.perf_counter()
+            yield copied, values.nbytes
+            seconds[WRITE] += time.perf_counter() - begin
+
     written, disk = [], Disk()
-    buffer = aligned_buffer(2 * BLOCK_BYTES)
     for weight in weights:
         weight.prepare()
         for box in weight.saved_by(0):
             path = folder / f"{len(written)}.part"
             written.append(path)
-            with disk.open(path, box.size * weight.dtype.itemsize >= BLOCK_BYTES) as file:
-                for block in box.blocks(files.rows_of_block(box.columns, weight.dtype)):
-                    values = timed(COPY, weight.read, block)
-                    assert timed(CHECK, lambda values=values: np.isfinite(values).all())
-                    data = values.reshape(-1).view(np.uint8)
-                    copied = np.frombuffer(buffer, np.uint8, data.nbytes)
-                    timed(ALIGN, np.copyto, copied, data)
-                    timed(CHECKSUM, files.checksum, copied)
-                    timed(WRITE, file.write, buffer, data.nbytes)
+            is_large = box.size * weight.dtype.itemsize >= BLOCK_BYTES
+            disk.write(path, copies(weight, box), is_large)
     for path in written:  # as in a save, after all were written
         timed(SYNC, _sync, path)
     for path in written:

@@ -15,7 +15,7 @@ what it needs, block by block. A checkpoint gets its name when all of it is on t
 from runtime.checkpoint.files import DamagedCheckpoint, Index
 from runtime.checkpoint.folder import BEST, Folder, best_of, resolve, suggest_previous
 from runtime.checkpoint.reader import describe, is_original, restore, restore_original, verify
-from runtime.checkpoint.saver import Outcome, Saver, save
+from runtime.checkpoint.saver import Outcome, Saver
 from runtime.checkpoint.weight import Box, NonFiniteWeight, VariableWeight, Weight, matrix_of
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "resolve",
     "restore",
     "restore_original",
-    "save",
     "suggest_previous",
     "verify",
 ]

@@ -27,22 +27,18 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (
-        ("inspect", "prints the content"),
-        ("verify", "checks every byte"),
-        ("export", "writes whole arrays as .npy"),
-    ):
-        command = commands.add_parser(name, help=text, description=text)
+    texts = {
+        "inspect": "prints the content",
+        "verify": "checks every byte",
+        "export": "writes whole arrays as .npy",
+    }
+    parsers = {n: commands.add_parser(n, help=text, description=text) for n, text in texts.items()}
+    for command in parsers.values():
         command.add_argument("path", metavar="PATH", help="a checkpoint, or a folder of them")
-        if name == "inspect":
-            command.add_argument("--json", action="store_true", help="everything, as JSON")
-        if name == "export":
-            command.add_argument("--output", required=True, help="folder to write to")
-            command.add_argument(
-                "--weights",
-                default="",
-                help="only weights whose name has this prefix: sparse/ for the tables",
-            )
+    parsers["inspect"].add_argument("--json", action="store_true", help="everything, as JSON")
+    add = parsers["export"].add_argument
+    add("--output", required=True, help="folder to write to")
+    add("--weights", default="", help="only weights with this prefix: sparse/ for the tables")
     options = parser.parse_args(argv)
     try:
         path = resolve(options.path, "PATH")
@@ -96,20 +92,15 @@ def inspect(path: Path, as_json: bool) -> None:
 
 def verify(path: Path) -> int:
     """Reads every byte and prints damaged files."""
-    damaged = checked = 0
-    for _, fault in reader.verify(path):
-        checked += 1
-        if fault:
-            damaged += 1
-            print(fault)
-    if not damaged:
-        print(f"{path} is complete: {checked} files, all checksums match")
+    faults = [fault for _, fault in reader.verify(path)]
+    damages = list(filter(None, faults))
+    if not damages:
+        print(f"{path} is complete: {len(faults)} files, all checksums match")
         return 0
     previous = Folder(path.parent).previous(path)
-    print(
-        f"{path} is damaged: {damaged} of {checked} files"
-        + (f"; the one before it is {previous}" if previous else "")
-    )
+    suggestion = f"; the one before it is {previous}" if previous else ""
+    print(*damages, sep="\n")
+    print(f"{path} is damaged: {len(damages)} of {len(faults)} files{suggestion}")
     return 1
 
 

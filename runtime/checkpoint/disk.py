@@ -1,13 +1,15 @@
-"""Aligned buffers, and files written without the page cache."""
+"""Files that are written without the page cache where the disk is fast enough."""
 
-import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 # Direct writing requires it of offsets, sizes and addresses.
 ALIGNMENT = 4096
@@ -22,9 +24,13 @@ def padded(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT) * ALIGNMENT
 
 
-def aligned_buffer(size_bytes: int) -> memoryview:
-    """Returns `padded(size_bytes)` bytes at the start of a page, allocated on first use."""
-    return memoryview(mmap.mmap(-1, padded(max(1, size_bytes))))
+def aligned_copy(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Returns the bytes of an array at the start of a page, and any bytes up to the next one."""
+    memory = np.empty(padded(values.nbytes) + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    copied = memory[start : start + padded(values.nbytes)]
+    copied[: values.nbytes] = values.reshape(-1).view(np.uint8)
+    return copied
 
 
 class Disk:
@@ -35,78 +41,54 @@ class Disk:
     """
 
     def __init__(self) -> None:
-        self._direct = hasattr(os, "O_DIRECT")
+        self._direct = True
         self._written, self._spent_s = 0, 0.0
 
-    @contextlib.contextmanager
-    def open(self, path: Path, aligned: bool) -> Iterator["File"]:
+    def write(
+        self, path: Path, blocks: Iterable[tuple[NDArray[np.uint8], int]], aligned: bool
+    ) -> None:
         """Creates a file.
 
         Args:
             path: in an existing folder.
-            aligned: all but the last write will have a multiple of ALIGNMENT bytes.
+            blocks: each an `aligned_copy` and its number of bytes without padding.
+            aligned: all but the last block have a multiple of ALIGNMENT bytes.
         """
-        file = File(self, path, aligned and self._direct)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            yield file
-            file.finish()
+            direct = aligned and self._direct and _set_direct(descriptor, True)
+            total = 0
+            for copied, size_bytes in blocks:
+                start_s = time.perf_counter()
+                left = copied[: padded(size_bytes) if direct else size_bytes].data
+                while left:
+                    try:
+                        left = left[os.write(descriptor, left) :]
+                    except OSError as error:
+                        if not (direct and error.errno == errno.EINVAL):
+                            raise
+                        direct = _set_direct(descriptor, False)  # an unknown alignment
+                total += size_bytes
+                if direct and not self._is_fast(size_bytes, time.perf_counter() - start_s):
+                    direct = _set_direct(descriptor, False)
+            os.ftruncate(descriptor, total)  # without the padding
         finally:
-            file.close()
+            os.close(descriptor)
 
-    def is_fast(self, written: int, seconds: float) -> bool:
+    def _is_fast(self, written: int, seconds: float) -> bool:
         """Records that writing took `seconds`; returns whether to continue writing directly."""
         self._written += written
         self._spent_s += seconds
-        if self._written >= _PROBE_BYTES and self._written < DIRECT_BYTES_PER_S * self._spent_s:
-            self._direct = False
+        probed = self._written >= _PROBE_BYTES
+        self._direct = not probed or self._written >= DIRECT_BYTES_PER_S * self._spent_s
         return self._direct
 
 
-class File:
-    """A file that is written from its beginning; created by `Disk.open`."""
-
-    def __init__(self, disk: Disk, path: Path, direct: bool):
-        self._disk, self._size = disk, 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-        if direct:
-            try:
-                self._descriptor = os.open(path, flags | os.O_DIRECT, 0o666)
-            except OSError:  # not offered by the file system
-                path.unlink(missing_ok=True)
-                direct = False
-        if not direct:
-            self._descriptor = os.open(path, flags, 0o666)
-        self._direct = direct
-
-    def write(self, buffer: memoryview, size_bytes: int) -> None:
-        """Appends the first `size_bytes` of an aligned buffer; padding after them may be read."""
-        if not self._direct:
-            self._write_all(buffer[:size_bytes])
-        else:
-            started = time.perf_counter()
-            self._write_all(buffer[: padded(size_bytes)])
-            if not self._disk.is_fast(size_bytes, time.perf_counter() - started):
-                self._write_indirectly()
-        self._size += size_bytes
-
-    def finish(self) -> None:
-        """Removes the padding."""
-        os.ftruncate(self._descriptor, self._size)
-
-    def close(self) -> None:
-        """Closes the file."""
-        os.close(self._descriptor)
-
-    def _write_all(self, data: memoryview) -> None:
-        while len(data):
-            try:
-                data = data[os.write(self._descriptor, data) :]
-            except OSError as error:
-                if not (self._direct and error.errno == errno.EINVAL):
-                    raise
-                self._write_indirectly()  # an unknown alignment
-
-    def _write_indirectly(self) -> None:
-        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
-        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
-        self._direct = False
+def _set_direct(descriptor: int, direct: bool) -> bool:
+    """Returns whether the file is written directly from now on."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags)
+    except OSError:  # not offered by the file system
+        return False
+    return direct

@@ -49,12 +49,10 @@ class Piece(NamedTuple):
     checksums: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the JSON value for the index."""
         return {**self._asdict(), "box": list(self.box), "checksums": " ".join(self.checksums)}
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> "Piece":
-        """Reads the JSON value of `as_json`."""
         box, checksums = Box(*entry["box"]), tuple(entry["checksums"].split())
         return cls(entry["file"], box, entry["start"], entry["block_rows"], checksums)
 
@@ -156,7 +154,6 @@ class PieceReader:
         self.close()
 
     def close(self) -> None:
-        """Closes the file."""
         self._stream.close()
 
     def check_header(self) -> None:
@@ -209,7 +206,6 @@ class WeightEntry(NamedTuple):
     pieces: tuple[Piece, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the JSON value for the index."""
         return {
             "shape": list(self.shape),
             "dtype": self.dtype.name,
@@ -232,9 +228,8 @@ class Index(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Size of all weights."""
         entries = self.weights.values()
-        return sum(int(np.prod(e.shape, dtype=np.int64)) * e.dtype.itemsize for e in entries)
+        return sum(matrix_of(e.shape).size * e.dtype.itemsize for e in entries)
 
 
 def write_index(folder: Path, index: Index) -> None:

@@ -66,13 +66,9 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
 def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -> Config:
     """Returns the flags of the training that saved a checkpoint, except for `changes`.
 
-    Args:
-        description: of the checkpoint.
-        where: names the checkpoint in messages.
-        changes: flags with other values.
-
     Raises:
-        ValueError: the checkpoint is of another version, or has the layout of NVIDIA's recipe.
+        ValueError: the checkpoint is of another version, or has the layout of NVIDIA's recipe; the
+            message calls it `where`.
     """
     if "original_layout" in description:
         raise ValueError(
@@ -144,8 +140,7 @@ def resume_flags(
             if ours[name] != value:
                 changed.append(name)
             del adopted[name]
-    resumed = config.replace(**adopted)
-    return resumed, sorted(changed)
+    return config.replace(**adopted), sorted(changed)
 
 
 def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -41,21 +41,18 @@ class Folder:
 
     def __init__(self, root: str | os.PathLike[str]):
         self.root = Path(os.path.realpath(root))
-        self._lock = Lock(self.root)
+        self.lock = Lock(self.root)
         self._abandoned: set[Path] = set()
 
     def list(self) -> list[Saved]:
         """Returns the checkpoints, oldest first."""
-        checkpoints = []
         try:
             names = os.listdir(self.root)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        for name in names:
-            matched = _NAME.fullmatch(name)
-            if matched and (self.root / name).is_dir():
-                checkpoints.append(Saved(int(matched[1]), int(matched[2]), self.root / name))
-        return sorted(checkpoints)
+        matches = filter(None, map(_NAME.fullmatch, names))
+        checkpoints = (Saved(int(m[1]), int(m[2]), self.root / m[0]) for m in matches)
+        return sorted(saved for saved in checkpoints if saved.path.is_dir())
 
     def newest(self) -> Saved | None:
         """Returns the last one saved."""
@@ -63,11 +60,10 @@ class Folder:
 
     def previous(self, path: Path) -> Path | None:
         """Returns the newest readable one that was saved before another."""
-        path = Path(os.path.realpath(path))
-        numbers = {saved.path: saved.number for saved in self.list()}
-        number = numbers.get(path)
-        for saved in reversed(self.list()):
-            if number is not None and saved.number < number:
+        path, checkpoints = Path(os.path.realpath(path)), self.list()
+        number = next((saved.number for saved in checkpoints if saved.path == path), 0)
+        for saved in reversed(checkpoints):
+            if saved.number < number:
                 with contextlib.suppress(ValueError):
                     read_index(saved.path)
                     return saved.path
@@ -75,9 +71,6 @@ class Folder:
 
     def acquire(self, wait_s: float = WAIT_S) -> None:
         """Locks the folder for writing and removes the remains of killed processes.
-
-        Args:
-            wait_s: seconds to wait for another training that writes to it.
 
         Raises:
             ValueError: it cannot be written, is itself a checkpoint, or another training has it.
@@ -90,7 +83,7 @@ class Folder:
             )
         try:
             make_durable_folder(self.root)
-            self._lock.acquire(wait_s)
+            self.lock.acquire(wait_s)
         except OSError as error:
             raise ValueError(f"{flag} cannot be written: {error.strerror}") from None
         except LockedError as error:
@@ -98,30 +91,18 @@ class Folder:
                 f"{flag} is being written by another training that still runs: {error}. Waited "
                 f"{wait_s:.0f} s for it. End it, or give another folder; only if that machine is "
                 "down for good, so that nothing of it can write any more and a file server keeps "
-                f"its lock, remove {self._lock.path}"
+                f"its lock, remove {self.lock.path}"
             ) from None
-        for name in os.listdir(self.root):
-            left_over = name.startswith((_UNFINISHED, _DELETED))
-            if left_over and (self._lock.is_held or _is_old(self.root / name)):
-                if (self.root / name).is_symlink():
-                    (self.root / name).unlink(missing_ok=True)
-                shutil.rmtree(self.root / name, ignore_errors=True)
+        for path in list(self.root.iterdir()):
+            left_over = path.name.startswith((_UNFINISHED, _DELETED))
+            if left_over and (self.lock.is_held or _is_old(path)):
+                if path.is_symlink():
+                    path.unlink(missing_ok=True)
+                shutil.rmtree(path, ignore_errors=True)
 
     def release(self) -> None:
         """Releases the lock."""
-        self._lock.release()
-
-    def write_token(self) -> str | None:
-        """Writes a random token by which other ranks know the folder (`sees_token`).
-
-        Returns:
-            The token; None if it cannot be written, so that saves will fail.
-        """
-        return self._lock.write_token()
-
-    def sees_token(self, token: str) -> bool:
-        """Returns whether this process can read the token; file systems may take seconds."""
-        return self._lock.sees_token(token)
+        self.lock.release()
 
     def stage(self, step: int) -> Path:
         """Creates a temporary folder for a checkpoint.
@@ -129,7 +110,7 @@ class Folder:
         Raises:
             OSError: it cannot be created, or another training has locked this folder.
         """
-        self._lock.check()
+        self.lock.check()
         newest = self.newest()
         number = newest.number + 1 if newest else 1
         # A random name: ranks of a killed training may still write to theirs.
@@ -140,7 +121,7 @@ class Folder:
 
     def publish(self, staging: Path) -> Path:
         """Gives a complete checkpoint its name; raises OSError as `stage` does."""
-        self._lock.check()
+        self.lock.check()
         final = self.root / staging.name.removeprefix(_UNFINISHED).partition(".")[0]
         os.rename(staging, final)
         try:
@@ -162,8 +143,8 @@ class Folder:
 
     def abandon_newer_than(self, path: Path) -> None:
         """Marks newer checkpoints, which may be damaged, as the first to be deleted."""
-        numbers = {saved.path: saved.number for saved in self.list()}
-        self._abandoned = {p for p, n in numbers.items() if n > numbers.get(path, n)}
+        paths = [saved.path for saved in self.list()]
+        self._abandoned = set(paths[paths.index(path) + 1 :]) if path in paths else set()
 
     def set_best(self, step: int | None) -> None:
         """Points the link `best` to the checkpoint of this step; removes it without such a one."""

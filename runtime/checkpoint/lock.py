@@ -13,8 +13,6 @@ from typing import Any
 
 from runtime.files.atomic import FileLock
 
-LOCK = ".lock"
-
 # A training that was killed may need some seconds until its last process has ended.
 WAIT_S = 60.0
 # A file server keeps the lock of a machine that lost its power: NFS 4 for the machine's lease, of
@@ -32,14 +30,16 @@ class LockedError(Exception):
 class Lock:
     """Lock of a checkpoint folder, with the name of its holder for error messages.
 
-    Args:
-        root: the folder.
+    Attributes:
+        path: the file.
+        token: random text in the file by which other ranks know the folder (`sees`); None without
+            the lock, or if it cannot be written, so that saves will fail.
     """
 
     def __init__(self, root: Path):
-        self.path = root / LOCK
+        self.path = root / ".lock"
+        self.token: str | None = None
         self._lock = FileLock(self.path)
-        self._token: str | None = None
 
     @property
     def is_held(self) -> bool:
@@ -67,12 +67,12 @@ class Lock:
                     flush=True,
                 )
             time.sleep(0.2)
-        self.write_token()
+        self._write_holder()
 
     def release(self) -> None:
         """Releases the lock; the file stays."""
         self._lock.release()
-        self._token = None
+        self.token = None
 
     def check(self) -> None:
         """Checks that the lock still belongs to this process.
@@ -81,38 +81,29 @@ class Lock:
             OSError: the file was removed, or a file server lost contact with this machine, and
                 another training may have the lock now.
         """
-        if not self._lock.is_held or self._token is None:
+        if not self._lock.is_held or self.token is None:
             return
         try:
             holder = _read(self.path)
         except FileNotFoundError:
             raise OSError(f"{self.path} was removed during the training") from None
-        if holder.get("word") != self._token:
+        if holder.get("word") != self.token:
             raise OSError(
                 f"another training has taken the folder: {self._holder()}; stop one of them"
             )
 
-    def write_token(self) -> str | None:
-        """Writes the holder of the lock and a random token by which other ranks know the folder.
-
-        Returns:
-            The token; None if the file cannot be written, so that saves will fail.
-        """
-        self._token, token = None, secrets.token_hex(8)
+    def _write_holder(self) -> None:
+        token = secrets.token_hex(8)
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "word": token}
         since = datetime.now(timezone.utc).isoformat(" ", "seconds")
-        try:
-            with open(self.path, "w") as file:
-                json.dump({**holder, "since": since}, file)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            return None
-        self._token = token
-        return token
+        with contextlib.suppress(OSError), open(self.path, "w") as file:
+            json.dump({**holder, "since": since}, file)
+            file.flush()
+            os.fsync(file.fileno())
+            self.token = token
 
-    def sees_token(self, token: str) -> bool:
-        """Returns whether this process can read the token; file systems may take seconds."""
+    def sees(self, token: str) -> bool:
+        """Returns whether this process can read rank 0's token; file systems may take seconds."""
         deadline = time.monotonic() + _SEEN_AFTER_S
         while True:
             with contextlib.suppress(OSError):

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from config import CheckpointConfig
 from runtime.checkpoint.folder import Folder
@@ -13,14 +13,7 @@ from runtime.cluster import elastic
 from runtime.cluster.distributed import CollectiveError, World
 from runtime.cluster.heartbeat import Heartbeat
 from runtime.cluster.signals import StopSignal
-
-HOSTS_CHANGED = "horovodrun: hosts came or went"
-
-
-class MessageLog(Protocol):
-    """Log of a run."""
-
-    def message(self, text: str) -> None: ...
+from runtime.logs.run_logger import RunLogger
 
 
 class CheckpointPolicy:
@@ -28,14 +21,7 @@ class CheckpointPolicy:
     a stop.
 
     All ranks make the same calls, and all decisions are equal on all ranks. Without a folder
-    nothing is saved and no stop is requested.
-
-    Args:
-        options: the flags.
-        folder: folder of the checkpoints, locked by rank 0; None without --save_checkpoint_path.
-        world: the ranks.
-        log: log of the run.
-        stop_signal: SIGTERM and SIGINT of this process.
+    (locked by rank 0) nothing is saved and no stop is requested.
 
     Attributes:
         stopping: name of the signal that some rank received, or a change of hosts; None if no stop
@@ -48,7 +34,7 @@ class CheckpointPolicy:
         options: CheckpointConfig,
         folder: Folder | None,
         world: World,
-        log: MessageLog,
+        log: RunLogger,
         stop_signal: StopSignal,
     ):
         self._options, self._world, self._log = options, world, log
@@ -68,7 +54,7 @@ class CheckpointPolicy:
 
     @property
     def last_saved(self) -> str:
-        """Describes the last checkpoint of this run, as part of a sentence."""
+        """Description of the last checkpoint of this run, as part of a sentence."""
         if self._last is None:
             return "no checkpoint was saved in this run"
         return f"the last checkpoint is {self._last.path}"
@@ -78,7 +64,7 @@ class CheckpointPolicy:
         self._saved_step = step
 
     def tick(self) -> bool:
-        """Exchanges stop requests between ranks. Call it after every step and evaluated batch.
+        """Exchanges stop requests between ranks; called after every step and evaluated batch.
 
         Returns:
             Whether to stop.
@@ -93,7 +79,8 @@ class CheckpointPolicy:
         if beat is not None:
             sigterm, sigint, hosts, minutes, busy = beat
             if sigterm or sigint or hosts:
-                self.stopping = "SIGTERM" if sigterm else "SIGINT" if sigint else HOSTS_CHANGED
+                hosts_changed = "horovodrun: hosts came or went"
+                self.stopping = "SIGTERM" if sigterm else "SIGINT" if sigint else hosts_changed
             self._minutes_due = minutes
             if self._saver.under_way and not busy:
                 self._saver.advance()
@@ -117,12 +104,7 @@ class CheckpointPolicy:
         self._heartbeat.restart()
 
     def due(self, step: int, last: bool) -> bool:
-        """Returns whether to save after this step.
-
-        Args:
-            step: steps done.
-            last: whether a checkpoint of this step is needed in any case.
-        """
+        """Returns whether to save after `step` steps; `last` requires it in any case."""
         if self._saver is None or self._saved_step == step:
             return False
         every = self._options.checkpoint_every
@@ -139,15 +121,7 @@ class CheckpointPolicy:
     ) -> None:
         """Starts to save a checkpoint, which is written while training continues.
 
-        Args:
-            step: steps done.
-            weights: everything to store.
-            description: description of model and training.
-            state: position of the training.
-            best: whether it is the best one so far.
-
-        Raises:
-            NonFiniteWeight, CollectiveError: see `tick`.
+        Arguments as of `Saver.save`, errors as of `tick`.
         """
         assert self._saver is not None
         self._saver.wait()
@@ -166,10 +140,7 @@ class CheckpointPolicy:
                 self._log_outcomes(stop=False, continues=False)
 
     def finish(self, is_complete: bool = True) -> None:
-        """Waits for the save in progress, at the end of the training.
-
-        Args:
-            is_complete: whether all work of the training is done.
+        """Waits for the save in progress, at the end of the training, whether complete or not.
 
         Raises:
             NonFiniteWeight, CollectiveError: the last save failed (any `--on_checkpoint_error`).
@@ -185,12 +156,7 @@ class CheckpointPolicy:
         self._log_outcomes(stop=self._options.on_checkpoint_error == "stop")
 
     def _log_outcomes(self, stop: bool, continues: bool = True) -> None:
-        """Logs the saves that have ended.
-
-        Args:
-            stop: whether a failed save ends the training.
-            continues: whether the training continues otherwise.
-        """
+        """Logs the saves that have ended; a failed one ends the training if `stop`."""
         assert self._saver is not None
         for outcome in self._saver.outcomes():
             if outcome.fault is None:
@@ -208,11 +174,10 @@ class CheckpointPolicy:
             self._failed = outcome
             if outcome.step == self._saved_step:
                 self._saved_step = None
-            text = self._failure_text(outcome)
             if stop:
-                raise CollectiveError(text)
+                raise CollectiveError(self._failure_text(outcome))
             note = ". Training continues (--on_checkpoint_error continue)" if continues else ""
-            self._log.message(f"warning: {text}{note}")
+            self._log.message(f"warning: {self._failure_text(outcome)}{note}")
 
     def _failure_text(self, outcome: Outcome) -> str:
         assert outcome.fault is not None

@@ -46,33 +46,22 @@ def restore(
 
     All ranks call it together and wait for each other; the caller passes errors on to other ranks.
     Every block is checked before it is used; extra memory is one block. After an error some weights
-    may have been set already.
-
-    Args:
-        path: the checkpoint.
-        weights: to restore.
-        world: the ranks.
-        everything: the checkpoint may contain nothing else.
+    may have been set already. With `everything` the checkpoint may contain no other weights.
 
     Raises:
         DamagedCheckpoint: a file is missing, cut or changed.
         ValueError: a weight is missing, has another shape or dtype, or is not requested although
             its folder is.
     """
+    path = Path(path)
     with StragglerBarrier(world, "checkpoint.restore") as barrier:
-        _restore(Path(path), weights, everything, barrier)
-
-
-def _restore(
-    path: Path, weights: Sequence[Weight], everything: bool, barrier: StragglerBarrier
-) -> None:
-    entries = read_index(path).weights
-    _check_model(path, entries, weights, everything)
-    for weight in weights:
-        for local in weight.held():
-            for box, values in _parts_of(path, entries[weight.name], local):
-                weight.write(box.row, values, box.column)
-                barrier.keepalive()
+        entries = read_index(path).weights
+        _check_model(path, entries, weights, everything)
+        for weight in weights:
+            for local in weight.held():
+                for box, values in _parts_of(path, entries[weight.name], local):
+                    weight.write(box.row, values, box.column)
+                    barrier.keepalive()
 
 
 def _check_model(
@@ -104,7 +93,6 @@ def _check_model(
 
 
 def _features(names: Iterable[str]) -> list[str]:
-    """Returns the names of tables among the names of weights, without their folder."""
     return sorted(name.removeprefix("sparse/") for name in names if name.startswith("sparse/"))
 
 
@@ -201,39 +189,36 @@ def restore_original(
     Raises:
         ValueError: another number of tables, another shape or dtype, a value that is not finite.
     """
+    path = Path(path)
     with StragglerBarrier(world, "checkpoint.restore") as barrier:
-        _restore_original(Path(path), tables, barrier)
+        rows = original_config(path)["categorical_cardinalities"]
+        ours = [weight.shape[0] for weight in tables]
+        if rows != ours:
+            raise ValueError(
+                f"checkpoint {path} has tables of {rows} rows, the data set's features have "
+                f"{ours}: it is of another data set"
+            )
+        for number, weight in enumerate(tables):
+            file = path / "sparse" / f"feature_{number}.npy"
+            try:
+                with open(file, "rb") as stream:
+                    _restore_original_table(stream, weight, barrier)
+            except (OSError, ValueError) as error:
+                text = getattr(error, "strerror", None) or error
+                raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
 
 
-def _restore_original(path: Path, tables: Sequence[Weight], barrier: StragglerBarrier) -> None:
-    rows = original_config(path)["categorical_cardinalities"]
-    ours = [weight.shape[0] for weight in tables]
-    if rows != ours:
+def _restore_original_table(stream: BinaryIO, weight: Weight, barrier: StragglerBarrier) -> None:
+    shape, dtype, start = read_npy_header(stream)
+    expected = start + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size_bytes = os.fstat(stream.fileno()).st_size
+    if size_bytes != expected:
+        raise ValueError(f"it has {size_bytes} bytes instead of {expected}")
+    if shape != tuple(weight.shape) or dtype != weight.dtype:
         raise ValueError(
-            f"checkpoint {path} has tables of {rows} rows, the data set's features have {ours}: "
-            "it is of another data set"
+            f"it is {dtype.name} {list(shape)}, the model needs {weight.dtype.name} "
+            f"{list(weight.shape)}"
         )
-    for number, weight in enumerate(tables):
-        file = path / "sparse" / f"feature_{number}.npy"
-        try:
-            with open(file, "rb") as stream:
-                shape, dtype, start = read_npy_header(stream)
-                expected = start + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-                size_bytes = os.fstat(stream.fileno()).st_size
-                if size_bytes != expected:
-                    raise ValueError(f"it has {size_bytes} bytes instead of {expected}")
-                if shape != tuple(weight.shape) or dtype != weight.dtype:
-                    raise ValueError(
-                        f"it is {dtype.name} {list(shape)}, the model needs {weight.dtype.name} "
-                        f"{list(weight.shape)}"
-                    )
-                _read_original(stream, start, weight, barrier)
-        except (OSError, ValueError) as error:
-            text = getattr(error, "strerror", None) or error
-            raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
-
-
-def _read_original(stream: BinaryIO, start: int, weight: Weight, barrier: StragglerBarrier) -> None:
     columns, itemsize = weight.shape[1], weight.dtype.itemsize
     for box in weight.held():
         for block in box.blocks(rows_of_block(columns, weight.dtype)):

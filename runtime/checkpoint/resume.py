@@ -14,11 +14,12 @@ from runtime.cluster.distributed import World, run_on_all_ranks
 
 
 class Start(NamedTuple):
-    """Checkpoint that a run starts from, and folder that it saves to; equal on all ranks, except
-    that rank 0 holds the lock of `folder`.
+    """Checkpoint that a run starts from, and folder that it saves to.
+
+    Equal on all ranks, except that rank 0 holds the lock of `folder`.
 
     Attributes:
-        folder: folder of this run's checkpoints; None if it saves none.
+        folder: of this run's checkpoints; None if it saves none.
         path: checkpoint to start from; None for a start from scratch.
         resumes: whether the run resumes the training of that checkpoint.
         is_newest: whether `path` is the newest checkpoint in `folder`.
@@ -31,11 +32,9 @@ class Start(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """Flag that names the checkpoint on a command line."""
         return "--resume" if self.resumes else "--restore_checkpoint_path"
 
     def release(self) -> None:
-        """Unlocks the folder."""
         if self.folder is not None:
             self.folder.release()
 
@@ -60,8 +59,7 @@ class Start(NamedTuple):
 def set_up_flags(config: Config) -> Config:
     """Returns the flags to set up processes and devices with: those of the training that resumes.
 
-    Reads the checkpoint before ranks can agree on it; its errors are left to `find` and
-    `Start.adopt`.
+    Errors of the checkpoint are left to `find` and `Start.adopt`, when ranks can agree on them.
     """
     resume = _resume_flag(config)
     root = config.checkpoint.save_checkpoint_path if resume == "auto" else resume
@@ -88,14 +86,12 @@ def find(config: Config, world: World) -> Start:
     root, path, resumes, is_newest = world.gather_objects(names, "checkpoint.start")[0]
     folder = start.folder or (Folder(root) if root else None)
     if folder is not None and world.size > 1:
-        token = folder.write_token() if world.is_chief else None
-        token = world.gather_objects(token, "checkpoint.mark")[0]
+        token = world.gather_objects(folder.lock.token, "checkpoint.mark")[0]
         run_on_all_ranks(world, lambda: _check_shared(folder, token))
     return Start(folder, Path(path) if path else None, resumes, is_newest)
 
 
 def _find_on_chief(config: Config, world: World) -> Start:
-    """Finds the checkpoint to start from, and locks the folder to save to."""
     resume, root = _resume_flag(config), config.checkpoint.save_checkpoint_path
     path = _named_checkpoint(config)
     resumes_path = path if resume else None
@@ -122,7 +118,6 @@ def _find_on_chief(config: Config, world: World) -> Start:
 
 
 def _named_checkpoint(config: Config) -> Path | None:
-    """Returns the checkpoint that a flag names; None without one."""
     resume = _resume_flag(config)
     if config.checkpoint.restore_checkpoint_path:
         return resolve(config.checkpoint.restore_checkpoint_path)
@@ -134,14 +129,13 @@ def _resume_flag(config: Config) -> str | None:
 
 
 def _lock_wait_s(config: Config, world: World) -> float:
-    """Returns how long to wait for the lock of the folder, for which all ranks wait."""
     wait_s = RESUME_WAIT_S if _resume_flag(config) else WAIT_S
+    # The other ranks wait for rank 0, which waits for the lock.
     return wait_s if world.size == 1 else min(wait_s, 0.8 * config.distribution.rank_timeout_s)
 
 
 def _check_shared(folder: Folder, token: str | None) -> None:
-    """Raises ValueError if this process does not see the folder that rank 0 marked."""
-    if token is not None and not folder.sees_token(token):
+    if token is not None and not folder.lock.sees(token):
         raise ValueError(
             f"--save_checkpoint_path {folder.root} on {socket.gethostname()} is not the folder of "
             "rank 0, or cannot be read; all processes write to it: give one that all machines share"

@@ -1,7 +1,6 @@
 """Asynchronous saving: weights are copied while training waits, and written in the background."""
 
 import contextlib
-import os
 import shutil
 import threading
 import time
@@ -15,9 +14,9 @@ from typing import Any, NamedTuple
 from runtime.checkpoint import files
 from runtime.checkpoint.files import Index, Piece, WeightEntry
 from runtime.checkpoint.folder import BEST, Folder
-from runtime.checkpoint.weight import NonFiniteWeight, Weight, matrix_of
+from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.checkpoint.writer import Writer
-from runtime.cluster.distributed import CollectiveError, World
+from runtime.cluster.distributed import World
 from runtime.cluster.heartbeat import StragglerBarrier
 from runtime.files.atomic import sync
 
@@ -46,12 +45,6 @@ class Outcome(NamedTuple):
     fault: tuple[str, str] | None
     note: str = ""
 
-    def raise_fault(self) -> None:
-        """Raises NonFiniteWeight or CollectiveError, if it failed."""
-        if self.fault is not None:
-            kind, text = self.fault
-            raise NonFiniteWeight(text) if kind == "weight" else CollectiveError(text)
-
 
 @dataclass
 class _PendingSave:
@@ -59,10 +52,10 @@ class _PendingSave:
 
     step: int
     staging: Path
-    content: Index  # of weights without pieces
+    index: Index  # of weights without pieces
     start_s: float
     copied_s: float
-    best: bool
+    is_best: bool
 
 
 class Saver:
@@ -139,11 +132,8 @@ class Saver:
             except OSError as error:
                 fault = self._text(error)
         staging, fault = self._world.gather_objects([staging, fault], "checkpoint.begin")[0]
-        index = Index(
-            dict(description),
-            dict(state),
-            {w.name: WeightEntry(tuple(w.shape), w.dtype, ()) for w in weights},
-        )
+        entries = {w.name: WeightEntry(tuple(w.shape), w.dtype, ()) for w in weights}
+        index = Index(dict(description), dict(state), entries)
         self._pending = _PendingSave(step, Path(staging or "."), index, start_s, start_s, best)
         if fault is not None:
             self._end(("error", fault), None)
@@ -205,14 +195,8 @@ class Saver:
             self._world.barrier("checkpoint.removed")
             self._end(fault, None)
         elif self._world.is_chief:
-            self._publisher = _Publisher(
-                self._folder,
-                pending.staging,
-                pending.content,
-                [written for _, written in parts],
-                self._keep,
-                pending.best,
-            )
+            pieces_by_rank = [written for _, written in parts]
+            self._publisher = _Publisher(self._folder, pending, pieces_by_rank, self._keep)
             self._publisher.start()
 
     def _end(self, fault: Sequence[str] | None, path: str | None, note: str = "") -> None:
@@ -223,7 +207,7 @@ class Saver:
             Outcome(
                 pending.step,
                 None if path is None else Path(path),
-                pending.content.size_bytes,
+                pending.index.size_bytes,
                 pending.copied_s - pending.start_s,
                 time.monotonic() - pending.start_s,
                 None if fault is None else (fault[0], fault[1]),
@@ -232,11 +216,10 @@ class Saver:
         )
 
     def _text(self, error: OSError) -> str:
-        return not_saved(self._folder, error)
+        return _not_saved(self._folder, error)
 
 
-def not_saved(folder: Folder, error: OSError) -> str:
-    """Returns the error message for a save that the system refused."""
+def _not_saved(folder: Folder, error: OSError) -> str:
     reason = error.strerror or error
     return f"--save_checkpoint_path {folder.root}: {reason}; the model was not saved"
 
@@ -245,43 +228,42 @@ class _Publisher(threading.Thread):
     """Completes a checkpoint that all ranks wrote: index, rename, deletion of the oldest.
 
     Attributes:
-        fault, path: as in `Outcome`.
+        fault, path, note: as in `Outcome`.
     """
 
     def __init__(
         self,
         folder: Folder,
-        staging: Path,
-        index: Index,
-        parts: Sequence[Mapping[str, Any]],
+        pending: _PendingSave,
+        pieces_by_rank: Sequence[Mapping[str, Any]],
         keep: int,
-        best: bool,
     ):
         super().__init__(name="checkpoint-publisher", daemon=True)
         self.fault: tuple[str, str] | None = None
         self.path: str | None = None
         self.note = ""
-        self._folder, self._staging, self._index = folder, staging, index
-        self._parts, self._keep, self._best = parts, keep, best
+        self._folder, self._pending, self._keep = folder, pending, keep
+        self._pieces_by_rank = pieces_by_rank
 
     def run(self) -> None:
         """Publishes the checkpoint."""
+        staging = self._pending.staging
         try:
-            index = self._index._replace(weights=self._entries())
-            files.write_index(self._staging, index)
-            for folder in {self._staging / Path(name).parts[0] for name in index.weights}:
+            index = self._pending.index._replace(weights=self._entries())
+            files.write_index(staging, index)
+            for folder in {staging / Path(name).parts[0] for name in index.weights}:
                 sync(folder)
-            sync(self._staging)
-            path = self._folder.publish(self._staging)
+            sync(staging)
+            path = self._folder.publish(staging)
             self.path = str(path)
         except OSError as error:
-            self.fault = ("error", not_saved(self._folder, error))
+            self.fault = ("error", _not_saved(self._folder, error))
         except Exception:
             self.fault = ("error", f"a defect while saving: {traceback.format_exc()}")
         if self.fault is not None:
-            shutil.rmtree(self._staging, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
             return
-        if self._best:
+        if self._pending.is_best:
             try:
                 self._folder.link_best(path)
             except OSError as error:
@@ -291,47 +273,12 @@ class _Publisher(threading.Thread):
 
     def _entries(self) -> dict[str, WeightEntry]:
         """Returns the entries of all weights with the pieces of all ranks."""
-        pieces: dict[str, list[Piece]] = {name: [] for name in self._index.weights}
-        for part in self._parts:
-            for name, written in part.items():
-                pieces[name] += map(Piece.from_json, written)
         entries = {}
-        for name, entry in self._index.weights.items():
-            saved, whole = sum(p.box.size for p in pieces[name]), matrix_of(entry.shape).size
+        for name, entry in self._pending.index.weights.items():
+            by_rank = (pieces.get(name, ()) for pieces in self._pieces_by_rank)
+            pieces = tuple(Piece.from_json(piece) for written in by_rank for piece in written)
+            saved, whole = sum(p.box.size for p in pieces), matrix_of(entry.shape).size
             if saved != whole:
                 raise AssertionError(f"{saved} of {whole} elements of {name} were saved")
-            entries[name] = entry._replace(pieces=tuple(pieces[name]))
+            entries[name] = entry._replace(pieces=pieces)
         return entries
-
-
-def save(
-    path: str | os.PathLike[str],
-    weights: Sequence[Weight],
-    description: Mapping[str, Any],
-    world: World = World(),
-    step: int = 0,
-) -> Path:
-    """Saves one checkpoint in a folder of checkpoints and waits for it; all ranks together.
-
-    Raises:
-        CollectiveError: it cannot be written.
-        NonFiniteWeight: a weight holds NaN or infinity.
-    """
-    folder = Folder(path)
-    fault = None
-    if world.is_chief:
-        try:
-            folder.acquire()
-        except ValueError as error:
-            fault = str(error)
-    world.agree(fault)
-    try:
-        saver = Saver(folder, world)
-        saver.save(step, weights, description, {})
-        saver.wait()
-    finally:
-        folder.release()
-    (outcome,) = saver.outcomes()
-    outcome.raise_fault()
-    assert outcome.path is not None
-    return outcome.path

@@ -26,12 +26,10 @@ class Box(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.row_end - self.row
 
     @property
     def columns(self) -> int:
-        """Number of columns."""
         return self.column_end - self.column
 
     @property
@@ -98,37 +96,31 @@ class VariableWeight:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the variable."""
         return tuple(self.variable.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """numpy dtype of the variable."""
         return np.dtype(self.variable.dtype.as_numpy_dtype)
 
     def prepare(self) -> None:
         """Does nothing."""
 
     def saved_by(self, rank: int) -> list[Box]:
-        """Returns all of it for rank 0."""
         return [matrix_of(self.shape)] if rank == 0 else []
 
     def held(self) -> list[Box]:
-        """Returns all of it."""
         return [matrix_of(self.shape)]
 
     def read(self, box: Box) -> NDArray[Any]:
-        """Returns a part of the variable."""
-        values = self.variable.numpy().reshape(_rows_and_columns(self.shape))
+        values = self._matrix()
         return np.ascontiguousarray(values[box.row : box.row_end, box.column : box.column_end])
 
     def write(self, row: int, values: NDArray[Any], column: int = 0) -> None:
-        """Sets rows of the variable."""
-        whole = self.variable.numpy().reshape(_rows_and_columns(self.shape))
+        whole = self._matrix()
         whole[row : row + len(values), column : column + values.shape[1]] = values
         self.variable.assign(whole.reshape(self.shape))
 
-
-def _rows_and_columns(shape: Sequence[int]) -> tuple[int, int]:
-    box = matrix_of(shape)
-    return box.rows, box.columns
+    def _matrix(self) -> NDArray[Any]:
+        box = matrix_of(self.shape)
+        values: NDArray[Any] = self.variable.numpy().reshape(box.rows, box.columns)
+        return values

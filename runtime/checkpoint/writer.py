@@ -1,32 +1,41 @@
 """Writing of one rank's part of a checkpoint."""
 
+import itertools
 import os
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.checkpoint import files
-from runtime.checkpoint.disk import ALIGNMENT, Disk, aligned_buffer, padded
+from runtime.checkpoint.disk import ALIGNMENT, Disk, aligned_copy
 from runtime.checkpoint.files import Piece
 from runtime.checkpoint.weight import BLOCK_BYTES, Box, Weight
 from runtime.files.atomic import sync
 
 
+class _Block(NamedTuple):
+    """A copied block of a file; fields as of `Disk.write`."""
+
+    file: str
+    copied: NDArray[np.uint8]
+    size_bytes: int
+    is_aligned: bool
+
+
 class Writer(threading.Thread):
     """Writes pieces below `staging` in the order in which they are added, and waits for the disk.
 
-    The caller's thread copies blocks into aligned buffers, checks them and computes checksums; this
-    thread writes them.
+    The caller's thread checks and copies blocks and computes checksums; this thread writes them.
 
     Args:
         staging: temporary folder of the checkpoint.
-        memory_bytes: limit of all buffers together; there is at least one.
+        memory_bytes: limit of the copies that are not written yet; there is at least one.
         text: returns the error message for an OSError.
 
     Attributes:
@@ -39,94 +48,78 @@ class Writer(threading.Thread):
         self.fault: tuple[str, str] | None = None
         self.pieces: dict[str, list[Piece]] = {}
         self._staging, self._memory_bytes, self._text = staging, memory_bytes, text
-        self._disk = Disk()
-        self._buffers_bytes = 0
-        self._free: list[memoryview] = []
-        self._waiting: deque[Any] = deque()
+        self._weight, self._is_aligned = "", False
+        self._piece: Piece | None = None
+        self._checksums: list[str] = []
         self._changed = threading.Condition()
-        self._piece: tuple[str, Piece, list[str]] | None = None
+        self._blocks: deque[_Block | None] = deque()  # None: the end
+        self._held_bytes = 0
 
     def begin(self, weight: Weight, box: Box, rows_each: int) -> bool:
         """Starts a piece; returns False after a fault."""
         self._end_piece()
         header = files.npy_header(weight.shape, box, weight.dtype)
         file = files.file_of(weight.name, weight.shape, box)
-        piece = Piece(file, box, len(header), rows_each, ())
-        self._piece = (weight.name, piece, [])
+        self._weight, self._checksums = weight.name, []
         row_bytes = box.columns * weight.dtype.itemsize
         # Measuring the disk is not worthwhile for small pieces.
-        direct = rows_each * row_bytes % ALIGNMENT == 0 and box.rows * row_bytes >= BLOCK_BYTES
-        return self._put((file, direct)) and self._copy(np.frombuffer(header, np.uint8))
+        is_large = box.rows * row_bytes >= BLOCK_BYTES
+        self._is_aligned = is_large and rows_each * row_bytes % ALIGNMENT == 0
+        self._piece = Piece(file, box, len(header), rows_each, ())
+        return self._copy(np.frombuffer(header, np.uint8))
 
     def add(self, values: NDArray[Any]) -> bool:
-        """Adds the piece's next block; waits for a free buffer. Returns False after a fault."""
+        """Adds the piece's next block; waits for memory. Returns False after a fault."""
         if not np.isfinite(values).all():
-            self._fail(("weight", self._current()[0]))
+            self._fail(("weight", self._weight))
             return False
-        return self._copy(values.reshape(-1).view(np.uint8))
+        return self._copy(values)
 
     def close(self) -> None:
         """Completes the last piece; nothing may be added afterwards."""
         self._end_piece()
-        self._put(None)
+        with self._changed:
+            self._blocks.append(None)
+            self._changed.notify_all()
 
     def abandon(self) -> None:
         """Stops without a result."""
         self._fail(("error", "the save was given up"))
 
-    def _current(self) -> tuple[str, Piece, list[str]]:
-        assert self._piece is not None
-        return self._piece
-
     def _end_piece(self) -> None:
         if self._piece is not None:
-            name, piece, checksums = self._piece
-            self.pieces.setdefault(name, []).append(piece._replace(checksums=tuple(checksums)))
+            piece = self._piece._replace(checksums=tuple(self._checksums))
+            self.pieces.setdefault(self._weight, []).append(piece)
         self._piece = None
 
-    def _copy(self, data: NDArray[Any]) -> bool:
-        """Passes bytes to the thread in a free buffer."""
-        buffer = self._buffer_for(data.nbytes)
-        if buffer is None:
-            return False
-        copied = np.frombuffer(buffer, np.uint8, data.nbytes)
-        copied[:] = data
-        self._current()[2].append(files.checksum(copied))
-        return self._put((buffer, data.nbytes))
-
-    def _buffer_for(self, size_bytes: int) -> memoryview | None:
-        buffer_bytes = padded(max(size_bytes, BLOCK_BYTES))
+    def _copy(self, values: NDArray[Any]) -> bool:
+        """Passes a copy to the thread as soon as there is memory for it."""
+        assert self._piece is not None
         with self._changed:
-            while self.fault is None:
-                for i, buffer in enumerate(self._free):
-                    if len(buffer) >= size_bytes:
-                        return self._free.pop(i)
-                room = self._buffers_bytes + buffer_bytes <= self._memory_bytes
-                if room or not self._buffers_bytes:
-                    self._buffers_bytes += buffer_bytes
-                    return aligned_buffer(buffer_bytes)
-                if self._free:  # too small
-                    self._buffers_bytes -= len(self._free.pop())
-                    continue
-                self._changed.wait()
-        return None
-
-    def _put(self, item: Any) -> bool:
+            self._changed.wait_for(
+                lambda: (
+                    self.fault is not None
+                    or not self._held_bytes
+                    or self._held_bytes + values.nbytes <= self._memory_bytes
+                )
+            )
+            self._held_bytes += values.nbytes
+        copied = aligned_copy(values)
+        self._checksums.append(files.checksum(copied[: values.nbytes]))
         with self._changed:
-            if self.fault is None:
-                self._waiting.append(item)
+            self._blocks.append(_Block(self._piece.file, copied, values.nbytes, self._is_aligned))
             self._changed.notify_all()
             return self.fault is None
 
-    def _take(self) -> Any:
+    def _next_block(self) -> _Block | None:
         with self._changed:
-            while not self._waiting and self.fault is None:
-                self._changed.wait()
-            return self._waiting.popleft() if self.fault is None else None
+            self._changed.wait_for(lambda: self._blocks or self.fault is not None)
+            return self._blocks.popleft() if self.fault is None else None
 
-    def _give_back(self, buffer: memoryview) -> None:
+    def _fail(self, fault: tuple[str, str]) -> None:
         with self._changed:
-            self._free.append(buffer)
+            self.fault = self.fault or fault
+            self._blocks.clear()
             self._changed.notify_all()
 
     def run(self) -> None:
@@ -136,7 +129,6 @@ class Writer(threading.Thread):
             if self.fault is not None:
                 return
             written = [self._staging / p.file for pieces in self.pieces.values() for p in pieces]
-            self._free.clear()
             for file in written:
                 _sync_file(file)
             for folder in {file.parent for file in written}:
@@ -146,30 +138,29 @@ class Writer(threading.Thread):
         except Exception:  # the other ranks would wait forever
             self._fail(("error", f"a defect while saving: {traceback.format_exc()}"))
 
-    def _fail(self, fault: tuple[str, str]) -> None:
-        with self._changed:
-            self.fault = self.fault or fault
-            self._waiting.clear()
-            self._changed.notify_all()
-
     def _write(self) -> None:
-        item = self._take()
-        while item is not None:
-            name, direct = item
+        disk, blocks = Disk(), iter(self._next_block, None)
+        for (name, is_aligned), group in itertools.groupby(
+            blocks, lambda block: (block.file, block.is_aligned)
+        ):
             path = self._staging / name
             path.parent.mkdir(exist_ok=True)
-            with self._disk.open(path, direct) as file:
-                while (item := self._take()) is not None and isinstance(item[0], memoryview):
-                    buffer, size_bytes = item
-                    file.write(buffer, size_bytes)
-                    self._give_back(buffer)
+            disk.write(path, self._released(group), is_aligned)
+
+    def _released(self, blocks: Iterable[_Block]) -> Iterator[tuple[NDArray[np.uint8], int]]:
+        """Yields blocks, and makes room for others when they are written."""
+        for block in blocks:
+            yield block.copied, block.size_bytes
+            with self._changed:
+                self._held_bytes -= block.size_bytes
+                self._changed.notify_all()
 
 
 def _sync_file(file: Path) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     try:
         os.fsync(descriptor)
-        if hasattr(os, "posix_fadvise"):  # the file need not stay in the page cache
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        # The file need not stay in the page cache.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)

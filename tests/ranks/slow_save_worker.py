@@ -14,6 +14,7 @@ from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
 from runtime.checkpoint import writer
 from runtime.cluster import distributed
+from tests.runtime.checkpoint.array_weights import save
 
 TIMEOUT_S, SLOW_S = 5, 7.5  # Horovod looks once a second, and ends after two looks at most
 BLOCKS = 9  # of rank 0
@@ -40,7 +41,7 @@ if __name__ == "__main__":
         sync = writer._sync_file
         writer._sync_file = lambda file: (time.sleep(SLOW_S), sync(file))
     started = time.monotonic()
-    path = checkpoint.save(Path(sys.argv[1]), [table], {}, world)
+    path = save(Path(sys.argv[1]), [table], {}, world)
     saved_s = time.monotonic() - started
     mine.assign(tf.zeros_like(mine))
     checkpoint.restore(path, [table], world)

@@ -6,9 +6,9 @@ import pytest
 from nn.ncf.config import GMF, MLP, NEUMF, NCFConfig
 from nn.ncf.model import NCFModel
 from nn.ncf.pretrained import start_from
-from runtime import checkpoint
 from runtime.cluster.distributed import CollectiveError
 from tests.nn.embedding.fake_world import run_threads
+from tests.runtime.checkpoint.array_weights import save
 
 
 def model(kind, world=None):
@@ -19,9 +19,7 @@ def model(kind, world=None):
 @pytest.fixture
 def branches(tmp_path):
     return [
-        checkpoint.save(
-            tmp_path / kind, model(kind).weights_to_save(), {"model_flags": {"model_type": kind}}
-        )
+        save(tmp_path / kind, model(kind).weights_to_save(), {"model_flags": {"model_type": kind}})
         for kind in (GMF, MLP)
     ]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime.checkpoint import Box, Folder, Outcome, Saver, matrix_of
-from runtime.cluster.distributed import World
+from runtime.checkpoint import Box, Folder, NonFiniteWeight, Outcome, Saver, matrix_of
+from runtime.cluster.distributed import CollectiveError, World
 from tests.nn.embedding.fake_world import FakeWorld, run_threads
 
 
@@ -89,6 +89,24 @@ def save_on_ranks(
     for outcomes in ended:
         assert [(o.step, o.fault) for o in outcomes] == [(step, None)], ended
     return ended[0][0].path
+
+
+def save(path, weights, description, world: World = World(), step: int = 0) -> Path:
+    """Saves one checkpoint in a folder of checkpoints and waits for it; all ranks together."""
+    folder = Folder(path)
+    if world.is_chief:
+        folder.acquire()
+    try:
+        saver = Saver(folder, world)
+        saver.save(step, weights, description, {})
+        saver.wait()
+    finally:
+        folder.release()
+    (outcome,) = saver.outcomes()
+    if outcome.fault is not None:
+        kind, text = outcome.fault
+        raise NonFiniteWeight(text) if kind == "weight" else CollectiveError(text)
+    return outcome.path
 
 
 def like(weights: list[ArrayWeight]) -> list[ArrayWeight]:

@@ -21,6 +21,7 @@ from runtime.checkpoint.writer import Writer
 from runtime.cluster.distributed import CollectiveError, World
 from runtime.cluster.heartbeat import Heartbeat, StragglerBarrier
 from tests.nn.embedding.fake_world import run_threads
+from tests.runtime.checkpoint.array_weights import save
 from tests.tables import whole_table
 
 
@@ -40,7 +41,7 @@ def value(some):
 
 
 def saved(path, fill=1.0, **description):
-    return checkpoint.save(path, some_weights(fill), description)
+    return save(path, some_weights(fill), description)
 
 
 def test_round_trip(tmp_path, monkeypatch):
@@ -50,7 +51,7 @@ def test_round_trip(tmp_path, monkeypatch):
     old[0].write(0, np.arange(4, dtype="f").reshape(2, 2))
     old[1].write(0, np.full([1, 1], 0.25, "f"))
     old[2].write(0, np.arange(15, dtype="f").reshape(5, 3))
-    path = checkpoint.save(tmp_path / "a/model", old, {"recipe": "x"}, step=7)
+    path = save(tmp_path / "a/model", old, {"recipe": "x"}, step=7)
     assert path == tmp_path / "a/model/00001-step-7"
     index = checkpoint.describe(path)
     assert index.description == {"recipe": "x"} and index.state == {}
@@ -80,7 +81,7 @@ def test_partial_restore(tmp_path):
 def test_newest_and_deletion_of_oldest(tmp_path):
     checkpoints, steps = Folder(tmp_path), (300, 100, 200)
     for step in steps:  # a training that went back to an older checkpoint
-        checkpoint.save(tmp_path, some_weights(float(step)), {}, step=step)
+        save(tmp_path, some_weights(float(step)), {}, step=step)
     assert [(s.number, s.step) for s in checkpoints.list()] == [(2, 100), (3, 200)]
     assert checkpoints.newest().path == checkpoint.resolve(tmp_path)
     assert checkpoints.previous(checkpoints.newest().path).name == "00002-step-100"
@@ -90,7 +91,7 @@ def test_newest_and_deletion_of_oldest(tmp_path):
 @pytest.mark.parametrize("name", ["sparse/../../escape", "sparse/a/b", "sparse/..", "sparse/ü %"])
 def test_special_characters_in_feature_names(tmp_path, name):
     some = VariableWeight(name, tf.Variable([1.0, 2.0]))
-    path = checkpoint.save(tmp_path / "x/model", [some], {})
+    path = save(tmp_path / "x/model", [some], {})
     assert len(list((path / "sparse").iterdir())) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
     some.write(0, np.zeros([2, 1], "f"))
@@ -186,7 +187,7 @@ def test_failed_save(tmp_path):
 
     broken = [whole_table("sparse/cat", 5, tf.Variable(tf.zeros([7, 3])), kind=Broken)]
     with pytest.raises(MemoryError, match="while .writing-00002-step-0"):
-        checkpoint.save(tmp_path, broken, {"n": 2})
+        save(tmp_path, broken, {"n": 2})
     assert checkpoint.resolve(tmp_path) == old
     assert saved(tmp_path, 2.0).name == "00002-step-0", "what was left over is removed"
     assert not list(tmp_path.glob(".writing-*"))
@@ -256,10 +257,9 @@ def test_folder_that_is_not_shared(tmp_path, monkeypatch):
     chiefs, ours = Folder(tmp_path / "chiefs"), Folder(tmp_path / "ours")
     for each in (chiefs, ours):
         each.acquire()
-        each.write_token()  # of an earlier training
-    word = chiefs.write_token()
-    assert chiefs.sees_token(word) and not ours.sees_token(word)
-    assert not Folder(tmp_path / "nowhere").sees_token(word)
+    word = chiefs.lock.token
+    assert chiefs.lock.sees(word) and not ours.lock.sees(word)
+    assert not Folder(tmp_path / "nowhere").lock.sees(word)
 
     class Second(World):
         def gather_objects(self, value, name="objects"):
@@ -277,7 +277,6 @@ def test_folder_that_is_not_shared(tmp_path, monkeypatch):
         CollectiveError, match="rank 1: --save_checkpoint_path .*ours on .* not the fol"
     ):
         find(config, world)
-    assert Folder("/proc").write_token() is None, "saves will tell"
 
 
 def test_lock_of_a_killed_process(tmp_path):
@@ -378,7 +377,7 @@ def test_damaged_files(tmp_path, damage, message):
 
 
 def test_other_model(tmp_path):
-    path = checkpoint.save(tmp_path, some_weights()[:1], {})
+    path = save(tmp_path, some_weights()[:1], {})
     with pytest.raises(ValueError, match=r"another model: it lacks \['dense.scalars/power', 'spa"):
         checkpoint.restore(path, some_weights())
     path = saved(tmp_path)
@@ -494,7 +493,7 @@ def test_checkpoint_without_index(tmp_path):
 def test_long_feature_names(tmp_path):
     names = ["sparse/" + "ж" * 60 + end for end in "ab"]
     weights = [VariableWeight(name, tf.Variable([float(i)])) for i, name in enumerate(names)]
-    path = checkpoint.save(tmp_path, weights, {})
+    path = save(tmp_path, weights, {})
     for some in weights:
         some.variable.assign([9.0])
     checkpoint.restore(path, weights)

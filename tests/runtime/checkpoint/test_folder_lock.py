@@ -103,14 +103,14 @@ def test_file_system_without_locks(tmp_path, monkeypatch):
 
 def test_full_disk(tmp_path, monkeypatch):
     mine = Folder(tmp_path)
-    mine.acquire()
 
     def full(file):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        assert mine.write_token() is None
+        mine.acquire()
+    assert mine.lock.token is None
     (tmp_path / ".lock").write_text("")
     assert mine.stage(1).is_dir()
     mine.release()
