@@ -21,7 +21,7 @@ from benchmarks.serving.models import DEPLOYED, PLAIN, SIZES, deploy_all, model_
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
-from deployment.client.latency_requests import drawn_rows
+from deployment.client.drawn_requests import drawn_request
 from deployment.client.latency_statistics import Timing
 from deployment.serve.server import running
 
@@ -51,7 +51,10 @@ def measure(args: argparse.Namespace, folder: Path) -> ServingMeasurements:
     measurements, repository = ServingMeasurements(), folder / "repository"
     interfaces = {size: deploy_all(size, train(size, folder), repository) for size in args.sizes}
     with running(repository, folder / "server.log") as server:
-        rows = {size: drawn_rows(interface, ROWS) for size, interface in interfaces.items()}
+        rows = {
+            size: drawn_request(interface, ROWS, np.random.default_rng(0))
+            for size, interface in interfaces.items()
+        }
         for size in args.sizes:
             _compare(measurements, server.url, size, rows[size])
         turns = [(size, side) for size in args.sizes for side in (*DEPLOYED, PLAIN)]

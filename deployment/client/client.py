@@ -1,20 +1,12 @@
 """Client of a served model over gRPC: several requests in flight, answers in order.
 
-    with Client("127.0.0.1:8001", "dlrm", in_flight=4) as client:
-        for scores in client.scores(requests):  # each a dict of arrays [batch, ...]
-            ...
-
-Every answer is checked against its request; an error names the request that was lost, refused or
-answered wrongly.
-
-A server that crashes breaks the connection. One that is stopped (SIGTERM) answers the requests that
-it has, and refuses others because its model "has no available versions". While it starts, it
-refuses connections until all models are loaded. If a process of a model has ended, the server
-refuses requests until it is started again. All of these are `ServerLost`, or with patience, time
-that the client waits.
+with Client("127.0.0.1:8001", "dlrm", in_flight=4) as client:
+    for scores in client.scores(requests):  # each a dict of arrays [batch, ...]
+        ...
 """
 
 import collections
+import contextlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +17,7 @@ import numpy as np
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
+from deployment.option_checks import check_ranges
 from deployment.serving.interface import SCORES
 
 _RETRY_INTERVAL_S = 0.1
@@ -38,17 +31,16 @@ _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
 )
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\]):\d+")
-_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-_NOT_READY = "the model is not ready"
-# Message of a server that loads its models, or ends.
-_NOT_AVAILABLE = "has no available versions"
 _URL = re.compile(r"[^/\s]+:\d+")
-# Advice if there is no server, or not a gRPC server.
 _URL_ADVICE = "does --url name host:port of its gRPC, not of its HTTP?"
-# gRPC's message if a connection broke in the middle of an answer.
-_BROKEN = "Stream removed"
-# Message of a server if a process of the model has ended; the server itself reports ready.
+_NOT_READY = "the model is not ready"
+
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+# A process of the model has ended, after which the server still reports ready.
 _NO_PROCESS = "is not healthy"
+# Other messages about the server, not the request: it loads its models or ends; the connection
+# broke in the middle of an answer.
+_LOST_MESSAGES = ("has no available versions", "Stream removed", _NO_PROCESS)
 
 
 class RequestRefused(ValueError):
@@ -56,26 +48,15 @@ class RequestRefused(ValueError):
 
 
 class ServerLost(ConnectionError):
-    """There is no server, it ended, or it did not answer in time."""
+    """There is no server, it ended or is loading its models, a process of the model ended, or it
+    did not answer in time."""
 
 
 class WrongAnswer(RuntimeError):
     """An answer does not match its request: a defect."""
 
 
-class ModelStatistics(NamedTuple):
-    """Statistics of a model since it was loaded.
-
-    Attributes:
-        rows: number of scored rows.
-        executions: number of batches that Triton ran.
-    """
-
-    rows: int
-    executions: int
-
-
-class Client:
+class Client(contextlib.AbstractContextManager):
     """Connection to one model.
 
     Args:
@@ -83,8 +64,8 @@ class Client:
         model_name: name of the model; its newest version answers.
         in_flight: requests that are sent before the client waits for the first answer.
         timeout_s: limit per request.
-        patience_s: time to wait for a server that does not answer, or has ended; its requests are
-            sent again, which is safe: the same request has the same scores.
+        patience_s: time to wait for a lost server; its requests are sent again, which is safe: the
+            same request has the same scores.
 
     Attributes:
         resent: number of requests that were sent again.
@@ -102,11 +83,10 @@ class Client:
         timeout_s: float = 60.0,
         patience_s: float = 0.0,
     ):
-        if in_flight < 1:
-            raise ValueError(f"--in_flight is {in_flight}; allowed: 1 or more")
+        check_ranges({"in_flight": in_flight}, {"in_flight": 1})
         if not _URL.fullmatch(url):
             raise ValueError(
-                f"--url is {url}; allowed: host:port of the server's gRPC, like 127.0.0.1:8001"
+                f"--url: expected host:port of the server's gRPC, like 127.0.0.1:8001, got {url}"
             )
         self._url, self._model = url, model_name
         self._in_flight, self._timeout_s, self._patience_s = in_flight, timeout_s, patience_s
@@ -115,9 +95,6 @@ class Client:
         use_proxy = ("grpc.enable_http_proxy", int(not _LOOPBACK.fullmatch(url)))
         self._channel = grpc.insecure_channel(url, (*_CHANNEL, use_proxy))
         self._server = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exception):
         self.close()
@@ -138,7 +115,6 @@ class Client:
         """
         message = service_pb2.ModelInferRequest(model_name=self._model, id=name)
         for tensor, array in arrays.items():
-            array = np.asarray(array)
             datatype = np_to_triton_dtype(array.dtype)
             if datatype is None:
                 raise ValueError(f"request {name}: {tensor} is {array.dtype}, unknown to Triton")
@@ -147,11 +123,7 @@ class Client:
         return message
 
     def ask(self, message: service_pb2.ModelInferRequest) -> np.ndarray:
-        """Sends a message and returns its scores, float32 [batch, 1].
-
-        Raises:
-            RequestRefused, ServerLost, WrongAnswer: see there.
-        """
+        """Sends a message and returns its scores, float32 [batch, 1]; raises as `receive`."""
         return self.receive(message, self.send(message))
 
     def send(self, message: service_pb2.ModelInferRequest):
@@ -219,15 +191,17 @@ class Client:
             for sent in pending:
                 sent.answer.cancel()
 
-    def statistics(self) -> ModelStatistics:
-        """Returns the statistics of the model.
+    def statistics(self) -> service_pb2.ModelStatistics:
+        """Returns the statistics of the model since it was loaded.
+
+        `inference_count` is the number of scored rows, `execution_count` of the batches that
+        Triton ran.
 
         Raises:
             RequestRefused, ServerLost: see there.
         """
         request = service_pb2.ModelStatisticsRequest(name=self._model)
-        statistics = self._call(self._server.ModelStatistics, request).model_stats[0]
-        return ModelStatistics(statistics.inference_count, statistics.execution_count)
+        return self._call(self._server.ModelStatistics, request).model_stats[0]
 
     def config(self) -> model_config_pb2.ModelConfig:
         """Returns the model's configuration, as completed by the server.
@@ -254,10 +228,10 @@ class Client:
             except grpc.RpcError as error:
                 problem = error.details()
             if time.monotonic() > deadline:
+                advice = self._served() if problem == _NOT_READY else f": {_URL_ADVICE}"
                 raise ServerLost(
                     f"{self._model} at {self._url} was not ready within {patience_s:g} s "
-                    f"({problem})"
-                    f"{self._served() if problem == _NOT_READY else f': {_URL_ADVICE}'}"
+                    f"({problem}){advice}"
                 )
             time.sleep(_RETRY_INTERVAL_S)
 
@@ -265,9 +239,9 @@ class Client:
         try:
             return self.receive(sent.message, sent.answer)
         except (RequestRefused, ServerLost, WrongAnswer) as error:
-            rows = f"rows {sent.first_row:,} to {sent.first_row + sent.rows - 1:,}"
-            where = f"request {sent.message.id} ({rows if sent.rows else 'without rows'})"
-            raise type(error)(f"{where}: {error}") from error
+            last_row = sent.first_row + sent.rows - 1
+            rows = f"rows {sent.first_row:,} to {last_row:,}" if sent.rows else "without rows"
+            raise type(error)(f"request {sent.message.id} ({rows}): {error}") from error
 
     def _call(self, method, request):
         try:
@@ -292,8 +266,6 @@ class Client:
 
 
 class _PendingRequest(NamedTuple):
-    """A request in flight."""
-
     message: service_pb2.ModelInferRequest
     first_row: int
     rows: int
@@ -303,16 +275,11 @@ class _PendingRequest(NamedTuple):
 def _is_lost(error: grpc.RpcError) -> bool:
     """Returns whether an error is due to the server, not to the request."""
     details = error.details() or ""
-    texts = (_NOT_AVAILABLE, _BROKEN, _NO_PROCESS)
-    return error.code() in _LOST or any(text in details for text in texts)
+    return error.code() in _LOST or any(text in details for text in _LOST_MESSAGES)
 
 
 def _checked(message, reply) -> np.ndarray:
-    """Returns the scores of an answer, float32 [batch, 1].
-
-    Raises:
-        WrongAnswer: it answers another request, or has another shape or dtype.
-    """
+    """Returns the scores of an answer, float32 [batch, 1], after a check of id, shape and dtype."""
     if reply.id != message.id:
         raise WrongAnswer(f"the answer to request {message.id} is of request {reply.id}")
     rows = message.inputs[0].shape[0]

@@ -5,30 +5,38 @@ Threads share an interpreter: beyond some thousand requests per second they wait
 the latencies are not the server's. perf_analyzer has no such limit.
 """
 
+import contextlib
 import itertools
-import threading
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 
 from deployment.client.client import Client, RequestRefused, ServerLost
-from deployment.client.latency_requests import RequestRows
 from deployment.client.latency_statistics import Timing, timing
 
 _MAX_PREPARED = 64  # requests that are sent in turn
 
 
-class ClosedLoop:
+class ClosedLoop(contextlib.AbstractContextManager):
     """Prepared requests of one size to one model.
 
     Args:
         url: see `Client`.
         model_name: see `Client`.
-        rows: rows of the requests, at least `batch_size`.
+        rows: tensors by name, at least `batch_size` rows each.
         batch_size: rows per request.
         concurrency: number of threads, each with its own connection.
     """
 
     def __init__(
-        self, url: str, model_name: str, rows: RequestRows, batch_size: int, concurrency: int
+        self,
+        url: str,
+        model_name: str,
+        rows: Mapping[str, np.ndarray],
+        batch_size: int,
+        concurrency: int,
     ):
         self._clients = [Client(url, model_name) for _ in range(concurrency)]
         num_rows = len(next(iter(rows.values())))
@@ -37,9 +45,6 @@ class ClosedLoop:
             part = slice(number * batch_size, (number + 1) * batch_size)
             arrays = {name: array[part] for name, array in rows.items()}
             self._messages.append(self._clients[0].prepare(arrays, str(number)))
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exception):
         for client in self._clients:
@@ -52,34 +57,24 @@ class ClosedLoop:
             ValueError: no request was answered; the text is the server's.
         """
         latencies, errors = [], []  # whose append is safe among threads
-        failed: list[BaseException] = []
         numbers = itertools.count()
         started = time.perf_counter()
         until = started + seconds
 
         def work(client: Client) -> None:
-            try:
-                while True:
-                    number = next(numbers)
-                    sent = time.perf_counter()
-                    if sent > until and number >= min_requests:
-                        return
-                    try:
-                        client.ask(self._messages[number % len(self._messages)])
-                        latencies.append(time.perf_counter() - sent)
-                    except (RequestRefused, ServerLost) as error:
-                        errors.append(error)
-            except BaseException as error:
-                failed.append(error)
+            for number in numbers:
+                sent = time.perf_counter()
+                if sent > until and number >= min_requests:
+                    return
+                try:
+                    client.ask(self._messages[number % len(self._messages)])
+                    latencies.append(time.perf_counter() - sent)
+                except (RequestRefused, ServerLost) as error:
+                    errors.append(error)
 
-        threads = [threading.Thread(target=work, args=(client,)) for client in self._clients]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(self._clients)) as pool:
+            list(pool.map(work, self._clients))  # raises other errors
         elapsed_s = time.perf_counter() - started
-        if failed:
-            raise failed[0]
         if not latencies:
             raise ValueError(f"none of {len(errors):,} requests was answered: {errors[0]}")
         return timing(latencies, len(errors), elapsed_s)

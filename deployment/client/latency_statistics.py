@@ -1,24 +1,7 @@
-"""Results of latency measurements: numbers, a CSV file and a table.
+"""Results of latency measurements: numbers, a CSV file and a table."""
 
-The file has a header and a line per measurement:
-
-    model               name of the served model
-    client              own or perf_analyzer
-    batching            dynamic: the server batches requests that wait; static: it does not
-    batch_size          rows per request
-    concurrency         requests in flight
-    repeat              round, from 1
-    requests            answered requests, of which latencies and rows are
-    errors              requests that were refused or lost
-    elapsed_s           duration
-    rows_per_s          answered rows per second
-    mean_ms ... p99_ms  time from sending a request to its scores, seen by the client
-    rows_per_execution  rows per batch that the server ran
-"""
-
+import collections
 import csv
-import io
-import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +12,22 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 class Measurement(NamedTuple):
-    """A line of the CSV file; see the module."""
+    """A line of the CSV file, whose header has these names.
+
+    Attributes:
+        model: name of the served model.
+        client: "own" or "perf_analyzer".
+        batching: "dynamic": the server batches requests that wait; "static": it does not.
+        batch_size: rows per request.
+        concurrency: requests in flight.
+        repeat: round, from 1.
+        requests: answered requests, whose latencies and rows are measured.
+        errors: requests that were refused or lost.
+        elapsed_s: duration.
+        rows_per_s: answered rows per second.
+        mean_ms ... p99_ms: time from sending a request to its scores, as the client measures it.
+        rows_per_execution: rows per batch that the server ran.
+    """
 
     model: str
     client: str
@@ -50,15 +48,7 @@ class Measurement(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Times of requests of one size.
-
-    Attributes:
-        requests: number of answered requests.
-        errors: number of others.
-        elapsed_s: duration of all.
-        mean_ms: mean latency of the answered requests.
-        percentiles_ms: their latencies at `PERCENTILES`.
-    """
+    """Times of requests of one size; `percentiles_ms` are the latencies at `PERCENTILES`."""
 
     requests: int
     errors: int
@@ -70,70 +60,59 @@ class Timing(NamedTuple):
 def timing(latencies_s: Sequence[float], errors: int, elapsed_s: float) -> Timing:
     """Returns the statistics of one or more latencies in seconds."""
     in_ms = np.asarray(latencies_s) * 1e3
-    return Timing(
-        len(in_ms),
-        errors,
-        elapsed_s,
-        float(in_ms.mean()),
-        tuple(np.percentile(in_ms, PERCENTILES).tolist()),
-    )
+    percentiles = np.percentile(in_ms, PERCENTILES)
+    return Timing(len(in_ms), errors, elapsed_s, float(in_ms.mean()), tuple(percentiles.tolist()))
 
 
-def write_csv(path: str | Path, measurements: Iterable[Measurement]) -> None:
+def write_csv(path: Path, measurements: Iterable[Measurement]) -> None:
     """Writes the CSV file and creates its folder."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Measurement._fields)
-    for measurement in measurements:
-        writer.writerow([f"{v:.4f}" if isinstance(v, float) else v for v in measurement])
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(text.getvalue())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Measurement._fields)
+        for measurement in measurements:
+            writer.writerow([f"{v:.4f}" if isinstance(v, float) else v for v in measurement])
 
 
 def medians(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Merges the repeats of each setting: medians, sums of errors; `repeat` is their number."""
-    settings: dict[tuple, list[Measurement]] = {}
+    num_fields = Measurement._fields.index("repeat")
+    settings: dict[tuple, list[Measurement]] = collections.defaultdict(list)
     for measurement in measurements:
-        setting = measurement[: Measurement._fields.index("repeat")]
-        settings.setdefault(setting, []).append(measurement)
+        settings[measurement[:num_fields]].append(measurement)
     merged = []
     for setting, repeats in settings.items():
-        columns = {f: [getattr(m, f) for m in repeats] for f in Measurement._fields[len(setting) :]}
-        middle = {name: statistics.median(values) for name, values in columns.items()}
-        whole = {
-            "repeat": len(repeats),
-            "requests": round(middle["requests"]),
-            "errors": sum(columns["errors"]),
-        }
-        merged.append(Measurement(*setting, **(middle | whole)))
+        numbers = np.median([measurement[num_fields:] for measurement in repeats], axis=0)
+        middle = Measurement(*setting, *numbers.tolist())
+        merged.append(
+            middle._replace(
+                repeat=len(repeats),
+                requests=round(middle.requests),
+                errors=sum(measurement.errors for measurement in repeats),
+            )
+        )
     return merged
 
 
-_COLUMNS = {  # of the table: how a measurement is shown
-    "model": lambda m: m.model,
-    "client": lambda m: m.client,
-    "batching": lambda m: m.batching,
-    "batch": lambda m: f"{m.batch_size:,}",
-    "in flight": lambda m: f"{m.concurrency}",
-    "rows/s": lambda m: f"{m.rows_per_s:,.0f}",
-    "p50 ms": lambda m: f"{m.p50_ms:.2f}",
-    "p90": lambda m: f"{m.p90_ms:.2f}",
-    "p95": lambda m: f"{m.p95_ms:.2f}",
-    "p99": lambda m: f"{m.p99_ms:.2f}",
-    "errors": lambda m: f"{m.errors:,}",
-    "rows/execution": lambda m: f"{m.rows_per_execution:,.1f}",
+_COLUMNS = {
+    "model": "{0.model}",
+    "client": "{0.client}",
+    "batching": "{0.batching}",
+    "batch": "{0.batch_size:,}",
+    "in flight": "{0.concurrency}",
+    "rows/s": "{0.rows_per_s:,.0f}",
+    "p50 ms": "{0.p50_ms:.2f}",
+    "p90": "{0.p90_ms:.2f}",
+    "p95": "{0.p95_ms:.2f}",
+    "p99": "{0.p99_ms:.2f}",
+    "errors": "{0.errors:,}",
+    "rows/execution": "{0.rows_per_execution:,.1f}",
 }
 
 
 def table(measurements: Iterable[Measurement]) -> str:
     """Returns a table with aligned columns."""
     lines = [list(_COLUMNS)]
-    lines += [[show(m) for show in _COLUMNS.values()] for m in measurements]
+    lines += [[cell.format(m) for cell in _COLUMNS.values()] for m in measurements]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if number < 3 else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in lines)

@@ -8,9 +8,11 @@ import base64
 import json
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from deployment.client.latency_requests import RequestRows
+import numpy as np
+
 from deployment.client.latency_statistics import Timing, timing
 from deployment.serve.environment import ENVIRONMENT, variables
 
@@ -33,14 +35,19 @@ def is_quick(batch_size: int, concurrency: int) -> bool:
 
 
 def measure(
-    url: str, model_name: str, rows: RequestRows, batch_size: int, concurrency: int, requests: int
+    url: str,
+    model_name: str,
+    rows: Mapping[str, np.ndarray],
+    batch_size: int,
+    concurrency: int,
+    requests: int,
 ) -> Timing:
     """Measures a number of requests.
 
     Args:
         url: host:port of the server's gRPC.
         model_name: name of the model.
-        rows: rows of the requests; only the first ones if preparing all takes too long.
+        rows: tensors by name; only the first rows are sent if preparing all takes too long.
         batch_size: rows per request.
         concurrency: requests in flight.
         requests: number of requests.
@@ -48,9 +55,15 @@ def measure(
     Raises:
         ValueError: it failed, for example because a request was refused.
     """
+    num_rows = max(batch_size, _MAX_COPIES // (batch_size * concurrency))
+    num_rows = min(num_rows, len(next(iter(rows.values()))))
+    steps = [
+        {name: {"b64": base64.b64encode(v[n].tobytes()).decode()} for name, v in rows.items()}
+        for n in range(num_rows)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         data, profile = Path(folder, "data.json"), Path(folder, "profile.json")
-        data.write_text(json.dumps({"data": _steps(rows, batch_size, concurrency)}))
+        data.write_text(json.dumps({"data": steps}))
         flags = {
             "-m": model_name,
             "-u": url,
@@ -73,19 +86,9 @@ def measure(
     return timing([(end - start) / 1e9 for start, end in times], 0, elapsed_ns / 1e9)
 
 
-def _steps(rows: RequestRows, batch_size: int, concurrency: int) -> list[dict]:
-    """Returns its data format: a list of single rows, as base64 of their bytes."""
-    num_rows = max(batch_size, _MAX_COPIES // (batch_size * concurrency))
-    num_rows = min(num_rows, len(next(iter(rows.values()))))
-    return [
-        {name: {"b64": base64.b64encode(v[n].tobytes()).decode()} for name, v in rows.items()}
-        for n in range(num_rows)
-    ]
-
-
 def _run(arguments: list[str], timeout_s: float | None) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [str(PROGRAM), *arguments],
+        [PROGRAM, *arguments],
         env=variables(ENVIRONMENT / "triton"),
         capture_output=True,
         text=True,

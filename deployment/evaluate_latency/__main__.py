@@ -5,58 +5,69 @@
 
 With one request in flight (`--concurrency 1`) the server scores that request's rows and no others,
 whether the model's batching is dynamic or static. With several in flight dynamic batching scores
-the rows of requests that wait together; `rows_per_execution` is their number. Writes `latency.csv`
-(deployment/client/latency_statistics.py has its columns) and `latency.png`.
-
-Requests have rows of the data set (`--checkpoint_dir`), or random ids in the ranges of the model's
-interface (`--model_repository`). Several models (`--model_name a,b`, which take the same requests)
-are measured alternately, setting by setting and round by round, so that other load on the machine
-affects both.
+the rows of requests that wait together; `rows_per_execution` is their number.
 """
 
 import argparse
-import math
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
 
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
-from deployment.client.latency_requests import RequestRows, drawn_rows, rows_of_data_set
-from deployment.client.latency_statistics import Measurement, Timing, medians, table, write_csv
+from deployment.client.drawn_requests import drawn_request
+from deployment.client.latency_statistics import Measurement, medians, table, write_csv
 from deployment.evaluate_latency.plot import draw
+from deployment.option_checks import check_ranges, check_writable, distinct_integers
 from deployment.triton.model_folders import entry_interface
 from runtime.cli import exit_status
 
 AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
 
+_MINIMUM = {
+    "requests": 1,
+    "repeats": 1,
+    "batch_sizes": 1,
+    "concurrency": 1,
+    "seconds": 1e-6,
+    "warmup_seconds": 0,
+    "wait_s": 0,
+}
 _MAX_ROWS = 65_536  # of all requests, unless a single one has more
 _MAX_CONCURRENCY = 1024  # each request in flight has its own thread and connection
 
 
-def evaluate(options: argparse.Namespace) -> list[Measurement]:
-    """Measures the models, writes the files, and prints a table.
+def evaluate(options: argparse.Namespace) -> None:
+    """Measures the models, writes `latency.csv` and `latency.png`, and prints a table.
+
+    Several models, which take the same requests, are measured alternately, setting by setting and
+    round by round, so that other load on the machine affects all of them.
 
     Raises:
         ValueError: a flag, the repository or the data set is invalid, or no request is answered.
         ServerLost: there is no server.
     """
-    models = options.model_name.split(",")
-    sizes = _numbers(options, "batch_sizes")
-    in_flight = _numbers(options, "concurrency", _MAX_CONCURRENCY)
-    _check(options, models)
+    models, largest = options.model_name.split(","), max(options.batch_sizes)
+    check_ranges(vars(options), _MINIMUM, {"concurrency": _MAX_CONCURRENCY})
+    if not all(models) or len(set(models)) < len(models):
+        raise ValueError(
+            "--model_name: expected a name, or different ones like a,b, got " + options.model_name
+        )
     csv, png = _files(options.output)
     client = _client(options.client)
-    rows = _rows(options, models[0], max(sizes))
+    rows = _rows(options, models[0], largest)
     if options.wait_s:
         _wait(options.url, models, options.wait_s)
-    served = [_MeasuredModel(options.url, model, max(sizes)) for model in models]
-    print(f"measuring {', '.join(models)} at {options.url} with {_NAMES[client]}", flush=True)
+    served = [_MeasuredModel(options.url, model, largest) for model in models]
+    print(f"measuring {', '.join(models)} at {options.url}; --client {client}", flush=True)
     measurements = []
     for repeat in range(1, options.repeats + 1):
-        for batch_size in sizes:
-            for concurrency in in_flight:
+        for batch_size in options.batch_sizes:
+            for concurrency in options.concurrency:
                 for model in served:
                     setting = batch_size, concurrency, repeat
                     measurements.append(model.measure(rows, client, options, *setting))
@@ -65,7 +76,6 @@ def evaluate(options: argparse.Namespace) -> list[Measurement]:
     write_csv(csv, measurements)
     draw(png, merged)
     print(f"wrote {csv} and {png}")
-    return measurements
 
 
 class _MeasuredModel:
@@ -89,17 +99,15 @@ class _MeasuredModel:
 
     def measure(
         self,
-        rows: RequestRows,
+        rows: Mapping[str, np.ndarray],
         client: str,
         options: argparse.Namespace,
         batch_size: int,
         concurrency: int,
         repeat: int,
     ) -> Measurement:
-        with (
-            ClosedLoop(self._url, self._name, rows, batch_size, concurrency) as loop,
-            Client(self._url, self._runs) as runs,
-        ):
+        request = self._url, self._name, rows, batch_size, concurrency
+        with ClosedLoop(*request) as loop, Client(self._url, self._runs) as runs:
             warm = loop.run(options.warmup_seconds)
             before = runs.statistics()
             if client == AUTO:
@@ -108,41 +116,26 @@ class _MeasuredModel:
             if client == PERF_ANALYZER:
                 # It takes a number of requests, not of seconds: that of the warm-up rate.
                 number = round(options.seconds * warm.requests / warm.elapsed_s)
-                requests = max(options.requests, number)
-                timed = perf_analyzer.measure(
-                    self._url, self._name, rows, batch_size, concurrency, requests
-                )
+                timed = perf_analyzer.measure(*request, max(options.requests, number))
             else:
                 timed = loop.run(options.seconds, options.requests)
             after = runs.statistics()
-        return self._measurement(
-            timed,
-            client,
-            (batch_size, concurrency, repeat),
-            (after.rows - before.rows) / max(1, after.executions - before.executions),
-        )
-
-    def _measurement(self, timed: Timing, client: str, setting, rows_per_execution) -> Measurement:
+        num_rows = after.inference_count - before.inference_count
         return Measurement(
             self._name,
             client,
             self._batching,
-            *setting,
+            batch_size,
+            concurrency,
+            repeat,
             timed.requests,
             timed.errors,
             timed.elapsed_s,
-            timed.requests * setting[0] / timed.elapsed_s,
+            timed.requests * batch_size / timed.elapsed_s,
             timed.mean_ms,
             *timed.percentiles_ms,
-            rows_per_execution,
+            num_rows / max(1, after.execution_count - before.execution_count),
         )
-
-
-_NAMES = {
-    AUTO: "perf_analyzer, and our own client where requests are large and many are in flight",
-    PERF_ANALYZER: "perf_analyzer",
-    OWN: "our own client, in Python",
-}
 
 
 def _client(name: str) -> str:
@@ -157,10 +150,15 @@ def _client(name: str) -> str:
     return OWN
 
 
-def _rows(options: argparse.Namespace, model: str, largest: int) -> RequestRows:
+def _rows(options: argparse.Namespace, model: str, largest: int) -> Mapping[str, np.ndarray]:
+    """Returns rows of the data set, or random ids in the ranges of the model's interface.
+
+    Uniform ids are the worst case for caches: rows of a data set, in which few ids are frequent,
+    are looked up faster.
+    """
     num_rows = max(largest, min(_MAX_ROWS, 16 * largest))
     if options.checkpoint_dir:
-        return rows_of_data_set(options.checkpoint_dir, options.dataset_path, num_rows)
+        return _rows_of_data_set(options.checkpoint_dir, options.dataset_path, num_rows)
     if options.dataset_path:
         raise ValueError("--dataset_path is of a --checkpoint_dir, which is not given")
     if not options.model_repository:
@@ -168,7 +166,20 @@ def _rows(options: argparse.Namespace, model: str, largest: int) -> RequestRows:
             "a server does not report the allowed ids: give --model_repository, or "
             "--checkpoint_dir for rows of the data set"
         )
-    return drawn_rows(entry_interface(options.model_repository, model), num_rows)
+    interface = entry_interface(options.model_repository, model)
+    return drawn_request(interface, num_rows, np.random.default_rng(0))
+
+
+def _rows_of_data_set(checkpoint_dir: str, dataset_path: str | None, num_rows: int):
+    """Returns the first evaluation rows of the model, repeated if there are fewer."""
+    from deployment.client.evaluation_requests import labelled_requests
+    from deployment.model.trained_model import evaluation_rows, open_checkpoint
+
+    trained = open_checkpoint(checkpoint_dir, dataset_path)
+    rows = evaluation_rows(trained, min(num_rows, _MAX_ROWS))
+    parts = [request.arrays for request in labelled_requests(trained, rows, num_rows)]
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {k: np.take(v, np.arange(num_rows), axis=0, mode="wrap") for k, v in whole.items()}
 
 
 def _wait(url: str, models: list[str], patience_s: float) -> None:
@@ -178,55 +189,14 @@ def _wait(url: str, models: list[str], patience_s: float) -> None:
             client.wait_until_ready(max(0.0, deadline - time.monotonic()))
 
 
-def _check(options: argparse.Namespace, models: list[str]) -> None:
-    if not all(models) or len(set(models)) < len(models):
-        raise ValueError(
-            f"--model_name is {options.model_name}; allowed: a name, or different ones, like a,b"
-        )
-    for name in ("requests", "repeats"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name} is {getattr(options, name)}; allowed: 1 or more")
-    for name in ("seconds", "warmup_seconds", "wait_s"):
-        value = getattr(options, name)
-        if not 0 <= value < math.inf or (name == "seconds" and not value):
-            least = "more than 0" if name == "seconds" else "0 or more"
-            raise ValueError(f"--{name} is {value:g}; allowed: {least}, and finite")
-
-
 def _files(output: Path) -> tuple[Path, Path]:
-    """Returns the CSV and the PNG, and checks that both can be written.
-
-    Raises:
-        ValueError: one of them cannot.
-    """
+    """Returns the CSV and the PNG; raises ValueError if one of them cannot be written."""
     if not output.name:
-        raise ValueError(f"--output is {output}; allowed: a path of files, like runs/latency")
-    files = (output.with_name(f"{output.name}.csv"), output.with_name(f"{output.name}.png"))
+        raise ValueError(f"--output: expected a path of files like runs/latency, got {output}")
+    files = output.with_name(f"{output.name}.csv"), output.with_name(f"{output.name}.png")
     for path in files:
-        existed = path.exists()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "ab"):
-                pass
-            if not existed:
-                path.unlink()
-        except OSError as error:
-            raise ValueError(
-                f"--output {output}: {path} cannot be written ({error.strerror}): choose another"
-            ) from None
+        check_writable(path, "--output")
     return files
-
-
-def _numbers(options: argparse.Namespace, name: str, most: float = math.inf) -> list[int]:
-    text = getattr(options, name)
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = [0]
-    if min(numbers) < 1 or max(numbers) > most or len(set(numbers)) < len(numbers):
-        bounds = "from 1 on" if most == math.inf else f"from 1 to {most:,}"
-        raise ValueError(f"--{name} is {text}; allowed: different numbers {bounds}, like 1,64")
-    return numbers
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -243,12 +213,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--model_repository", help="served repository, whose interface limits random ids")
     add("--checkpoint_dir", help="deployed checkpoint, whose data set is sent instead")
     add("--dataset_path", help="folder of that data set, if it has moved")
-    add("--batch_sizes", default="1,64,2048", help="rows per request")
-    add(
-        "--concurrency",
-        default="1",
-        help=f"requests in flight, up to {_MAX_CONCURRENCY:,}",
-    )
+    sizes = {"type": distinct_integers, "metavar": "N,..."}
+    add("--batch_sizes", **sizes, default="1,64,2048", help="rows per request")
+    add("--concurrency", **sizes, default="1", help=f"requests in flight, to {_MAX_CONCURRENCY:,}")
     add("--seconds", type=float, default=3.0, help="of a measurement, after its warm-up")
     add("--warmup_seconds", type=float, default=1.0, help="of each measurement")
     add("--requests", type=int, default=100, help="of a measurement at least")
@@ -267,11 +234,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, 2 after an error, 130 after Ctrl-C."""
     flags = _parser().parse_args(argv)
-
-    def work() -> None:
-        evaluate(flags)
-
-    return exit_status(work)
+    return exit_status(lambda: evaluate(flags))
 
 
 if __name__ == "__main__":

@@ -130,10 +130,10 @@ def test_bad_and_good_requests_of_one_batch(server, served, model):
             np.testing.assert_allclose(found, right, rtol=0, atol=1e-6)
         # Fewer than there are good ones: bad ones were among those of an execution.
         deadline = time.monotonic() + 30  # the server counts after it has answered
-        while (after := runs.statistics()).rows < before.rows + 40 * 3:
+        while (after := runs.statistics()).inference_count < before.inference_count + 40 * 3:
             assert time.monotonic() < deadline, (before, after)
             time.sleep(0.05)
-        assert 0 < after.executions - before.executions < 40
+        assert 0 < after.execution_count - before.execution_count < 40
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def wait_for(server, rows):
     """Waits until the server has scored so many rows since its start."""
     deadline = time.monotonic() + 100
     with Client(server.url, MODEL) as client:
-        while client.statistics().rows < rows:
+        while client.statistics().inference_count < rows:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
