@@ -179,7 +179,6 @@ def test_nothing_happens_at_import(root, run_script):
 MAX_COMPLEXITY, MAX_LINES, MAX_MODULES = 20, 80, 12
 COMPLEX_FUNCTIONS = {
     "dataloading/transcode/arguments.py parser",
-    "deployment/deploy/arguments.py _parser",
 }
 # Triton looks for a class of this name in every model in Python.
 SHARED_CLASS_NAMES = {"TritonPythonModel"}

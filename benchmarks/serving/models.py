@@ -65,7 +65,7 @@ def deploy_all(size: str, checkpoint: Path, repository: Path) -> Interface:
     """Deploys all sides; returns what requests look like."""
     for side, options in DEPLOYED.items():
         settings = {"model_name": model_name(size, side), "max_batch_size": MAX_BATCH_SIZE}
-        print(deploy(DeployOptions(str(checkpoint), repository, **settings, **options)).report())
+        print(deploy(DeployOptions(str(checkpoint), repository, **settings, **options)))
     trained = open_checkpoint(str(checkpoint))
     serving_spec = serving_spec_of(trained)
     _deploy_plainly(trained, serving_spec.inputs, repository / model_name(size, PLAIN))

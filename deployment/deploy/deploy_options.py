@@ -1,17 +1,42 @@
 """Options of `python -m deployment.deploy` and their rules."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 
 from deployment.artifacts.table_files import INT8, NONE
+from deployment.option_checks import check_ranges
 from deployment.serving.interface import UNKNOWN_IS_ERROR
 from deployment.triton.repository import check_name
 from deployment.triton.tensorrt import check_precision
 
 LOCAL, TENSORFLOW, HPS = "local", "tensorflow", "hps"
 PRECISIONS = ("fp32", "fp16", "bf16")
+
+# Backends of the flags that not all of them read.
+_READ_BY = {
+    "device_memory_gb": (TENSORFLOW,),
+    "gpus": (TENSORFLOW, HPS),
+    "gpu_cache_share": (HPS,),
+    "served_path": (HPS,),
+    "threads_per_instance": (LOCAL,),
+    "max_queue_delay_us": (LOCAL, TENSORFLOW),
+}
+_MINIMUM = {
+    "max_batch_size": 1,
+    "instances": 1,
+    "check_rows": 0,
+    "max_queue_delay_us": 0,
+    "threads_per_instance": 0,
+    "device_memory_gb": 0,
+    "gpus": 0,
+}
+# Limits of the fields of Triton's messages, int32 and uint64.
+_MAXIMUM = {
+    "max_batch_size": 2**31 - 1,
+    "instances": 2**31 - 1,
+    "gpus": 2**31 - 1,
+    "max_queue_delay_us": 2**64 - 1,
+}
 
 
 @dataclass(frozen=True)
@@ -47,166 +72,79 @@ class DeployOptions:
     overwrite: bool = False
 
     @property
+    def is_one_saved_model(self) -> bool:
+        """Returns whether TensorFlow serves lookups and dense part."""
+        return self.backend == TENSORFLOW and self.monolithic
+
+    @property
     def runs_in_half_precision(self) -> bool:
         """Returns whether a half-precision dense part as served can run here: in one SavedModel, or
         by OpenVINO, but not by TensorRT."""
         is_here = self.backend == LOCAL or self.is_one_saved_model
         return is_here and self.precision != "fp32"
 
-    @property
-    def is_one_saved_model(self) -> bool:
-        """Returns whether TensorFlow serves lookups and dense part."""
-        return self.backend == TENSORFLOW and self.monolithic
-
     def __post_init__(self):
         if self.model_name is not None:
             check_name(self.model_name)
-        self._check_ranges()
-        for backend, flag, is_refused, rule in _REFUSED:
-            if backend in (None, self.backend) and is_refused(self):
-                value = getattr(self, flag)
-                shown = f"--{flag} {value}"
-                if isinstance(value, bool):
-                    shown = f"--{flag}" if value else f"--no-{flag}"
-                raise ValueError(f"{shown}: {rule}")
+        check_ranges(vars(self), _MINIMUM, _MAXIMUM)
+        for flag, backends in _READ_BY.items():
+            value = getattr(self, flag)
+            if value is not None and self.backend not in backends:
+                raise ValueError(
+                    f"--{flag} {value}: the backend {self.backend} does not read it, only "
+                    f"{' and '.join(backends)} do: leave the flag out"
+                )
+        for is_broken, message in self._rules():
+            if is_broken:
+                raise ValueError(message)
         if self.backend != LOCAL and not self.monolithic:
             check_precision(self.precision)
 
-    def _check_ranges(self) -> None:
-        for name, minimum in _MINIMUM.items():
-            value = getattr(self, name)
-            if value is not None and not minimum <= value < inf:
-                finite = " and finite" if isinstance(value, float) else ""
-                raise ValueError(f"--{name} must be {minimum} or more{finite}, got {value}")
-        for name, maximum in _MAXIMUM.items():
-            value = getattr(self, name)
-            largest = max(value) if isinstance(value, tuple) else value
-            if value is not None and largest > maximum:
-                raise ValueError(
-                    f"--{name} must be {maximum} or less, the limit of Triton's configuration, "
-                    f"got {largest}"
-                )
-        if self.gpu_cache_share is not None and not 0 < self.gpu_cache_share <= 1:
-            raise ValueError(
-                "--gpu_cache_share is a share of each table's rows, more than 0 and at most 1, got "
-                f"{self.gpu_cache_share:g}"
-            )
-
-
-_MINIMUM = {
-    "max_batch_size": 1,
-    "instances": 1,
-    "check_rows": 0,
-    "max_queue_delay_us": 0,
-    "threads_per_instance": 0,
-    "device_memory_gb": 0,
-}
-
-# Limits of the fields of Triton's messages, int32 and uint64.
-_MAXIMUM = {
-    "max_batch_size": 2**31 - 1,
-    "instances": 2**31 - 1,
-    "gpus": 2**31 - 1,
-    "max_queue_delay_us": 2**64 - 1,
-}
-
-_Rule = tuple[str | None, str, Callable[[DeployOptions], bool], str]
-
-
-def _is_set(flag: str) -> Callable[[DeployOptions], bool]:
-    return lambda options: getattr(options, flag) is not None
-
-
-# (backend, None for all; flag; whether its value is refused; the rule and advice).
-_REFUSED: tuple[_Rule, ...] = (
-    (
-        None,
-        "check_rows",
-        lambda o: (
-            o.check_rows is not None and o.quantize_tables == NONE and not o.runs_in_half_precision
-        ),
-        "these are the rows on which what is served is compared with what was trained, which needs "
-        "--quantize_tables fp16 or int8, or --precision fp16 or bf16 of the backend local or of "
-        "--backend tensorflow --monolithic",
-    ),
-    (
-        None,
-        "max_queue_delay_us",
-        lambda o: bool(o.max_queue_delay_us) and not o.dynamic_batching,
-        "requests wait for others to be put together with, which --no-dynamic_batching forbids: "
-        "leave one of them out",
-    ),
-    (
-        LOCAL,
-        "device_memory_gb",
-        _is_set("device_memory_gb"),
-        "the backend local computes on the CPU, all tables are in the memory of the host: leave "
-        "the flag out, or use --backend tensorflow",
-    ),
-    (
-        TENSORFLOW,
-        "device_memory_gb",
-        lambda o: bool(o.device_memory_gb) and o.quantize_tables == INT8,
-        "TensorFlow gathers no int8 on a GPU: use --quantize_tables fp16, or leave all tables on "
-        "the host",
-    ),
-    (
-        TENSORFLOW,
-        "gpus",
-        lambda o: bool(o.device_memory_gb) and o.gpus not in (None, (0,)),
-        "--device_memory_gb places the tables of the SavedModel on GPU 0: leave one of "
-        "the flags out, or let the server see the GPU that you mean alone (CUDA_VISIBLE_DEVICES)",
-    ),
-    (
-        HPS,
-        "device_memory_gb",
-        _is_set("device_memory_gb"),
-        "HPS keeps a share of each table on the GPU, not whole tables: use --gpu_cache_share",
-    ),
-    (
-        HPS,
-        "monolithic",
-        lambda o: o.monolithic,
-        "the backend hps looks rows up and does nothing else: leave the flag out, or use --backend "
-        "tensorflow",
-    ),
-    (
-        HPS,
-        "quantize_tables",
-        lambda o: o.quantize_tables != NONE,
-        "HPS stores rows as float32: use --quantize_tables none, or --backend tensorflow or local",
-    ),
-    (
-        HPS,
-        "max_queue_delay_us",
-        _is_set("max_queue_delay_us"),
-        "HPS computes requests one by one, so that none waits for others: leave the flag out",
-    ),
-    (
-        TENSORFLOW,
-        "dynamic_batching",
-        lambda o: not o.dynamic_batching,
-        "of SavedModels and TensorRT plans Triton puts waiting requests together, whatever their "
-        "configuration: leave the flag out",
-    ),
-    *(
-        (
-            backend,
-            "threads_per_instance",
-            _is_set("threads_per_instance"),
-            "only the backend local computes on threads of its own: leave the flag out",
+    def _rules(self) -> tuple[tuple[bool, str], ...]:
+        """Returns whether each rule of flags that depend on each other is broken, and its text."""
+        is_quantized, is_on_device = self.quantize_tables != NONE, bool(self.device_memory_gb)
+        cache_share = 1.0 if self.gpu_cache_share is None else self.gpu_cache_share
+        return (
+            (
+                not 0 < cache_share <= 1,
+                f"--gpu_cache_share: expected more than 0 and at most 1, got {cache_share:g}",
+            ),
+            (
+                self.check_rows is not None and not (is_quantized or self.runs_in_half_precision),
+                f"--check_rows {self.check_rows}: these are the rows on which what is served is "
+                "compared with what was trained, which needs --quantize_tables fp16 or int8, or "
+                "--precision fp16 or bf16 of the backend local or of --backend tensorflow "
+                "--monolithic",
+            ),
+            (
+                bool(self.max_queue_delay_us) and not self.dynamic_batching,
+                f"--max_queue_delay_us {self.max_queue_delay_us}: requests wait for others to be "
+                "batched with, which --no-dynamic_batching forbids: leave one of them out",
+            ),
+            (
+                is_on_device and self.quantize_tables == INT8,
+                f"--device_memory_gb {self.device_memory_gb}: TensorFlow gathers no int8 on a GPU: "
+                "use --quantize_tables fp16, or leave all tables on the host",
+            ),
+            (
+                is_on_device and self.gpus not in (None, (0,)),
+                f"--gpus {self.gpus}: --device_memory_gb places the tables of the SavedModel on "
+                "GPU 0: leave one of the flags out, or let the server see the GPU that you mean "
+                "alone (CUDA_VISIBLE_DEVICES)",
+            ),
+            (
+                self.backend == HPS and self.monolithic,
+                "--monolithic: the backend hps looks rows up and does nothing else: leave the flag "
+                "out, or use --backend tensorflow",
+            ),
+            (
+                self.backend == HPS and is_quantized,
+                f"--quantize_tables {self.quantize_tables}: HPS stores rows as float32: use "
+                "--quantize_tables none, or --backend tensorflow or local",
+            ),
+            (
+                self.backend == TENSORFLOW and not self.dynamic_batching,
+                "--no-dynamic_batching: of SavedModels and TensorRT plans Triton batches waiting "
+                "requests, whatever their configuration: leave the flag out",
+            ),
         )
-        for backend in (TENSORFLOW, HPS)
-    ),
-    (
-        LOCAL,
-        "gpus",
-        _is_set("gpus"),
-        "the backend local computes on the CPU: leave the flag out",
-    ),
-    *(
-        (backend, flag, _is_set(flag), "only the backend hps reads it: leave the flag out")
-        for flag in ("gpu_cache_share", "served_path")
-        for backend in (LOCAL, TENSORFLOW)
-    ),
-)

@@ -3,71 +3,47 @@
 import os
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 from deployment.artifacts import saved_models
 from deployment.artifacts.onnx_model import check_against_tensorflow, dense_to_onnx
 from deployment.artifacts.quantization_check import auc_change, score_by
 from deployment.artifacts.table_files import NONE, described
-from deployment.deploy.backends import BACKENDS, Backend, names_of, write_ensemble
-from deployment.deploy.deploy_options import DeployOptions
+from deployment.deploy.backends import ENSEMBLES, MONOLITHIC, names_of, write_ensemble
+from deployment.deploy.deploy_options import HPS, DeployOptions
 from deployment.deploy.model_builder import DeploymentContext
-from deployment.deploy.table_placement import place
-from deployment.model.served_model import POLICIES, make_dense, serving_spec_of
+from deployment.model.served_model import POLICIES, DenseModel, serving_spec_of
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel, open_checkpoint
 from deployment.serving.dense import DenseRunner
 from deployment.serving.interface import UNKNOWN_IS_ZERO, Interface
 from deployment.serving.scorer import all_cores, to_stderr
 from deployment.triton.config import Batching
+from deployment.triton.hps.files import read_ps_json, update_ps_json
 from deployment.triton.repository import VERSION, staged_models, write_marker
 from runtime.cluster.signals import raise_if_interrupted
 
 
-class DeploymentReport(NamedTuple):
-    """Result of a deployment.
-
-    Attributes:
-        repository: model repository.
-        checkpoint: deployed checkpoint.
-        models: (name, description, bytes) per model; clients request the last one.
-        checks: one line per comparison with the trained model.
-    """
-
-    repository: Path
-    checkpoint: Path
-    models: tuple[tuple[str, str, int], ...]
-    checks: tuple[str, ...]
-
-    def report(self) -> str:
-        """Returns the text that the command prints."""
-        lines = [f"{self.checkpoint} is deployed in {self.repository}:"]
-        width = max(len(name) for name, _, _ in self.models)
-        for name, description, size_bytes in self.models:
-            lines.append(f"  {name:<{width}}  {size_bytes / 1e6:10,.2f} MB  {description}")
-        return "\n".join([*lines, *self.checks])
-
-
-def deploy(options: DeployOptions) -> DeploymentReport:
+def deploy(options: DeployOptions) -> str:
     """Builds the models of a checkpoint and moves all of them, or none, into the repository.
+
+    Returns:
+        The text that the command prints.
 
     Raises:
         ValueError: checkpoint, data set, repository and flags do not match, or a check failed.
         OSError: a file cannot be written.
     """
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
-    serving_spec, backend = serving_spec_of(trained), BACKENDS[options.backend]
-    check_tables(serving_spec, options)
-    check_unknown_ids(serving_spec, options)
+    serving_spec = serving_spec_of(trained)
+    check_options(serving_spec, options)
     name = options.model_name or trained.recipe
-    builders = backend.monolithic if options.monolithic else backend.ensemble
+    builders = (MONOLITHIC if options.monolithic else ENSEMBLES)[options.backend]
     models = names_of(name, builders)
     names = list(dict.fromkeys([*models, name]))  # clients request the last one
     repository = Path(os.path.abspath(options.model_repository))
-    for each in BACKENDS.values():
-        each.check_repository(repository)  # before gigabytes are written
+    read_ps_json(repository)  # before gigabytes are written
+    descriptions = {}
     with staged_models(repository, names, options.overwrite) as staging:
-        descriptions = {}
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             context, checks = _prepare(options, name, trained, serving_spec, Path(scratch))
             for model in names:
@@ -78,30 +54,28 @@ def deploy(options: DeployOptions) -> DeploymentReport:
                 else:
                     descriptions[model] = write_ensemble(context, builders, folder)
                 write_marker(folder, _origin(options, trained), names)
-        sizes = [(model, descriptions[model], _size_bytes(staging / model)) for model in names]
+        sizes = {model: _size_bytes(staging / model) for model in names}
         raise_if_interrupted()
-    for each in BACKENDS.values():
-        each.update_repository(repository)
-    return DeploymentReport(repository, trained.path, tuple(sizes), tuple(checks))
+    update_ps_json(repository)  # also if another backend's model replaced one of HPS
+    width = max(map(len, names))
+    lines = [
+        f"  {model:<{width}}  {sizes[model] / 1e6:10,.2f} MB  {descriptions[model]}"
+        for model in names
+    ]
+    return "\n".join([f"{trained.path} is deployed in {repository}:", *lines, *checks])
 
 
-def check_tables(serving_spec: ServingSpec, options: DeployOptions) -> None:
-    """Raises ValueError for options that a model without tables does not support."""
-    if serving_spec.tables:
-        return
-    if not options.monolithic:
+def check_options(serving_spec: ServingSpec, options: DeployOptions) -> None:
+    """Raises ValueError for options that the model does not support."""
+    if not serving_spec.tables and not options.monolithic:
         raise ValueError(
             "the model has no tables, so that there is nothing to look up before its dense part: "
             "use --monolithic, with --backend local or tensorflow"
         )
-    if options.quantize_tables != NONE:
+    if not serving_spec.tables and options.quantize_tables != NONE:
         raise ValueError(
             f"--quantize_tables {options.quantize_tables}: the model has no tables; leave it out"
         )
-
-
-def check_unknown_ids(serving_spec: ServingSpec, options: DeployOptions) -> None:
-    """Raises ValueError if an unknown id of a history would become padding."""
     if serving_spec.histories and options.unknown_ids == UNKNOWN_IS_ZERO:
         raise ValueError(
             "--unknown_ids zero: the model has histories, where id 0 is padding; leave the flag "
@@ -116,22 +90,18 @@ def _prepare(
     serving_spec: ServingSpec,
     scratch: Path,
 ) -> tuple[DeploymentContext, list[str]]:
-    """Returns the inputs of all models, and a line per comparison with the trained model.
-
-    Args:
-        scratch: folder for temporary files.
-    """
-    backend, quantize, checks = BACKENDS[options.backend], options.quantize_tables, []
-    trained_dense = served_dense = make_dense(trained)
+    """Returns the inputs of all models, and a line per comparison with the trained model."""
+    quantize, checks = options.quantize_tables, []
+    trained_dense = served_dense = DenseModel(trained)
     onnx = None
-    if not (options.monolithic and backend.monolithic_in_tensorflow):
+    if not options.is_one_saved_model:
         onnx = scratch / "dense.onnx"
         saved_models.write_dense(trained_dense, scratch / "dense")
         dense_to_onnx(scratch / "dense", onnx)
         agreement = check_against_tensorflow(trained_dense, serving_spec, trained, onnx)
         checks.append(f"the dense part in ONNX: {agreement}")
     elif options.precision != "fp32":
-        served_dense = make_dense(trained, POLICIES[options.precision])
+        served_dense = DenseModel(trained, POLICIES[options.precision])
     context = DeploymentContext(
         name=name,
         options=options,
@@ -140,19 +110,16 @@ def _prepare(
         dense=served_dense,
         onnx=onnx,
         interface=_interface(options, trained, serving_spec),
-        placement=place(
-            serving_spec.tables, round((options.device_memory_gb or 0) * 1e9), quantize
-        ),
-        batching=_batching(options, backend),
+        batching=_batching(options),
     )
     if options.check_rows == 0:
         checks.append("AUC as served: not compared with that as trained (--check_rows 0)")
     elif quantize != NONE or options.runs_in_half_precision:
         score, label = _served_scores(context, scratch)
-        change = auc_change(
-            trained, serving_spec, trained_dense, quantize, options.check_rows, score, label
+        num_rows = options.check_rows
+        checks.append(
+            auc_change(trained, serving_spec, trained_dense, quantize, num_rows, score, label)
         )
-        checks.append(change.report())
     return context, checks
 
 
@@ -174,23 +141,15 @@ def _interface(
     )
 
 
-def _batching(options: DeployOptions, backend: Backend) -> Batching:
-    if not backend.batches:
+def _batching(options: DeployOptions) -> Batching:
+    if options.backend == HPS:  # it computes requests one by one, its answer has no batches
         return Batching(0, False, 0)
-    return Batching(
-        options.max_batch_size, options.dynamic_batching, options.max_queue_delay_us or 0
-    )
+    delay_us = options.max_queue_delay_us or 0
+    return Batching(options.max_batch_size, options.dynamic_batching, delay_us)
 
 
 def _served_scores(context: DeploymentContext, folder: Path):
-    """Returns the dense part as served, as `auc_change` takes it, and a label for the report.
-
-    Args:
-        folder: has `dense.onnx` if the context has an ONNX file.
-
-    Raises:
-        ValueError: OpenVINO is not installed.
-    """
+    """Returns the dense part as served, as `auc_change` takes it, and a label for the report."""
     options = context.options
     if not options.runs_in_half_precision:
         if options.precision == "fp32":
@@ -203,7 +162,6 @@ def _served_scores(context: DeploymentContext, folder: Path):
 
 
 def _origin(options: DeployOptions, trained: TrainedModel) -> dict:
-    """Returns what the marker file of a model records of its origin."""
     return {
         "checkpoint": str(trained.path.resolve()),
         "recipe": trained.recipe,

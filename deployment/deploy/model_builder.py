@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deployment.deploy.deploy_options import DeployOptions
-from deployment.deploy.table_placement import TablePlacement
 from deployment.model.served_model import DenseModel
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
@@ -24,7 +23,6 @@ class DeploymentContext(NamedTuple):
         dense: dense part in TensorFlow.
         onnx: dense part in float32 as an ONNX file; None if no model needs it.
         interface: interface of the whole model.
-        placement: device of each table.
         batching: batching of each model.
     """
 
@@ -35,7 +33,6 @@ class DeploymentContext(NamedTuple):
     dense: DenseModel
     onnx: Path | None
     interface: Interface
-    placement: TablePlacement
     batching: Batching
 
     @property
@@ -49,11 +46,6 @@ class DeploymentContext(NamedTuple):
         return 1, self.interface.max_batch_size
 
 
-# `write(context, model name, folder)` fills a model's folder, which has an empty version folder;
-# returns a line for the report.
-WriteModel = Callable[[DeploymentContext, str, Path], str]
-
-
 class ModelBuilder(NamedTuple):
     """Builder of one model of a deployment.
 
@@ -61,16 +53,17 @@ class ModelBuilder(NamedTuple):
         name: suffix of the model's name in an ensemble.
         receives: returns the input tensors for an interface.
         answers: returns the output tensors for an interface.
-        write: writes the model.
+        write: `write(context, model name, folder)` fills the model's folder, which has an empty
+            version folder; returns a line for the report.
     """
 
     name: str
     receives: Callable[[Interface], Sequence[ServedTensor]]
     answers: Callable[[Interface], Sequence[ServedTensor]]
-    write: WriteModel
+    write: Callable[[DeploymentContext, str, Path], str]
 
 
-def of_role(role: str, write: WriteModel) -> ModelBuilder:
+def of_role(role: str, write: Callable[[DeploymentContext, str, Path], str]) -> ModelBuilder:
     """Returns a builder named after its role, with the tensors of that role."""
     return ModelBuilder(
         role,

@@ -7,14 +7,7 @@ from deployment.artifacts.table_files import table_bytes
 
 
 class TablePlacement(NamedTuple):
-    """Device of each table of a served model.
-
-    Attributes:
-        device: names of the tables on the device, smallest first.
-        host: names of the others, in the order of the model.
-        device_bytes: size of the tables on the device, with the scales of quantized rows.
-        host_bytes: size of the others.
-    """
+    """Names of the tables on the device and on the host, and their sizes with scales."""
 
     device: tuple[str, ...]
     host: tuple[str, ...]
@@ -35,22 +28,13 @@ def place(
     """Places the smallest tables on the device as far as they fit, the others on the host.
 
     Small tables have as many lookups as large ones, so this order saves the most lookups over the
-    bus per byte. Tables are not split: the first that does not fit, and all larger ones, stay on
-    the host.
+    bus per byte. Tables are not split.
 
     Args:
         tables: (name, rows, columns) per table.
-        device_memory_bytes: device memory for tables, 0 or more.
+        device_memory_bytes: device memory for tables.
         quantize: storage of tables, `--quantize_tables`.
-
-    Raises:
-        ValueError: `device_memory_bytes` is negative.
     """
-    if device_memory_bytes < 0:
-        raise ValueError(
-            f"--device_memory_gb must be 0 or more, got {device_memory_bytes / 1e9:g}: 0 leaves "
-            "all tables on the host"
-        )
     sizes = {name: table_bytes(rows, dim, quantize) for name, rows, dim in tables}
     on_device, used = [], 0
     for name in sorted(sizes, key=sizes.__getitem__):

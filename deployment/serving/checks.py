@@ -4,11 +4,11 @@ padding of histories.
 Lookups clamp ids and NaN propagates silently, so every value is checked before them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from deployment.serving.histories import find_misplaced_padding
 from deployment.serving.interface import (
     UNKNOWN_IS_ZERO,
     Interface,
@@ -37,8 +37,7 @@ class BadRequest(ValueError):
 class RequestChecker:
     """Checks requests of one model; prepared so that a request of one row takes microseconds.
 
-    Args:
-        interface: interface of the model; its role determines the tensors.
+    The role of the interface determines the tensors.
     """
 
     def __init__(self, interface: Interface):
@@ -65,7 +64,8 @@ class RequestChecker:
             array = arrays[checker.tensor.name]
             checker.check_form(array)
             if batch_size is None:
-                batch_size = self._checked_batch_size(len(array))
+                batch_size = len(array)
+                self._check_batch_size(batch_size)
             elif len(array) != batch_size:
                 raise BadRequest(
                     f"tensor '{checker.tensor.name}' has {len(array)} rows and "
@@ -74,13 +74,12 @@ class RequestChecker:
             checked[checker.tensor.name] = checker.check_values(array)
         return checked
 
-    def _checked_batch_size(self, batch_size: int) -> int:
+    def _check_batch_size(self, batch_size: int) -> None:
         if not 1 <= batch_size <= self._max_batch_size:
             raise BadRequest(
                 f"the request has {batch_size} rows; allowed: 1 to {self._max_batch_size} "
                 "(the model's max_batch_size)"
             )
-        return batch_size
 
 
 def check_scores(scores: np.ndarray) -> None:
@@ -178,7 +177,7 @@ class _TensorChecker:
                 rule += ", -1 is for no id"
             if value >= 0:
                 rule += self._unknown_advice
-        raise self._bad_request(feature.name, row, f"row {row}", str(value), rule)
+        raise self._bad_request(feature.name, row, str(value), rule)
 
     def _check_padding(self, ids: np.ndarray) -> None:
         """Raises BadRequest for a 0 that is not padding at the start of a history."""
@@ -194,20 +193,52 @@ class _TensorChecker:
         if not is_after_id:
             value = f"{ids[row, feature, step]}, and '{first_name}' has {ids[row, 0, step]}"
             rule = "zeros are padding, at the same steps of all histories of a row"
-        raise self._bad_request(name, row, f"row {row}, step {step}", value, rule)
+        raise self._bad_request(name, row, value, rule, f", step {step}")
 
     def _bad_request(
-        self, feature: str, row: int, position: str, value: str, rule: str
+        self, feature: str, row: int, value: str, rule: str, step: str = ""
     ) -> BadRequest:
-        return BadRequest(
-            f"tensor '{self.tensor.name}': feature '{feature}', {position} (counted from 0): "
-            f"{value}; {rule}",
-            feature=feature,
-            row=row,
-            value=value,
-            rule=rule,
+        message = (
+            f"tensor '{self.tensor.name}': feature '{feature}', row {row}{step} (counted from 0): "
+            f"{value}; {rule}"
         )
+        return BadRequest(message, feature, row, value, rule)
 
 
-def _listing(names) -> str:
+class MisplacedPadding(NamedTuple):
+    """First value of a row's histories that breaks the rule of padding; counted from 0.
+
+    Either a 0 follows an id (`is_after_id`), or exactly one of the row's first history and this one
+    has a 0 at this step.
+    """
+
+    row: int
+    feature: int
+    step: int
+    is_after_id: bool
+
+
+def find_misplaced_padding(ids: np.ndarray) -> MisplacedPadding | None:
+    """Returns the first misplaced value of the first bad row; None if all padding is valid.
+
+    Models take the first history's zeros as those of all, and the last step as the latest event.
+
+    Args:
+        ids: integers [rows, features, steps].
+    """
+    padding = ids == 0
+    first = padding[:, 0]
+    if (first[:, 1:] <= first[:, :-1]).all() and (padding == first[:, np.newaxis]).all():
+        return None
+    after_id = np.zeros_like(padding)
+    after_id[:, :, 1:] = padding[:, :, 1:] & ~padding[:, :, :-1]
+    differs = padding != first[:, np.newaxis]
+    row = int(np.argmax((after_id | differs).any(axis=(1, 2))))
+    is_after_id = bool(after_id[row].any())
+    bad = after_id[row] if is_after_id else differs[row]
+    feature, step = divmod(int(np.argmax(bad)), ids.shape[2])
+    return MisplacedPadding(row, feature, step, is_after_id)
+
+
+def _listing(names: Collection[str]) -> str:
     return ", ".join(sorted(names)) or "(none)"

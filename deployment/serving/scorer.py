@@ -8,10 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
+from deployment.serving import hps_keys
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import RequestChecker, check_scores
 from deployment.serving.dense import DenseRunner
-from deployment.serving.interface import DENSE, EMBEDDINGS, SCORER, SCORES, SPARSE, Interface
+from deployment.serving.interface import (
+    DENSE,
+    EMBEDDINGS,
+    KEYS,
+    SCORER,
+    SCORES,
+    SPARSE,
+    Interface,
+)
 from deployment.serving.tables import MappedTables
 
 
@@ -88,6 +97,8 @@ class ServedModel:
 
         The thread's next call overwrites embeddings.
         """
+        if self.interface.role == KEYS:
+            return hps_keys.answer(self.interface, arrays)
         if self._tables is None and self._dense is None:
             return dict(arrays)
         embeddings = arrays.get(EMBEDDINGS)

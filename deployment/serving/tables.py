@@ -17,7 +17,6 @@ import numpy as np
 
 from deployment.serving.interface import TABLES_FOLDER, Interface, ServedLookup, ServedTable
 from deployment.serving.memory import available_bytes
-from deployment.serving.widening import widen
 
 # Rows are summed, widened or moved in blocks that fit into a core's cache.
 _BLOCK_BYTES = 1 << 20
@@ -27,6 +26,13 @@ _BYTES_PER_THREAD = 2 << 20
 
 # Share of the available memory that tables may take; the rest is for other models and processes.
 _MEMORY_SHARE = 0.5
+
+# A float16 in bits is sign, 5 of exponent, 10 of mantissa; a float32 sign, 8 and 23. Sign-extended
+# to 32 bits and shifted by 13, mantissa and exponent are in place, and copies of the sign above
+# them are masked out. The exponent is then counted from another zero: too small by 127 - 15.
+_MANTISSA_SHIFT = 23 - 10
+_KEPT_BITS = np.array(0x8FFFE000, np.uint32).view(np.int32)
+_EXPONENT_STEP = np.float32(2.0 ** (127 - 15))
 
 
 class MappedTables:
@@ -108,13 +114,7 @@ class _IdColumns(NamedTuple):
 
 
 class _VectorMove(NamedTuple):
-    """Vectors of the id columns `ids`, and their columns in the embeddings.
-
-    Attributes:
-        ids: columns of ids.
-        embeddings: columns of the embeddings.
-        is_sum: whether the vectors are summed to one.
-    """
+    """Columns of ids, and of the embeddings that have their vectors, or the sum of these."""
 
     ids: slice
     embeddings: slice
@@ -137,11 +137,7 @@ class _TableFile:
         self._is_padded: list[bool] = []
 
     def add(self, lookup: ServedLookup, first_row: int, is_padded: bool, column: int) -> int:
-        """Adds a lookup whose vectors start at `column` of the embeddings.
-
-        Returns:
-            The column after its vectors.
-        """
+        """Adds a lookup whose vectors start at `column`; returns the column after them."""
         start, count = lookup.start, lookup.count
         first_id, first_column = len(self._first_rows), column
         is_sum = lookup.combiner is not None and count > 1
@@ -149,10 +145,8 @@ class _TableFile:
         self._is_padded += [is_padded] * count
         next_column = column + self._dim * (1 if is_sum else count)
         # Neighbouring columns are read, and moved, together.
-        if self._columns:
-            previous = self._columns[-1]
-            if (previous.input, previous.stop) == (lookup.input, start):
-                start = self._columns.pop().start
+        if self._columns and self._columns[-1][::2] == (lookup.input, start):
+            start = self._columns.pop().start
         self._columns.append(_IdColumns(lookup.input, start, lookup.start + count))
         if self._moves and not is_sum:
             move = self._moves[-1]
@@ -227,6 +221,27 @@ class _TableFile:
             out[rows < 0] = 0
 
 
+def widen(stored: np.ndarray, scales: np.ndarray | None, out: np.ndarray) -> None:
+    """Writes rows of float16 (finite), or of int8 times their scales, as float32.
+
+    float16 is converted by bit operations, in half the time of NumPy's conversion of single values.
+
+    Args:
+        stored: float16 or int8 [..., dim].
+        scales: for int8, float32 [...].
+        out: float32 [..., dim], C-contiguous.
+    """
+    if scales is not None:
+        np.copyto(out, stored)
+        out *= scales[..., None]
+        return
+    bits = out.view(np.int32)
+    np.copyto(bits, stored.view(np.int16))
+    np.left_shift(bits, _MANTISSA_SHIFT, out=bits)
+    np.bitwise_and(bits, _KEPT_BITS, out=bits)
+    np.multiply(out, _EXPONENT_STEP, out=out)
+
+
 def _table_files(folder: Path, interface: Interface) -> list[_TableFile]:
     """Opens the files of an interface's tables, with its lookups."""
     table_of = {table.name: table for table in interface.tables}
@@ -252,11 +267,7 @@ def _table_files(folder: Path, interface: Interface) -> list[_TableFile]:
 
 
 def _mapped(path: Path) -> np.ndarray:
-    """Maps a .npy file.
-
-    Raises:
-        ValueError: it does not exist, or is not such a file.
-    """
+    """Maps a .npy file; raises ValueError if it does not exist, or is not such a file."""
     try:
         # As a plain array: indexing np.memmap takes microseconds longer.
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))

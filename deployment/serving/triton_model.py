@@ -20,7 +20,7 @@ if __name__ != "deployment.serving.triton_model":
 
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest, check_scores
-from deployment.serving.interface import SCORES
+from deployment.serving.interface import KEYS, SCORES
 from deployment.serving.scorer import ServedModel, all_cores
 
 
@@ -37,7 +37,11 @@ class TritonPythonModel:
         Raises:
             ValueError: it cannot be loaded; the server logs the message and lacks the model.
         """
-        refuse_numpy_2()
+        if int(np.__version__.split(".")[0]) >= 2:
+            raise ValueError(
+                f"NumPy {np.__version__} is installed in the model's environment; Triton's Python "
+                "backend supports arrays of NumPy below 2 only: install 'numpy<2' there"
+            )
         folder = Path(args["model_repository"]) / args["model_version"]
         interface = interfaces.read(folder)
         self._names = [tensor.name for tensor in interfaces.received(interface)]
@@ -58,12 +62,19 @@ class TritonPythonModel:
     def execute(self, requests: Sequence) -> list:
         """Returns a response per request, in order.
 
-        All requests are computed as one batch. A request that breaks a rule gets its own error, and
-        the others of the batch get their scores.
+        All requests are computed as one batch, except for keys of HPS, which are ordered by table,
+        not by row. A request that breaks a rule gets its own error, and the others of the batch get
+        their scores.
         """
-        tensors = [read_tensors(request, self._names) for request in requests]
-        responses: list = [None] * len(requests)
-        good = list(range(len(requests)))
+        tensors = [_read_tensors(request, self._names) for request in requests]
+        if self._model.interface.role == KEYS:
+            return [response for arrays in tensors for response in self._respond([arrays])]
+        return self._respond(tensors)
+
+    def _respond(self, tensors: list[dict[str, np.ndarray]]) -> list:
+        """Computes requests as one batch; returns a response per request."""
+        responses: list = [None] * len(tensors)
+        good = list(range(len(tensors)))
         try:
             checked = self._model.check(_joined(tensors))
         except ValueError:  # rare: find the bad requests
@@ -73,7 +84,7 @@ class TritonPythonModel:
                     tensors[number] = self._model.check(arrays)
                     good.append(number)
                 except BadRequest as error:
-                    responses[number] = error_response(error)
+                    responses[number] = _error_response(error)
             if not good:
                 return responses
             checked = _joined([tensors[number] for number in good])
@@ -81,7 +92,9 @@ class TritonPythonModel:
         first_row = 0
         for number in good:
             next_row = first_row + len(next(iter(tensors[number].values())))
-            rows = {name: array[first_row:next_row] for name, array in answer.items()}
+            rows = answer
+            if len(good) > 1:
+                rows = {name: array[first_row:next_row] for name, array in answer.items()}
             responses[number] = _response(rows)
             first_row = next_row
         return responses
@@ -91,26 +104,17 @@ class TritonPythonModel:
         self._model.close()
 
 
-def read_tensors(request, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _read_tensors(request, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns a request's tensors by name; the checks report missing ones."""
     tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
     return {name: tensor.as_numpy() for name, tensor in tensors.items() if tensor is not None}
 
 
-def error_response(error: BadRequest):
+def _error_response(error: BadRequest):
     """Returns the response to a request that breaks a rule."""
     return pb_utils.InferenceResponse(
         error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
     )
-
-
-def refuse_numpy_2() -> None:
-    """Raises ValueError for a NumPy that Triton's Python backend does not support."""
-    if int(np.__version__.split(".")[0]) >= 2:
-        raise ValueError(
-            f"NumPy {np.__version__} is installed in the model's environment; Triton's Python "
-            "backend supports arrays of NumPy below 2 only: install 'numpy<2' there"
-        )
 
 
 def threads_of(config: Mapping, num_cores: int) -> int:
@@ -149,5 +153,5 @@ def _response(rows: Mapping[str, np.ndarray]):
         try:
             check_scores(rows[SCORES])
         except BadRequest as error:
-            return error_response(error)
+            return _error_response(error)
     return pb_utils.InferenceResponse([pb_utils.Tensor(name, rows[name]) for name in rows])

@@ -14,9 +14,7 @@ from tritonclient.grpc.model_config_pb2 import (
     TYPE_INT32,
     TYPE_INT64,
     ModelConfig,
-    ModelEnsembling,
     ModelInstanceGroup,
-    ModelOptimizationPolicy,
 )
 
 from deployment.serving.interface import ServedTensor
@@ -45,31 +43,14 @@ class Batching(NamedTuple):
 
 
 class Instances(NamedTuple):
-    """Copies of a model that run concurrently.
+    """Copies of a model that run concurrently: `count` on the CPU, or on each of the GPUs.
 
-    Attributes:
-        kind: "KIND_CPU" or "KIND_GPU".
-        count: number of copies, for KIND_GPU per GPU.
-        gpus: numbers of the GPUs; empty for KIND_CPU. (Without, Triton takes all GPUs.)
+    Without numbers of GPUs Triton takes all of them.
     """
 
     kind: str
     count: int
     gpus: tuple[int, ...] = ()
-
-
-class EnsembleStep(NamedTuple):
-    """Model of an ensemble.
-
-    Attributes:
-        model: name of the model.
-        inputs: names in the ensemble by names of the model's inputs.
-        outputs: names in the ensemble by names of the model's outputs.
-    """
-
-    model: str
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
 
 
 def model_config(
@@ -95,8 +76,7 @@ def model_config(
         batching: batching of requests.
         instances: copies of the model.
         warm_up: batch sizes of zeros, valid ids and numerical values, that the server computes
-            before it is ready, so that the first user does not pay for allocations and the choice
-            of kernels.
+            before it is ready: the first user does not pay for allocations and choices of kernels.
         parameters: other parameters of the backend.
         flat: inputs of one dimension with their number of values per row; only without Triton's
             batching.
@@ -130,66 +110,43 @@ def ensemble_config(
     name: str,
     inputs: Sequence[ServedTensor],
     outputs: Sequence[ServedTensor],
-    steps: Sequence[EnsembleStep],
+    steps: Sequence[tuple[str, Mapping[str, str], Mapping[str, str]]],
     max_batch_size: int,
 ) -> ModelConfig:
     """Returns the configuration of an ensemble, whose models batch and warm up.
 
-    Raises:
-        ValueError: a step reads a tensor that neither the request nor an earlier step has.
+    Args:
+        name: name of the ensemble and of its folder.
+        inputs: input tensors.
+        outputs: output tensors.
+        steps: model, and names in the ensemble by names of the model's inputs, and its outputs.
+        max_batch_size: maximum rows per request.
     """
-    known = {tensor.name for tensor in inputs}
     config = ModelConfig(name=name, platform="ensemble", max_batch_size=max_batch_size)
     _add_tensors(config, inputs, outputs, max_batch_size)
-    for step in steps:
-        if missing := sorted(set(step.inputs.values()) - known):
-            raise ValueError(f"ensemble {name}: nothing gives {missing} to {step.model}")
-        known |= set(step.outputs.values())
-        config.ensemble_scheduling.step.append(
-            ModelEnsembling.Step(
-                model_name=step.model,
-                model_version=-1,
-                input_map=step.inputs,
-                output_map=step.outputs,
-            )
+    for model, input_map, output_map in steps:
+        config.ensemble_scheduling.step.add(
+            model_name=model, model_version=-1, input_map=input_map, output_map=output_map
         )
-    if missing := sorted({tensor.name for tensor in outputs} - known):
-        raise ValueError(f"ensemble {name}: no step gives {missing}")
     return config
 
 
-def accelerate_by_tensorrt(config: ModelConfig, precision_mode: str) -> None:
-    """Makes Triton's onnxruntime run supported operations by TensorRT.
+def accelerate(config: ModelConfig, name: str, **parameters: str) -> None:
+    """Adds an accelerator of the backend to the configuration of a model on a GPU.
 
     Args:
-        config: configuration of a model of the onnxruntime backend on a GPU.
-        precision_mode: "FP32" or "FP16", all that the backend supports.
+        config: configuration of the model.
+        name: "tensorrt" for onnxruntime, which then runs supported operations by TensorRT;
+            "gpu_io" for TensorFlow, which then keeps inputs and outputs on the GPU instead of
+            copying them to the host, and back for the next model of an ensemble.
+        parameters: of "tensorrt", `precision_mode`: "FP32" or "FP16", all that it supports.
     """
-    accelerator = ModelOptimizationPolicy.ExecutionAccelerators.Accelerator(
-        name="tensorrt", parameters={"precision_mode": precision_mode}
-    )
-    config.optimization.execution_accelerators.gpu_execution_accelerator.append(accelerator)
-
-
-def keep_on_gpu(config: ModelConfig) -> None:
-    """Keeps inputs and outputs of Triton's TensorFlow on the GPU.
-
-    Otherwise the answers of a SavedModel are copied to the host, and back for the next model of an
-    ensemble.
-
-    Args:
-        config: configuration of a SavedModel on a GPU.
-    """
-    accelerator = ModelOptimizationPolicy.ExecutionAccelerators.Accelerator(name="gpu_io")
-    config.optimization.execution_accelerators.gpu_execution_accelerator.append(accelerator)
+    accelerators = config.optimization.execution_accelerators.gpu_execution_accelerator
+    accelerators.add(name=name, parameters=parameters)
 
 
 def write_config(config: ModelConfig, path: Path) -> None:
-    """Writes a configuration as text.
-
-    Raises:
-        OSError: the file cannot be written; it names the file.
-    """
+    """Writes a configuration as text; raises OSError that names the file."""
     with write_errors_name(path):
         path.write_text(text_format.MessageToString(config))
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from deployment.artifacts import saved_models
 from deployment.deploy.model_builder import DeploymentContext
+from deployment.deploy.table_placement import TablePlacement, place
 from deployment.model.served_model import DenseModel
 from deployment.model.serving_spec import ServingSpec
 from deployment.serving.interface import (
@@ -25,7 +26,7 @@ from deployment.triton.config import (
     CONFIG_FILE,
     CPU,
     Instances,
-    keep_on_gpu,
+    accelerate,
     model_config,
     write_config,
 )
@@ -53,31 +54,39 @@ def write_checks(context: DeploymentContext, name: str, folder: Path) -> str:
 
 def write_sparse(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the tables as a SavedModel that receives checked requests."""
-    device_tables = context.placement.device
+    placement = _placement(context)
     saved_models.write_sparse(
         _flat_spec(context.serving_spec),
         context.trained,
         _target(folder),
-        device_tables,
+        placement.device,
         context.options.quantize_tables,
     )
-    instances = context.on_gpus if device_tables else Instances(CPU, context.options.instances)
-    _write_config(context, name, folder, SPARSE, instances, vectors_stay=bool(device_tables))
-    return f"a SavedModel with {context.placement.report()}"
+    is_on_gpu = bool(placement.device)
+    instances = context.on_gpus if is_on_gpu else Instances(CPU, context.options.instances)
+    _write_config(context, name, folder, SPARSE, instances, vectors_stay=is_on_gpu)
+    return f"a SavedModel with {placement.report()}"
 
 
 def write_whole(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes lookups and dense part as one SavedModel that receives checked requests."""
+    placement = _placement(context)
     saved_models.write_monolithic(
         _FlatDenseModel(context.dense, context.serving_spec),
         _flat_spec(context.serving_spec),
         context.trained,
         _target(folder),
-        context.placement.device,
+        placement.device,
         context.options.quantize_tables,
     )
     _write_config(context, name, folder, SCORER, context.on_gpus)
-    return f"a SavedModel in {context.interface.precision} with {context.placement.report()}"
+    return f"a SavedModel in {context.interface.precision} with {placement.report()}"
+
+
+def _placement(context: DeploymentContext) -> TablePlacement:
+    options = context.options
+    budget_bytes = round((options.device_memory_gb or 0) * 1e9)
+    return place(context.serving_spec.tables, budget_bytes, options.quantize_tables)
 
 
 class _FlatDenseModel(tf.Module):
@@ -142,7 +151,7 @@ def _write_config(
         parameters={_SHARE: str(instances.count)},
     )
     if vectors_stay:
-        keep_on_gpu(config)
+        accelerate(config, "gpu_io")
     write_config(config, folder / CONFIG_FILE)
 
 

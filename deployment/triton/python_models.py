@@ -10,7 +10,7 @@ from pathlib import Path
 
 import deployment
 from deployment.artifacts.table_files import write_tables
-from deployment.deploy.model_builder import DeploymentContext, WriteModel
+from deployment.deploy.model_builder import DeploymentContext
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import (
     DENSE,
@@ -39,26 +39,22 @@ _PACKAGE = Path(deployment.__file__).parent
 _MODEL_FILE = "model.py"
 
 
-def write_role(role: str) -> WriteModel:
-    """Returns a function that writes a model of this role, which runs `deployment.serving`."""
-
-    def write(context: DeploymentContext, name: str, folder: Path) -> str:
-        interface, version = context.interface._replace(role=role), folder / str(VERSION)
-        descriptions = []
-        if role in (SCORER, SPARSE):
-            with write_errors_name(version / TABLES_FOLDER):
-                (version / TABLES_FOLDER).mkdir()
-            tables, quantize = context.serving_spec.tables, context.options.quantize_tables
-            write_tables(context.trained, tables, version / TABLES_FOLDER, quantize)
-            descriptions.append(f"{len(tables)} tables that all instances share")
-        if role in (SCORER, DENSE):
-            _copy(context.onnx, version / DENSE_FILE)
-            library = "onnxruntime" if interface.precision == "fp32" else "OpenVINO"
-            descriptions.append(f"the dense part by {library} in {interface.precision}")
-        write_python_model(context, name, folder, interface, answered(interface))
-        return f"{' and '.join(descriptions)}, on the CPU"
-
-    return write
+def write_role(context: DeploymentContext, name: str, folder: Path, role: str) -> str:
+    """Writes a model of the role scorer, sparse or dense; returns a line for the report."""
+    interface, version = context.interface._replace(role=role), folder / str(VERSION)
+    descriptions = []
+    if role in (SCORER, SPARSE):
+        with write_errors_name(version / TABLES_FOLDER):
+            (version / TABLES_FOLDER).mkdir()
+        tables, quantize = context.serving_spec.tables, context.options.quantize_tables
+        write_tables(context.trained, tables, version / TABLES_FOLDER, quantize)
+        descriptions.append(f"{len(tables)} tables that all instances share")
+    if role in (SCORER, DENSE):
+        _copy(context.onnx, version / DENSE_FILE)
+        library = "onnxruntime" if interface.precision == "fp32" else "OpenVINO"
+        descriptions.append(f"the dense part by {library} in {interface.precision}")
+    write_python_model(context, name, folder, interface, answered(interface))
+    return f"{' and '.join(descriptions)}, on the CPU"
 
 
 def write_python_model(
@@ -68,8 +64,6 @@ def write_python_model(
     interface: Interface,
     answers: Sequence[ServedTensor],
     shapes: Mapping[str, Sequence[int]] | None = None,
-    model_file: str = "serving/triton_model.py",
-    modules: Sequence[str] = (),
 ) -> None:
     """Writes a model's interface, code and configuration.
 
@@ -80,8 +74,6 @@ def write_python_model(
         interface: interface of the model, with its role.
         answers: output tensors.
         shapes: see `model_config`.
-        model_file: source of the model, relative to this package.
-        modules: modules that it needs in addition to `deployment.serving`.
 
     Raises:
         OSError: a file cannot be written; names the file.
@@ -89,10 +81,9 @@ def write_python_model(
     version = folder / str(VERSION)
     with write_errors_name(version / interfaces.FILE):
         interfaces.write(interface, version)
-    served = (str(file.relative_to(_PACKAGE)) for file in (_PACKAGE / "serving").glob("*.py"))
-    for module in sorted({"__init__.py", *served, *modules}):
-        _copy(_PACKAGE / module, version / _PACKAGE.name / module)
-    _copy(_PACKAGE / model_file, version / _MODEL_FILE)
+    for source in (_PACKAGE / "__init__.py", *(_PACKAGE / "serving").glob("*.py")):
+        _copy(source, version / source.relative_to(_PACKAGE.parent))
+    _copy(_PACKAGE / "serving/triton_model.py", version / _MODEL_FILE)
     options = context.options
     parameters = {"threads": str(options.threads_per_instance or 0)}
     if options.execution_env:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from deployment.serving.interface import ServedTensor
-from deployment.triton.config import CONFIG_FILE, accelerate_by_tensorrt, write_config
+from deployment.triton.config import CONFIG_FILE, accelerate, write_config
 from deployment.triton.repository import VERSION
 from runtime.files.atomic import write_errors_name
 
@@ -109,7 +109,7 @@ def write_dense_model(
     with write_errors_name(version / ONNX_FILE):
         shutil.copyfile(onnx, version / ONNX_FILE)
     config = config_of(RUNS_ONNX)
-    accelerate_by_tensorrt(config, _ONNX_PRECISIONS[precision])
+    accelerate(config, "tensorrt", precision_mode=_ONNX_PRECISIONS[precision])
     write_config(config, folder / CONFIG_FILE)
     (folder / PLAN_CONFIG).parent.mkdir()
     write_config(config_of(RUNS_PLAN), folder / PLAN_CONFIG)

@@ -7,17 +7,17 @@ import os
 from pathlib import Path
 
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
+from deployment.serving import hps_keys as keys
 from deployment.serving.interface import DENSE, KEYS, SPARSE, Interface, ServedTensor
 from deployment.triton.config import CONFIG_FILE, model_config, write_config
 from deployment.triton.gpu_models import write_onnx
-from deployment.triton.hps import files, keys
+from deployment.triton.hps import files
 from deployment.triton.hps.dense import after_hps
 from deployment.triton.python_models import write_python_model
 from deployment.triton.repository import VERSION
 
 # Flat: its one dimension depends on the request.
 _VECTORS = ServedTensor(keys.VECTORS, "float32", ())
-_KEYS_CODE = ("triton/__init__.py", "triton/hps/__init__.py", "triton/hps/keys.py")
 _DEFAULT_CACHE_SHARE = 0.5
 
 
@@ -37,15 +37,8 @@ def _dense_inputs(interface: Interface) -> list[ServedTensor]:
 
 def write_keys(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the model that checks requests and computes their keys."""
-    write_python_model(
-        context,
-        name,
-        folder,
-        context.interface._replace(role=KEYS),
-        keys.answer_tensors(context.interface),
-        model_file="triton/hps/keys_model.py",
-        modules=_KEYS_CODE,
-    )
+    interface = context.interface._replace(role=KEYS)
+    write_python_model(context, name, folder, interface, keys.answer_tensors(interface))
     return "checks of requests and the keys of their ids, on the CPU"
 
 

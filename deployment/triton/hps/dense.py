@@ -5,8 +5,8 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
+from deployment.serving.hps_keys import VECTORS, lookups_by_table, values_per_row
 from deployment.serving.interface import EMBEDDINGS, Interface
-from deployment.triton.hps.keys import VECTORS, lookups_by_table, values_per_row
 from runtime.files.atomic import write_errors_name
 
 # Prefix of the added names, so that none equals one of the dense part's.

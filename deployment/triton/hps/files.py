@@ -29,9 +29,9 @@ import numpy as np
 
 from deployment.artifacts.table_files import append, blocks_of
 from deployment.model.trained_model import TrainedModel
+from deployment.serving.hps_keys import keys_per_row
 from deployment.serving.interface import Interface
 from deployment.triton.config import Instances
-from deployment.triton.hps.keys import keys_per_row
 from deployment.triton.repository import VERSION
 from runtime.files.atomic import write_errors_name
 

@@ -14,7 +14,7 @@ from deployment.client.drawn_requests import drawn_request
 from deployment.model.served_model import make_dense, request_arrays, serving_spec_of
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
-from deployment.serving.histories import find_misplaced_padding
+from deployment.serving.checks import find_misplaced_padding
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from deployment.serving.onnx_session import open_session
 from nn.sequence import gru

@@ -23,9 +23,9 @@ from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
+from deployment.serving.hps_keys import keys_of
 from deployment.serving.onnx_session import open_session
 from deployment.serving.scorer import RequestScorer
-from deployment.triton.hps.keys import keys_of
 from tests.deployment.trained import TrainedFixture
 from tests.deployment.triton.hps_stand_in import HpsStandIn
 from tests.deployment.triton.written_config import read_config
@@ -318,7 +318,7 @@ def test_hps(model, unknown_ids, request, tmp_path, capsys):
     assert steps[2].input_map["OUTPUT0"] == "OUTPUT0"
     beside = {name: f"keys_{name}" for name in interface.dense_inputs}
     assert {k: v for k, v in steps[2].input_map.items() if k != "OUTPUT0"} == beside
-    assert (served / "m_keys/1/deployment/triton/hps/keys.py").is_file()
+    assert (served / "m_keys/1/deployment/serving/hps_keys.py").is_file()
 
 
 @pytest.mark.parametrize("model", ["trained_sim", "trained_ncf"])
@@ -400,11 +400,11 @@ def test_a_model_without_tables():
     """Numericals alone: there is a dense part and nothing in front of it."""
     serving_spec = ServingSpec((), (), (), (), ())
     with pytest.raises(ValueError, match="the model has no tables, .*: use --monolithic"):
-        deployer.check_tables(serving_spec, DeployOptions("c", Path("r")))
+        deployer.check_options(serving_spec, DeployOptions("c", Path("r")))
     quantized = DeployOptions("c", Path("r"), monolithic=True, quantize_tables="int8")
     with pytest.raises(ValueError, match="--quantize_tables int8: the model has no tables; leave"):
-        deployer.check_tables(serving_spec, quantized)
-    deployer.check_tables(serving_spec, DeployOptions("c", Path("r"), monolithic=True))
+        deployer.check_options(serving_spec, quantized)
+    deployer.check_options(serving_spec, DeployOptions("c", Path("r"), monolithic=True))
 
 
 def test_unknown_ids_where_zero_is_padding(trained_sim, tmp_path, capsys):
@@ -421,55 +421,65 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
     ("flags", "said"),
     [
         (["--model_name=a/b"], "--model_name 'a/b': a model's name is that of its folder"),
-        (["--max_batch_size=0"], "--max_batch_size must be 1 or more, got 0"),
-        (["--instances=0"], "--instances must be 1 or more, got 0"),
-        (["--max_batch_size=99999999999"], "--max_batch_size must be 2147483647 or less, the l"),
-        ([f"--instances={2**31}"], "--instances must be 2147483647 or less, .*, got 2147483648"),
-        (["--backend=hps", f"--gpus=0,{2**31}"], "--gpus must be 2147483647 or less, .*, got 214"),
-        ([f"--max_queue_delay_us={2**64}"], "--max_queue_delay_us must be 18446744073709551615 or"),
-        (["--check_rows=-1", "--quantize_tables=fp16"], "--check_rows must be 0 or more, got -1"),
-        (["--max_queue_delay_us=-1"], "--max_queue_delay_us must be 0 or more, got -1"),
-        (["--threads_per_instance=-1"], "--threads_per_instance must be 0 or more, got -1"),
-        (["--backend=tensorflow", "--device_memory_gb=-1"], "--device_memory_gb must be 0 or mo"),
+        (["--max_batch_size=0"], "--max_batch_size: expected 1 to 2147483647, got 0"),
+        (["--instances=0"], "--instances: expected 1 to 2147483647, got 0"),
+        (["--max_batch_size=99999999999"], "--max_batch_size: expected 1 to 2147483647, got 9"),
+        ([f"--instances={2**31}"], "--instances: expected 1 to 2147483647, got 2147483648"),
+        (["--backend=hps", f"--gpus=0,{2**31}"], "--gpus: expected 0 to 2147483647, got 214"),
+        (["--backend=hps", "--gpus=-1"], "--gpus: expected 0 to 2147483647, got -1"),
+        ([f"--max_queue_delay_us={2**64}"], "--max_queue_delay_us: expected 0 to 1844674407370955"),
+        (["--check_rows=-1", "--quantize_tables=fp16"], "--check_rows: expected 0 or more, got -1"),
+        (["--max_queue_delay_us=-1"], "--max_queue_delay_us: expected 0 to .* got -1"),
+        (["--threads_per_instance=-1"], "--threads_per_instance: expected 0 or more, got -1"),
+        (["--backend=tensorflow", "--device_memory_gb=-1"], "--device_memory_gb: expected 0 or mo"),
         (
             ["--backend=tensorflow", "--device_memory_gb=inf"],
-            "--device_memory_gb must be 0 or more and finite, got inf",
+            "--device_memory_gb: expected 0 or more and finite, got inf",
         ),
         (
             ["--backend=tensorflow", "--device_memory_gb=nan"],
-            "--device_memory_gb must be 0 or more and finite, got nan",
+            "--device_memory_gb: expected 0 or more and finite, got nan",
         ),
-        (["--backend=hps", "--gpu_cache_share=nan"], "--gpu_cache_share is a share .* got nan"),
-        (["--backend=hps", "--gpu_cache_share=1.5"], "--gpu_cache_share is a share .* got 1.5"),
-        (["--backend=hps", "--gpu_cache_share=0"], "--gpu_cache_share is a share .* got 0"),
+        (["--backend=hps", "--gpu_cache_share=nan"], "--gpu_cache_share: expected .* got nan"),
+        (["--backend=hps", "--gpu_cache_share=1.5"], "--gpu_cache_share: expected .* got 1.5"),
+        (["--backend=hps", "--gpu_cache_share=0"], "--gpu_cache_share: expected .* got 0"),
         (["--check_rows=9"], "--check_rows 9: .* needs --quantize_tables fp16 or int8, or"),
         (["--check_rows=0"], "--check_rows 0: .* needs --quantize_tables fp16 or int8, or"),
         (
             ["--no-dynamic_batching", "--max_queue_delay_us=5"],
             "--max_queue_delay_us 5: .* --no-dynamic_batching forbids",
         ),
-        (["--device_memory_gb=1"], "--device_memory_gb 1.0: .* use --backend tensorflow"),
+        (["--device_memory_gb=1"], "--device_memory_gb 1.0: .* only tensorflow do: leave"),
         (
             ["--backend=tensorflow", "--device_memory_gb=1", "--quantize_tables=int8"],
             "--device_memory_gb 1.0: TensorFlow gathers no int8 on a GPU: use --quantize_tables",
         ),
-        (["--backend=hps", "--device_memory_gb=1"], "--device_memory_gb 1.0: .* --gpu_cache_share"),
+        (
+            ["--backend=hps", "--device_memory_gb=1"],
+            "--device_memory_gb 1.0: the backend hps does not",
+        ),
         (["--backend=hps", "--monolithic"], "--monolithic: .* use --backend tensorflow"),
         (["--backend=hps", "--quantize_tables=fp16"], "--quantize_tables fp16: HPS stores rows a"),
-        (["--backend=hps", "--max_queue_delay_us=0"], "--max_queue_delay_us 0: HPS computes requ"),
+        (
+            ["--backend=hps", "--max_queue_delay_us=0"],
+            "--max_queue_delay_us 0: .* only local and ten",
+        ),
         (
             ["--backend=tensorflow", "--no-dynamic_batching"],
-            "--no-dynamic_batching: of SavedModels and TensorRT plans Triton puts waiting requests",
+            "--no-dynamic_batching: of SavedModels and TensorRT plans Triton batches waiting",
         ),
-        (["--backend=tensorflow", "--threads_per_instance=2"], "--threads_per_instance 2: only th"),
-        (["--backend=hps", "--threads_per_instance=2"], "--threads_per_instance 2: only the back"),
-        (["--gpus=0"], "--gpus .*: the backend local computes on the CPU: leave the flag out"),
+        (
+            ["--backend=tensorflow", "--threads_per_instance=2"],
+            "--threads_per_instance 2: .* only l",
+        ),
+        (["--backend=hps", "--threads_per_instance=2"], "--threads_per_instance 2: .* only local"),
+        (["--gpus=0"], "--gpus .*: the backend local does not read it, only tensorflow and hps do"),
         (
             ["--backend=tensorflow", "--device_memory_gb=1", "--gpus=0,1"],
             r"--gpus \(0, 1\): --device_memory_gb places the tables of the Saved",
         ),
-        (["--gpu_cache_share=0.5"], "--gpu_cache_share 0.5: only the backend hps reads it"),
-        (["--backend=tensorflow", "--served_path=/x"], "--served_path /x: only the backend hps re"),
+        (["--gpu_cache_share=0.5"], "--gpu_cache_share 0.5: .* only hps do"),
+        (["--backend=tensorflow", "--served_path=/x"], "--served_path /x: .* only hps do"),
         (["--backend=tensorflow", "--precision=bf16"], "--precision bf16 of a dense part on a GPU"),
     ],
 )
@@ -498,7 +508,7 @@ def test_every_flag_is_described(capsys):
     with pytest.raises(SystemExit) as ended:
         tool.main(["--help"])
     assert ended.value.code == 0
-    assert "--served_path DIR" in capsys.readouterr().out
+    assert "--served_path SERVED_PATH" in capsys.readouterr().out
 
 
 def lost_where_an_object_dies() -> None:

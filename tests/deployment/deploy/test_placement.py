@@ -40,8 +40,3 @@ def test_report():
     assert place([("a", 10**6, 16), ("b", 10**6, 32)], 64 * 10**6, "none").report() == (
         "1 tables on the device (0.064 GB), 1 on the host (0.128 GB)"
     )
-
-
-def test_negative_memory():
-    with pytest.raises(ValueError, match=r"--device_memory_gb must be 0 or more, got -1: 0 leaves"):
-        place(TABLES, -(10**9), "none")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deployment.serving.histories import MisplacedPadding, find_misplaced_padding
+from deployment.serving.checks import MisplacedPadding, find_misplaced_padding
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from deployment.serving.interface import (
     ServedTable,
     ServedTensor,
 )
-from deployment.serving.tables import MappedTables
-from deployment.serving.widening import widen
+from deployment.serving.tables import MappedTables, widen
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
     CLICKS,

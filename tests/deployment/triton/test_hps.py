@@ -1,9 +1,7 @@
 """Tables, requests and vectors of Merlin's HPS."""
 
-import importlib
 import json
 import shutil
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from deployment.serving import interface as interfaces
+from deployment.serving.hps_keys import answer_tensors, keys_of, keys_per_row, values_per_row
 from deployment.serving.interface import (
     Interface,
     ServedFeature,
@@ -23,7 +22,6 @@ from deployment.serving.onnx_session import open_session
 from deployment.triton.config import GPU, Instances
 from deployment.triton.hps import files
 from deployment.triton.hps.dense import after_hps
-from deployment.triton.hps.keys import answer_tensors, keys_of, keys_per_row, values_per_row
 from runtime.checkpoint import DamagedCheckpoint
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 from tests.deployment.serving.test_triton_model import (  # noqa: F401
@@ -245,15 +243,12 @@ def test_a_changed_byte_of_the_checkpoint_is_found(tmp_path):
         files.write_tables(trained, sizes(VALUES), tmp_path)
 
 
-def test_keys_model(tmp_path, triton_model, monkeypatch):  # noqa: F811
+def test_keys_model(tmp_path, triton_model):  # noqa: F811
     """Of three requests the bad one gets an error, the others their keys, each by itself."""
-    monkeypatch.delitem(sys.modules, "deployment.triton.hps.keys_model", raising=False)
-    keys_model = importlib.import_module("deployment.triton.hps.keys_model")
-    monkeypatch.delitem(sys.modules, "deployment.triton.hps.keys_model")
     folder = tmp_path / "1"
     folder.mkdir()
     interfaces.write(INTERFACE._replace(role="keys"), folder)
-    model = started(keys_model, folder)
+    model = started(triton_model, folder)
     bad = {**ARRAYS, "ids": ARRAYS["ids"] + 1}
     requests = [ARRAYS, bad, {name: of[1:] for name, of in ARRAYS.items()}]
     first, refused, last = model.execute([asked(arrays) for arrays in requests])

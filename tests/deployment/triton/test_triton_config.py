@@ -12,11 +12,9 @@ from tritonclient.grpc.model_config_pb2 import (
 from deployment.serving.interface import ServedTensor
 from deployment.triton.config import (
     Batching,
-    EnsembleStep,
     Instances,
-    accelerate_by_tensorrt,
+    accelerate,
     ensemble_config,
-    keep_on_gpu,
     model_config,
     write_config,
 )
@@ -119,8 +117,8 @@ def test_a_tensor_that_the_model_has_in_another_shape(tmp_path):
 
 def test_an_ensemble(tmp_path):
     steps = [
-        EnsembleStep("m_sparse", {IDS.name: IDS.name}, {"embeddings": "embeddings"}),
-        EnsembleStep(
+        ("m_sparse", {IDS.name: IDS.name}, {"embeddings": "embeddings"}),
+        (
             "m_dense",
             {"embeddings": "embeddings", NUMERICAL.name: NUMERICAL.name},
             {"scores": "scores"},
@@ -132,21 +130,12 @@ def test_an_ensemble(tmp_path):
     assert [
         (step.model_name, step.model_version, dict(step.input_map), dict(step.output_map))
         for step in found.ensemble_scheduling.step
-    ] == [(step.model, -1, step.inputs, step.outputs) for step in steps]
-
-
-def test_an_ensemble_whose_tensors_nothing_gives():
-    sparse = EnsembleStep("m_sparse", {"ids": "idz"}, {"embeddings": "embeddings"})
-    with pytest.raises(ValueError, match=r"ensemble m: nothing gives \['idz'\] to m_sparse"):
-        ensemble_config("m", [IDS], [SCORES], [sparse], 1)
-    sparse = EnsembleStep("m_sparse", {"ids": IDS.name}, {"embeddings": "embeddings"})
-    with pytest.raises(ValueError, match=r"ensemble m: no step gives \['scores'\]"):
-        ensemble_config("m", [IDS], [SCORES], [sparse], 1)
+    ] == [(model, -1, inputs, outputs) for model, inputs, outputs in steps]
 
 
 def test_tensorrt_inside_onnxruntime(tmp_path):
     config = model_config("m", {}, [IDS], [SCORES], Batching(8, True, 0), CPU)
-    accelerate_by_tensorrt(config, "FP16")
+    accelerate(config, "tensorrt", precision_mode="FP16")
     accelerators = parsed(config, tmp_path).optimization.execution_accelerators
     (accelerator,) = accelerators.gpu_execution_accelerator
     assert accelerator.name == "tensorrt"
@@ -155,7 +144,7 @@ def test_tensorrt_inside_onnxruntime(tmp_path):
 
 def test_a_saved_model_whose_tensors_stay_on_the_gpu(tmp_path):
     config = model_config("m", {}, [IDS], [SCORES], Batching(8, True, 0), CPU)
-    keep_on_gpu(config)
+    accelerate(config, "gpu_io")
     accelerators = parsed(config, tmp_path).optimization.execution_accelerators
     (accelerator,) = accelerators.gpu_execution_accelerator
     assert (accelerator.name, dict(accelerator.parameters)) == ("gpu_io", {})
