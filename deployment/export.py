@@ -36,11 +36,11 @@ def export(flags: argparse.Namespace) -> str:
     output = Path(flags.output)
     check_replaceable(output)  # before gigabytes are read
     from deployment.artifacts import saved_models
-    from deployment.model.served_model import make_dense, serving_spec_of
+    from deployment.model.served_model import DenseModel, serving_spec_of
     from deployment.model.trained_model import open_checkpoint
 
     trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
-    serving_spec, dense = serving_spec_of(trained), make_dense(trained)
+    serving_spec, dense = serving_spec_of(trained), DenseModel(trained)
     lines = [f"{trained.recipe} of {trained.path}"]
     with atomic_folder(output) as folder:
         if flags.format == SAVED_MODEL:

@@ -11,7 +11,36 @@ from deployment.model.serving_spec import ServingSpec
 from deployment.serving.interface import EMBEDDINGS, SCORES, ServedLookup, id_limits
 
 
-class LookupGraph:
+class GraphBuilder:
+    """Nodes and constants of a graph, whose unique names start with a prefix."""
+
+    def __init__(self, prefix: str):
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[TensorProto] = []
+        self._prefix = prefix
+
+    def constant(self, value) -> str:
+        """Adds a constant; returns its name."""
+        name = f"{self._prefix}/constant_{len(self.initializers)}"
+        self.initializers.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def add(
+        self,
+        kind: str,
+        *inputs: str,
+        output: str | None = None,
+        name: str | None = None,
+        **attributes,
+    ) -> str:
+        """Adds a node; returns the name of its output."""
+        output = output or f"{self._prefix}/{kind}_{len(self.nodes)}"
+        node = helper.make_node(kind, inputs, [output], name=name or output, **attributes)
+        self.nodes.append(node)
+        return output
+
+
+class LookupGraph(GraphBuilder):
     """Nodes and tables before a dense model.
 
     Rows are gathered, widened to float32, multiplied with their scales, and summed or concatenated.
@@ -32,9 +61,9 @@ class LookupGraph:
     """
 
     def __init__(self, serving_spec: ServingSpec, quantize: str, location: str, alignment: int):
+        super().__init__("lookups")
         self._serving_spec, self._quantize = serving_spec, quantize
         self._location, self._alignment = location, alignment
-        self._nodes, self._initializers = [], []
         self.offsets: dict[str, tuple[int, int | None]] = {}
         self.size_bytes = 0
         for name, rows, dim in serving_spec.tables:
@@ -45,12 +74,9 @@ class LookupGraph:
             self.offsets[name] = values, scales
         inputs = dict.fromkeys(lookup.input for lookup in serving_spec.lookups)
         indices = {name: self._indices(name) for name in inputs}
-        vectors = [
-            self._vectors(number, lookup, *indices[lookup.input])
-            for number, lookup in enumerate(serving_spec.lookups)
-        ]
+        vectors = [self._vectors(each, *indices[each.input]) for each in serving_spec.lookups]
         if vectors:
-            self._add("Concat", vectors, EMBEDDINGS, axis=1)
+            self.add("Concat", *vectors, output=EMBEDDINGS, axis=1)
 
     def in_front_of(self, dense: onnx.ModelProto) -> onnx.ModelProto:
         """Returns the whole model: lookups and request are the inputs of the dense part.
@@ -61,123 +87,97 @@ class LookupGraph:
         whole = onnx.ModelProto()
         whole.CopyFrom(dense)
         graph = whole.graph
-        own = list(self._nodes)
+        dense_nodes = list(graph.node)
         del graph.node[:], graph.input[:]
         graph.input.extend(
             helper.make_tensor_value_info(t.name, _onnx_type(t.dtype), ["batch", *t.dims])
             for t in self._serving_spec.inputs
         )
         allowed = self._allowed_rows()
-        renamed = f"{SCORES}/unchecked" if allowed else SCORES
-        for node in dense.graph.node:
-            copy = graph.node.add()
-            copy.CopyFrom(node)
-            copy.output[:] = [renamed if name == SCORES else name for name in node.output]
+        num_before = len(self.nodes)
         if allowed:
-            self._add("Where", [allowed, renamed, self._constant(np.float32(np.nan))], SCORES)
-        dense_nodes = list(graph.node)
-        del graph.node[:]
-        graph.node.extend([*own, *dense_nodes, *self._nodes[len(own) :]])
-        graph.initializer.extend(self._initializers)
+            unchecked = f"{SCORES}/unchecked"
+            for node in dense_nodes:
+                node.output[:] = [unchecked if name == SCORES else name for name in node.output]
+            nan = self.constant(np.float32(np.nan))
+            self.add("Where", allowed, unchecked, nan, output=SCORES)
+        graph.node.extend([*self.nodes[:num_before], *dense_nodes, *self.nodes[num_before:]])
+        graph.initializer.extend(self.initializers)
         return whole
 
     def _allowed_rows(self) -> str | None:
-        """Adds the rules that no lookup checks.
-
-        Returns:
-            Name of bool [batch, 1], whether a row keeps them; None without rules.
-        """
+        """Adds the rules that no lookup checks; returns bool [batch, 1], None without rules."""
         numerical = {f.input for f in self._serving_spec.features if f.cardinality is None}
         rules = [self._finite(name) for name in sorted(numerical)]
         rules += [self._right_aligned(name) for name in self._serving_spec.histories]
         allowed = rules[0] if rules else None
-        for number, rule in enumerate(rules[1:]):
-            allowed = self._add("And", [allowed, rule], f"rows/keep_rules_{number}")
+        for rule in rules[1:]:
+            allowed = self.add("And", allowed, rule)
         return allowed
 
     def _finite(self, name: str) -> str:
-        """Returns the name of bool [batch, 1]: all numerical features of a row are finite."""
-        size = self._add("Abs", [name], "numerical/size")
-        infinity = self._constant(np.float32(np.inf))
+        """Returns bool [batch, 1]: all numerical features of a row are finite."""
         # Element by element, because onnxruntime's ReduceMax ignores NaN.
-        finite = self._add("Less", [size, infinity], "numerical/finite")
-        finite = self._add("Cast", [finite], "numerical/finite_as_number", to=TensorProto.INT32)
-        least = self._add("ReduceMin", [finite], "numerical/least", axes=[1], keepdims=1)
-        zero = self._constant(np.int32(0))
-        return self._add("Greater", [least, zero], "numerical/are_finite")
+        finite = self.add("Less", self.add("Abs", name), self.constant(np.float32(np.inf)))
+        finite = self.add("Cast", finite, to=TensorProto.INT32)
+        least = self.add("ReduceMin", finite, axes=[1], keepdims=1)
+        return self.add("Greater", least, self.constant(np.int32(0)))
 
     def _right_aligned(self, name: str) -> str:
-        """Returns the name of bool [batch, 1]: zeros of a row's histories are padding, at the
-        start, at the same steps of all."""
-        steps = self._serving_spec.tensor(name).dims[1]
-        zero = self._constant(np.zeros([], self._serving_spec.tensor(name).dtype))
-        padding = self._add("Equal", [name, zero], f"{name}/padding")
-        first = self._slice(padding, 0, 1, 1, f"{name}/first_history")
+        """Returns bool [batch, 1]: zeros of a row's histories are padding, at the start, at the
+        same steps of all."""
+        tensor = self._serving_spec.tensor(name)
+        padding = self.add("Equal", name, self.constant(np.zeros([], tensor.dtype)))
+        first_history = self._slice(padding, 0, 1, axis=1)
         # The first step has no step before it.
-        pieces = [
-            self._slice(padding, 0, 1, 2, f"{name}/first_step"),
-            self._slice(padding, 0, steps - 1, 2, f"{name}/but_last_step"),
-        ]
-        before = self._add("Concat", pieces, f"{name}/step_before", axis=2)
-        id_before = self._add("Not", [before], f"{name}/id_before")
-        after_id = self._add("And", [padding, id_before], f"{name}/after_id")
-        differs = self._add("Xor", [padding, first], f"{name}/differs")
-        bad = self._add("Or", [after_id, differs], f"{name}/misplaced")
-        bad = self._add("Cast", [bad], f"{name}/misplaced_as_number", to=TensorProto.INT32)
-        bad = self._add("ReduceMax", [bad], f"{name}/bad_histories", axes=[2], keepdims=0)
-        bad = self._add("ReduceMax", [bad], f"{name}/bad_rows", axes=[1], keepdims=1)
-        none = self._constant(np.int32(0))
-        return self._add("Equal", [bad, none], f"{name}/are_right_aligned")
+        first_step = self._slice(padding, 0, 1, axis=2)
+        but_last_step = self._slice(padding, 0, tensor.dims[1] - 1, axis=2)
+        before = self.add("Concat", first_step, but_last_step, axis=2)
+        after_id = self.add("And", padding, self.add("Not", before))
+        bad = self.add("Or", after_id, self.add("Xor", padding, first_history))
+        bad = self.add("Cast", bad, to=TensorProto.INT32)
+        bad = self.add("ReduceMax", bad, axes=[2], keepdims=0)
+        bad = self.add("ReduceMax", bad, axes=[1], keepdims=1)
+        return self.add("Equal", bad, self.constant(np.int32(0)))
 
-    def _slice(self, values: str, start: int, stop: int, axis: int, output: str) -> str:
-        """Adds a slice from start to stop - 1 on an axis; returns its name."""
-        bounds = [self._constant(np.array([value])) for value in (start, stop, axis)]
-        return self._add("Slice", [values, *bounds], output)
+    def _slice(self, values: str, start: int, stop: int, axis: int) -> str:
+        """Adds a slice from start to stop - 1 on an axis."""
+        return self.add("Slice", values, *(self.constant([n]) for n in (start, stop, axis)))
 
     def _indices(self, name: str) -> tuple[str, str]:
-        """Returns the names of rows to gather, int64 [batch, columns], and of bool
-        [batch, columns]: the id exists."""
+        """Returns rows to gather, int64 [batch, columns], and bool [batch, columns]: the id
+        exists."""
         tensor = self._serving_spec.tensor(name)
         least, beyond = id_limits(self._serving_spec.features, tensor)
-        shape = self._constant(np.array([0, math.prod(tensor.dims)]))  # 0: the batch, as it is
-        flat = self._add("Reshape", [name, shape], f"{name}/columns")
-        ids = self._add("Cast", [flat], f"{name}/ids", to=TensorProto.INT64)
-        zero = self._constant(np.int64(0))
-        there = self._add("GreaterOrEqual", [ids, zero], f"{name}/are_there")
-        allowed = self._add("GreaterOrEqual", [ids, self._constant(least)], f"{name}/allowed")
-        rows = self._add("Where", [there, ids, zero], f"{name}/or_zero")
-        rows = self._add("Where", [allowed, rows, self._constant(beyond)], f"{name}/rows")
-        return rows, there
+        shape = self.constant([0, math.prod(tensor.dims)])  # 0: the batch, as it is
+        ids = self.add("Cast", self.add("Reshape", name, shape), to=TensorProto.INT64)
+        zero = self.constant(0)
+        there = self.add("GreaterOrEqual", ids, zero)
+        allowed = self.add("GreaterOrEqual", ids, self.constant(least))
+        rows = self.add("Where", there, ids, zero)
+        return self.add("Where", allowed, rows, self.constant(beyond)), there
 
-    def _vectors(self, number: int, lookup: ServedLookup, rows: str, there: str) -> str:
-        """Returns the name of the vectors of a lookup, [batch, dim] or [batch, count * dim]."""
-        name = f"lookup_{number}"
+    def _vectors(self, lookup: ServedLookup, rows: str, there: str) -> str:
+        """Returns the vectors of a lookup, [batch, dim] or [batch, count * dim]."""
         columns = lookup.start, lookup.start + lookup.count, 1
-        ids = self._slice(rows, *columns, f"{name}/rows")
-        description = _description(self._serving_spec, lookup)
-        vectors = self._add(
-            "Gather", [_table(lookup.table), ids], f"{name}/stored", node=description
-        )
+        ids = self._slice(rows, *columns)
+        feature = self._serving_spec.feature_of(lookup)
+        # The runtime's errors contain the name of the node.
+        label = f"ids of {feature.name} in [0, {feature.cardinality}), table {lookup.table}"
+        vectors = self.add("Gather", _table(lookup.table), ids, name=label)
         if STORED_AS[self._quantize] != "float32":
-            vectors = self._add("Cast", [vectors], f"{name}/wide", to=TensorProto.FLOAT)
+            vectors = self.add("Cast", vectors, to=TensorProto.FLOAT)
         if self._quantize == INT8:
-            scale = self._add(
-                "Gather", [_scales(lookup.table), ids], f"{name}/scale", f"{description}, scales"
-            )
-            last = self._constant(np.array([2]))
-            scale = self._add("Unsqueeze", [scale, last], f"{name}/scale_of_row")
-            vectors = self._add("Mul", [vectors, scale], f"{name}/scaled")
-        if self._serving_spec.feature_of(lookup).padded:
-            mask = self._slice(there, *columns, f"{name}/are_there")
-            mask = self._add("Unsqueeze", [mask, self._constant(np.array([2]))], f"{name}/mask")
-            zero = self._constant(np.float32(0))
-            vectors = self._add("Where", [mask, vectors, zero], f"{name}/without_padding")
+            scale = self.add("Gather", _scales(lookup.table), ids, name=f"{label}, scales")
+            scale = self.add("Unsqueeze", scale, self.constant([2]))
+            vectors = self.add("Mul", vectors, scale)
+        if feature.padded:
+            mask = self.add("Unsqueeze", self._slice(there, *columns), self.constant([2]))
+            vectors = self.add("Where", mask, vectors, self.constant(np.float32(0)))
         if lookup.combiner == "sum" and lookup.count > 1:
-            axis = self._constant(np.array([1]))
-            return self._add("ReduceSum", [vectors, axis], f"{name}/sum", keepdims=0)
+            return self.add("ReduceSum", vectors, self.constant([1]), keepdims=0)
         dim = next(dim for table, _, dim in self._serving_spec.tables if table == lookup.table)
-        shape = self._constant(np.array([0, lookup.count * dim]))
-        return self._add("Reshape", [vectors, shape], f"{name}/vectors")
+        return self.add("Reshape", vectors, self.constant([0, lookup.count * dim]))
 
     def _external(self, name: str, dtype: str, shape: list[int]) -> int:
         """Adds a tensor whose values are in the file; returns their offset."""
@@ -188,19 +188,8 @@ class LookupGraph:
         tensor.data_location = TensorProto.EXTERNAL
         for key, value in (("location", self._location), ("offset", start), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
-        self._initializers.append(tensor)
+        self.initializers.append(tensor)
         return start
-
-    def _constant(self, value: np.ndarray | np.generic) -> str:
-        """Adds a constant; returns its name."""
-        name = f"lookups/constant_{len(self._initializers)}"
-        self._initializers.append(numpy_helper.from_array(np.asarray(value), name))
-        return name
-
-    def _add(self, kind: str, inputs, output: str, node: str | None = None, **attributes) -> str:
-        """Adds a node; returns its output."""
-        self._nodes.append(helper.make_node(kind, inputs, [output], node or output, **attributes))
-        return output
 
 
 def _table(name: str) -> str:
@@ -209,12 +198,6 @@ def _table(name: str) -> str:
 
 def _scales(name: str) -> str:
     return f"scales/{name}"
-
-
-def _description(serving_spec: ServingSpec, lookup: ServedLookup) -> str:
-    """Returns the name of a lookup's node, which the runtime's errors contain."""
-    feature = serving_spec.feature_of(lookup)
-    return f"ids of {feature.name} in [0, {feature.cardinality}), table {lookup.table}"
 
 
 def _onnx_type(dtype: str) -> int:

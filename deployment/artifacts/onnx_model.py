@@ -1,9 +1,4 @@
-"""ONNX models of a trained model: its dense part, and all of it with its tables.
-
-dense_to_onnx(saved_model, dense)         # of `deployment.artifacts.saved_models.write_dense`
-check_against_tensorflow(...)             # on rows of the checkpoint
-monolithic_onnx(dense, parts, trained, model)
-"""
+"""ONNX models of a trained model: its dense part, and all of it with its tables."""
 
 import contextlib
 import logging
@@ -15,7 +10,7 @@ import numpy as np
 
 from deployment.artifacts.onnx_lookups import LookupGraph
 from deployment.artifacts.quantization_check import embeddings
-from deployment.artifacts.table_files import NONE, served_blocks
+from deployment.artifacts.table_files import NONE, append, served_blocks
 from deployment.client.drawn_requests import drawn_request
 from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.model.served_model import DenseModel
@@ -38,11 +33,9 @@ BATCH_SIZES = (1, 3, 64)
 
 
 class Agreement(NamedTuple):
-    """Agreement of ONNX and TensorFlow.
+    """Largest difference of a score between ONNX and TensorFlow.
 
-    Attributes:
-        difference: largest difference of a score.
-        is_weak: whether all scores are so near to 0 or 1 that this means little.
+    It means little (`is_weak`) if all scores are nearly 0 or 1.
     """
 
     difference: float
@@ -114,19 +107,11 @@ def check_against_tensorflow(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     tolerance: float = TOLERANCE,
 ) -> Agreement:
-    """Compares an ONNX model with TensorFlow on drawn requests.
+    """Compares an ONNX model of the dense part with TensorFlow, in float32, on drawn requests.
 
     Requests look up rows of the checkpoint: for random vectors most scores are 0 or 1, however much
     the logits differ. A score s may differ by `tolerance` s (1 - s), the effect of `tolerance` on
     its logit.
-
-    Args:
-        dense: dense part, in float32.
-        serving_spec: specification of the model.
-        trained: trained model.
-        file: ONNX model of the dense part.
-        batch_sizes: batch sizes to compare.
-        tolerance: tolerance of a logit.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing or cut.
@@ -164,14 +149,14 @@ def monolithic_onnx(
     """Writes a model from a request to `scores`, tables included.
 
     The tables are in `<file>.data` next to it, which onnxruntime maps into memory; they are
-    streamed block by block and may have any size. An id outside of its table is an error that names
-    the feature; a row with an infinite or NaN numerical value, or with a 0 in a history that is not
-    padding at its start, scores NaN.
+    streamed block by block, verified, and may have any size. An id outside of its table is an error
+    that names the feature; a row with an infinite or NaN numerical value, or with a 0 in a history
+    that is not padding at its start, scores NaN.
 
     Args:
         dense: ONNX model of the dense part.
         serving_spec: specification of the model.
-        trained: trained model, of which every block is verified.
+        trained: trained model.
         file: ONNX model to write.
         quantize: storage of tables, `--quantize_tables`.
 
@@ -197,13 +182,8 @@ def _write_tables(data: Path, graph: LookupGraph, trained: TrainedModel, quantiz
         stream.truncate(graph.size_bytes)
         for table, (values, scales) in graph.offsets.items():
             for first, block, block_scales in served_blocks(trained, table, quantize):
-                _write_at(stream, values + first * block.strides[0], block)
+                stream.seek(values + first * block.strides[0])
+                append(stream, block)
                 if block_scales is not None:
-                    _write_at(stream, scales + first * block_scales.itemsize, block_scales)
-
-
-def _write_at(stream, start: int, values: np.ndarray) -> None:
-    stream.seek(start)
-    rest = np.ascontiguousarray(values).data.cast("B")
-    while rest:
-        rest = rest[stream.write(rest) :]
+                    stream.seek(scales + first * block_scales.itemsize)
+                    append(stream, block_scales)

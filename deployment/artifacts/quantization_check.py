@@ -1,11 +1,10 @@
 """AUC before and after quantizing tables or computing in half precision."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
-from deployment.artifacts.table_files import INT8, NONE, check_finite, to_float16, to_int8
+from deployment.artifacts.table_files import FP16, INT8, NONE, check_finite, to_float16, to_int8
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
 from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.model.served_model import DenseModel
@@ -21,33 +20,6 @@ Score = Callable[[np.ndarray, Mapping[str, np.ndarray]], np.ndarray]
 _BATCH_ROWS = 4096
 
 
-class AucChange(NamedTuple):
-    """Exact ROC AUC of a model as trained and as served, over the same rows.
-
-    Attributes:
-        trained: AUC with the tables of the checkpoint, in float32.
-        served: AUC with stored tables and the dense part of `served_as`.
-        num_rows: number of scored rows.
-        note: reason of a NaN; empty otherwise.
-        served_as: description of the second AUC.
-    """
-
-    trained: float
-    served: float
-    num_rows: int
-    note: str
-    served_as: str
-
-    def report(self) -> str:
-        """One line."""
-        change = self.served - self.trained
-        return (
-            f"AUC over {self.num_rows:,} rows: {self.trained:.6f} as trained, "
-            f"{self.served:.6f} {self.served_as}, difference {change:+.6f}"
-            f"{f' ({self.note})' if self.note else ''}"
-        )
-
-
 def auc_change(
     trained: TrainedModel,
     serving_spec: ServingSpec,
@@ -56,8 +28,8 @@ def auc_change(
     num_rows: int | None = None,
     served: Score | None = None,
     served_as: str = "as served",
-) -> AucChange:
-    """Scores the samples of `--mode eval` twice.
+) -> str:
+    """Scores the samples of `--mode eval` twice; returns a line for the report.
 
     Rows of tables are read from the checkpoint as batches need them: no table is loaded.
 
@@ -68,7 +40,7 @@ def auc_change(
         quantize: storage of tables: "none", "fp16" or "int8".
         num_rows: number of rows, rounded up to whole candidate lists; None: all.
         served: dense part as served; None: `dense`.
-        served_as: description of `quantize` and `served` for the report.
+        served_as: description of `quantize` and `served`.
 
     Raises:
         ValueError: the evaluation split is missing or invalid; a value of a table is not finite,
@@ -84,7 +56,11 @@ def auc_change(
             scores = score(embeddings(tables, serving_spec, arrays, how), arrays)
             metrics.update(labels, np.asarray(scores)[:, 0])
     before, after = exact.result(), changed.result()
-    return AucChange(before.auc, after.auc, before.num_rows, before.note, served_as)
+    note = f" ({before.note})" if before.note else ""  # the reason of a NaN
+    return (
+        f"AUC over {before.num_rows:,} rows: {before.auc:.6f} as trained, {after.auc:.6f} "
+        f"{served_as}, difference {after.auc - before.auc:+.6f}{note}"
+    )
 
 
 def _rows_to_compare(trained: TrainedModel, num_rows: int | None) -> Iterator[LabelledRequest]:
@@ -118,11 +94,8 @@ def embeddings(
 ) -> np.ndarray:
     """Returns the concatenated vectors of a request, float32 [batch, width].
 
-    Args:
-        tables: tables by name.
-        serving_spec: specification of the model.
-        arrays: tensors of the request.
-        quantize: see `lookup`.
+    Raises:
+        ValueError: a value is not finite, or too large for float16.
     """
     vectors = [lookup(tables[each.table], each, arrays, quantize) for each in serving_spec.lookups]
     batch = len(arrays[serving_spec.inputs[0].name])
@@ -133,13 +106,7 @@ def embeddings(
 def lookup(
     table: CheckpointRows, spec: ServedLookup, arrays: Mapping[str, np.ndarray], quantize: str
 ) -> np.ndarray:
-    """Returns the vectors float32 [batch, columns] of a lookup; zeros for -1.
-
-    Args:
-        table: its table.
-        spec: the lookup.
-        arrays: tensors of the request.
-        quantize: storage of rows; "none" leaves them unchanged.
+    """Returns the vectors float32 [batch, columns] of a lookup, as stored; zeros for -1.
 
     Raises:
         ValueError: a value is not finite, or too large for float16.
@@ -149,23 +116,11 @@ def lookup(
     numbers = np.maximum(ids, 0).reshape(-1)
     vectors = table.take(numbers)
     check_finite(vectors, spec.table, numbers)
-    if quantize != NONE:
-        vectors = stored(vectors, spec.table, numbers, quantize)
+    if quantize == INT8:
+        values, scales = to_int8(vectors)
+        vectors = values * scales[:, None]
+    elif quantize == FP16:
+        vectors = to_float16(vectors, spec.table, numbers).astype(np.float32)
     vectors = vectors.reshape(*ids.shape, table.dim)
     vectors[ids < 0] = 0
     return vectors.sum(axis=1) if spec.combiner == "sum" else vectors.reshape(len(ids), -1)
-
-
-def stored(rows: np.ndarray, table: str, numbers: np.ndarray, quantize: str) -> np.ndarray:
-    """Quantizes rows float32 [n, columns] and converts them back.
-
-    Args:
-        rows: finite rows.
-        table: name of the table.
-        numbers: their row numbers, [n].
-        quantize: "fp16" or "int8".
-    """
-    if quantize == INT8:
-        values, scales = to_int8(rows)
-        return values * scales[:, None]
-    return to_float16(rows, table, numbers).astype(np.float32)

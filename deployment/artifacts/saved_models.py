@@ -32,10 +32,6 @@ _HOST, _DEVICE = "/device:CPU:0", "/device:GPU:0"
 def write_dense(dense: DenseModel, folder: Path) -> None:
     """Writes the dense part: `embeddings` and tensors of a request -> `scores`.
 
-    Args:
-        dense: dense part.
-        folder: new folder of the SavedModel.
-
     Raises:
         OSError: it cannot be written.
     """
@@ -57,11 +53,11 @@ def write_sparse(
     """Writes the lookups: the tensors of a request that hold ids -> `embeddings`.
 
     An id outside of its table, and a 0 in a history that is not padding at its start, are errors
-    that name the feature. Needs memory for all tables.
+    that name the feature. Needs memory for all tables, of which every block is verified.
 
     Args:
         serving_spec: specification of a model with tables.
-        trained: trained model, of which every block is verified.
+        trained: trained model.
         folder: new folder of the SavedModel.
         on_device: names of the tables on the GPU; the others are in host memory.
         quantize: storage of tables, `--quantize_tables`.
@@ -108,12 +104,9 @@ def write_monolithic(
 
 
 class _VariableTables(tf.Module):
-    """Tables as variables, filled block by block; int8 tables have another one of scales.
+    """Tables as variables `values` and `scales` (of int8) by table name, filled block by block.
 
-    Attributes:
-        values: variables by table name.
-        scales: variables of scales by table name.
-        placed: device by variable name.
+    `placed` has the device by variable name.
     """
 
     def __init__(
@@ -194,8 +187,7 @@ def _checked(serving_spec: ServingSpec, tensors: Mapping[str, tf.Tensor]) -> dic
 
 
 def _misplaced(histories: tf.Tensor) -> tf.Tensor:
-    """Returns bool [batch, features, steps]: a 0 of a history follows an id, or exactly one of the
-    row's first history and this one is 0."""
+    """Returns bool [batch, features, steps], see `checks.find_misplaced_padding`."""
     padding = tf.equal(histories, 0)
     before = tf.concat([padding[:, :, :1], padding[:, :, :-1]], axis=2)
     return (padding & ~before) | tf.not_equal(padding, padding[:, :1])
@@ -204,13 +196,7 @@ def _misplaced(histories: tf.Tensor) -> tf.Tensor:
 def _assertion(
     serving_spec: ServingSpec, tensor_name: str, columns: tf.Tensor, rule: str, bad: tf.Tensor
 ) -> tf.Operation:
-    """Fails where a value is bad, and names features, values, rows and columns.
-
-    Args:
-        columns: the values [batch, columns].
-        rule: rule of the values.
-        bad: bool [batch, columns].
-    """
+    """Fails where `bad` [batch, columns] is true; names features, values and rows."""
     names = [
         feature_at(serving_spec.features, tensor_name, n).name for n in range(columns.shape[1])
     ]
@@ -236,11 +222,7 @@ def _signature(inputs: Collection[ServedTensor]) -> list[tf.TensorSpec]:
 def _save(
     module: tf.Module, serve: Callable, signature, folder: Path, placed: Mapping[str, str]
 ) -> None:
-    """Writes a module, whose `serve` is its only signature.
-
-    Args:
-        placed: device by variable name; the server chooses for other variables.
-    """
+    """Writes a module, whose `serve` is its only signature, with the devices of its variables."""
     served = tf.function(serve, input_signature=signature, autograph=False)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with write_errors_name(folder):

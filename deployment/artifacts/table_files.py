@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -33,12 +33,7 @@ def table_bytes(rows: int, dim: int, quantize: str) -> int:
 
 
 def described(tables: Sequence[tuple[str, int, int]], quantize: str) -> tuple[ServedTable, ...]:
-    """Returns the descriptions of `write_tables`: tables of one width are concatenated in one file.
-
-    Args:
-        tables: (name, rows, columns) per table.
-        quantize: "none", "fp16" or "int8".
-    """
+    """Returns the result of `write_tables`: tables of one width are concatenated in one file."""
     written, rows_before = [], dict.fromkeys((dim for _, _, dim in tables), 0)
     for name, rows, dim in tables:
         scales = f"dim_{dim}_scales.npy" if quantize == INT8 else None
@@ -79,16 +74,25 @@ def write_tables(
         together = [table for table in written if table.dim == dim]
         first, rows = together[0], sum(table.rows for table in together)
         with ExitStack() as files:
-            values = files.enter_context(NpyFile(folder / first.file, (rows, dim), first.dtype))
+            values = files.enter_context(_new_npy(folder / first.file, (rows, dim), first.dtype))
             scales = None
             if first.scales is not None:
-                scales = files.enter_context(NpyFile(folder / first.scales, (rows,), "float32"))
+                scales = files.enter_context(_new_npy(folder / first.scales, (rows,), "float32"))
             for table in together:
                 for _, block, block_scales in served_blocks(trained, table.name, quantize):
-                    values.append(block)
+                    append(values, block)
                     if scales is not None:
-                        scales.append(block_scales)
+                        append(scales, block_scales)
     return written
+
+
+def _new_npy(path: Path, shape: tuple[int, ...], dtype: str) -> FileIO:
+    """Opens a new .npy file after its header; unbuffered, because blocks are large."""
+    header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+    with write_errors_name(path):
+        stream = open(path, "xb", buffering=0)  # noqa: SIM115 closed by the caller
+        np.lib.format.write_array_header_1_0(stream, header)
+    return stream
 
 
 def served_blocks(
@@ -96,11 +100,7 @@ def served_blocks(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
     """Yields (number of the first row, rows [any, columns], their scales) of a table, in order.
 
-    Args:
-        trained: trained model.
-        table: name of the table.
-        quantize: "none" for float32, "fp16" for float16, "int8" for int8 with a float32 scale per
-            row; the others have no scales.
+    Rows are float32, float16 or int8; only int8 has scales, float32 [any].
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
@@ -130,12 +130,9 @@ def blocks_of(trained: TrainedModel, table: str) -> Iterator[tuple[int, np.ndarr
 
 
 def check_finite(rows: np.ndarray, table: str, numbers: Sequence[int]) -> None:
-    """Raises ValueError if rows [n, columns] have a value that is not finite.
+    """Raises ValueError if rows [n, columns] of a table have a value that is not finite.
 
-    Args:
-        rows: rows of the table.
-        table: name of the table.
-        numbers: their row numbers, [n].
+    `numbers` are their row numbers, [n].
     """
     if np.isfinite(rows).all():
         return
@@ -157,12 +154,7 @@ def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_float16(rows: np.ndarray, table: str, numbers: Sequence[int]) -> np.ndarray:
-    """Converts rows float32 [n, columns] to float16.
-
-    Args:
-        rows: finite rows of the table.
-        table: name of the table.
-        numbers: their row numbers, [n].
+    """Converts finite rows float32 [n, columns] of a table to float16.
 
     Raises:
         ValueError: a value would become infinite; names table and row.
@@ -179,39 +171,9 @@ def to_float16(rows: np.ndarray, table: str, numbers: Sequence[int]) -> np.ndarr
     return narrow
 
 
-class NpyFile:
-    """New .npy file, written block by block.
-
-    Raises:
-        OSError: it cannot be written; it names the file.
-    """
-
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: str):
-        self._path = path
-        header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-        with write_errors_name(path):
-            # Unbuffered: blocks are large, and a buffer could fail only when it is closed.
-            self._stream = open(path, "xb", buffering=0)  # noqa: SIM115 closed by __exit__
-            np.lib.format.write_array_header_1_0(self._stream, header)
-
-    def __enter__(self) -> "NpyFile":
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self._stream.close()
-
-    def append(self, values: np.ndarray) -> None:
-        """Writes the next values, which must have the file's dtype."""
-        append(self._stream, self._path, values)
-
-
-def append(stream: BinaryIO, path: Path, values: np.ndarray) -> None:
-    """Appends an array to an unbuffered file.
-
-    Raises:
-        OSError: it cannot be written; it names the file.
-    """
+def append(stream: FileIO, values: np.ndarray) -> None:
+    """Appends an array to an unbuffered file; raises OSError that names it."""
     rest = np.ascontiguousarray(values).data.cast("B")
-    with write_errors_name(path):
+    with write_errors_name(Path(stream.name)):
         while rest:
             rest = rest[stream.write(rest) :]

@@ -13,11 +13,6 @@ def drawn_request(
 
     Lengths of histories are uniform, too; those of the first row are empty.
 
-    Args:
-        model: its inputs, features and histories are used.
-        rows: rows of the request, at least 1.
-        rng: random generator.
-
     Returns:
         Tensors by name, [rows, *dims] each.
     """

@@ -27,7 +27,7 @@ class LabelledRequest(NamedTuple):
 def labelled_requests(
     trained: TrainedModel, rows, max_rows: int | None = None
 ) -> Iterator[LabelledRequest]:
-    """Yields a request per batch, without padding.
+    """Yields a request per batch of `evaluation_rows`, without padding.
 
     Args:
         trained: trained model.

@@ -2,11 +2,7 @@
 
     python -m deployment.evaluate_accuracy --checkpoint_dir checkpoint --url 127.0.0.1:8001
 
-Samples are those of the split `test`, or of `validation` without one, as in `--mode eval`; a
-training evaluates on `validation`. `--eval_mapping` names another. They are streamed to the server
-with several requests in flight. With `--model` a deployed model of the backend `local` scores them
-in this process. `--trained` also scores them with the checkpoint's model in TensorFlow, as `--mode
-predict` does, and compares.
+Samples are streamed to the server with several requests in flight.
 """
 
 import argparse

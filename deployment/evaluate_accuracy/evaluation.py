@@ -25,14 +25,7 @@ DIFFERENT = 1  # exit status if served and trained model differ by more than --t
 
 
 class EvaluationResult(NamedTuple):
-    """Scores and their metrics.
-
-    Attributes:
-        metrics: metrics by name, see `ScoreMetrics.result`.
-        scores: float32 [rows].
-        requests: number of requests.
-        elapsed_s: time from the first request to the last answer.
-    """
+    """Scores float32 [rows] of a number of requests, their metrics and time."""
 
     metrics: dict[str, float]
     scores: np.ndarray
@@ -41,10 +34,7 @@ class EvaluationResult(NamedTuple):
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Evaluates a served model, and prints the result.
-
-    Returns:
-        The exit status.
+    """Evaluates a served model, and prints the result; returns the exit status.
 
     Raises:
         ValueError: checkpoint or data set are invalid, or a request is refused.
@@ -103,13 +93,7 @@ def mapping_of(trained: TrainedModel, wanted: str) -> str | None:
 
 
 def measure(requests: Iterable[LabelledRequest], score, metrics: ScoreMetrics) -> EvaluationResult:
-    """Scores requests, in order.
-
-    Args:
-        requests: labelled requests.
-        score: maps an iterable of tensors by name to an iterator of scores [rows, 1].
-        metrics: empty `ScoreMetrics`.
-    """
+    """Scores requests, in order, by a function from tensors of requests to their scores."""
     scores: list[np.ndarray] = []
     # Requests are read ahead of their answers.
     waiting: collections.deque[LabelledRequest] = collections.deque()

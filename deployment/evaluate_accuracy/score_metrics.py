@@ -33,9 +33,6 @@ class ScoreMetrics:
             labels: 0 or 1, [rows].
             scores: float32 [rows], in [0, 1].
             items: integers [rows] of whole candidate lists; None for independent samples.
-
-        Raises:
-            ValueError: labels other than 0 and 1.
         """
         self._order.update(labels, scores)
         right = np.where(labels > 0, scores, 1 - scores.astype(np.float64))
@@ -47,11 +44,7 @@ class ScoreMetrics:
 
     def result(self) -> dict[str, float]:
         """Returns "auc", NaN for rows of one class, and "log_loss" in nats; for candidate lists
-        "hr@k", "ndcg@k" and "log_loss".
-
-        Raises:
-            ValueError: no rows were added.
-        """
+        "hr@k", "ndcg@k" and "log_loss"."""
         order = self._order.result()
         log_loss = {"log_loss": self._losses / self._rows}
         if self._length is None:

@@ -13,13 +13,9 @@ _SUBDIVISIONS = ((5, (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)), (50, (1, 2, 3, 5, 7)), (
 
 
 def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
-    """Draws a line per model and number of requests in flight.
+    """Draws p50, with a band up to p99, and rows per second against the batch size.
 
-    On the left p50, with a band up to p99; on the right rows per second.
-
-    Args:
-        path: PNG file, which appears when it is complete.
-        measurements: one per setting.
+    Each model and number of requests in flight has a line. The PNG appears when it is complete.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -12,10 +12,6 @@ class CheckpointRows:
     Checksums are of whole blocks and are not verified here; writing the table
     (`deployment.artifacts.table_files`) verifies all of them.
 
-    Args:
-        trained: trained model.
-        table: name of the table.
-
     Raises:
         DamagedCheckpoint: a file is missing or its size differs from the index.
     """

@@ -65,11 +65,7 @@ def _spans(counts) -> list[tuple[int, int]]:
 
 
 def one_row_model(shape: CTRConfig, policy: str) -> CTRModel:
-    """Builds the model with tables of one row and a dot interaction of few operations.
-
-    Args:
-        policy: Keras dtype policy.
-    """
+    """Builds the model with tables of one row and a dot interaction of few operations."""
     is_cross = shape.interaction == "cross"
     interaction = "cross" if is_cross else DotImplementation.SPLIT.value
     tables = (1,) * len(shape.cardinalities)

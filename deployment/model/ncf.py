@@ -39,11 +39,7 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
 
 
 def one_row_model(shape: NCFConfig, policy: str) -> NCFModel:
-    """Builds the model with tables of one row.
-
-    Args:
-        policy: Keras dtype policy.
-    """
+    """Builds the model with tables of one row, of a Keras dtype policy."""
     return NCFModel(replace(shape, num_users=1, num_items=1), dtype=policy)
 
 

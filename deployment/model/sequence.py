@@ -59,11 +59,7 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
 
 
 def one_row_model(shape: SequenceModelConfig, policy: str) -> SequenceModel:
-    """Builds the model with tables of one row.
-
-    Args:
-        policy: Keras dtype policy.
-    """
+    """Builds the model with tables of one row, of a Keras dtype policy."""
     one_row = replace(
         shape,
         user_cardinalities=(1,) * len(shape.user_cardinalities),

@@ -39,8 +39,7 @@ def request_arrays(serving_spec: ServingSpec, inputs) -> dict[str, np.ndarray]:
 
     Args:
         serving_spec: specification of the model.
-        inputs: `dataloading.pipeline.batch.Inputs`, `SequenceInputs` or `InteractionInputs` of
-            TensorFlow tensors or NumPy arrays.
+        inputs: `dataloading.pipeline.batch.Inputs`, `SequenceInputs` or `InteractionInputs`.
 
     Returns:
         Arrays [batch, *dims] of the dtypes of `serving_spec.inputs`. Rows with fewer ids than the
@@ -94,8 +93,3 @@ class DenseModel(tf.Module):
         # Sorted: TensorFlow has them in a set.
         read = self.score.get_concrete_function().variables
         self.weights = sorted(read, key=lambda variable: variable.name)
-
-
-def make_dense(trained: TrainedModel, policy: str = "float32") -> DenseModel:
-    """Returns the dense part of a trained model, see `DenseModel`."""
-    return DenseModel(trained, policy)

@@ -18,8 +18,7 @@ class ServingSpec(NamedTuple):
         lookups: in the order of their concatenated vectors.
         tables: (name, rows, columns) per table.
         dense_inputs: names of the request's tensors that the dense part receives.
-        histories: names of the request's tensors [features, steps] in which zeros are padding: at
-            the start, at the same steps of all features of a row.
+        histories: see `deployment.serving.interface.Interface`.
     """
 
     inputs: tuple[ServedTensor, ...]
@@ -39,7 +38,6 @@ class ServingSpec(NamedTuple):
         )
 
     def tensor(self, name: str) -> ServedTensor:
-        """Returns the request's tensor of a name."""
         return next(tensor for tensor in self.inputs if tensor.name == name)
 
     def feature_of(self, lookup: ServedLookup) -> ServedFeature:

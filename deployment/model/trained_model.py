@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from config import Config
 from dataloading.spec.feature_spec import FeatureSpec
+from nn.ncf import config as ncf_config
+from nn.sequence import config as sequence_config
 from recipes import collaborative, ctr, sequential
 from recipes.from_flags import load_feature_spec
 from runtime import checkpoint
@@ -25,8 +27,7 @@ class TrainedModel(NamedTuple):
         index: its description, and the location of each weight.
         config: flags of the training, with `--mode eval`.
         spec: feature spec of the data set.
-        shape: sizes of the model: `nn.ctr.model.CTRConfig`,
-            `nn.sequence.config.SequenceModelConfig` or `nn.ncf.config.NCFConfig`.
+        shape: `CTRConfig`, `SequenceModelConfig` or `NCFConfig`.
     """
 
     path: Path
@@ -37,7 +38,6 @@ class TrainedModel(NamedTuple):
 
     @property
     def recipe(self) -> str:
-        """Name of the recipe."""
         return self.config.recipe
 
 
@@ -69,7 +69,8 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     config = recorded_flags(index.description, where, **changes)
     raw = _raw_spec(config, where, is_explicit=bool(dataset_path))
     spec = ctr.spec_of_data(config, raw) if config.recipe in (DLRM, DCNV2) else raw
-    trained = TrainedModel(folder, index, config, spec, _shape_of(config, spec))
+    shape = _COMPOSED_BY[config.recipe].model_config(config, spec)
+    trained = TrainedModel(folder, index, config, spec, shape)
     _check_tables(trained)
     _check_spec(trained, raw)
     return trained
@@ -79,13 +80,9 @@ def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:
     """Returns (name, rows, columns) per table of the model, in the order of its lookups."""
     shape = trained.shape
     if trained.recipe == SIM:
-        from nn.sequence.config import embedding_tables
-
-        return embedding_tables(shape)
+        return sequence_config.embedding_tables(shape)
     if trained.recipe == NCF:
-        from nn.ncf.config import embedding_tables
-
-        return embedding_tables(shape)
+        return ncf_config.embedding_tables(shape)
     return list(zip(shape.feature_names, shape.cardinalities, shape.embedding_dims, strict=True))
 
 
@@ -98,8 +95,7 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto
         mapping: split of the feature spec; "auto": test, or validation if there is no test split.
 
     Returns:
-        A data set of `dataloading/`: `num_rows`, `num_batches`, `batch_size`, `dataset()`,
-        `failure`.
+        A data set of `dataloading/`.
 
     Raises:
         ValueError: the split does not exist.
@@ -113,15 +109,7 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto
 
 
 def restored_recipe(trained: TrainedModel, batch_size: int):
-    """Builds the recipe of `--mode eval` in this process and restores all weights.
-
-    Args:
-        trained: trained model.
-        batch_size: rows of an evaluated batch.
-
-    Returns:
-        `recipes.recipe.Recipe`.
-    """
+    """Builds the `recipes.recipe.Recipe` of `--mode eval` here and restores all weights."""
     from runtime.hardware import device
 
     config = trained.config.replace(valid_batch_size=batch_size)
@@ -148,10 +136,6 @@ def _raw_spec(config: Config, where: str, is_explicit: bool) -> FeatureSpec | No
             f"{where} was trained on {config.data.dataset_path}, whose feature spec cannot be read "
             f"({error}): name its folder with --dataset_path"
         ) from None
-
-
-def _shape_of(config: Config, spec: FeatureSpec):
-    return _COMPOSED_BY[config.recipe].model_config(config, spec)
 
 
 def _check_tables(trained: TrainedModel) -> None:
@@ -183,12 +167,9 @@ def _check_spec(trained: TrainedModel, raw: FeatureSpec | None) -> None:
     wanted = trained.index.description.get("feature_spec")
     actual = raw.fingerprint() if raw is not None else None
     if wanted != actual:
+        saved, ours = (str(fingerprint)[:12] for fingerprint in (wanted, actual))
         raise ValueError(
             f"checkpoint {trained.path} was trained on another feature spec than "
-            f"{trained.spec.origin} (fingerprint {_short(wanted)}, this is {_short(actual)}): give "
+            f"{trained.spec.origin} (fingerprint {saved}, this is {ours}): give "
             "the training's data set, or a folder with its feature_spec.yaml, with --dataset_path"
         )
-
-
-def _short(fingerprint: str | None) -> str:
-    return "none" if fingerprint is None else fingerprint[:12]

@@ -2,8 +2,7 @@
 
     python -m deployment.predict --model repository --input rows.csv --output scores.csv
 
-The model was written by `python -m deployment.deploy --backend local`; its scores equal those of
-the server. The file's columns are named after the model's features.
+The scores equal those of the server.
 """
 
 import argparse

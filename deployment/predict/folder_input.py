@@ -80,7 +80,6 @@ class FolderInput:
             yield RequestBatch(start + 1, request_arrays(self._interface, values))
 
     def where(self, row: int) -> str:
-        """Returns the name of a sample, counted from 1, in messages."""
         return f"{self._where}: row {row}"
 
     def _read_spec(self) -> FeatureSpec:

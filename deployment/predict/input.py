@@ -30,12 +30,7 @@ ENCODING_ADVICE = (
 
 
 class RequestBatch(NamedTuple):
-    """Request with consecutive rows of an input.
-
-    Attributes:
-        first_row: number of the first row, counted from 1 without a header.
-        arrays: tensor name -> [rows, *dims].
-    """
+    """Request with consecutive rows of an input, the first one counted from 1 without a header."""
 
     first_row: int
     arrays: dict[str, np.ndarray]

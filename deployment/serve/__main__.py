@@ -2,9 +2,7 @@
 
     python -m deployment.serve --model_repository repository
 
-The server listens on 127.0.0.1 only, and writes its log to `--log`. If it, or a process of a model,
-ends unexpectedly, so does the command, with exit status `ENDED_BY_ITSELF`, so that a supervisor can
-start it again.
+The server listens on 127.0.0.1 only, and writes its log to `--log`.
 """
 
 import argparse
@@ -42,7 +40,7 @@ def serve(options: argparse.Namespace) -> int:
 
     Returns:
         0 after a signal; `ENDED_BY_ITSELF`, with a message, if the server or a process of a model
-        ended after the server was ready.
+        ended after the server was ready, so that a supervisor can start it again.
 
     Raises:
         ValueError: a port is invalid or in use; repository or program do not exist; the program

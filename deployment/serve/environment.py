@@ -25,10 +25,7 @@ def variables(folder: Path) -> dict[str, str]:
 
 
 def server_program(path: str | Path | None) -> Path:
-    """Returns the path of `tritonserver`, with its backends next to it.
-
-    Args:
-        path: the program; None: that of `ENVIRONMENT`.
+    """Returns the absolute path of `tritonserver`; None: that of `ENVIRONMENT`.
 
     Raises:
         ValueError: it does not exist.

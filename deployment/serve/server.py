@@ -3,8 +3,6 @@
     with running("repository", "server.log") as server:
         server.grpc, server.http, server.metrics  # ports on 127.0.0.1
 
-The server is not reachable from other machines, and ends when this process ends.
-
 Stopping takes some seconds: the instances of a model in the Python backend end one after the other,
 about a second each, the server checks for them once per second, and its metrics take another second
 to end. Flags that shorten this leave processes behind.
@@ -48,8 +46,7 @@ _NOTE = (
 
 
 class ServerFailed(OSError):
-    """The server did not start, or it or a process of a model ended; the text has the end of the
-    log."""
+    """The server did not start, or it or a process of a model ended; has the end of the log."""
 
 
 class StartStopped(Exception):
@@ -75,11 +72,6 @@ class Server:
         ready_s: limit for loading the models.
         stop_s: limit for ending, before the server is killed.
         stopped: returns whether to cancel the start; called while models load.
-
-    Attributes:
-        http, grpc, metrics: its ports.
-        url: address for gRPC clients.
-        pid: process id, None before its start.
 
     Raises:
         ValueError: the repository or the program does not exist.
@@ -132,9 +124,7 @@ class Server:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Starts the server and returns when all models are ready.
-
-        The server ends with the thread that calls this.
+        """Starts the server, which ends with this thread, and returns when all models are ready.
 
         Raises:
             ServerFailed: it ended before that, or was not ready in time.
@@ -151,7 +141,6 @@ class Server:
         self._stubs = stubs_of(self._process.pid)
 
     def alive(self) -> bool:
-        """Returns whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def check_alive(self) -> None:

@@ -53,12 +53,7 @@ class DenseRunner:
         self._reads_embeddings = EMBEDDINGS in names
 
     def run(self, embeddings: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Computes the scores float32 [batch, 1].
-
-        Args:
-            embeddings: float32 [batch, width].
-            arrays: tensors of the request; those that the graph does not read are ignored.
-        """
+        """Computes scores [batch, 1] of embeddings [batch, width], all float32, and a request."""
         inputs = {name: arrays[name] for name in self._names}
         if self._reads_embeddings:
             inputs[EMBEDDINGS] = embeddings
@@ -135,8 +130,7 @@ def _by_openvino(
 
 
 def _last_product(model):
-    """Returns the matrix product whose result becomes the logit; None if there is not exactly
-    one."""
+    """Returns the one matrix product whose result becomes the logit, if it is the only one."""
     products, nodes = {}, [model.output(SCORES).get_node()]
     while nodes:
         node = nodes.pop()

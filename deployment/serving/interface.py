@@ -45,13 +45,9 @@ class ServedTensor(NamedTuple):
 
 
 class ServedFeature(NamedTuple):
-    """Feature of a model: columns of a request tensor, flattened to [batch, columns].
+    """Feature of a model: columns start to start + count - 1 of a request tensor [batch, columns].
 
     Attributes:
-        name: name of the feature.
-        input: name of the tensor.
-        start: first column.
-        count: number of columns.
         cardinality: ids are in [0, cardinality); None for finite numerical values.
         padded: whether -1 means "no id", for features with varying numbers of ids per row.
     """
@@ -65,13 +61,9 @@ class ServedFeature(NamedTuple):
 
 
 class ServedLookup(NamedTuple):
-    """Lookup of table rows by ids in columns of a request tensor.
+    """Lookup by ids in columns start to start + count - 1 of a request tensor [batch, columns].
 
     Attributes:
-        table: name of the table.
-        input: name of the tensor.
-        start: first column.
-        count: number of columns.
         combiner: "sum" for one vector, the sum; None for `count` concatenated vectors. The vector
             of -1 is zeros.
     """
@@ -90,14 +82,10 @@ class ServedTable(NamedTuple):
     of all, which halved the time (26 tables, batch size 2,048).
 
     Attributes:
-        name: name of the table.
-        rows: number of rows.
-        dim: number of columns.
         dtype: float32, float16 or int8.
         file: .npy file [rows of the file, dim].
         scales: for int8, .npy file float32 [rows of the file]; a row is its int8 values times its
             scale.
-        first_row: first row of the table in the file.
     """
 
     name: str
@@ -147,12 +135,7 @@ def id_limits(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the least id of each column of a request tensor, and the largest plus one.
 
-    Args:
-        features: features of the model; those of this tensor have ids.
-        tensor: tensor, flattened to [batch, columns].
-
-    Returns:
-        Both int64 [columns]; 0 for columns without a feature, so that no id is allowed.
+    Both are int64 [columns]; 0 for columns without a feature, so that no id is allowed.
     """
     columns = int(np.prod(tensor.dims))
     first, end = np.zeros(columns, np.int64), np.zeros(columns, np.int64)

@@ -12,10 +12,6 @@ def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgr
     """Returns the available memory, or the least limit of this process's control groups.
 
     Unlike `runtime.hardware.memory`, counts pages of files as available: they are the tables.
-
-    Args:
-        proc: mount point of procfs.
-        groups: mount point of the control groups.
     """
     amounts = [math.inf]
     for line in _lines(proc / "meminfo"):

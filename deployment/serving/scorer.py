@@ -25,7 +25,7 @@ from deployment.serving.tables import MappedTables
 
 
 def to_stderr(message: str) -> None:
-    """Logs to stderr."""
+    """Logs a warning without a server."""
     print(message, file=sys.stderr)
 
 
@@ -44,10 +44,6 @@ class ServedModel:
         log: called with warnings.
         dense_folder: folder of the dense part, if it is another one.
         preload: whether tables are read into memory now, see `MappedTables`.
-
-    Attributes:
-        interface: its interface.
-        threads: threads per batch.
 
     Raises:
         ValueError: a file is missing, damaged, or of another version.
@@ -85,11 +81,6 @@ class ServedModel:
         self._buffers = threading.local()
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Checks the tensors of a request, see `RequestChecker.check`.
-
-        Raises:
-            BadRequest: a rule is broken.
-        """
         return self._checker.check(arrays)
 
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -165,9 +156,7 @@ class RequestScorer:
             arrays: tensor name -> [batch, *dims], for all of `interface.inputs`.
 
         Raises:
-            BadRequest: a tensor is missing or has another dtype or shape, an id is out of range, a
-                numerical value is not finite, a zero of a history is not padding, or a score is
-                NaN.
+            BadRequest: see `RequestChecker.check`, or a score is NaN.
         """
         scores = self._model.answer(self._model.check(arrays))[SCORES]
         check_scores(scores)

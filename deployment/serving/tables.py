@@ -94,7 +94,6 @@ class MappedTables:
         return out
 
     def _fill(self, ids: list[np.ndarray], out: np.ndarray, start: int, stop: int) -> None:
-        """Writes rows start to stop - 1 of the embeddings."""
         for file, rows in zip(self._files, ids, strict=True):
             file.fill(rows[start:stop], out[start:stop])
 
@@ -159,7 +158,6 @@ class _TableFile:
 
     @property
     def arrays(self) -> list[np.ndarray]:
-        """Mapped arrays."""
         return [self._stored] if self._scales is None else [self._stored, self._scales]
 
     def prepare(self) -> None:

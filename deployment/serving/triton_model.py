@@ -100,7 +100,6 @@ class TritonPythonModel:
         return responses
 
     def finalize(self) -> None:
-        """Releases the model's resources when it is unloaded."""
         self._model.close()
 
 
@@ -118,11 +117,7 @@ def _error_response(error: BadRequest):
 
 
 def threads_of(config: Mapping, num_cores: int) -> int:
-    """Returns the number of threads of an instance.
-
-    Args:
-        config: the model's configuration as JSON.
-        num_cores: cores of the machine.
+    """Returns the number of threads of an instance, by the model's configuration as JSON.
 
     Raises:
         ValueError: the parameter is not an integer of 0 or more.

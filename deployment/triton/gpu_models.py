@@ -133,11 +133,7 @@ def _write_config(
     instances: Instances,
     vectors_stay: bool = False,
 ) -> None:
-    """Writes the configuration of a SavedModel, whose tables all copies on a device share.
-
-    Args:
-        vectors_stay: whether its answers stay on the GPU for the next model.
-    """
+    """Writes the configuration of a SavedModel, whose tables all copies on a device share."""
     interface = context.interface._replace(role=role)
     inputs, _ = _flattened(received(interface))
     config = model_config(

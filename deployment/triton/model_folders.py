@@ -13,12 +13,7 @@ _ALLOWED = (
 
 
 class ModelFolders(NamedTuple):
-    """Version folders of a model.
-
-    Attributes:
-        folder: folder of the model, or of the sparse part of an ensemble.
-        dense_folder: folder of the ensemble's dense part; None for a monolithic model.
-    """
+    """Version folders of a monolithic model, or of the sparse and the dense part of an ensemble."""
 
     folder: Path
     dense_folder: Path | None = None

@@ -122,13 +122,7 @@ def check_replaceable(repository: Path, models: Sequence[str], overwrite: bool) 
 
 
 def write_marker(model: Path, origin: Mapping[str, Any], models: Sequence[str]) -> None:
-    """Writes a model's origin into its folder.
-
-    Args:
-        model: folder of the model.
-        origin: JSON-able.
-        models: names of the models of this deployment.
-    """
+    """Writes the origin of a model of a deployment, JSON-able, into its folder."""
     with write_errors_name(model / MARKER):
         (model / MARKER).write_text(json.dumps({**origin, "models": list(models)}, indent=1))
 

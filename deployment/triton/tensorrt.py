@@ -80,7 +80,7 @@ def write_dense_model(
     precision: str,
     config_of: Callable[[Mapping[str, str]], ModelConfig],
 ) -> str:
-    """Writes the folder of a dense model, with its configuration.
+    """Writes the folder of a dense model, with its configuration; returns a line for the report.
 
     Args:
         folder: existing folder of the model, with its version folder.
@@ -90,9 +90,6 @@ def write_dense_model(
         max_batch_size: maximum rows per batch, for which kernels are chosen.
         precision: "fp32", "fp16" or "bf16".
         config_of: returns the model's configuration for `RUNS_PLAN` or `RUNS_ONNX`.
-
-    Returns:
-        A description for the report.
 
     Raises:
         ValueError: trtexec fails, or `check_precision` would.
@@ -122,11 +119,7 @@ def write_dense_model(
 
 
 def _build(onnx: Path, plan: Path, options: Sequence[str]) -> None:
-    """Builds a plan.
-
-    Raises:
-        ValueError: trtexec fails.
-    """
+    """Builds a plan; raises ValueError if trtexec fails."""
     command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--skipInference", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not plan.exists():

@@ -17,11 +17,8 @@ src/hps.cc and src/model_instance_state.cpp:
   model's folder has its entry, and the repository has all of them in one file.
 """
 
-import contextlib
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,7 @@ from deployment.serving.hps_keys import keys_per_row
 from deployment.serving.interface import Interface
 from deployment.triton.config import Instances
 from deployment.triton.repository import VERSION
-from runtime.files.atomic import write_errors_name
+from runtime.files.atomic import FileLock, atomic_file, write_errors_name
 
 PS_FILE = "ps.json"  # of a repository
 ENTRY_FILE = "ps_entry.json"  # of a model: its entry in `ps.json`
@@ -55,7 +52,7 @@ def write_tables(
     zeros, as have keys that fill a small table up.
 
     Args:
-        trained: model whose checkpoint is read.
+        trained: trained model.
         tables: (name, rows, columns) per table; table i is written to `folder / table_folder(i)`.
         folder: existing folder.
 
@@ -67,15 +64,15 @@ def write_tables(
         target = folder / table_folder(number)
         with write_errors_name(target):
             target.mkdir()
-        num_added = max(1, _MIN_KEYS - rows)
-        key_file, vector_file = target / "key", target / "emb_vector"
-        with open(key_file, "xb", buffering=0) as keys, open(vector_file, "xb", buffering=0) as out:
+            keys = open(target / "key", "xb", buffering=0)  # noqa: SIM115
+            vectors = open(target / "emb_vector", "xb", buffering=0)  # noqa: SIM115
+        with keys, vectors:
             for first_row, block in blocks_of(trained, name):
-                numbers = np.arange(first_row, first_row + len(block), dtype=np.int64)
-                append(keys, key_file, numbers)
-                append(out, vector_file, block)
-            append(keys, key_file, np.arange(rows, rows + num_added, dtype=np.int64))
-            append(out, vector_file, np.zeros((num_added, dim), np.float32))
+                append(keys, np.arange(first_row, first_row + len(block), dtype=np.int64))
+                append(vectors, block)
+            num_added = max(1, _MIN_KEYS - rows)
+            append(keys, np.arange(rows, rows + num_added, dtype=np.int64))
+            append(vectors, np.zeros((num_added, dim), np.float32))
 
 
 def table_folder(number: int) -> str:
@@ -121,21 +118,12 @@ def ps_entry(
 
 
 def write_ps_entry(entry: dict[str, Any], model: Path) -> None:
-    """Writes a model's entry into its folder.
-
-    Raises:
-        OSError: it cannot be written; names the file.
-    """
+    """Writes a model's entry into its folder."""
     _write_json(entry, model / ENTRY_FILE)
 
 
 def read_ps_json(repository: Path) -> dict[str, Any] | None:
-    """Returns a repository's `ps.json`; None if it does not exist.
-
-    Raises:
-        ValueError: the file is invalid.
-        OSError: it cannot be read.
-    """
+    """Returns a repository's `ps.json`, None without one; raises ValueError if it is invalid."""
     file = repository / PS_FILE
     try:
         content = json.loads(file.read_text())
@@ -159,10 +147,10 @@ def update_ps_json(repository: Path) -> None:
     each other.
 
     Raises:
-        ValueError: the existing file is invalid, see `read_ps_json`.
+        ValueError: the existing file is invalid.
         OSError: it cannot be written; names the file.
     """
-    with _locked(repository):
+    with FileLock(repository):
         before = read_ps_json(repository)
         files = sorted(repository.glob(f"*/{ENTRY_FILE}"))
         if before is None and not files:
@@ -177,10 +165,7 @@ def update_ps_json(repository: Path) -> None:
         ]
         after = {**content, "models": others + entries}
         if after != before:
-            partial = repository / f".{PS_FILE}.partial"
-            _write_json(after, partial)
-            with write_errors_name(repository / PS_FILE):
-                partial.replace(repository / PS_FILE)
+            _write_json(after, repository / PS_FILE)
 
 
 def _is_ours(entry: dict[str, Any]) -> bool:
@@ -194,20 +179,9 @@ def _is_ours(entry: dict[str, Any]) -> bool:
     )
 
 
-@contextlib.contextmanager
-def _locked(repository: Path) -> Iterator[None]:
-    """Runs the block in one process at a time."""
-    descriptor = os.open(repository, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _write_json(content: dict[str, Any], path: Path) -> None:
-    with write_errors_name(path):
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    with write_errors_name(path), atomic_file(path) as stream:
+        stream.write((json.dumps(content, indent=1) + "\n").encode())
 
 
 def backend_parameters(interface: Interface) -> dict[str, str]:

@@ -11,7 +11,7 @@ from deployment.artifacts import onnx_model
 from deployment.artifacts.onnx_model import check_against_tensorflow, dense_to_onnx, monolithic_onnx
 from deployment.artifacts.saved_models import write_dense
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import make_dense, request_arrays, serving_spec_of
+from deployment.model.served_model import DenseModel, request_arrays, serving_spec_of
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving.checks import find_misplaced_padding
@@ -24,7 +24,7 @@ from tests.deployment.reference import looked_up, whole_tables
 
 def converted(trained, folder):
     """(parts, dense model, its ONNX file)."""
-    dense = make_dense(trained)
+    dense = DenseModel(trained)
     write_dense(dense, folder / "dense")
     dense_to_onnx(folder / "dense", folder / "dense.onnx")
     return serving_spec_of(trained), dense, folder / "dense.onnx"

@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from deployment.artifacts import saved_models
 from deployment.artifacts.saved_models import write_dense, write_monolithic, write_sparse
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import POLICIES, make_dense, serving_spec_of
+from deployment.model.served_model import POLICIES, DenseModel, serving_spec_of
 from deployment.model.trained_model import open_checkpoint
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
@@ -44,7 +44,7 @@ assert not ours, ours
 def dlrm(tmp_path_factory):
     """(model, `TrainedModel`, parts, dense) of DLRM with drawn weights."""
     model, trained = untrained.make("dlrm", tmp_path_factory.mktemp("saved_models"))
-    return model, trained, serving_spec_of(trained), make_dense(trained)
+    return model, trained, serving_spec_of(trained), DenseModel(trained)
 
 
 def run(folder, **arrays):
@@ -58,7 +58,7 @@ def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
     """Trained with the custom op, served by TensorFlow alone, tables where they were placed."""
     monkeypatch.setattr(saved_models, "_DEVICE", "/device:CPU:1")
     trained = open_checkpoint(str(trained_dlrm.checkpoint))
-    serving_spec, dense = serving_spec_of(trained), make_dense(trained)
+    serving_spec, dense = serving_spec_of(trained), DenseModel(trained)
     write_sparse(serving_spec, trained, tmp_path / "sparse", on_device=["cat_0", "cat_2"])
     write_dense(dense, tmp_path / "dense")
     write_monolithic(dense, serving_spec, trained, tmp_path / "monolithic", on_device=["cat_3"])
@@ -89,7 +89,7 @@ def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
 def test_other_models_in_one(name, tmp_path, caplog):
     model, trained = untrained.make(name, tmp_path)
     serving_spec = serving_spec_of(trained)
-    write_monolithic(make_dense(trained), serving_spec, trained, tmp_path / "whole")
+    write_monolithic(DenseModel(trained), serving_spec, trained, tmp_path / "whole")
     arrays = drawn_request(serving_spec, 6, np.random.default_rng(0))
     expected = untrained.scores(model, serving_spec, arrays)
     np.testing.assert_allclose(run(tmp_path / "whole", **arrays), expected, atol=1e-6)
@@ -99,7 +99,7 @@ def test_other_models_in_one(name, tmp_path, caplog):
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_lower_precision(precision, dlrm, tmp_path):
     _, trained, serving_spec, _ = dlrm
-    dense = make_dense(trained, POLICIES[precision])
+    dense = DenseModel(trained, POLICIES[precision])
     write_monolithic(dense, serving_spec, trained, tmp_path / "whole")
     arrays = drawn_request(serving_spec, 6, np.random.default_rng(0))
     vectors = looked_up(serving_spec, whole_tables(trained), arrays)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import Inputs, RaggedIds
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import POLICIES, make_dense, request_arrays, serving_spec_of
+from deployment.model.served_model import POLICIES, DenseModel, request_arrays, serving_spec_of
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
@@ -135,7 +135,7 @@ def test_looked_up_vectors_score_as_the_recipe_predicts(recipe, request, tmp_pat
     trained = open_checkpoint(str(model.checkpoint))
     serving_spec, dense, tables = (
         serving_spec_of(trained),
-        make_dense(trained),
+        DenseModel(trained),
         whole_tables(trained),
     )
     found = []
@@ -154,11 +154,11 @@ def test_lower_precision(precision, tmp_path):
     """Activations alone are short: weights stay as they were trained, scores are close."""
     _, trained = untrained.make("dlrm", tmp_path)
     serving_spec = serving_spec_of(trained)
-    dense = make_dense(trained, POLICIES[precision])
+    dense = DenseModel(trained, POLICIES[precision])
     assert {weight.dtype for weight in dense.weights} == {tf.float32}
     arrays = drawn_request(serving_spec, 32, np.random.default_rng(0))
     inputs = looked_up(serving_spec, whole_tables(trained), arrays), arrays["numerical_features"]
-    exact, found = make_dense(trained).score(*inputs).numpy(), dense.score(*inputs)
+    exact, found = DenseModel(trained).score(*inputs).numpy(), dense.score(*inputs)
     assert found.dtype == tf.float32
     difference = np.abs(found.numpy() - exact).max()
     assert 1e-6 < difference < {"fp16": 5e-3, "bf16": 4e-2}[precision]
@@ -166,7 +166,7 @@ def test_lower_precision(precision, tmp_path):
 
 def test_only_weights_that_scores_need(tmp_path):
     _, trained = untrained.make("sim", tmp_path)
-    names = [weight.name for weight in make_dense(trained).weights]
+    names = [weight.name for weight in DenseModel(trained).weights]
     assert names == sorted(names)
     assert "interest_evolution/gru/kernel:0" in names
     assert not [name for name in names if "auxiliary" in name or "stage_one" in name]
@@ -176,11 +176,11 @@ def test_a_damaged_checkpoint(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     shutil.rmtree(trained.path / "dense")
     with pytest.raises(ValueError, match="is missing or damaged.*no earlier one"):
-        make_dense(trained)
+        DenseModel(trained)
 
 
 def test_weights_of_another_model(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     other = trained._replace(shape=untrained.make("dcnv2", tmp_path / "other")[1].shape)
     with pytest.raises(ValueError, match="is of another model"):
-        make_dense(other)
+        DenseModel(other)
