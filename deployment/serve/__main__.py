@@ -6,7 +6,6 @@ The server listens on 127.0.0.1 only, and writes its log to `--log`.
 """
 
 import argparse
-import socket
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from deployment.option_checks import check_ranges, check_writable
 from deployment.serve.environment import server_program
 from deployment.serve.server import ADDRESS, Ports, ServerFailed, StartStopped, running
 from deployment.triton.config import CONFIG_FILE
@@ -48,11 +48,18 @@ def serve(options: argparse.Namespace) -> int:
         ServerFailed: the server did not start.
     """
     ports = Ports(options.http_port, options.grpc_port, options.metrics_port)
-    _check_ports(ports)
+    limits = [f"{name}_port" for name in Ports._fields]
+    check_ranges(vars(options), dict.fromkeys(limits, 0), dict.fromkeys(limits, 65_535))
+    fixed = [port for port in ports if port]
+    if len(set(fixed)) < len(fixed):
+        raise ValueError(
+            "--http_port, --grpc_port and --metrics_port: expected different ports, got "
+            f"{', '.join(map(str, ports))}"
+        )
     repository = Path(options.model_repository)
     if repository.is_dir():  # otherwise `running` reports it
         _check_models(repository, server_program(options.tritonserver).parent / "backends")
-        _check_log(Path(options.log))
+        check_writable(Path(options.log), "--log")
     with StopSignal() as stop:
         try:
             with running(
@@ -103,42 +110,6 @@ def _check_models(repository: Path, backends: Path) -> None:
                 f"{backend}, which {backends} lacks: serve it in NVIDIA's container that has it, "
                 "or deploy the checkpoint with --backend local, which runs here"
             )
-
-
-def _check_ports(ports: Ports) -> None:
-    """Raises ValueError for ports that are invalid, equal, or in use."""
-    for name, port in ports._asdict().items():
-        if not 0 <= port <= 65_535:
-            raise ValueError(f"--{name}_port is {port}; allowed: 1 to 65535, or 0 for any free one")
-    fixed = [port for port in ports if port]
-    if len(set(fixed)) < len(fixed):
-        raise ValueError(
-            f"--http_port, --grpc_port and --metrics_port are {', '.join(map(str, ports))}; "
-            "allowed: three different ones"
-        )
-    for name, port in ports._asdict().items():
-        with socket.socket() as probe:
-            # As servers do: closed connections of an earlier server do not block the port.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((ADDRESS, port))
-            except OSError as error:
-                raise ValueError(
-                    f"--{name}_port {port}: cannot listen there ({error.strerror}): choose "
-                    "another, or 0 for any free one"
-                ) from None
-
-
-def _check_log(log: Path) -> None:
-    """Raises ValueError for a file that cannot be written."""
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise ValueError(
-            f"--log {log} cannot be written ({error.strerror}): choose another"
-        ) from None
 
 
 def _parser() -> argparse.ArgumentParser:

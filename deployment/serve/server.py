@@ -18,8 +18,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +73,9 @@ class Server:
         stop_s: limit for ending, before the server is killed.
         stopped: returns whether to cancel the start; called while models load.
 
+    Attributes:
+        http, grpc, metrics: its ports.
+
     Raises:
         ValueError: the repository or the program does not exist.
     """
@@ -94,7 +97,7 @@ class Server:
                 f"--model_repository {repository} is not a folder: make one with "
                 "python -m deployment.deploy"
             )
-        self._ports = ports or Ports()
+        self.http, self.grpc, self.metrics = ports or Ports()
         self._program = server_program(tritonserver)
         self._ready_s, self._stop_s, self._stopped = ready_s, stop_s, stopped
         self._process: subprocess.Popen | None = None
@@ -102,18 +105,6 @@ class Server:
         # Prefix of the memory that the Python backend shares with its stubs.
         self._shared_memory = f"triton-{os.getpid()}-{secrets.token_hex(4)}-"
         self._stubs: dict[int, str] = {}  # those of the ready server
-
-    @property
-    def http(self) -> int:
-        return self._ports.http
-
-    @property
-    def grpc(self) -> int:
-        return self._ports.grpc
-
-    @property
-    def metrics(self) -> int:
-        return self._ports.metrics
 
     @property
     def url(self) -> str:
@@ -127,11 +118,12 @@ class Server:
         """Starts the server, which ends with this thread, and returns when all models are ready.
 
         Raises:
+            ValueError: a port is in use.
             ServerFailed: it ended before that, or was not ready in time.
             StartStopped: `stopped` returned true.
         """
         self.kill()  # remains of a server that ended
-        self._ports = _free_ports(self._ports)
+        self.http, self.grpc, self.metrics = _free_ports(Ports(self.http, self.grpc, self.metrics))
         self._launch()
         try:
             self._wait_until_ready()
@@ -156,7 +148,7 @@ class Server:
     def stop(self) -> None:
         """Ends the server with all its processes: SIGTERM, after `stop_s` SIGKILL.
 
-        Sends SIGKILL at once if a model has lost a process, for which the server would wait.
+        Without SIGTERM if a model has lost a process, for which the server would wait.
         """
         if self._process is None:
             return
@@ -247,7 +239,7 @@ class Server:
         return link
 
     def _wait_until_ready(self) -> None:
-        # The metrics come last; a server that cannot offer them continues without.
+        # The metrics come last.
         pages = [f"{self.http}/v2/health/ready", f"{self.metrics}/metrics"]
         # A proxy of the environment does not reach 127.0.0.1.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -262,8 +254,6 @@ class Server:
                 return
             if self._stopped():
                 raise StartStopped
-            if "failed to start Metrics service" in self._log.read_text(errors="replace"):
-                raise ServerFailed(f"tritonserver cannot offer its metrics{self._tail()}")
             if time.monotonic() > deadline:
                 raise ServerFailed(
                     f"tritonserver was not ready within {self._ready_s:g} s{self._tail()}"
@@ -293,14 +283,20 @@ def running(repository: str | Path, log: str | Path, **options) -> Iterator[Serv
         server.stop()
 
 
-def _free_ports(ports: Sequence[int]) -> Ports:
-    """Returns the ports, with free ones in place of 0."""
-    with socket.socket() as first, socket.socket() as second, socket.socket() as third:
+def _free_ports(ports: Ports) -> Ports:
+    """Returns the ports, with free ones in place of 0; raises ValueError if one is in use."""
+    with ExitStack() as probes:  # open until the last port is chosen, so that they differ
         chosen = []
-        for port, probe in zip(ports, (first, second, third), strict=True):
-            if not port:
-                # All probes stay open until the last port is chosen, so that they differ.
-                probe.bind((ADDRESS, 0))
-                port = probe.getsockname()[1]
-            chosen.append(port)
-        return Ports(*chosen)
+        for name, port in ports._asdict().items():
+            probe = probes.enter_context(socket.socket())
+            # As servers do: closed connections of an earlier server do not block the port.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, bool(port))
+            try:
+                probe.bind((ADDRESS, port))
+            except OSError as error:
+                raise ValueError(
+                    f"--{name}_port {port}: cannot listen there ({error.strerror}): choose "
+                    "another, or 0 for any free one"
+                ) from None
+            chosen.append(probe.getsockname()[1])
+    return Ports(*chosen)
