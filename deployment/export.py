@@ -68,12 +68,10 @@ def _write_onnx(dense, serving_spec, trained, folder: Path, quantize: str) -> st
         dense_to_onnx,
         monolithic_onnx,
     )
-    from deployment.artifacts.saved_models import write_dense
 
     with tempfile.TemporaryDirectory() as scratch:
-        saved_model, file = Path(scratch) / "dense", Path(scratch) / "dense.onnx"
-        write_dense(dense, saved_model)
-        dense_to_onnx(saved_model, file)
+        file = Path(scratch, "dense.onnx")
+        dense_to_onnx(dense, file)
         agreement = check_against_tensorflow(dense, serving_spec, trained, file)
         monolithic_onnx(file, serving_spec, trained, folder / ONNX_FILE, quantize)
     return f"the dense part in ONNX: {agreement}"
@@ -85,20 +83,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes one model of a checkpoint, from the tensors of a request to scores.",
         allow_abbrev=False,
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--checkpoint_dir",
         required=True,
-        metavar="DIR",
         help="a checkpoint, or a folder of them: the best one, else the newest",
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="new folder")
-    parser.add_argument("--format", required=True, choices=(SAVED_MODEL, ONNX))
-    parser.add_argument(
+    add("--output", required=True, help="new folder")
+    add("--format", required=True, choices=(SAVED_MODEL, ONNX))
+    add(
         "--dataset_path",
-        metavar="DIR",
         help="folder of the data set (default: its path in the training)",
     )
-    parser.add_argument(
+    add(
         "--quantize_tables",
         default=NONE,
         choices=QUANTIZATIONS,

@@ -1,8 +1,7 @@
 """ONNX models of a trained model: its dense part, and all of it with its tables."""
 
-import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +30,9 @@ _SIGMOID_TOLERANCE = 5e-7
 _SATURATED = 1e-5
 BATCH_SIZES = (1, 3, 64)
 
+# Alignment of tensors in the file of tables, which is mapped into memory.
+_ALIGNMENT = 4096
+
 
 class Agreement(NamedTuple):
     """Largest difference of a score between ONNX and TensorFlow.
@@ -46,16 +48,8 @@ class Agreement(NamedTuple):
         return f"scores within {self.difference:.1e} of TensorFlow's{weak}"
 
 
-# Alignment of tensors in the file of tables, which is mapped into memory.
-_ALIGNMENT = 4096
-
-
-def dense_to_onnx(saved_model: Path, file: Path) -> None:
-    """Converts the dense part of a model, in this process.
-
-    Args:
-        saved_model: folder of a float32 SavedModel.
-        file: the ONNX model; its inputs and its output have the names of the SavedModel's.
+def dense_to_onnx(dense: DenseModel, file: Path) -> None:
+    """Converts a dense part in float32; the inputs keep their names, the output is `scores`.
 
     Raises:
         ValueError: ONNX lacks an operation of TensorFlow.
@@ -63,40 +57,23 @@ def dense_to_onnx(saved_model: Path, file: Path) -> None:
     """
     import onnx
     import tensorflow as tf
-    from tf2onnx import convert, tf_loader
+    from tf2onnx import convert
 
-    with _quiet():
-        graph, inputs, outputs, names = tf_loader.from_saved_model(
-            str(saved_model),
-            None,
-            None,
-            tag=tf.saved_model.SERVING,
-            signatures=[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY],
-            return_tensors_to_rename=True,
-        )
-        model, _ = convert.from_graph_def(
-            graph, input_names=inputs, output_names=outputs, opset=OPSET, tensors_to_rename=names
-        )
+    signature = dense.score.input_signature
+    serve = tf.function(
+        lambda *tensors: {SCORES: dense.score(*tensors)}, signature, autograph=False
+    )
+    logging.disable(logging.WARNING)  # of TensorFlow and the converter
+    try:
+        model, _ = convert.from_function(serve, signature, opset=OPSET)
+    finally:
+        logging.disable(logging.NOTSET)
     try:
         onnx.checker.check_model(model)  # unconverted operations are still in it
     except onnx.checker.ValidationError as error:
-        raise ValueError(f"{saved_model} cannot be converted to ONNX: {error}") from None
+        raise ValueError(f"the dense part cannot be converted to ONNX: {error}") from None
     with write_errors_name(file):
         file.write_bytes(model.SerializeToString())
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Limits the log of the converter and TensorFlow to errors in the block."""
-    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def check_against_tensorflow(

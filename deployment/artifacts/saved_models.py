@@ -1,4 +1,4 @@
-"""SavedModels of a trained model: its tables, its dense part, or both as one.
+"""SavedModels of a trained model: its tables alone, or with its dense part.
 
 They need TensorFlow alone: no code of this toolkit and no custom op. The inputs of a signature are
 the tensors of a request by name, `embeddings` is between the parts, `scores` the answer.
@@ -27,20 +27,6 @@ from runtime.files.atomic import write_errors_name
 
 # Devices of tables.
 _HOST, _DEVICE = "/device:CPU:0", "/device:GPU:0"
-
-
-def write_dense(dense: DenseModel, folder: Path) -> None:
-    """Writes the dense part: `embeddings` and tensors of a request -> `scores`.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    signature = dense.score.input_signature
-
-    def serve(*tensors):
-        return {SCORES: dense.score(*tensors)}
-
-    _save(dense, serve, signature, folder, placed={})
 
 
 def write_sparse(

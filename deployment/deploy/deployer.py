@@ -4,7 +4,6 @@ import os
 import tempfile
 from pathlib import Path
 
-from deployment.artifacts import saved_models
 from deployment.artifacts.onnx_model import check_against_tensorflow, dense_to_onnx
 from deployment.artifacts.quantization_check import auc_change, score_by
 from deployment.artifacts.table_files import NONE, described
@@ -96,8 +95,7 @@ def _prepare(
     onnx = None
     if not options.is_one_saved_model:
         onnx = scratch / "dense.onnx"
-        saved_models.write_dense(trained_dense, scratch / "dense")
-        dense_to_onnx(scratch / "dense", onnx)
+        dense_to_onnx(trained_dense, onnx)
         agreement = check_against_tensorflow(trained_dense, serving_spec, trained, onnx)
         checks.append(f"the dense part in ONNX: {agreement}")
     elif options.precision != "fp32":

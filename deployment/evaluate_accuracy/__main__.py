@@ -6,29 +6,23 @@ Samples are streamed to the server with several requests in flight.
 """
 
 import argparse
-import math
 import sys
 
+from deployment.option_checks import check_ranges
 from runtime.cli import exit_status
 
 
 def _check(options: argparse.Namespace) -> None:
-    for name in ("batch_size", "in_flight", "max_rows"):
-        if (value := getattr(options, name)) is not None and value < 1:
-            raise ValueError(f"--{name} is {value}; allowed: 1 or more")
+    minimum = {"batch_size": 1, "in_flight": 1, "max_rows": 1, "tolerance": 0, "wait_s": 0}
+    check_ranges(vars(options), minimum)
     if options.tolerance is not None and not options.trained:
         raise ValueError("--tolerance is for the comparison with --trained: give both or neither")
-    if options.tolerance is None:
-        options.tolerance = 1e-6
-    for name in ("tolerance", "wait_s"):
-        value = getattr(options, name)
-        if not 0 <= value < math.inf:
-            raise ValueError(f"--{name} is {value:g}; allowed: 0 or more, and finite")
     if options.model and (options.url or options.model_name or options.in_flight or options.wait_s):
         raise ValueError(
             "--model scores without a server: leave --url, --model_name, --in_flight and --wait_s "
             "out"
         )
+    options.tolerance = 1e-6 if options.tolerance is None else options.tolerance
     options.url = options.url or "127.0.0.1:8001"
     options.in_flight = options.in_flight or 4
 
@@ -44,12 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--dataset_path", help="folder of the data set (default: its path in the training)")
     add("--url", help="host:port of the server's gRPC (default: 127.0.0.1:8001)")
     add("--model_name", help="name of the served model (default: the recipe)")
-    add(
-        "--wait_s",
-        type=float,
-        default=0.0,
-        help="seconds to wait for server and model to be ready (default: 0)",
-    )
+    add("--wait_s", type=float, default=0.0, help="seconds to wait for server and model")
     add("--model", help="folder of a deployed model, instead of a server")
     add(
         "--eval_mapping",

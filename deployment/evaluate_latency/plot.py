@@ -8,9 +8,6 @@ from runtime.files.atomic import atomic_file
 
 _COLOURS = ("#1f5fa8", "#c8501e", "#3a8f5c", "#8a5aa8", "#9db4cc", "#999999")
 
-# (largest / smallest value of an axis, its ticks within a power of ten)
-_SUBDIVISIONS = ((5, (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)), (50, (1, 2, 3, 5, 7)), (1000, (1, 2, 5)))
-
 
 def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
     """Draws p50, with a band up to p99, and rows per second against the batch size.
@@ -19,6 +16,7 @@ def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
 
     figure = Figure(figsize=(11, 4.4), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
@@ -42,26 +40,10 @@ def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
     throughput.set(title="Throughput", ylabel="rows per second")
     for axes in (latency, throughput):
         axes.set(xlabel="rows of a request", xscale="log", yscale="log")
-        _set_ticks(axes, sorted({measurement.batch_size for measurement in measurements}))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.15g}"))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     latency.legend(frameon=False)
     with atomic_file(path) as stream:
         figure.savefig(stream, format="png")
-
-
-def _set_ticks(axes, batch_sizes: Sequence[int]) -> None:
-    """Sets ticks at the measured sizes, and at round latencies and rates, as plain numbers."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
-
-    sizes = [batch_sizes[0]] if batch_sizes else []
-    for size in batch_sizes[1:]:  # neighbours need room for their numbers
-        if size >= 1.5 * sizes[-1]:
-            sizes.append(size)
-    axes.xaxis.set_major_locator(FixedLocator(sizes))
-    low, high = axes.get_ylim()
-    subs = next((subs for times, subs in _SUBDIVISIONS if high < times * low), (1,))
-    axes.yaxis.set_major_locator(LogLocator(subs=subs))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.15g}"))

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.spec.rules import listing
+from deployment.option_checks import check_ranges
 from deployment.predict.folder_input import FolderInput
 from deployment.predict.input import FileInput
 from deployment.serving.checks import BadRequest
@@ -42,24 +43,19 @@ def score(flags: argparse.Namespace) -> None:
         ValueError: a flag, the model or a row is invalid.
         OSError: scores cannot be written.
     """
-    if flags.threads < 0:
-        raise ValueError(f"--threads is {flags.threads}; allowed: 0 (one for each core) or more")
+    check_ranges(vars(flags), {"threads": 0})
     if flags.output:
         check_writable(flags.output, "--output")  # before the work
     model = find_model(flags.model)
     scorer = RequestScorer(model.folder, flags.threads, model.dense_folder)
     limit = scorer.interface.max_batch_size
-    batch_size = limit if flags.batch_size is None else flags.batch_size
-    if not 1 <= batch_size <= limit:
-        raise ValueError(
-            f"--batch_size is {batch_size}; allowed: 1 to {limit}, the model's max_batch_size"
-        )
+    check_ranges(vars(flags), {"batch_size": 1}, {"batch_size": limit})
     rows = _open_input(flags.input, flags.mapping, scorer.interface)
     if flags.output:
         _check_differs(flags.output, rows.paths)
     started = time.perf_counter()
     with _open_output(flags.output, rows.num_rows) as write:
-        for batch in rows.requests(batch_size):
+        for batch in rows.requests(flags.batch_size or limit):
             try:
                 write(scorer.score(batch.arrays)[:, 0])
             except BadRequest as error:
@@ -133,42 +129,27 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--model",
         required=True,
-        metavar="DIR",
         help="written by `python -m deployment.deploy --backend local`: a repository with one "
         "model, a model's folder (its highest version is used), or a version folder",
     )
     add(
         "--input",
         required=True,
-        metavar="PATH",
         help="rows: .csv with a header and commas (.csv.gz compressed), .parquet, or the folder of "
         "a data set in split binaries, encoded as the training's",
     )
     add(
         "--mapping",
-        metavar="NAME",
         help="split of a data set's folder, e.g. test (default: the only one)",
     )
     add(
         "--output",
-        metavar="FILE",
         help="file for the scores: .csv or .parquet (columns row and score), or .npy (float32 "
         "[rows]); it appears when it is complete (default: stdout, as CSV, batch by batch: after a "
         "bad row, with exit status 2, the scores of earlier batches are there)",
     )
-    add(
-        "--batch_size",
-        type=int,
-        metavar="N",
-        help="maximum rows per batch (default: the model's max_batch_size)",
-    )
-    add(
-        "--threads",
-        type=int,
-        default=0,
-        metavar="N",
-        help="threads per batch (default and maximum: one per core)",
-    )
+    add("--batch_size", type=int, help="maximum rows per batch (default: the model's)")
+    add("--threads", type=int, default=0, help="threads per batch (default: one per core)")
     return parser
 
 

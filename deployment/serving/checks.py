@@ -112,16 +112,7 @@ class _TensorChecker:
         self._is_numerical = any(f.cardinality is None for f in self._features)
         if self._is_numerical or not self._features:
             return
-        # Shifted by 1 where -1 is allowed, valid ids are 0 to `_limits` - 1. As unsigned integers
-        # negative ones are large: one comparison checks both ends.
-        first, end = id_limits(self._features, tensor)
-        self._shifts = (-first).astype(self._dtype)
-        self._unsigned = np.dtype(f"u{self._dtype.itemsize}")
-        # Every id that the dtype holds is below this, whatever the cardinality.
-        largest = np.uint64(np.iinfo(self._dtype).max) + np.uint64(1)
-        limits = end.astype(np.uint64) + (-first).astype(np.uint64)
-        self._limits = np.minimum(limits, largest).astype(self._unsigned)
-        self._is_padded = bool(self._shifts.any())
+        self._first, self._end = id_limits(self._features, tensor)
 
     def check_form(self, array: np.ndarray) -> None:
         """Raises BadRequest for another dtype or shape."""
@@ -161,9 +152,7 @@ class _TensorChecker:
     def _in_range(self, array: np.ndarray) -> np.ndarray:
         """Returns which ids are in range, bool [batch, columns]."""
         ids = array.reshape(len(array), self._columns)
-        if self._is_padded:
-            ids = ids + self._shifts
-        return ids.view(self._unsigned) < self._limits
+        return (ids >= self._first) & (ids < self._end)
 
     def _refuse(self, array: np.ndarray, bad: np.ndarray, rule: str = "") -> None:
         """Raises BadRequest for the first bad value, where `bad` [batch, ...] is true."""

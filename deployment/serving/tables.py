@@ -138,22 +138,17 @@ class _TableFile:
     def add(self, lookup: ServedLookup, first_row: int, is_padded: bool, column: int) -> int:
         """Adds a lookup whose vectors start at `column`; returns the column after them."""
         start, count = lookup.start, lookup.count
-        first_id, first_column = len(self._first_rows), column
+        first_id = len(self._first_rows)
         is_sum = lookup.combiner is not None and count > 1
         self._first_rows += [first_row] * count
         self._is_padded += [is_padded] * count
         next_column = column + self._dim * (1 if is_sum else count)
-        # Neighbouring columns are read, and moved, together.
+        # Neighbouring columns are read together.
         if self._columns and self._columns[-1][::2] == (lookup.input, start):
             start = self._columns.pop().start
         self._columns.append(_IdColumns(lookup.input, start, lookup.start + count))
-        if self._moves and not is_sum:
-            move = self._moves[-1]
-            if not move.is_sum and move.embeddings.stop == column:
-                self._moves.pop()
-                first_id, first_column = move.ids.start, move.embeddings.start
-        ids = slice(first_id, len(self._first_rows))
-        self._moves.append(_VectorMove(ids, slice(first_column, next_column), is_sum))
+        ids = slice(first_id, first_id + count)
+        self._moves.append(_VectorMove(ids, slice(column, next_column), is_sum))
         return next_column
 
     @property
@@ -165,9 +160,8 @@ class _TableFile:
         self._offsets = np.array(self._first_rows)
         self._padded_ids = np.array(self._is_padded) if any(self._is_padded) else None
         # Gathered rows are the embeddings: nothing is moved.
-        self._is_all = self._moves == [
-            _VectorMove(slice(0, len(self._offsets)), slice(0, self._width), False)
-        ]
+        is_sum = any(move.is_sum for move in self._moves)
+        self._is_all = not is_sum and self._dim * len(self._offsets) == self._width
 
     @property
     def bytes_per_row(self) -> int:

@@ -523,9 +523,9 @@ def test_unknown_ids_are_zero_but_not_negative_ones(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--batch_size", "0"], "--batch_size is 0; allowed: 1 to 8, the model's max_batch_size"),
-        (["--batch_size", "9"], "--batch_size is 9; allowed: 1 to 8"),
-        (["--threads", "-1"], "--threads is -1; allowed: 0 (one for each core) or more"),
+        (["--batch_size", "0"], "--batch_size: expected 1 to 8, got 0"),
+        (["--batch_size", "9"], "--batch_size: expected 1 to 8, got 9"),
+        (["--threads", "-1"], "--threads: expected 0 or more, got -1"),
         (
             ["--output", "scores.txt"],
             "scores.txt ends with '.txt'; expected one of .parquet, .csv, .npy",

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from deployment.artifacts import saved_models
-from deployment.artifacts.saved_models import write_dense, write_monolithic, write_sparse
+from deployment.artifacts.saved_models import write_monolithic, write_sparse
 from deployment.client.drawn_requests import drawn_request
 from deployment.model.served_model import POLICIES, DenseModel, serving_spec_of
 from deployment.model.trained_model import open_checkpoint
@@ -23,7 +23,7 @@ import sys
 import numpy as np, tensorflow as tf
 v1 = tf.compat.v1
 arrays = dict(np.load("request.npz"))
-for name in ("sparse", "dense", "monolithic"):
+for name in ("sparse", "monolithic"):
     with v1.Session(graph=tf.Graph(), config=v1.ConfigProto(device_count={"CPU": 2})) as session:
         loaded = v1.saved_model.load(session, ["serve"], name).signature_def["serving_default"]
         fed = {info.name: arrays[key] for key, info in loaded.inputs.items()}
@@ -60,7 +60,6 @@ def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
     trained = open_checkpoint(str(trained_dlrm.checkpoint))
     serving_spec, dense = serving_spec_of(trained), DenseModel(trained)
     write_sparse(serving_spec, trained, tmp_path / "sparse", on_device=["cat_0", "cat_2"])
-    write_dense(dense, tmp_path / "dense")
     write_monolithic(dense, serving_spec, trained, tmp_path / "monolithic", on_device=["cat_3"])
     assert capfd.readouterr() == ("", "")
     arrays = drawn_request(serving_spec, 5, np.random.default_rng(0))
@@ -75,14 +74,12 @@ def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "sparse table_0@1 table_1@0 table_2@1 table_3@0",
-        "dense",
         "monolithic table_0@0 table_1@0 table_2@0 table_3@1",
     ]
     vectors = looked_up(serving_spec, whole_tables(trained), arrays)
     np.testing.assert_allclose(np.load(tmp_path / "sparse.npy"), vectors, rtol=1e-6)
     scores = dense.score(vectors, arrays["numerical_features"]).numpy()
-    for name in ("dense", "monolithic"):
-        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), scores, rtol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "monolithic.npy"), scores, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["sim_of_hard_search", "neumf", "dlrm_without_tables"])
@@ -214,5 +211,6 @@ def test_rows_with_fewer_ids(tmp_path):
 
 def test_a_folder_that_cannot_be_written(dlrm, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file/dense"):
-        write_dense(dlrm[3], tmp_path / "file" / "dense")
+    _, trained, serving_spec, dense = dlrm
+    with pytest.raises(OSError, match="file/whole"):
+        write_monolithic(dense, serving_spec, trained, tmp_path / "file" / "whole")

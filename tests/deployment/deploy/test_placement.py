@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployment.deploy.table_placement import place
+from deployment.triton.gpu_models import place
 
 # Of 4,000, 400, 80,000 and 4,000 bytes in float32.
 TABLES = [("a", 100, 10), ("b", 10, 10), ("c", 1000, 20), ("d", 250, 4)]

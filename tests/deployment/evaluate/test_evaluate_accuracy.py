@@ -10,7 +10,7 @@ from dataloading.pipeline.batch import Batch, Inputs
 from deployment.client import evaluation_requests
 from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
 from deployment.evaluate_accuracy import evaluation
-from deployment.evaluate_accuracy.score_metrics import ScoreMetrics
+from deployment.evaluate_accuracy.evaluation import ScoreMetrics
 
 
 def test_auc_and_log_loss_by_hand():
@@ -116,13 +116,13 @@ def test_which_rows_are_read():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--batch_size=0"], "--batch_size is 0; allowed: 1 or more"),
-        (["--in_flight=0"], "--in_flight is 0; allowed"),
-        (["--max_rows=0"], "--max_rows is 0; allowed"),
+        (["--batch_size=0"], "--batch_size: expected 1 or more, got 0"),
+        (["--in_flight=0"], "--in_flight: expected 1 or more, got 0"),
+        (["--max_rows=0"], "--max_rows: expected 1 or more, got 0"),
         (["--tolerance=1"], "--tolerance is for the comparison with --trained"),
-        (["--trained", "--tolerance=-1"], "--tolerance is -1; allowed: 0 or more"),
-        (["--trained", "--tolerance=nan"], "--tolerance is nan; allowed: 0 or more, and finite"),
-        (["--wait_s=inf"], "--wait_s is inf; allowed: 0 or more, and finite"),
+        (["--trained", "--tolerance=-1"], "--tolerance: expected 0 or more and finite, got -1.0"),
+        (["--trained", "--tolerance=nan"], "--tolerance: expected 0 or more and finite, got nan"),
+        (["--wait_s=inf"], "--wait_s: expected 0 or more and finite, got inf"),
         (["--model=m", "--url=u"], "--model scores without a server: leave --url"),
         (["--model=m", "--model_name=u"], "leave --url, --model_name, --in_flight"),
         (["--model=m", "--wait_s=1"], "--in_flight and --wait_s out"),

@@ -9,7 +9,6 @@ import time
 import grpc
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from deployment.client import perf_analyzer
 from deployment.client.closed_loop import ClosedLoop
@@ -344,19 +343,3 @@ def test_who_measures(stand_in_program, interface, tmp_path, monkeypatch):
     found = read_csv(tmp_path / "l.csv")
     assert [(m.batch_size, m.client) for m in found] == [(2, "perf_analyzer"), (8, "own")]
     assert found[0].p50_ms == 2.0
-
-
-def test_ticks_of_the_plot(monkeypatch, tmp_path):
-    """Sizes that were measured, and round latencies, in plain numbers."""
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    sizes = {1: 0.7, 16: 0.9, 20: 1.0, 64: 1.8, 1024: 6.0}
-    draw(
-        tmp_path / "a.png",
-        [measurement(batch_size=s, p50_ms=ms, p99_ms=ms) for s, ms in sizes.items()],
-    )
-    latency = figures[0].axes[0]
-    assert [tick.get_text() for tick in latency.get_xticklabels()] == ["1", "16", "64", "1,024"]
-    low, high = latency.get_ylim()
-    shown = [tick for tick in latency.get_yticks() if low <= tick <= high]
-    assert shown == pytest.approx([0.7, 1, 2, 3, 5]) and not len(latency.yaxis.get_minorticklocs())
