@@ -48,16 +48,8 @@ class LookupGraph(GraphBuilder):
     that mean "no id" become 0 and their vectors zeros, and other negative ids one past the last
     row, which the runtime refuses like all ids that are too large.
 
-    Args:
-        serving_spec: specification of the model.
-        quantize: storage of tables, `--quantize_tables`.
-        location: name of the file of tables, next to the model.
-        alignment: alignment of each tensor in that file, in bytes.
-
-    Attributes:
-        offsets: by table, offsets of its rows and its scales in that file, in bytes (None without
-            scales).
-        size_bytes: size of that file.
+    Tables are in the file `location` next to the model, each tensor aligned to `alignment` bytes.
+    `offsets` has the offsets of rows and scales (or None) by table, `size_bytes` the size.
     """
 
     def __init__(self, serving_spec: ServingSpec, quantize: str, location: str, alignment: int):
@@ -79,11 +71,7 @@ class LookupGraph(GraphBuilder):
             self.add("Concat", *vectors, output=EMBEDDINGS, axis=1)
 
     def in_front_of(self, dense: onnx.ModelProto) -> onnx.ModelProto:
-        """Returns the whole model: lookups and request are the inputs of the dense part.
-
-        Args:
-            dense: model from `embeddings` and tensors of a request to `scores`; not changed.
-        """
+        """Returns the whole model: lookups and request are the inputs of the dense part."""
         whole = onnx.ModelProto()
         whole.CopyFrom(dense)
         graph = whole.graph

@@ -135,12 +135,10 @@ def monolithic_onnx(
         serving_spec: specification of the model.
         trained: trained model.
         file: ONNX model to write.
-        quantize: storage of tables, `--quantize_tables`.
+        quantize: storage of tables, see `deployment.artifacts.table_files.write_tables`.
 
     Raises:
-        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-        ValueError: a value is too large for float16.
-        OSError: a file cannot be written.
+        DamagedCheckpoint, ValueError, OSError: see `write_tables`.
     """
     import onnx
 

@@ -43,8 +43,7 @@ def auc_change(
         served_as: description of `quantize` and `served`.
 
     Raises:
-        ValueError: the evaluation split is missing or invalid; a value of a table is not finite,
-            or too large for float16.
+        ValueError: the evaluation split is missing or invalid, or see `write_tables`.
     """
     tables = {name: CheckpointRows(trained, name) for name, _, _ in serving_spec.tables}
     as_trained = score_by(dense, serving_spec)
@@ -92,11 +91,7 @@ def embeddings(
     arrays: Mapping[str, np.ndarray],
     quantize: str = NONE,
 ) -> np.ndarray:
-    """Returns the concatenated vectors of a request, float32 [batch, width].
-
-    Raises:
-        ValueError: a value is not finite, or too large for float16.
-    """
+    """Returns the concatenated vectors of a request, float32 [batch, width]."""
     vectors = [lookup(tables[each.table], each, arrays, quantize) for each in serving_spec.lookups]
     batch = len(arrays[serving_spec.inputs[0].name])
     vectors.append(np.empty((batch, 0), np.float32))  # for a model without tables
@@ -106,11 +101,7 @@ def embeddings(
 def lookup(
     table: CheckpointRows, spec: ServedLookup, arrays: Mapping[str, np.ndarray], quantize: str
 ) -> np.ndarray:
-    """Returns the vectors float32 [batch, columns] of a lookup, as stored; zeros for -1.
-
-    Raises:
-        ValueError: a value is not finite, or too large for float16.
-    """
+    """Returns the vectors float32 [batch, columns] of a lookup, as stored; zeros for -1."""
     columns = arrays[spec.input].reshape(len(arrays[spec.input]), -1)
     ids = columns[:, spec.start : spec.start + spec.count]
     numbers = np.maximum(ids, 0).reshape(-1)

@@ -46,12 +46,10 @@ def write_sparse(
         trained: trained model.
         folder: new folder of the SavedModel.
         on_device: names of the tables on the GPU; the others are in host memory.
-        quantize: storage of tables, `--quantize_tables`.
+        quantize: storage of tables, see `deployment.artifacts.table_files.write_tables`.
 
     Raises:
-        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-        ValueError: a value is too large for float16.
-        OSError: the SavedModel cannot be written.
+        DamagedCheckpoint, ValueError, OSError: see `write_tables`.
     """
     tables = _VariableTables(serving_spec, trained, on_device, quantize)
     read = {lookup.input for lookup in serving_spec.lookups}

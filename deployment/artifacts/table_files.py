@@ -100,11 +100,8 @@ def served_blocks(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
     """Yields (number of the first row, rows [any, columns], their scales) of a table, in order.
 
-    Rows are float32, float16 or int8; only int8 has scales, float32 [any].
-
-    Raises:
-        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-        ValueError: a value is not finite, or too large for float16.
+    Rows are float32, float16 or int8; only int8 has scales, float32 [any]. Raises as
+    `write_tables`.
     """
     for first_row, rows in blocks_of(trained, table):
         if quantize == INT8:
@@ -116,12 +113,8 @@ def served_blocks(
 
 
 def blocks_of(trained: TrainedModel, table: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (number of the first row, rows float32 [any, columns]) of a table, verified.
-
-    Raises:
-        DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
-        ValueError: a value is not finite.
-    """
+    """Yields (number of the first row, rows float32 [any, columns]) of a table, verified and
+    finite."""
     first_row = 0
     for block in rows_of(trained.path, trained.index.weights[table_name(table)]):
         check_finite(block, table, range(first_row, first_row + len(block)))
@@ -130,10 +123,7 @@ def blocks_of(trained: TrainedModel, table: str) -> Iterator[tuple[int, np.ndarr
 
 
 def check_finite(rows: np.ndarray, table: str, numbers: Sequence[int]) -> None:
-    """Raises ValueError if rows [n, columns] of a table have a value that is not finite.
-
-    `numbers` are their row numbers, [n].
-    """
+    """Raises ValueError for a value of rows [n, columns], of these numbers, that is not finite."""
     if np.isfinite(rows).all():
         return
     row, column = np.argwhere(~np.isfinite(rows))[0]
@@ -154,11 +144,8 @@ def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_float16(rows: np.ndarray, table: str, numbers: Sequence[int]) -> np.ndarray:
-    """Converts finite rows float32 [n, columns] of a table to float16.
-
-    Raises:
-        ValueError: a value would become infinite; names table and row.
-    """
+    """Converts finite rows float32 [n, columns]; raises ValueError for a value that becomes
+    infinite."""
     with np.errstate(over="ignore"):
         narrow = rows.astype(np.float16)
     row, column = np.nonzero(np.isinf(narrow))

@@ -104,11 +104,7 @@ class Client(contextlib.AbstractContextManager):
         self._channel.close()
 
     def prepare(self, arrays: Mapping[str, np.ndarray], name: str) -> service_pb2.ModelInferRequest:
-        """Returns a request message.
-
-        Args:
-            arrays: tensors by name, [batch, ...] each.
-            name: id that the answer repeats.
+        """Returns a request message of tensors [batch, ...]; the answer repeats its name.
 
         Raises:
             ValueError: Triton does not support a dtype.
@@ -131,11 +127,7 @@ class Client(contextlib.AbstractContextManager):
         return self._server.ModelInfer.future(message, timeout=self._timeout_s)
 
     def receive(self, message: service_pb2.ModelInferRequest, answer) -> np.ndarray:
-        """Waits for the answer to a message; returns its scores, float32 [batch, 1].
-
-        Args:
-            message: the message.
-            answer: future of `send`.
+        """Waits for the future of `send`; returns the scores of the message, float32 [batch, 1].
 
         Raises:
             RequestRefused, ServerLost, WrongAnswer: see there.
@@ -194,30 +186,18 @@ class Client(contextlib.AbstractContextManager):
     def statistics(self) -> service_pb2.ModelStatistics:
         """Returns the statistics of the model since it was loaded.
 
-        `inference_count` is the number of scored rows, `execution_count` of the batches that
-        Triton ran.
-
-        Raises:
-            RequestRefused, ServerLost: see there.
+        `inference_count` is the number of scored rows, `execution_count` of the batches that ran.
         """
         request = service_pb2.ModelStatisticsRequest(name=self._model)
         return self._call(self._server.ModelStatistics, request).model_stats[0]
 
     def config(self) -> model_config_pb2.ModelConfig:
-        """Returns the model's configuration, as completed by the server.
-
-        Raises:
-            RequestRefused, ServerLost: see there.
-        """
+        """Returns the model's configuration, as completed by the server."""
         request = service_pb2.ModelConfigRequest(name=self._model)
         return self._call(self._server.ModelConfig, request).config
 
     def wait_until_ready(self, patience_s: float) -> None:
-        """Waits for the server and the model.
-
-        Raises:
-            ServerLost: it was not ready in time.
-        """
+        """Waits for the server and the model; raises ServerLost after `patience_s`."""
         deadline = time.monotonic() + patience_s
         request = service_pb2.ModelReadyRequest(name=self._model)
         while True:

@@ -20,14 +20,9 @@ _MAX_PREPARED = 64  # requests that are sent in turn
 
 
 class ClosedLoop(contextlib.AbstractContextManager):
-    """Prepared requests of one size to one model.
+    """Prepared requests of one size to one model, by `concurrency` threads with a connection each.
 
-    Args:
-        url: see `Client`.
-        model_name: see `Client`.
-        rows: tensors by name, at least `batch_size` rows each.
-        batch_size: rows per request.
-        concurrency: number of threads, each with its own connection.
+    `rows` has at least `batch_size` rows per tensor.
     """
 
     def __init__(
@@ -51,11 +46,8 @@ class ClosedLoop(contextlib.AbstractContextManager):
             client.close()
 
     def run(self, seconds: float, min_requests: int = 1) -> Timing:
-        """Sends requests for a time, and at least a number of them.
-
-        Raises:
-            ValueError: no request was answered; the text is the server's.
-        """
+        """Sends requests for a time, and at least a number of them; raises ValueError without an
+        answer."""
         latencies, errors = [], []  # whose append is safe among threads
         numbers = itertools.count()
         started = time.perf_counter()

@@ -11,13 +11,8 @@ from deployment.model.trained_model import TrainedModel
 
 
 class LabelledRequest(NamedTuple):
-    """Request with its labels.
-
-    Attributes:
-        arrays: tensors by name, [rows, ...] each.
-        labels: float32 [rows].
-        items: items of interactions, integers [rows]; None for other samples.
-    """
+    """Request, tensors by name, with labels float32 [rows] and items of interactions [rows] or
+    None."""
 
     arrays: Mapping[str, np.ndarray]
     labels: np.ndarray
@@ -29,10 +24,7 @@ def labelled_requests(
 ) -> Iterator[LabelledRequest]:
     """Yields a request per batch of `evaluation_rows`, without padding.
 
-    Args:
-        trained: trained model.
-        rows: its `deployment.model.trained_model.evaluation_rows`.
-        max_rows: number of rows, rounded up to whole candidate lists; None: all.
+    `max_rows` is rounded up to whole candidate lists; None: all.
 
     Raises:
         ValueError: a row breaks a rule of its data set.

@@ -42,15 +42,9 @@ def measure(
     concurrency: int,
     requests: int,
 ) -> Timing:
-    """Measures a number of requests.
+    """Measures a number of requests of `batch_size` rows, of which `concurrency` are in flight.
 
-    Args:
-        url: host:port of the server's gRPC.
-        model_name: name of the model.
-        rows: tensors by name; only the first rows are sent if preparing all takes too long.
-        batch_size: rows per request.
-        concurrency: requests in flight.
-        requests: number of requests.
+    Of `rows`, tensors by name, only the first are sent if preparing all takes too long.
 
     Raises:
         ValueError: it failed, for example because a request was refused.

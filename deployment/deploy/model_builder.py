@@ -15,15 +15,8 @@ from deployment.triton.config import GPU, Batching, Instances
 class DeploymentContext(NamedTuple):
     """Inputs of all models of one deployment.
 
-    Attributes:
-        name: name of the model that clients request.
-        options: options of the command.
-        trained: trained model.
-        serving_spec: its serving specification.
-        dense: dense part in TensorFlow.
-        onnx: dense part in float32 as an ONNX file; None if no model needs it.
-        interface: interface of the whole model.
-        batching: batching of each model.
+    `dense` is the dense part in TensorFlow, as served; `onnx` in float32 as an ONNX file, None if
+    no model needs it. `interface` is that of the whole model.
     """
 
     name: str
@@ -47,14 +40,11 @@ class DeploymentContext(NamedTuple):
 
 
 class ModelBuilder(NamedTuple):
-    """Builder of one model of a deployment.
+    """Builder of one model of a deployment: its tensors for an interface, and its files.
 
-    Attributes:
-        name: suffix of the model's name in an ensemble.
-        receives: returns the input tensors for an interface.
-        answers: returns the output tensors for an interface.
-        write: `write(context, model name, folder)` fills the model's folder, which has an empty
-            version folder; returns a line for the report.
+    `write(context, model name, folder)` fills the model's folder, which has an empty version
+    folder, and returns a line for the report. `name` is the suffix of the model's name in an
+    ensemble.
     """
 
     name: str

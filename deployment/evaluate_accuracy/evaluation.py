@@ -55,13 +55,8 @@ class ScoreMetrics:
         self._ranks = np.zeros(series_length or 0, np.int64)
 
     def update(self, labels: np.ndarray, scores: np.ndarray, items: np.ndarray | None) -> None:
-        """Adds rows.
-
-        Args:
-            labels: 0 or 1, [rows].
-            scores: float32 [rows], in [0, 1].
-            items: integers [rows] of whole candidate lists; None for independent samples.
-        """
+        """Adds labels, 0 or 1, scores float32 in [0, 1], and items of whole candidate lists, [rows]
+        each."""
         self._order.update(labels, scores)
         right = np.where(labels > 0, scores, 1 - scores.astype(np.float64))
         self._losses -= float(np.log(np.maximum(right, _SMALLEST)).sum())
@@ -84,12 +79,7 @@ class ScoreMetrics:
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Evaluates a served model, and prints the result; returns the exit status.
-
-    Raises:
-        ValueError: checkpoint or data set are invalid, or a request is refused.
-        ServerLost: there is no server.
-    """
+    """Evaluates a served model, and prints the result; returns the exit status."""
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
     mapping = mapping_of(trained, options.eval_mapping)
     rows = evaluation_rows(trained, options.batch_size, mapping or "auto")
@@ -127,11 +117,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def mapping_of(trained: TrainedModel, wanted: str) -> str | None:
-    """Returns the split of `--eval_mapping`; None for synthetic samples.
-
-    Raises:
-        ValueError: the data set has no such split.
-    """
+    """Returns the split of `--eval_mapping`; None for synthetic samples, which have no splits."""
     if trained.config.data.dataset_type != "synthetic":
         return evaluation_split(wanted, "eval", trained.spec)
     if wanted != "auto":

@@ -46,10 +46,6 @@ def evaluate(options: argparse.Namespace) -> None:
 
     Several models, which take the same requests, are measured alternately, setting by setting and
     round by round, so that other load on the machine affects all of them.
-
-    Raises:
-        ValueError: a flag, the repository or the data set is invalid, or no request is answered.
-        ServerLost: there is no server.
     """
     models, largest = options.model_name.split(","), max(options.batch_sizes)
     check_ranges(vars(options), _MINIMUM, {"concurrency": _MAX_CONCURRENCY})

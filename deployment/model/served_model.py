@@ -35,31 +35,21 @@ def serving_spec_of(trained: TrainedModel) -> ServingSpec:
 
 
 def request_arrays(serving_spec: ServingSpec, inputs) -> dict[str, np.ndarray]:
-    """Converts the inputs of a loader's batch to the tensors of a request, by name.
+    """Converts the inputs of a loader's batch to the tensors of a request, [batch, *dims] by name.
 
-    Args:
-        serving_spec: specification of the model.
-        inputs: `dataloading.pipeline.batch.Inputs`, `SequenceInputs` or `InteractionInputs`.
-
-    Returns:
-        Arrays [batch, *dims] of the dtypes of `serving_spec.inputs`. Rows with fewer ids than the
-        feature's hotness are filled with -1.
+    Rows with fewer ids than the feature's hotness are filled with -1.
     """
     return _FAMILY_OF_INPUTS[type(inputs)].arrays(serving_spec, inputs)
 
 
 class DenseModel(tf.Module):
-    """Dense part of a model: scores from embeddings.
+    """Dense part of a model, in a Keras dtype policy: scores from embeddings.
 
     Attributes:
         score: `tf.function` of float32 `embeddings` [batch, width] (not for a model without tables)
             and the tensors `serving_spec.dense_inputs` [batch, *dims], for any batch size; returns
             sigmoid(logit), computed in float32, [batch, 1].
         weights: variables that it reads.
-
-    Args:
-        trained: trained model, whose dense weights are read.
-        policy: Keras dtype policy: "float32", "mixed_float16" or "mixed_bfloat16".
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.

@@ -12,13 +12,8 @@ ID_DTYPE = "int64"
 class ServingSpec(NamedTuple):
     """Model as three steps: checks of a request, lookups, and the dense part.
 
-    Attributes:
-        inputs: tensors of a request.
-        features: features, which cover each value of the request's tensors once.
-        lookups: in the order of their concatenated vectors.
-        tables: (name, rows, columns) per table.
-        dense_inputs: names of the request's tensors that the dense part receives.
-        histories: see `deployment.serving.interface.Interface`.
+    Attributes as those of `deployment.serving.interface.Interface`, but `tables` has (name, rows,
+    columns) per table.
     """
 
     inputs: tuple[ServedTensor, ...]

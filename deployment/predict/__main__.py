@@ -37,12 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def score(flags: argparse.Namespace) -> None:
-    """Scores the rows of an input.
-
-    Raises:
-        ValueError: a flag, the model or a row is invalid.
-        OSError: scores cannot be written.
-    """
+    """Scores the rows of an input."""
     check_ranges(vars(flags), {"threads": 0})
     if flags.output:
         check_writable(flags.output, "--output")  # before the work

@@ -17,16 +17,8 @@ _STORED = "split_binary"
 class FolderInput:
     """Samples of a split of a data set whose features have the names of a model's.
 
-    Args:
-        folder: has a feature spec; every feature of the model is stored in split_binary chunks,
-            with the model's cardinality and number of values.
-        split: for example `test`; None: the only one.
-        interface: interface of the model.
-
-    Attributes:
-        paths: files that are read.
-        ignored: features of the split that the model does not have.
-        num_rows: number of samples.
+    Every feature of the model is stored in split_binary chunks, with the model's cardinality and
+    number of values. `split` may be None if there is only one.
 
     Raises:
         ValueError: a file, a split or a feature is missing or differs from the model's, or the
@@ -69,11 +61,7 @@ class FolderInput:
         self.ignored = [name for name in chunk_of if name not in names]
 
     def requests(self, batch_size: int) -> Iterator[RequestBatch]:
-        """Yields all samples in order, at most `batch_size` per request.
-
-        Raises:
-            ValueError: an id is negative; names row and feature.
-        """
+        """Yields all samples in order, at most `batch_size` per request; refuses negative ids."""
         for start in range(0, self.num_rows, batch_size):
             stop = min(start + batch_size, self.num_rows)
             values = {f.name: self._values(f, start, stop) for f in self._interface.features}

@@ -39,18 +39,10 @@ class RequestBatch(NamedTuple):
 class FileInput:
     """File of rows whose columns are named after the features of a model.
 
-    Numerical features and single ids have one value per row. Features of several ids have lists, in
-    CSV files separated by `;`: `count` ids; fewer or none where rows may differ (split TFRecords);
-    of histories the latest events, the last one last.
-
-    Args:
-        path: name ends with .csv, .csv.gz or .parquet; a CSV file has a header.
-        interface: interface of the model.
-
-    Attributes:
-        paths: the file.
-        ignored: columns that are not named after a feature.
-        num_rows: number of rows.
+    The name ends with .csv (with a header), .csv.gz or .parquet. Numerical features and single ids
+    have one value per row. Features of several ids have lists, in CSV files separated by `;`:
+    `count` ids; fewer or none where rows may differ (split TFRecords); of histories the latest
+    events, the last one last. Columns that are not named after a feature are `ignored`.
 
     Raises:
         ValueError: the file cannot be read, has no rows, or lacks a column.
@@ -80,11 +72,8 @@ class FileInput:
         self._chunk = RawChunk(kinds[0], tuple(features), (), header=self._is_csv)
 
     def requests(self, batch_size: int) -> Iterator[RequestBatch]:
-        """Yields all rows in order, at most `batch_size` per request.
-
-        Raises:
-            ValueError: a value is missing or has the wrong type; names file, row and column.
-        """
+        """Yields all rows in order, at most `batch_size` per request; names the row of an invalid
+        value."""
         for block in file_blocks(self.paths[0], self._chunk, batch_size, self._where):
             values = {}
             for feature in self._interface.features:
@@ -108,10 +97,7 @@ def feature_values(column: pa.Array, feature: ServedFeature, is_history: bool) -
     """Converts a column to float32 numbers, or int64 ids of 0 or more, [rows, count].
 
     Lists may be shorter than `count` for padded features, filled with -1 at the end, and for
-    histories, filled with 0 at the start.
-
-    Raises:
-        BadValue: a value is invalid; `index` is its row.
+    histories, filled with 0 at the start. Raises BadValue, whose `index` is the row.
     """
     if feature.padded or is_history:
         return _aligned_ids(column, feature.count, fill=0 if is_history else -1, right=is_history)

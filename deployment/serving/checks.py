@@ -22,11 +22,8 @@ from deployment.serving.interface import (
 class BadRequest(ValueError):
     """Request that breaks a rule.
 
-    Attributes:
-        feature: name of the feature; None for errors of a whole tensor or of a score.
-        row: row of the request, counted from 0; None for errors of a whole tensor.
-        value: the bad value.
-        rule: rule that it breaks.
+    Errors of a whole tensor have no `feature` and no `row`, counted from 0; errors of a score no
+    `feature`.
     """
 
     def __init__(self, message: str, feature: str | None = None, row=None, value="", rule=""):
@@ -46,10 +43,8 @@ class RequestChecker:
         self._names = {checker.tensor.name for checker in self._tensors}
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the request's tensors, with 0 for unknown ids if the interface allows them.
-
-        Args:
-            arrays: tensor name -> [batch, *dims].
+        """Returns the request's tensors [batch, *dims] with 0 for unknown ids if the interface
+        allows them.
 
         Raises:
             BadRequest: a rule is broken; names the first bad row of a tensor.

@@ -31,12 +31,9 @@ _FORMAT = 1  # format version of the file
 
 
 class ServedTensor(NamedTuple):
-    """A tensor of a request or an answer.
+    """A tensor of a request or an answer, [batch, *dims].
 
-    Attributes:
-        name: its name.
-        dtype: float32, or int64 for ids; int32 in deployments of earlier versions.
-        dims: shape without the batch dimension.
+    Ids are int64, or int32 in deployments of earlier versions; other values float32.
     """
 
     name: str
@@ -158,8 +155,7 @@ def feature_at(features: Iterable[ServedFeature], tensor_name: str, column: int)
 def received(interface: Interface) -> tuple[ServedTensor, ...]:
     """Returns the tensors that a model of this role receives and checks.
 
-    The sparse part of an ensemble receives ids to look up, the dense part embeddings and its other
-    inputs: together they check every tensor of the request.
+    The parts of an ensemble together check every tensor of the request.
     """
     if interface.role == SPARSE:
         read = {lookup.input for lookup in interface.lookups}

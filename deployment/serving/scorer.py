@@ -37,16 +37,8 @@ def all_cores() -> int:
 class ServedModel:
     """Model of a version folder, which does the work of the role in its interface.
 
-    Args:
-        folder: version folder.
-        interface: its interface.
-        threads: threads per batch, limited to the number of cores; 0: one per core.
-        log: called with warnings.
-        dense_folder: folder of the dense part, if it is another one.
-        preload: whether tables are read into memory now, see `MappedTables`.
-
-    Raises:
-        ValueError: a file is missing, damaged, or of another version.
+    Arguments as those of `RequestScorer`; with `preload` tables are read into memory now, see
+    `MappedTables`.
     """
 
     def __init__(
@@ -150,10 +142,7 @@ class RequestScorer:
         self._model = ServedModel(folder, self.interface, threads, log, dense_folder)
 
     def score(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Computes the click probabilities float32 [batch, 1] of a request.
-
-        Args:
-            arrays: tensor name -> [batch, *dims], for all of `interface.inputs`.
+        """Computes the click probabilities float32 [batch, 1] of a request [batch, *dims].
 
         Raises:
             BadRequest: see `RequestChecker.check`, or a score is NaN.

@@ -28,13 +28,10 @@ _TYPES = {"float32": TYPE_FP32, "int32": TYPE_INT32, "int64": TYPE_INT64}
 
 
 class Batching(NamedTuple):
-    """Batching of requests.
+    """Batching of requests, which may wait for others although the model is free.
 
-    Attributes:
-        max_batch_size: maximum rows per batch. 0: Triton does not batch, the first dimension of the
-            tensors is a batch of any size, and the other attributes are not used.
-        dynamic: whether waiting requests are batched.
-        max_queue_delay_us: time that a request waits for others although the model is free.
+    With `max_batch_size` 0 Triton does not batch: the first dimension of the tensors is a batch of
+    any size.
     """
 
     max_batch_size: int
@@ -115,12 +112,7 @@ def ensemble_config(
 ) -> ModelConfig:
     """Returns the configuration of an ensemble, whose models batch and warm up.
 
-    Args:
-        name: name of the ensemble and of its folder.
-        inputs: input tensors.
-        outputs: output tensors.
-        steps: model, and names in the ensemble by names of the model's inputs, and its outputs.
-        max_batch_size: maximum rows per request.
+    Each step has a model, the names in the ensemble by names of its inputs, and of its outputs.
     """
     config = ModelConfig(name=name, platform="ensemble", max_batch_size=max_batch_size)
     _add_tensors(config, inputs, outputs, max_batch_size)

@@ -107,11 +107,6 @@ def place(
 
     Small tables have as many lookups as large ones, so this order saves the most lookups over the
     bus per byte. Tables are not split.
-
-    Args:
-        tables: (name, rows, columns) per table.
-        device_memory_bytes: device memory for tables.
-        quantize: storage of tables, `--quantize_tables`.
     """
     sizes = {name: table_bytes(rows, dim, quantize) for name, rows, dim in tables}
     on_device, used = [], 0

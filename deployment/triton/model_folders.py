@@ -20,11 +20,7 @@ class ModelFolders(NamedTuple):
 
 
 def find_model(path: str | Path) -> ModelFolders:
-    """Returns the model that a path means, in its highest version, which Triton serves.
-
-    Raises:
-        ValueError: no model can be scored without a server, or more than one.
-    """
+    """Returns the model that a path means, in its highest version, which Triton serves."""
     path = Path(path)
     if not path.is_dir():
         raise ValueError(f"--model {path}: the folder does not exist; {_ALLOWED}")
@@ -44,11 +40,7 @@ def find_model(path: str | Path) -> ModelFolders:
 
 
 def entry_interface(repository: str | Path, model_name: str) -> Interface:
-    """Returns the interface of a model's requests: of an ensemble, that of its first part.
-
-    Raises:
-        ValueError: the model does not exist, or deployment.deploy did not write it.
-    """
+    """Returns the interface of a model's requests: of an ensemble, that of its first part."""
     # The first part depends on the backend: local, tensorflow, hps.
     for name in (model_name, *(f"{model_name}_{role}" for role in (SPARSE, CHECKS, KEYS))):
         version = _latest_version(Path(repository, name))

@@ -65,19 +65,7 @@ def write_python_model(
     answers: Sequence[ServedTensor],
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Writes a model's interface, code and configuration.
-
-    Args:
-        context: inputs of the deployment.
-        name: name of the model.
-        folder: folder of the model.
-        interface: interface of the model, with its role.
-        answers: output tensors.
-        shapes: see `model_config`.
-
-    Raises:
-        OSError: a file cannot be written; names the file.
-    """
+    """Writes a model's interface, with its role, code and configuration."""
     version = folder / str(VERSION)
     with write_errors_name(version / interfaces.FILE):
         interfaces.write(interface, version)

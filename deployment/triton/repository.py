@@ -42,12 +42,9 @@ def staged_models(repository: Path, models: Sequence[str], overwrite: bool) -> I
     """Yields a folder for new models, which move into the repository if the block succeeds.
 
     The folder is a hidden neighbour of the repository: a polling server takes every folder in a
-    repository as a model. After a kill it may be left, and be removed by hand.
-
-    Args:
-        repository: its folder, which is created if it does not exist.
-        models: names of the models; the last one's name is that of the deployment.
-        overwrite: allows to replace an earlier deployment of that name, with all of its models.
+    repository as a model. After a kill it may be left, and be removed by hand. The last model's
+    name is that of the deployment; `overwrite` allows to replace an earlier one, with all of its
+    models.
 
     Raises:
         ValueError: a model exists and may not be replaced, or the repository is invalid.
@@ -84,11 +81,7 @@ def staged_models(repository: Path, models: Sequence[str], overwrite: bool) -> I
 
 
 def check_replaceable(repository: Path, models: Sequence[str], overwrite: bool) -> set[str]:
-    """Returns the parts of the deployment that new models replace.
-
-    Raises:
-        ValueError: see `staged_models`.
-    """
+    """Returns the parts of the deployment that new models replace; raises as `staged_models`."""
     if os.path.ismount(repository):
         raise ValueError(
             f"--model_repository {repository} is a mount point: models are written next to the "

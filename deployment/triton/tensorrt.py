@@ -93,7 +93,6 @@ def write_dense_model(
 
     Raises:
         ValueError: trtexec fails, or `check_precision` would.
-        OSError: a file cannot be written; it names the file.
     """
     check_precision(precision)
     version = folder / str(VERSION)

@@ -21,11 +21,6 @@ def after_hps(dense: Path, interface: Interface, output: Path) -> None:
         vectors = reshape(output[batch * b : batch * (b + n * dim)], [batch, n, dim])
 
     These are summed over n, or concatenated.
-
-    Args:
-        dense: ONNX file with an input `embeddings` [batch, width].
-        interface: interface of the deployment.
-        output: ONNX file to write.
     """
     model = onnx.load(str(dense))
     graph = model.graph

@@ -46,15 +46,10 @@ _BUFFERS_PER_INSTANCE = 2
 def write_tables(
     trained: TrainedModel, tables: Sequence[tuple[str, int, int]], folder: Path
 ) -> None:
-    """Writes keys and vectors of each table, block by block, each block verified.
+    """Writes keys and vectors of each table into `table_folder(i)`, block by block, each verified.
 
     The key of a row is its number. The key after the last row means "no id" and has a vector of
     zeros, as have keys that fill a small table up.
-
-    Args:
-        trained: trained model.
-        tables: (name, rows, columns) per table; table i is written to `folder / table_folder(i)`.
-        folder: existing folder.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, truncated or changed.
@@ -145,10 +140,6 @@ def update_ps_json(repository: Path) -> None:
     Entries by `ps_entry` of models that no longer exist are removed. All else stays: settings of
     other kinds (`volatile_db`), and models of other repositories. Concurrent deployments wait for
     each other.
-
-    Raises:
-        ValueError: the existing file is invalid.
-        OSError: it cannot be written; names the file.
     """
     with FileLock(repository):
         before = read_ps_json(repository)
