@@ -82,7 +82,12 @@ def write_monolithic(
         inputs = [named[name] for name in serving_spec.dense_inputs]
         if serving_spec.width:
             inputs.insert(0, whole.tables.lookup(named))
-        return {SCORES: dense.score(*inputs)}
+        signature = dense.score.input_signature
+        shaped = [
+            tf.reshape(tensor, [-1, *spec.shape[1:]])  # of requests with flat tensors
+            for tensor, spec in zip(inputs, signature, strict=True)
+        ]
+        return {SCORES: dense.score(*shaped)}
 
     _save(whole, serve, _signature(serving_spec.inputs), folder, whole.tables.placed)
 

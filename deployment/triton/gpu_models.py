@@ -1,17 +1,15 @@
 """Models for GPU servers: tables or whole models as SavedModels, the dense part by TensorRT."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
 
 import onnx
-import tensorflow as tf
 
 from deployment.artifacts import saved_models
 from deployment.artifacts.table_files import table_bytes
 from deployment.deploy.model_builder import DeploymentContext
-from deployment.model.served_model import DenseModel
 from deployment.model.serving_spec import ServingSpec
 from deployment.serving.interface import (
     CHECKS,
@@ -27,6 +25,7 @@ from deployment.triton.config import (
     CONFIG_FILE,
     CPU,
     Instances,
+    ModelConfig,
     accelerate,
     model_config,
     write_config,
@@ -55,92 +54,59 @@ def write_checks(context: DeploymentContext, name: str, folder: Path) -> str:
 
 def write_sparse(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the tables as a SavedModel that receives checked requests."""
-    placement = _placement(context)
+    on_device, report = _placement(context)
     saved_models.write_sparse(
         _flat_spec(context.serving_spec),
         context.trained,
-        _target(folder),
-        placement.device,
+        folder / str(VERSION) / _SAVED_MODEL,
+        on_device,
         context.options.quantize_tables,
     )
-    is_on_gpu = bool(placement.device)
-    instances = context.on_gpus if is_on_gpu else Instances(CPU, context.options.instances)
-    _write_config(context, name, folder, SPARSE, instances, vectors_stay=is_on_gpu)
-    return f"a SavedModel with {placement.report()}"
+    instances = context.on_gpus if on_device else Instances(CPU, context.options.instances)
+    config = _config(context, name, SPARSE, instances)
+    if on_device:
+        accelerate(config, "gpu_io")
+    write_config(config, folder / CONFIG_FILE)
+    return f"a SavedModel with {report}"
 
 
 def write_whole(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes lookups and dense part as one SavedModel that receives checked requests."""
-    placement = _placement(context)
+    on_device, report = _placement(context)
     saved_models.write_monolithic(
-        _FlatDenseModel(context.dense, context.serving_spec),
+        context.dense,
         _flat_spec(context.serving_spec),
         context.trained,
-        _target(folder),
-        placement.device,
+        folder / str(VERSION) / _SAVED_MODEL,
+        on_device,
         context.options.quantize_tables,
     )
-    _write_config(context, name, folder, SCORER, context.on_gpus)
-    return f"a SavedModel in {context.interface.precision} with {placement.report()}"
+    write_config(_config(context, name, SCORER, context.on_gpus), folder / CONFIG_FILE)
+    return f"a SavedModel in {context.interface.precision} with {report}"
 
 
-class TablePlacement(NamedTuple):
-    """Names of the tables on the device and on the host, and their sizes with scales."""
-
-    device: tuple[str, ...]
-    host: tuple[str, ...]
-    device_bytes: int
-    host_bytes: int
-
-    def report(self) -> str:
-        """Returns a line for the report."""
-        return (
-            f"{len(self.device)} tables on the device ({self.device_bytes / 1e9:.3f} GB), "
-            f"{len(self.host)} on the host ({self.host_bytes / 1e9:.3f} GB)"
-        )
-
-
-def place(
-    tables: Sequence[tuple[str, int, int]], device_memory_bytes: int, quantize: str
-) -> TablePlacement:
-    """Places the smallest tables on the device as far as they fit, the others on the host.
+def place(sizes: Mapping[str, int], device_memory_bytes: int) -> tuple[str, ...]:
+    """Returns the names of the smallest tables, as far as they fit on the device together.
 
     Small tables have as many lookups as large ones, so this order saves the most lookups over the
     bus per byte. Tables are not split.
     """
+    names = sorted(sizes, key=sizes.__getitem__)
+    totals = accumulate(sizes[name] for name in names)
+    return tuple(n for n, total in zip(names, totals, strict=True) if total <= device_memory_bytes)
+
+
+def _placement(context: DeploymentContext) -> tuple[tuple[str, ...], str]:
+    """Returns the names of the tables on the device, and a description."""
+    tables, quantize = context.serving_spec.tables, context.options.quantize_tables
     sizes = {name: table_bytes(rows, dim, quantize) for name, rows, dim in tables}
-    on_device, used = [], 0
-    for name in sorted(sizes, key=sizes.__getitem__):
-        if used + sizes[name] > device_memory_bytes:
-            break
-        on_device.append(name)
-        used += sizes[name]
-    host = tuple(name for name in sizes if name not in on_device)
-    return TablePlacement(tuple(on_device), host, used, sum(sizes[name] for name in host))
-
-
-def _placement(context: DeploymentContext) -> TablePlacement:
-    options = context.options
-    budget_bytes = round((options.device_memory_gb or 0) * 1e9)
-    return place(context.serving_spec.tables, budget_bytes, options.quantize_tables)
-
-
-class _FlatDenseModel(tf.Module):
-    """Dense part for tensors with one dimension per row."""
-
-    def __init__(self, dense: DenseModel, serving_spec: ServingSpec):
-        super().__init__(name="dense")
-        self._dense = dense
-        self._dims = [serving_spec.tensor(name).dims for name in serving_spec.dense_inputs]
-
-    def score(self, *tensors: tf.Tensor) -> tf.Tensor:
-        """Reshapes the tensors for `DenseModel.score`."""
-        split = len(tensors) - len(self._dims)
-        shaped = [
-            tf.reshape(tensor, [-1, *dims])
-            for tensor, dims in zip(tensors[split:], self._dims, strict=True)
-        ]
-        return self._dense.score(*tensors[:split], *shaped)
+    on_device = place(sizes, round((context.options.device_memory_gb or 0) * 1e9))
+    device_bytes = sum(sizes[name] for name in on_device)
+    host_bytes = sum(sizes.values()) - device_bytes
+    return on_device, (
+        f"{len(on_device)} tables on the device ({device_bytes / 1e9:.3f} GB), "
+        f"{len(sizes) - len(on_device)} on the host ({host_bytes / 1e9:.3f} GB)"
+    )
 
 
 def _flat_spec(serving_spec: ServingSpec) -> ServingSpec:
@@ -157,22 +123,11 @@ def _flattened(
     return flat, {tensor.name: tensor.dims for tensor in tensors if len(tensor.dims) > 1}
 
 
-def _target(folder: Path) -> Path:
-    return folder / str(VERSION) / _SAVED_MODEL
-
-
-def _write_config(
-    context: DeploymentContext,
-    name: str,
-    folder: Path,
-    role: str,
-    instances: Instances,
-    vectors_stay: bool = False,
-) -> None:
-    """Writes the configuration of a SavedModel, whose tables all copies on a device share."""
+def _config(context: DeploymentContext, name: str, role: str, instances: Instances) -> ModelConfig:
+    """Returns the configuration of a SavedModel, whose tables all copies on a device share."""
     interface = context.interface._replace(role=role)
     inputs, _ = _flattened(received(interface))
-    config = model_config(
+    return model_config(
         name,
         {"platform": "tensorflow_savedmodel", "default_model_filename": _SAVED_MODEL},
         inputs,
@@ -182,9 +137,6 @@ def _write_config(
         warm_up=context.warm_up,
         parameters={_SHARE: str(instances.count)},
     )
-    if vectors_stay:
-        accelerate(config, "gpu_io")
-    write_config(config, folder / CONFIG_FILE)
 
 
 def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:

@@ -25,75 +25,50 @@ def find_model(path: str | Path) -> ModelFolders:
     if not path.is_dir():
         raise ValueError(f"--model {path}: the folder does not exist; {_ALLOWED}")
     if (path / interfaces.FILE).is_file():
-        return _of_version(path)
-    if _latest_version(path) is not None:
-        return _of_model(path)
-    models = [folder for folder in sorted(path.iterdir()) if _latest_version(folder) is not None]
-    whole = [folder for folder in models if _is_whole(folder)]
-    if len(whole) != 1:
-        names = ", ".join(folder.name for folder in whole or models) or "no models"
-        raise ValueError(
-            f"--model {path}: has {names}; "
-            + (f"name one of them: {whole[0]}" if whole else _ALLOWED)
-        )
-    return _of_model(whole[0])
+        models = {path: _monolithic(path)}
+    else:
+        folders = [path] if _latest_version(path) is not None else sorted(path.iterdir())
+        models = {folder: _whole_model(folder) for folder in folders}
+    models = {folder: model for folder, model in models.items() if model is not None}
+    if len(models) > 1:
+        names = ", ".join(map(str, models))
+        raise ValueError(f"--model {path}: has several models; name one of them: {names}")
+    if not models:
+        raise ValueError(f"--model {path}: has no model, or only a part of an ensemble; {_ALLOWED}")
+    return next(iter(models.values()))
 
 
 def entry_interface(repository: str | Path, model_name: str) -> Interface:
     """Returns the interface of a model's requests: of an ensemble, that of its first part."""
     # The first part depends on the backend: local, tensorflow, hps.
-    for name in (model_name, *(f"{model_name}_{role}" for role in (SPARSE, CHECKS, KEYS))):
-        version = _latest_version(Path(repository, name))
-        if version is not None and (version / interfaces.FILE).is_file():
-            interface = interfaces.read(version)
-            if interface.role != DENSE:
-                return interface
+    for suffix in ("", f"_{SPARSE}", f"_{CHECKS}", f"_{KEYS}"):
+        version = _described_version(Path(repository, model_name + suffix))
+        if version is not None and (interface := interfaces.read(version)).role != DENSE:
+            return interface
     raise ValueError(
         f"{repository} has no {interfaces.FILE} of {model_name}, which describes the allowed ids: "
         "name another --model_repository, or take rows of a data set (--checkpoint_dir)"
     )
 
 
-def _of_version(folder: Path) -> ModelFolders:
-    role = interfaces.read(folder).role
-    if role != SCORER:
-        raise ValueError(
-            f"--model {folder}: is the part {role} of an ensemble; name the ensemble's folder, or "
-            "its repository"
-        )
-    return ModelFolders(folder)
+def _monolithic(version: Path) -> ModelFolders | None:
+    return ModelFolders(version) if interfaces.read(version).role == SCORER else None
 
 
-def _of_model(folder: Path) -> ModelFolders:
+def _whole_model(folder: Path) -> ModelFolders | None:
+    """Returns the monolithic model of a folder, or the complete ensemble."""
+    version, sparse, dense = (
+        _described_version(Path(f"{folder}{suffix}")) for suffix in ("", f"_{SPARSE}", f"_{DENSE}")
+    )
+    if version is not None:
+        return _monolithic(version)
+    return ModelFolders(sparse, dense) if sparse and dense else None
+
+
+def _described_version(folder: Path) -> Path | None:
+    """Returns the version folder with the highest number, if it has an interface."""
     version = _latest_version(folder)
-    if (version / interfaces.FILE).is_file():
-        return _of_version(version)
-    parts = _ensemble_parts(folder)
-    if parts is None:
-        raise ValueError(
-            f"--model {folder}: has no {interfaces.FILE} in its version {version.name}, and there "
-            f"are no {folder.name}_{SPARSE} and {folder.name}_{DENSE} with one; {_ALLOWED}"
-        )
-    return parts
-
-
-def _is_whole(folder: Path) -> bool:
-    """Returns whether a model's folder is a monolithic model or a complete ensemble."""
-    version = _latest_version(folder)
-    if (version / interfaces.FILE).is_file():
-        return interfaces.read(version).role == SCORER
-    return _ensemble_parts(folder) is not None
-
-
-def _ensemble_parts(folder: Path) -> ModelFolders | None:
-    """Returns the models that an ensemble calls; None if one is missing."""
-    versions = []
-    for role in (SPARSE, DENSE):
-        version = _latest_version(folder.with_name(f"{folder.name}_{role}"))
-        if version is None or not (version / interfaces.FILE).is_file():
-            return None
-        versions.append(version)
-    return ModelFolders(*versions)
+    return version if version is not None and (version / interfaces.FILE).is_file() else None
 
 
 def _latest_version(folder: Path) -> Path | None:

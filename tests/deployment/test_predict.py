@@ -608,12 +608,12 @@ def test_the_highest_version_is_taken(tmp_path, capsys):
     ("roles", "path", "said"),
     [
         ({}, "none", "the folder does not exist; expected a version folder"),
-        ({}, ".", "has no models; expected a version folder"),
-        ({"a": "scorer"} | ENSEMBLE, ".", "has a, e; name one of them: .*/a$"),
-        ({"a_checks": "checks", "b": "ensemble"}, ".", "has a_checks, b; expected a version"),
-        ({"b": "ensemble", "b_sparse": "sparse"}, "b", "no interface.json in its version 1, and "),
-        (ENSEMBLE, "e_dense", "is the part dense of an ensemble; name the ensemble's folder"),
-        (ENSEMBLE, "e_sparse/1", "is the part sparse of an ensemble; name"),
+        ({}, ".", "has no model, .*; expected a version folder"),
+        ({"a": "scorer"} | ENSEMBLE, ".", "has several models; name one of them: .*/a, .*/e$"),
+        ({"a_checks": "checks", "b": "ensemble"}, ".", "or only a part of an ensemble; expected a"),
+        ({"b": "ensemble", "b_sparse": "sparse"}, "b", "no model, or only a part of an ensemble"),
+        (ENSEMBLE, "e_dense", "has no model, or only a part of an ensemble"),
+        (ENSEMBLE, "e_sparse/1", "has no model, or only a part of an ensemble"),
     ],
 )
 def test_paths_that_mean_no_model(tmp_path, capsys, roles, path, said):

@@ -160,7 +160,7 @@ def test_tensorflow(trained_dlrm, expected, tmp_path, capsys):
     # Bytes of the tables: 320, 9600, 224, 1280000.
     flags = ("--backend=tensorflow", "--device_memory_gb=0.00001", "--precision=fp16")
     said = deploy(capsys, trained_dlrm, tmp_path, *flags)
-    assert "2 tables on the device" in said and "2 on the host" in said
+    assert "2 tables on the device (0.000 GB), 2 on the host (0.001 GB)" in said
     arrays, _ = requests(trained_dlrm)
     ids = {"categorical_features": arrays["categorical_features"]}
     (embeddings,) = score_by_saved_model(tmp_path / "dlrm_sparse/1/model.savedmodel", ids).values()
