@@ -11,7 +11,6 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,14 +79,25 @@ def benchmark(options: argparse.Namespace) -> str:
             raise ValueError(f"--{name} is {getattr(options, name)}; allowed: 1 or more")
     if options.warmup_steps < 0:
         raise ValueError(f"--warmup_steps is {options.warmup_steps}; allowed: 0 or more")
-    open_rows = _opener(options)
-    passes = [
-        time_pass(open_rows(), epoch, options.warmup_steps, options.max_batches)
-        for epoch in range(options.repeats)
-    ]
+    spec = FeatureSpec.from_yaml(Path(options.dataset_path) / options.feature_spec)
+    kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
+    order = "shuffled" if options.shuffle else "file order"
+    loader_options = {"shuffle": options.shuffle}
+    if options.dataset_type == "synthetic":
+        if not options.shuffle:
+            raise ValueError(
+                "--noshuffle is only read with stored samples (--dataset_type tf_raw or "
+                "split_tfrecords); leave it out"
+            )
+        kinds["synthetic"], order = SyntheticDataset, "generated"
+        loader_options = {"num_batches": options.warmup_steps + options.max_batches}
+    passes = []
+    for epoch in range(options.repeats):
+        loader = kinds[options.dataset_type](spec, TRAIN, options.batch_size, **loader_options)
+        passes.append(time_pass(loader, epoch, options.warmup_steps, options.max_batches))
     lines = [
         f"{options.dataset_type}, {passes[0].samples:,} samples of {passes[0].ids:,} ids, batch "
-        f"{options.batch_size:,}, {_order(options)}, {len(passes)} passes"
+        f"{options.batch_size:,}, {order}, {len(passes)} passes"
     ]
     for name in ("samples", "ids", "size_bytes"):
         rates = [getattr(timed, name) / timed.elapsed_s for timed in passes]
@@ -99,27 +109,6 @@ def benchmark(options: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-def _order(options: argparse.Namespace) -> str:
-    if options.dataset_type == "synthetic":
-        return "generated"
-    return "shuffled" if options.shuffle else "file order"
-
-
-def _opener(options: argparse.Namespace) -> Callable[[], SampleDataset]:
-    spec = FeatureSpec.from_yaml(Path(options.dataset_path) / options.feature_spec)
-    if options.dataset_type == "synthetic":
-        if not options.shuffle:
-            raise ValueError(
-                "--noshuffle is only read with stored samples (--dataset_type tf_raw or "
-                "split_tfrecords); leave it out"
-            )
-        num_batches = options.warmup_steps + options.max_batches
-        return lambda: SyntheticDataset(spec, TRAIN, options.batch_size, num_batches=num_batches)
-    kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
-    kind = kinds[options.dataset_type]
-    return lambda: kind(spec, TRAIN, options.batch_size, shuffle=options.shuffle)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dataloading.dataloader_benchmark",
@@ -129,23 +118,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--dataset_path", required=True, help="folder of the data set")
-    add(
-        "--dataset_type",
-        default="tf_raw",
-        choices=("tf_raw", "split_tfrecords", "synthetic"),
-        help="its format; synthetic generates rows of its feature spec",
-    )
+    kinds = ("tf_raw", "split_tfrecords", "synthetic")
+    help_text = "its format; synthetic generates rows of its feature spec"
+    add("--dataset_type", default="tf_raw", choices=kinds, help=help_text)
     add("--feature_spec", default="feature_spec.yaml", help="file name in --dataset_path")
     add("--batch_size", type=int, default=65_536, help="rows of a batch")
     add("--max_batches", type=int, default=100, help="batches of a pass that are timed, at most")
     add("--warmup_steps", type=int, default=5, help="batches of a pass before those")
     add("--repeats", type=int, default=1, help="passes")
-    add(
-        "--noshuffle",
-        dest="shuffle",
-        action="store_false",
-        help="read stored samples in file order, not shuffled as in training",
-    )
+    help_text = "read stored samples in file order, not shuffled as in training"
+    add("--noshuffle", dest="shuffle", action="store_false", help=help_text)
     return parser
 
 

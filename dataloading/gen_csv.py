@@ -103,10 +103,10 @@ def _opened(path: Path, chunk: RawChunk, schema: pa.Schema) -> Iterator[Callable
 
 
 def _header(chunk: RawChunk) -> bytes:
-    """The line that names the columns."""
-    apart = (chunk.delimiter, "\r", "\n") if not chunk.quoting else ("\r", "\n")
+    """Returns the line that names the columns."""
+    forbidden = "\r\n" if chunk.quoting else f"\r\n{chunk.delimiter}"
     for name in chunk.features:
-        if any(character in name for character in apart):
+        if set(name) & set(forbidden):
             raise ValueError(
                 f"feature {name!r}: its name does not fit into the first line of "
                 f"{rules.listing(chunk.files)}; rename it, or leave 'header' out of the chunk"
@@ -150,13 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--feature_spec_in", required=True, metavar="FILE", help="simplified feature spec")
     add("--output", required=True, metavar="DIR", help="folder to make")
     add("--size", type=int, default=1000, metavar="ROWS", help="rows of each mapping")
-    add(
-        "--auto_cardinality",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="ids to draw for features whose cardinality is auto",
-    )
+    help_text = "ids to draw for features whose cardinality is auto"
+    add("--auto_cardinality", type=int, default=1000, metavar="N", help=help_text)
     add("--seed", type=int, default=0, help="of the teacher and the rows")
     return parser
 

@@ -10,7 +10,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import comma_separated
 from dataloading.synthetic.rows import DEFAULT_ALPHA, DEFAULT_NUM_NUMERICAL, synthetic_spec
 from runtime.cli import exit_status
@@ -44,34 +43,30 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def write(flags: argparse.Namespace) -> str:
-    """Writes the spec that the flags describe; returns where, for people."""
-    spec = generate(flags)
-    path = Path(flags.dst)
-    if path.exists():
-        raise ValueError(f"--dst {path} exists; remove it or choose another file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    spec.to_yaml(path)
-    return f"written: {path}"
-
-
-def generate(flags: argparse.Namespace) -> FeatureSpec:
-    """The spec that the flags describe, with the files of our usual layout."""
+    """Writes the spec that the flags describe, with the files of our usual layout; returns where,
+    for people."""
     own_flags = [name for name in _OWN_FLAGS if getattr(flags, name) is not None]
     if flags.variant is not None:
         if own_flags:
             raise ValueError(
                 f"--variant and --{own_flags[0]}: a variant has its own; give one of them"
             )
-        return synthetic_spec(VARIANTS[flags.variant], alpha=_VARIANT_ALPHA)
-    if flags.cardinalities is None:
+        spec = synthetic_spec(VARIANTS[flags.variant], alpha=_VARIANT_ALPHA)
+    elif flags.cardinalities is None:
         raise ValueError(
             "neither --variant nor --cardinalities; give one of them ('--cardinalities \"\"' means "
             "zero categorical features)"
         )
-    num_numerical = DEFAULT_NUM_NUMERICAL if flags.num_numerical is None else flags.num_numerical
-    return synthetic_spec(
-        flags.cardinalities, flags.hotness or [1], flags.alpha or [DEFAULT_ALPHA], num_numerical
-    )
+    else:
+        count = DEFAULT_NUM_NUMERICAL if flags.num_numerical is None else flags.num_numerical
+        hotness, alpha = flags.hotness or [1], flags.alpha or [DEFAULT_ALPHA]
+        spec = synthetic_spec(flags.cardinalities, hotness, alpha, count)
+    path = Path(flags.dst)
+    if path.exists():
+        raise ValueError(f"--dst {path} exists; remove it or choose another file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    spec.to_yaml(path)
+    return f"written: {path}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -81,32 +76,17 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
+    integers, numbers = comma_separated(int), comma_separated(float)
     add("--dst", required=True, metavar="FILE", help="YAML file to write")
     add("--variant", choices=tuple(VARIANTS), help="Criteo's sizes")
-    add(
-        "--num_numerical",
-        type=int,
-        metavar="N",
-        help=f"numerical features (default {DEFAULT_NUM_NUMERICAL})",
-    )
-    add(
-        "--cardinalities",
-        type=comma_separated(int),
-        metavar="N,N,...",
-        help="ids of each categorical feature; '' for zero features",
-    )
-    add(
-        "--hotness",
-        type=comma_separated(int),
-        metavar="N,N,...",
-        help="ids per row, one number or one each (default 1)",
-    )
-    add(
-        "--alpha",
-        type=comma_separated(float),
-        metavar="A,A,...",
-        help=f"exponent of the ids' power law, one number or one each (default {DEFAULT_ALPHA})",
-    )
+    help_text = f"numerical features (default {DEFAULT_NUM_NUMERICAL})"
+    add("--num_numerical", type=int, metavar="N", help=help_text)
+    help_text = "ids of each categorical feature; '' for zero features"
+    add("--cardinalities", type=integers, metavar="N,N,...", help=help_text)
+    help_text = "ids per row, one number or one each (default 1)"
+    add("--hotness", type=integers, metavar="N,N,...", help=help_text)
+    help_text = f"exponent of the ids' power law, one number or one each (default {DEFAULT_ALPHA})"
+    add("--alpha", type=numbers, metavar="A,A,...", help=help_text)
     return parser
 
 

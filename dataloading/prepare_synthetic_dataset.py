@@ -29,60 +29,37 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(flags: argparse.Namespace) -> str:
-    """Writes the requested data set; returns a report for people."""
+    """Writes the requested data set; returns a report for people.
+
+    Raises:
+        ValueError: the spec is broken, or rows of it cannot be generated.
+    """
+    numbers = {}
     for name in ("train_batches", "valid_batches", "batch_size"):
-        number = getattr(flags, f"synthetic_dataset_{name}")
+        numbers[name] = number = getattr(flags, f"synthetic_dataset_{name}")
         if number < 1:
             raise ValueError(f"--synthetic_dataset_{name} is {number}; allowed: 1 or more")
-    written = prepare(
-        flags.feature_spec,
-        flags.synthetic_dataset_dir,
-        train_rows=flags.synthetic_dataset_train_batches * flags.synthetic_dataset_batch_size,
-        valid_rows=flags.synthetic_dataset_valid_batches * flags.synthetic_dataset_batch_size,
-        seed=flags.seed,
-    )
+    path = Path(flags.feature_spec)
+    content = {"source_spec": None, **yaml_io.read_mapping(path)}
+    spec = FeatureSpec.from_dict(content, path.parent, origin=str(path))
+    channels = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL)
+    spec.require("the generator", channels=channels, chunk_types=("split_binary",))
+    if not any(map(spec.channel, channels)):
+        raise ValueError(
+            f"{spec.origin}: channel_spec: neither numerical nor categorical features: there is "
+            "nothing to learn a click from; put a feature into one of the two channels"
+        )
+    num_rows = {
+        name: numbers["batch_size"] * numbers["train_batches" if name == TRAIN else "valid_batches"]
+        for name in spec.source_spec or SPLITS
+    }
+    layout = spec if spec.source_spec else None
+    written = write_dataset(flags.synthetic_dataset_dir, spec, num_rows, flags.seed, layout)
     lines = []
     for mapping in written.source_spec:
         facts = written.metadata[mapping]
         lines.append(f"{mapping}: {facts['rows']:,} rows, click rate {facts['click_rate']:.4f}")
     return "\n".join([*lines, f"written: {Path(flags.synthetic_dataset_dir) / SPEC_FILE}"])
-
-
-def prepare(
-    feature_spec: str | Path, directory: str | Path, train_rows: int, valid_rows: int, seed: int
-) -> FeatureSpec:
-    """Writes the data set.
-
-    Args:
-        feature_spec: the YAML file.
-        directory: new or empty; the spec goes there as `feature_spec.yaml`.
-        train_rows: of the mapping `train`.
-        valid_rows: of each other mapping.
-
-    Raises:
-        ValueError: the spec is broken, or rows of it cannot be generated.
-    """
-    spec, layout = _read(Path(feature_spec))
-    if not spec.channel(NUMERICAL_CHANNEL) and not spec.channel(CATEGORICAL_CHANNEL):
-        raise ValueError(
-            f"{spec.origin}: channel_spec: neither numerical nor categorical features: there is "
-            "nothing to learn a click from; put a feature into one of the two channels"
-        )
-    mappings = SPLITS if layout is None else layout.source_spec
-    num_rows = {name: train_rows if name == TRAIN else valid_rows for name in mappings}
-    return write_dataset(directory, spec, num_rows, seed, layout)
-
-
-def _read(path: Path) -> tuple[FeatureSpec, FeatureSpec | None]:
-    """The features, and the same with files where the spec names some."""
-    content = {"source_spec": None, **yaml_io.read_mapping(path)}
-    spec = FeatureSpec.from_dict(content, path.parent, origin=str(path))
-    spec.require(
-        "the generator",
-        channels=(NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL),
-        chunk_types=("split_binary",),
-    )
-    return spec, spec if spec.source_spec else None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,27 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--feature_spec", required=True, metavar="FILE", help="YAML file of the features")
     add("--synthetic_dataset_dir", required=True, metavar="DIR", help="folder to make")
-    add(
-        "--synthetic_dataset_train_batches",
-        type=int,
-        default=1024,
-        metavar="N",
-        help="batches of the mapping 'train'",
-    )
-    add(
-        "--synthetic_dataset_valid_batches",
-        type=int,
-        default=64,
-        metavar="N",
-        help="batches of each other mapping",
-    )
-    add(
-        "--synthetic_dataset_batch_size",
-        type=int,
-        default=32_768,
-        metavar="ROWS",
-        help="rows of a batch",
-    )
+    prefix, number = "--synthetic_dataset", {"type": int, "metavar": "N"}
+    add(f"{prefix}_train_batches", default=1024, help="batches of the mapping 'train'", **number)
+    add(f"{prefix}_valid_batches", default=64, help="batches of each other mapping", **number)
+    add(f"{prefix}_batch_size", default=32_768, help="rows of a batch", **number)
     add("--seed", type=int, default=0, help="of the teacher and the rows")
     return parser
 

@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 from dataloading.describe.facts import (
-    ChunkFacts,
     IdFacts,
     NumberFacts,
+    chunk_facts,
     has_interactions,
     interactions_of,
     rare_items_note,
@@ -77,8 +77,10 @@ def describe_mapping(
             records = None
             if chunk.type == CHUNK_TYPE:
                 records = opened[index] = RecordChunk(spec, mapping, chunk)
-            rows[index] = _num_rows(spec, chunk, sizes, records)
-            for facts in ChunkFacts(spec, chunk, records).read(session):
+                rows[index] = records.num_rows
+            else:
+                rows[index] = sum(sizes.values()) // spec.row_bytes(chunk)
+            for facts in chunk_facts(spec, chunk, session, records):
                 faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
                 bodies.append("    " + _feature_line(spec, facts, records))
                 bodies += rare_items_note(spec, mapping, facts)
@@ -106,16 +108,11 @@ def _conclusion(types: set[str]) -> str:
     """The last line on a data set without faults, whose chunks are of these types."""
     if types <= set(_LOOKED_AT):
         return "whole: every file is there, has all its rows, and no value is out of range"
-    looked_at = " and ".join(name for name in _LOOKED_AT if name in types)
-    return (
-        "every file is there; "
-        + (
-            f"those of type {looked_at} have all their rows, and no value is out of range; "
-            if looked_at
-            else ""
-        )
-        + f"those of type {', '.join(sorted(types - set(_LOOKED_AT)))} were not looked at"
-    )
+    parts = ["every file is there"]
+    if looked_at := " and ".join(name for name in _LOOKED_AT if name in types):
+        parts.append(f"those of type {looked_at} have all their rows, and no value is out of range")
+    others = ", ".join(sorted(types - set(_LOOKED_AT)))
+    return "; ".join([*parts, f"those of type {others} were not looked at"])
 
 
 def _file_sizes(spec: FeatureSpec, mapping: str, chunk: Chunk) -> tuple[dict[str, int], list[str]]:
@@ -139,12 +136,6 @@ def _size_lines(chunk: Chunk, sizes: dict[str, int]) -> list[str]:
     if len(sizes) > _FILES_SHOWN:
         return [f"  {len(sizes)} files {chunk.files[0]}, ...: {sum(sizes.values()):,} bytes"]
     return [f"  {file}: {size:,} bytes" for file, size in sizes.items()]
-
-
-def _num_rows(
-    spec: FeatureSpec, chunk: Chunk, sizes: dict[str, int], records: RecordChunk | None
-) -> int:
-    return sum(sizes.values()) // spec.row_bytes(chunk) if records is None else records.num_rows
 
 
 def _as_stored(spec: FeatureSpec) -> FeatureSpec:
@@ -195,12 +186,8 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("directory", help=f"folder with a {SPEC_FILE}")
-    parser.add_argument(
-        "--feature_spec",
-        default=SPEC_FILE,
-        metavar="FILE",
-        help="name of the YAML file in it (default %(default)s)",
-    )
+    help_text = "name of the YAML file in it (default %(default)s)"
+    parser.add_argument("--feature_spec", default=SPEC_FILE, metavar="FILE", help=help_text)
     return parser
 
 

@@ -29,7 +29,6 @@ from dataloading.table_input.duckdb_session import DuckDBSession
 
 _BLOCK_BYTES = 8 << 20
 _NUM_TOP = 5
-_ROWS = 1 << 20  # rows of candidate lists that are checked together, or one longer list
 _FEW = 0.5  # share of items in use below which ids are worth making dense
 _ID_SCHEMA = pa.schema([("feature", pa.int32()), ("id", pa.int64())])
 
@@ -39,16 +38,35 @@ class IdFacts:
     """A column of ids.
 
     Attributes:
+        num_values: values of all rows.
+        num_outside: those of them that are out of range.
         num_used: different ids in range that occur.
         top: (id, share of all values) of the most frequent ids in range.
-        faults: what a loader refuses.
     """
 
     feature: str
     cardinality: int
+    num_values: int = 0
+    num_outside: int = 0
     num_used: int = 0
     top: list[tuple[int, float]] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+
+    def add(self, values: np.ndarray) -> np.ndarray:
+        """Takes in values [rows, hotness]; returns those in range, int64 [n]."""
+        ids = values.ravel().astype(np.int64)
+        inside = ids[(ids >= 0) & (ids < self.cardinality)]
+        self.num_values += len(ids)
+        self.num_outside += len(ids) - len(inside)
+        return inside
+
+    @property
+    def faults(self) -> list[str]:
+        """What a loader refuses."""
+        if not self.num_outside:
+            return []
+        return [
+            f"feature '{self.feature}': {self.num_outside} ids outside of [0, {self.cardinality})"
+        ]
 
 
 @dataclass
@@ -56,11 +74,12 @@ class NumberFacts:
     """A column of numbers. Infinities count for smallest and largest, not for the mean."""
 
     feature: str
+    channel: str = ""
     smallest: float = math.inf
     largest: float = -math.inf
     num_nan: int = 0
     num_infinite: int = 0
-    faults: list[str] = field(default_factory=list)
+    num_not_binary: int = 0  # labels other than 0 and 1
     _sum: float = 0.0
     _num_finite: int = 0
 
@@ -69,148 +88,100 @@ class NumberFacts:
         """The mean of the finite values; NaN without one."""
         return self._sum / self._num_finite if self._num_finite else math.nan
 
-    def unusable(self) -> list[str]:
-        """Returns the faults of numbers that a model cannot take: it receives float32."""
+    @property
+    def faults(self) -> list[str]:
+        """What a loader refuses: labels other than 0 and 1, numerical values that are not float32
+        numbers."""
+        faults = []
+        if self.num_not_binary:
+            faults.append(f"{self.num_not_binary} labels other than 0 and 1")
         bad = self.num_nan + self.num_infinite
-        if bad:
-            return [f"feature '{self.feature}': {bad} numerical values that are not finite"]
-        if max(self.largest, -self.smallest) > np.finfo(np.float32).max:
-            return [f"feature '{self.feature}': numerical values that float32 cannot hold"]
-        return []
+        if self.channel == NUMERICAL_CHANNEL and bad:
+            faults.append(f"{bad} numerical values that are not finite")
+        elif self.channel == NUMERICAL_CHANNEL and self._exceeds_float32():
+            faults.append("numerical values that float32 cannot hold")
+        return [f"feature '{self.feature}': {fault}" for fault in faults]
+
+    def _exceeds_float32(self) -> bool:
+        return max(self.largest, -self.smallest) > np.finfo(np.float32).max
 
     def add(self, values: np.ndarray) -> None:
         """Takes in values [rows, hotness]."""
+        if self.channel == LABEL_CHANNEL:
+            self.num_not_binary += int(np.count_nonzero((values != 0) & (values != 1)))
         if values.dtype == np.float16:
             values = values.astype(np.float32)
-        total = float(values.sum(dtype=np.float64))
-        count = values.size
-        if not math.isfinite(total):
-            nan, finite = np.isnan(values), np.isfinite(values)
-            self.num_nan += int(nan.sum())
-            self.num_infinite += int((~finite & ~nan).sum())
-            total, count = float(values.sum(dtype=np.float64, where=finite)), int(finite.sum())
-            values = values[~nan]
-        self._sum += total
-        self._num_finite += count
-        if values.size:
-            self.smallest = min(self.smallest, float(values.min()))
-            self.largest = max(self.largest, float(values.max()))
+        finite = np.isfinite(values)
+        self._num_finite += int(finite.sum())
+        self._sum += float(values.sum(dtype=np.float64, where=finite))
+        present = values[~np.isnan(values)]
+        self.num_nan += values.size - present.size
+        self.num_infinite += present.size - int(finite.sum())
+        if present.size:
+            self.smallest = min(self.smallest, float(present.min()))
+            self.largest = max(self.largest, float(present.max()))
 
 
-class ChunkFacts:
-    """Facts of the features of a chunk, whose files must hold whole rows.
+def chunk_facts(
+    spec: FeatureSpec, chunk: Chunk, session: DuckDBSession, records: RecordChunk | None = None
+) -> list[IdFacts | NumberFacts]:
+    """Reads a chunk, whose files must hold whole rows; returns the facts of its features.
 
-    A feature with a cardinality holds ids, any other numbers. Faults are what a loader refuses:
-    ids out of range, labels other than 0 and 1, numerical values that are not finite.
+    A feature with a cardinality holds ids, any other numbers.
 
     Args:
         spec: the data set.
         chunk: of type split_binary or tfrecord.
+        session: counts the ids.
         records: the tfrecord chunk, open.
+
+    Raises:
+        ValueError: a damaged record.
     """
-
-    def __init__(self, spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None = None):
-        self._spec, self._chunk, self._records = spec, chunk, records
-        self._numerical = spec.channel_spec.get(NUMERICAL_CHANNEL, ())
-        labels = spec.channel_spec.get(LABEL_CHANNEL, ())
-        self._wrong_labels = {name: 0 for name in chunk.features if name in labels}
-        self._facts: dict[str, IdFacts | NumberFacts] = {}
-        for name in chunk.features:
-            is_number = "cardinality" not in spec.feature_spec[name]
-            if is_number or name in self._wrong_labels or name in self._numerical:
-                self._facts[name] = NumberFacts(name)
-            else:
-                self._facts[name] = IdFacts(name, spec.cardinality(name))
-        self._num_values = dict.fromkeys(chunk.features, 0)
-        self._num_outside = dict.fromkeys(chunk.features, 0)
-
-    def read(self, session: DuckDBSession) -> list[IdFacts | NumberFacts]:
-        """Reads the chunk; returns the facts of each feature.
-
-        Raises:
-            ValueError: a damaged record.
-        """
-        ids = [facts for facts in self._facts.values() if isinstance(facts, IdFacts)]
-        batches = self._id_batches()
-        if ids:
-            _count(session, batches)
+    facts: list[IdFacts | NumberFacts] = []
+    for name in chunk.features:
+        channels = (LABEL_CHANNEL, NUMERICAL_CHANNEL)
+        channel = next((c for c in channels if name in spec.channel_spec.get(c, ())), "")
+        if channel or "cardinality" not in spec.feature_spec[name]:
+            facts.append(NumberFacts(name, channel))
         else:
-            for _ in batches:
-                pass
-        for facts in ids:
-            self._complete(facts, session)
-        for name, count in self._wrong_labels.items():
-            if count:
-                fault = f"feature '{name}': {count} labels other than 0 and 1"
-                self._facts[name].faults.append(fault)
-        for name in self._numerical:
-            if name in self._facts:
-                self._facts[name].faults += self._facts[name].unusable()
-        return list(self._facts.values())
+            facts.append(IdFacts(name, spec.cardinality(name)))
+    failures: list[ValueError] = []
 
-    def _id_batches(self) -> Iterator[pa.RecordBatch]:
-        """Takes in the numbers of the chunk; yields its ids in range, with their features."""
-        for columns in column_blocks(self._spec, self._chunk, self._records):
-            for name, values in columns.items():
-                facts = self._facts[name]
-                if isinstance(facts, NumberFacts):
-                    facts.add(values)
-                    if name in self._wrong_labels:
-                        wrong = np.count_nonzero((values != 0) & (values != 1))
-                        self._wrong_labels[name] += int(wrong)
-                    continue
-                ids = values.ravel().astype(np.int64)
-                inside = ids[(ids >= 0) & (ids < facts.cardinality)]
-                self._num_values[name] += len(ids)
-                self._num_outside[name] += len(ids) - len(inside)
-                number = np.full(len(inside), self._chunk.features.index(name), np.int32)
-                yield pa.record_batch([pa.array(number), pa.array(inside)], _ID_SCHEMA)
-
-    def _complete(self, facts: IdFacts, session: DuckDBSession) -> None:
-        """Fills in the facts of counted ids."""
-        name = facts.feature
-        counts = f"FROM counts WHERE feature = {self._chunk.features.index(name)}"
-        (facts.num_used,) = session.connection.execute(f"SELECT count(*) {counts}").fetchone()
-        top = session.connection.execute(
-            f"SELECT id, count {counts} ORDER BY count DESC, id LIMIT {_NUM_TOP}"
-        ).fetchall()
-        facts.top = [(number, count / self._num_values[name]) for number, count in top]
-        if self._num_outside[name]:
-            facts.faults.append(
-                f"feature '{name}': {self._num_outside[name]} ids outside of "
-                f"[0, {facts.cardinality})"
-            )
-
-
-def _count(session: DuckDBSession, batches: Iterator[pa.RecordBatch]) -> None:
-    """Counts each id of each feature in the table `counts`."""
-    import duckdb
-
-    failures = []
-
-    def watched():
+    def ids_in_range() -> Iterator[pa.RecordBatch]:
         try:
-            yield from batches
+            for columns in _column_blocks(spec, chunk, records):
+                for number, column in enumerate(facts):
+                    ids = column.add(columns[column.feature])
+                    if ids is not None:
+                        numbers = np.full(len(ids), number, np.int32)
+                        yield pa.record_batch([pa.array(numbers), pa.array(ids)], _ID_SCHEMA)
         except ValueError as error:  # DuckDB would report its text only
             failures.append(error)
-            raise
 
-    stream = pa.RecordBatchReader.from_batches(_ID_SCHEMA, watched())
-    try:
-        session.connection.register("ids", stream).execute(
-            "CREATE OR REPLACE TEMP TABLE counts AS "
-            "SELECT feature, id, count(*) AS count FROM ids GROUP BY ALL"
-        )
-    except duckdb.Error:
-        if failures:
-            raise failures[0] from None
-        raise
+    stream = pa.RecordBatchReader.from_batches(_ID_SCHEMA, ids_in_range())
+    session.connection.register("ids", stream).execute(
+        "CREATE OR REPLACE TEMP TABLE counts AS "
+        "SELECT feature, id, count(*) AS count FROM ids GROUP BY ALL"
+    )
+    if failures:
+        raise failures[0]
+    for number, column in enumerate(facts):
+        if isinstance(column, IdFacts):
+            counts = f"FROM counts WHERE feature = {number}"
+            rows = session.connection.execute(f"SELECT count(*) {counts}").fetchall()
+            column.num_used = rows[0][0]
+            rows = session.connection.execute(
+                f"SELECT id, count {counts} ORDER BY count DESC, id LIMIT {_NUM_TOP}"
+            ).fetchall()
+            column.top = [(i, count / column.num_values) for i, count in rows]
+    return facts
 
 
-def column_blocks(
+def _column_blocks(
     spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None = None
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The rows of a chunk: feature -> [rows, hotness]; [ids, 1] of one whose rows differ in
+    """Yields the rows of a chunk: feature -> [rows, hotness]; [ids, 1] of one whose rows differ in
     length."""
     spans = spans_of(spec, chunk, 0)
     for rows in _stored(spec, chunk) if records is None else _recorded(spec, chunk, records):
@@ -224,11 +195,10 @@ def _stored(spec: FeatureSpec, chunk: Chunk) -> Iterator[np.ndarray]:
     dtype = stored_dtype(spec, chunk.features[0])
     row_bytes = spec.row_bytes(chunk)
     width = row_bytes // dtype.itemsize
+    block_size = max(1, _BLOCK_BYTES // row_bytes) * width
     for file in chunk.files:
         with open(spec.base_directory / file, "rb") as stream:
-            while len(
-                values := np.fromfile(stream, dtype, max(1, _BLOCK_BYTES // row_bytes) * width)
-            ):
+            while len(values := np.fromfile(stream, dtype, block_size)):
                 yield values.reshape(-1, width)
 
 
@@ -263,18 +233,48 @@ def interactions_of(
         if str(error) not in faults:  # of another mapping
             faults.append(str(error))
         return ""
-    labels = spec.channel(LABEL_CHANNEL) if stores_labels(spec, mapping) else ()
-    if length is None:
-        num_negatives = _num_negatives(spec, mapping, labels[0]) if labels else 0
-        if not num_negatives:
-            return ", each an interaction"
+    if length is not None:
+        faults += _series_faults(spec, mapping, length)
+        return f", {rows[0] // length:,} series of {length:,}"
+    if stores_labels(spec, mapping):
+        (label,) = spec.channel(LABEL_CHANNEL)
+        num_negatives = np.count_nonzero(_column(spec, mapping, label) == 0)
+        if num_negatives:
+            faults.append(
+                f"mapping '{mapping}': feature '{label}': {num_negatives:,} labels of 0; the rows "
+                "there are interactions, and negatives are drawn while training"
+            )
+            return ""
+    return ", each an interaction"
+
+
+def _series_faults(spec: FeatureSpec, mapping: str, length: int) -> list[str]:
+    (user,), (label,) = spec.channel(USER_CHANNEL), spec.channel(LABEL_CHANNEL)
+    users, labels = _column(spec, mapping, user), _column(spec, mapping, label)
+    end = len(users) // length * length
+    faults = []
+    if end < len(users):
         faults.append(
-            f"mapping '{mapping}': feature '{labels[0]}': {num_negatives:,} labels of 0; the rows "
-            "there are interactions, and negatives are drawn while training"
+            f"mapping '{mapping}': {len(users):,} rows, not whole series of {length:,} "
+            f"('{series_key(mapping)}' in the metadata)"
         )
-        return ""
-    faults += _broken(spec, mapping, labels[0], length, next(iter(rows.values())))
-    return f", {next(iter(rows.values())) // length:,} series of {length:,}"
+    masks = broken_series(users[:end].reshape(-1, length), labels[:end].reshape(-1, length))
+    rules = ((user, "of more than one user"), (label, "without exactly one label of 1"))
+    for mask, (feature, rule) in zip(masks, rules, strict=True):
+        broken = np.flatnonzero(mask)
+        if len(broken):
+            faults.append(
+                f"mapping '{mapping}': feature '{feature}': {len(broken):,} series {rule}, the "
+                f"first in rows {broken[0] * length} to {(broken[0] + 1) * length - 1} (counted "
+                "from 0)"
+            )
+    return faults
+
+
+def _column(spec: FeatureSpec, mapping: str, feature: str) -> np.ndarray:
+    """Returns the values of a feature of one value per row; training holds them in memory, too."""
+    (chunk,) = (chunk for chunk in spec.source_spec[mapping] if feature in chunk.features)
+    return np.concatenate([columns[feature][:, 0] for columns in _column_blocks(spec, chunk)])
 
 
 def rare_items_note(spec: FeatureSpec, mapping: str, facts: IdFacts | NumberFacts) -> list[str]:
@@ -288,62 +288,3 @@ def rare_items_note(spec: FeatureSpec, mapping: str, facts: IdFacts | NumberFact
         f"    note: negatives are drawn from all {facts.cardinality:,} items, and '{TRAIN}' has "
         f"{facts.num_used:,} of them; --categorify of dataloading.transcode numbers these alone"
     ]
-
-
-def _num_negatives(spec: FeatureSpec, mapping: str, label: str) -> int:
-    return sum(np.count_nonzero(labels == 0) for labels in _column(spec, mapping, label))
-
-
-def _broken(spec: FeatureSpec, mapping: str, label: str, length: int, num_rows: int) -> list[str]:
-    """The faults of a mapping whose rows come in series of `length`."""
-    (user,) = spec.channel(USER_CHANNEL)
-    rows_at_a_time = max(1, _ROWS // length) * length
-    mixed, wrong = [], []
-    for users, labels in zip(
-        _regrouped(_column(spec, mapping, user), rows_at_a_time),
-        _regrouped(_column(spec, mapping, label), rows_at_a_time),
-        strict=True,
-    ):
-        end = len(users) // length * length
-        lists = (part[:end].reshape(-1, length) for part in (users, labels))
-        for masks, mask in zip((mixed, wrong), broken_series(*lists), strict=True):
-            masks.append(mask)
-    faults = []
-    if num_rows % length:
-        faults.append(
-            f"mapping '{mapping}': {num_rows:,} rows, not whole series of {length:,} "
-            f"('{series_key(mapping)}' in the metadata)"
-        )
-    for masks, feature, what in (
-        (mixed, user, "of more than one user"),
-        (wrong, label, "without exactly one label of 1"),
-    ):
-        broken = np.flatnonzero(np.concatenate(masks))
-        if len(broken):
-            faults.append(
-                f"mapping '{mapping}': feature '{feature}': {len(broken):,} series {what}, the "
-                f"first in rows {broken[0] * length} to {(broken[0] + 1) * length - 1} (counted "
-                "from 0)"
-            )
-    return faults
-
-
-def _column(spec: FeatureSpec, mapping: str, feature: str) -> Iterator[np.ndarray]:
-    """The values of a feature of one value a row, some rows at a time."""
-    (chunk,) = (chunk for chunk in spec.source_spec[mapping] if feature in chunk.features)
-    return (columns[feature][:, 0] for columns in column_blocks(spec, chunk))
-
-
-def _regrouped(arrays: Iterator[np.ndarray], num_rows: int) -> Iterator[np.ndarray]:
-    """Yields the same values, `num_rows` at a time; the last array may have fewer."""
-    waiting, count = [], 0
-    for array in arrays:
-        waiting.append(array)
-        count += len(array)
-        if count >= num_rows:
-            joined = np.concatenate(waiting)
-            end = count // num_rows * num_rows
-            yield from np.split(joined[:end], end // num_rows)
-            waiting, count = [joined[end:]], count - end
-    if count:
-        yield np.concatenate(waiting)

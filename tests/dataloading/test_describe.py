@@ -169,7 +169,7 @@ def one_feature(folder, ids, cardinality) -> FeatureSpec:
 
 def facts_of(spec: FeatureSpec, scratch) -> list:
     with DuckDBSession(scratch / "duckdb", 1 << 28) as session:
-        return facts.ChunkFacts(spec, spec.source_spec["train"][0]).read(session)
+        return facts.chunk_facts(spec, spec.source_spec["train"][0], session)
 
 
 @pytest.mark.parametrize("cardinality", [4, 60, 3000])

@@ -119,12 +119,11 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("at_a_time", [1, 4, 1 << 20])
+@pytest.mark.parametrize("block_bytes", [3, 12, 1 << 20])
 @pytest.mark.parametrize("fault", BROKEN)
-def test_broken_series(fault, at_a_time, tmp_path, capsys, monkeypatch):
-    """Whatever is read and looked at together, 12 bytes of a file and 1, 4 or all rows."""
-    monkeypatch.setattr(facts, "_ROWS", at_a_time)
-    monkeypatch.setattr(facts, "_BLOCK_BYTES", 12 if at_a_time == 4 else 3)
+def test_broken_series(fault, block_bytes, tmp_path, capsys, monkeypatch):
+    """Independent of the size of a block."""
+    monkeypatch.setattr(facts, "_BLOCK_BYTES", block_bytes)
     files, message = BROKEN[fault]
     code, said = described(tmp_path, capsys, **files)
     assert code == 1 and "broken: 1 faults" in said
