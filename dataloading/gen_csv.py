@@ -68,7 +68,7 @@ def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
 
 
 def _write_mapping(folder: Path, chunks, rows: SyntheticRows, size: int) -> None:
-    columns, _ = rows.columns(0)
+    columns = rows.features(0)
     with contextlib.ExitStack() as stack:
         targets = []
         for chunk in chunks:
@@ -78,7 +78,7 @@ def _write_mapping(folder: Path, chunks, rows: SyntheticRows, size: int) -> None
                 write = stack.enter_context(_opened(folder / file, chunk, schema))
                 targets.append((chunk, first, last, write))
         for start in range(0, size, BLOCK_ROWS):
-            columns, _ = rows.columns(start // BLOCK_ROWS)
+            columns = rows.features(start // BLOCK_ROWS)
             for chunk, first, last, write in targets:
                 begin, end = max(first - start, 0), min(last - start, BLOCK_ROWS)
                 if begin < end:

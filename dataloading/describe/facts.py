@@ -183,7 +183,7 @@ def _column_blocks(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the rows of a chunk: feature -> [rows, hotness]; [ids, 1] of one whose rows differ in
     length."""
-    spans = spans_of(spec, chunk, 0)
+    spans = spans_of(spec, [chunk])
     for rows in _stored(spec, chunk) if records is None else _recorded(spec, chunk, records):
         if isinstance(rows, Ragged):
             yield {chunk.features[0]: rows.values[:, None]}

@@ -1,4 +1,4 @@
-"""Split binaries through `tf.data`, a whole batch at a time: no Python per row."""
+"""Split binaries through `tf.data`, a whole batch at a time: no Python per sample."""
 
 import bisect
 
@@ -31,8 +31,9 @@ class RawBinaryDataset(SampleDataset):
         options = StoredOptions(batch_size=batch_size, **options)
         layout = ChunkLayout(spec, split, CHUNK_TYPE, options)
         num_samples = spec.num_rows(split, layout.checked)
-        chunks = {number: BinaryChunk(spec, layout.chunks[number]) for number in layout.used}
-        reader = ChunkReader(layout, chunks, num_samples)
+        stored = spec.source_spec[split]
+        chunks = {number: BinaryChunk(spec, stored[number]) for number in layout.used}
+        reader = ChunkReader(spec, split, layout.columns, chunks, num_samples)
         super().__init__(reader, split, options, order=options.order(num_samples))
 
 
@@ -43,38 +44,38 @@ class BinaryChunk:
 
     def __init__(self, spec: FeatureSpec, chunk: Chunk):
         self.dtype = stored_dtype(spec, chunk.features[0])
-        row_bytes = spec.row_bytes(chunk)
-        self._width = row_bytes // self.dtype.itemsize
-        self._parts, self._first_rows, self._files = [], [0], []
+        sample_bytes = spec.row_bytes(chunk)
+        self._width = sample_bytes // self.dtype.itemsize
+        self._parts, self._starts, self._files = [], [0], []
         for file in chunk.files:
             path = spec.base_directory / file
             if path.stat().st_size:  # an empty file cannot be mapped
-                # One value per row, because NumPy copies such values fastest.
-                part = np.memmap(path, f"V{row_bytes}", "r").view(np.ndarray)
+                # One value per sample, because NumPy copies such values fastest.
+                part = np.memmap(path, f"V{sample_bytes}", "r").view(np.ndarray)
                 self._parts.append(part)
-                self._first_rows.append(self._first_rows[-1] + len(part))
+                self._starts.append(self._starts[-1] + len(part))
                 self._files.append(file)
 
-    def read(self, rows: slice | np.ndarray) -> np.ndarray:
+    def read(self, samples: slice | np.ndarray) -> np.ndarray:
         """See `OpenChunk`."""
-        parts = list(zip(self._parts, self._first_rows, strict=False))
-        if isinstance(rows, slice):
-            values = np.concatenate(
-                [
-                    part[max(rows.start - first, 0) : max(rows.stop - first, 0)]
-                    for part, first in parts
-                ]
-            )
-        else:
-            bounds = np.searchsorted(rows, self._first_rows)
+        if isinstance(samples, slice):
             pieces = [
-                part.take(rows[start:stop] - first)
-                for (part, first), start, stop in zip(parts, bounds[:-1], bounds[1:], strict=True)
+                part[max(samples.start - first, 0) : max(samples.stop - first, 0)]
+                for part, first in zip(self._parts, self._starts, strict=False)
+            ]
+            values = np.concatenate(pieces)
+        else:
+            bounds = np.searchsorted(samples, self._starts)
+            pieces = [
+                part.take(samples[start:stop] - first)
+                for part, first, start, stop in zip(
+                    self._parts, self._starts, bounds[:-1], bounds[1:], strict=False
+                )
             ]
             values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         return values.view(self.dtype).reshape(-1, self._width)
 
-    def locate(self, row: int) -> tuple[str, int]:
+    def locate(self, sample: int) -> tuple[str, int]:
         """See `OpenChunk`."""
-        part = bisect.bisect_right(self._first_rows, row) - 1
-        return self._files[part], row - self._first_rows[part]
+        part = bisect.bisect_right(self._starts, sample) - 1
+        return self._files[part], sample - self._starts[part]

@@ -1,7 +1,4 @@
-"""Series of interactions: what one user is asked at an evaluation, in neighbouring rows.
-
-`docs/data_format.md` describes them. Needs NumPy only.
-"""
+"""Rules of candidate lists ("series"), see `docs/data_format.md`. Needs NumPy only."""
 
 import numpy as np
 
@@ -14,16 +11,15 @@ def series_key(mapping: str) -> str:
 
 
 def series_length(mapping: str, metadata: dict, has_label: bool, origin: str) -> int | None:
-    """Rows of a series of a mapping; None: every row is an interaction of its own.
+    """Returns the rows per candidate list of a mapping; None: every row is an interaction.
 
     Args:
         metadata: of the data set.
-        has_label: whether the mapping has a label a row.
-        origin: what messages call the feature spec.
+        has_label: whether the mapping has a label.
+        origin: name of the feature spec in messages.
 
     Raises:
-        ValueError: the key holds something else than a number of rows, is there for `train` or for
-            a mapping without a label, or is not there for one with a label.
+        ValueError: the key is not a number of rows, or does not fit the mapping and its label.
     """
     key, where = series_key(mapping), f"{origin}: mapping '{mapping}': metadata"
     if key not in metadata:
@@ -58,7 +54,7 @@ def broken_series(users: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np
     """Returns masks of the lists of several users, and of those without exactly one positive.
 
     Args:
-        users: numbers that identify users, `[series, rows of a series]`.
+        users: numbers that identify users, `[lists, rows per list]`.
         labels: 0 for negatives, of the same shape.
     """
     return (users != users[:, :1]).any(axis=1), np.count_nonzero(labels, axis=1) != 1

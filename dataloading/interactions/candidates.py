@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from dataloading.interactions.stored import (
 )
 from dataloading.interactions.unseen_items import draw_unseen_in_use
 from dataloading.pipeline.batch import Batch, InteractionInputs
-from dataloading.pipeline.columns import ArrayReader, Column, Role
+from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
 from dataloading.pipeline.shuffle import check_at_least
 from dataloading.spec.feature_spec import FeatureSpec
@@ -41,12 +42,10 @@ class SeriesDataset:
         mapping: e.g. `test`.
         batch_size: rows of a global batch, at most, and a series for each rank at least: see the
             attribute.
-        valid_negative: negatives of a series: the first ones that are stored, or as many as are
-            drawn. Without it all that are stored.
+        valid_negative: negatives per series: the first ones that are stored, or the number to
+            draw. Without it all that are stored.
         seed: of negatives that are drawn.
-        rank, world_size: this rank gets one contiguous part of the series of each global batch. All
-            ranks get equally many batches of equal length; see `LoaderOptions`, a
-            sample of which is a series here.
+        rank, world_size: see `LoaderOptions`, a sample of which is a series here.
         with_labels: False reads no labels, to predict: labels are `None`, and each stored row
             is a series of its own.
 
@@ -58,7 +57,7 @@ class SeriesDataset:
         batch_size: rows of a global batch: the most whole series for each rank that `batch_size`
             allows.
         num_batches: global batches; the last one may be shorter.
-        failure: None: bad rows are found here, not later.
+        failure: None: invalid rows are found here, not later.
 
     Raises:
         ValueError: see `read_series` and `read_interactions`; fewer negatives are stored than
@@ -92,69 +91,79 @@ class SeriesDataset:
         self.split = mapping
         self.num_series, self.series_length = series.items.shape
         self.num_rows = series.items.size
-        of_rank = batch_size // (self.series_length * world_size)
-        if not of_rank:
+        rows_per_rank = self.series_length * world_size
+        if batch_size < rows_per_rank:
             raise ValueError(
                 f"batch_size is {batch_size}; a global batch has a series for each rank at least, "
-                f"{self.series_length} rows x {world_size} ranks = "
-                f"{self.series_length * world_size}: choose that or more (--valid_batch_size)"
+                f"{self.series_length} rows x {world_size} ranks = {rows_per_rank}: choose that or "
+                "more (--valid_batch_size)"
             )
-        self.batch_size = of_rank * world_size * self.series_length
-        options = LoaderOptions(batch_size=of_rank * world_size, rank=rank, world_size=world_size)
-        self._series = _series_batches(series, options)
-        self.num_batches = self._series.num_batches
+        self.batch_size = batch_size // rows_per_rank * rows_per_rank
+        self._batches = SampleDataset(
+            _SeriesReader(series),
+            mapping,
+            LoaderOptions(
+                batch_size=self.batch_size // self.series_length, rank=rank, world_size=world_size
+            ),
+            arrange=self._arrange,
+        )
+        self.num_batches = self._batches.num_batches
         self.rank = rank
         self.world_size = world_size
 
     def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
-        """The batches; the same ones in every epoch.
+        """Returns the batches; the same ones in every epoch.
 
         Args:
             epoch: any.
             start_row: global rows to leave out, whole series.
 
         Returns:
-            A dataset of `Batch` of `InteractionInputs`. The rows of a series are neighbours.
+            A dataset of `Batch` of `InteractionInputs`. The rows of a series are neighbors.
         """
         if start_row % self.series_length:
             raise ValueError(
                 f"start_row is {start_row}; allowed: multiples of the {self.series_length} rows of "
                 "a series"
             )
-        return self._series.dataset(epoch, start_row // self.series_length)
+        return self._batches.dataset(epoch, start_row // self.series_length)
 
-
-def _series_batches(series: Series, options: LoaderOptions) -> SampleDataset:
-    """Batches of series, each of which is a sample until it is arranged in a batch."""
-    length = series.items.shape[1]
-    columns = {"user": series.users[:, None], "item": series.items}
-    roles = dict.fromkeys(columns, Role.CATEGORICAL) | {"label": Role.LABEL}
-    if series.labels is not None:
-        columns["label"] = series.labels
-    reader = ArrayReader(
-        {
-            Column(roles[name], name, values.dtype, values.shape[1]): values
-            for name, values in columns.items()
-        }
-    )
-
-    def arrange(batch: Batch) -> Batch:
+    def _arrange(self, batch: Batch) -> Batch:
+        """Returns the rows of a batch of series."""
         import tensorflow as tf
 
         users, items = batch.inputs.categorical
+        users = tf.repeat(tf.reshape(users, [-1]), self.series_length)
         return Batch(
-            InteractionInputs(tf.repeat(tf.reshape(users, [-1]), length), tf.reshape(items, [-1])),
+            InteractionInputs(users, tf.reshape(items, [-1])),
             None if batch.labels is None else tf.reshape(batch.labels, [-1, 1]),
-            tf.repeat(batch.weights, length, axis=0),
+            tf.repeat(batch.weights, self.series_length, axis=0),
         )
 
-    return SampleDataset(reader, "", options, arrange=arrange)
+
+class _SeriesReader:
+    """Reads series, each of which is a sample; a `SampleReader`."""
+
+    def __init__(self, series: Series):
+        length = series.items.shape[1]
+        self._arrays = {
+            Column(Role.CATEGORICAL, "user", series.users.dtype, 1): series.users[:, None],
+            Column(Role.CATEGORICAL, "item", series.items.dtype, length): series.items,
+        }
+        if series.labels is not None:
+            self._arrays[Column(Role.LABEL, "label", series.labels.dtype, length)] = series.labels
+        self.columns = tuple(self._arrays)
+        self.num_samples = len(series.items)
+
+    def read(self, samples: slice, columns: Sequence[Column]) -> list[np.ndarray]:
+        """See `SampleReader`."""
+        return [self._arrays[column][samples] for column in columns]
 
 
 def _with_fewer(
     series: Series, valid_negative: int | None, spec: FeatureSpec, mapping: str
 ) -> Series:
-    """The series with their first `valid_negative` negatives."""
+    """Returns the series with their first `valid_negative` negatives."""
     stored = series.items.shape[1] - 1
     if valid_negative is None or valid_negative == stored:
         return series
@@ -172,7 +181,7 @@ def _with_fewer(
 
 
 def _with_drawn(spec: FeatureSpec, mapping: str, valid_negative: int | None, seed: int) -> Series:
-    """A series for each stored positive, which is the first of its rows."""
+    """Returns a series for each stored positive, which is the first of its rows."""
     if valid_negative is None:
         raise ValueError(
             f"{spec.origin}: mapping '{mapping}' holds positives only: expected the number of "

@@ -1,7 +1,7 @@
-"""Random orders and draws that are computed, not stored: functions of a key and a row's number.
+"""Random orders and draws that are computed, not stored: functions of keys and a sample's number.
 
 TensorFlow operations on int64 that hold numbers below 2^32 between them, so that no product
-overflows; element by element, without loops, on a CPU or a GPU. NumPy makes the keys.
+overflows; element by element, without loops, on a CPU or a GPU.
 """
 
 from __future__ import annotations
@@ -29,20 +29,12 @@ NUM_DRAW_KEYS = 2
 
 
 def key_words(seed: int, count: int) -> np.ndarray:
-    """int64 [count + 1] of random words below 2^32, of which `keys_of_epoch` makes `count` keys.
-
-    Args:
-        seed: any whole number from 0 on.
-    """
+    """Returns random words below 2^32 for `count` keys of `keys_of_epoch`, int64 [count + 1]."""
     return np.random.SeedSequence(seed).generate_state(count + 1, np.uint32).astype(np.int64)
 
 
 def keys_of_epoch(words: np.ndarray, epoch: tf.Tensor) -> list[tf.Tensor]:
-    """One int64 scalar below 2^32 for each word but the first; others in every epoch.
-
-    Args:
-        epoch: int64 scalar, 0 or more.
-    """
+    """Returns an int64 scalar below 2^32 for each word but the first; others in every epoch."""
     import tensorflow as tf
 
     epoch = _mixed(words[0] ^ (epoch & _LOW))
@@ -67,11 +59,7 @@ class KeyedOrder:
         self._surplus = math.prod(self._widths) - size
 
     def permuted(self, numbers: tf.Tensor, keys: list[tf.Tensor]) -> tf.Tensor:
-        """Returns the permuted numbers, int64 [n] -> int64 [n].
-
-        Args:
-            keys: `NUM_ORDER_KEYS` scalars of `keys_of_epoch`.
-        """
+        """Returns the permuted numbers, int64 [n], with `NUM_ORDER_KEYS` keys of an epoch."""
         import tensorflow as tf
 
         if not self._surplus:
@@ -104,14 +92,15 @@ class KeyedOrder:
 
 
 def drawn_below(limit: int, numbers: tf.Tensor, largest: int, keys: list[tf.Tensor]) -> tf.Tensor:
-    """A random number in [0, limit) for each of `numbers`, int64 [n] -> int64 [n].
+    """Returns a random number in [0, limit) for each of `numbers`, int64 [n].
 
     Uniform to 2^-32 of a probability, and independent of the other numbers' draws.
 
     Args:
         limit: 1 to 2^31.
+        numbers: int64 [n].
         largest: the largest that `numbers` may hold, up to 2^62.
-        keys: `NUM_DRAW_KEYS` scalars of `keys_of_epoch`.
+        keys: `NUM_DRAW_KEYS` keys of an epoch.
     """
     first, second = keys
     low = numbers
@@ -125,14 +114,14 @@ def drawn_below(limit: int, numbers: tf.Tensor, largest: int, keys: list[tf.Tens
 
 
 def right_shift(numbers: tf.Tensor, bits: int) -> tf.Tensor:
-    """`numbers >> bits` of int64, which keeps the sign."""
+    """Returns `numbers >> bits` of int64, which keeps the sign."""
     import tensorflow as tf
 
     return tf.bitwise.right_shift(numbers, tf.constant(bits, tf.int64))
 
 
 def _widths(size: int) -> tuple[int, int]:
-    """The two widths, from about the square root to half as much again, of least surplus."""
+    """Returns widths, from about the square root to half as much again, of least surplus."""
     root = math.isqrt(size - 1) + 1
     lefts = root + np.arange(min(root // 2 + 1, _MOST_WIDTHS), dtype=np.int64)
     left = int(lefts[np.argmin(-size % lefts)])
@@ -140,13 +129,13 @@ def _widths(size: int) -> tuple[int, int]:
 
 
 def _moved(half: tf.Tensor, distance: tf.Tensor, width: int) -> tf.Tensor:
-    """(half + distance) mod width, of numbers below it."""
+    """Returns (half + distance) mod width, of numbers below it."""
     moved = half + distance - width
     return moved + (right_shift(moved, 63) & width)  # a negative number, shifted, is all ones
 
 
 def _below(limit: int, words: tf.Tensor) -> tf.Tensor:
-    """Numbers below 2^32, scaled to [0, limit) by their high bits."""
+    """Returns numbers below 2^32, scaled to [0, limit) by their high bits."""
     return right_shift(words * limit, _BITS)
 
 

@@ -1,6 +1,6 @@
-"""Training rows of interactions and of negatives that are drawn again in every epoch.
+"""Training samples: interactions, and negatives that are drawn again in every epoch.
 
-`tf.data` yields the positions of the rows of a step; the step itself makes them, on its device,
+`tf.data` yields the positions of the samples of a step; the step itself makes them, on its device,
 from the interactions that are stored there. No order and no negative is ever stored.
 """
 
@@ -33,13 +33,13 @@ _LINE = 1 << 31
 
 
 class Draw(NamedTuple):
-    """Rows of a global batch on one rank: those at neighboring positions of an epoch.
+    """Samples of a global batch on one rank, at neighboring positions of an epoch. Scalars.
 
-    epoch: int64 scalar.
-    start: position of the first in the epoch's order, int64 scalar.
-    real: their number, int64 scalar.
-    length: their number with padding, the same on all ranks, int64 scalar.
-    weight: of each real row, float32 scalar, see `Batch`.
+    epoch: int64.
+    start: position of the first in the epoch's order, int64.
+    real: their number, int64.
+    length: their number with padding, the same on all ranks, int64.
+    weight: of each real sample, float32, see `Batch`.
     """
 
     epoch: tf.Tensor
@@ -50,14 +50,14 @@ class Draw(NamedTuple):
 
 
 class SampledInteractions:
-    """Every interaction of a mapping once an epoch, each with negatives of its own user.
+    """Every interaction of a mapping once per epoch, each with negatives of its own user.
 
     A negative is the user with an item drawn from all items uniformly, by chance also one that the
-    user likes, as in He et al., "Neural collaborative filtering" (2017). All rows of an epoch are
-    shuffled. The row at position p of epoch e is a function of (seed, e, p): ranks, batch size and
-    restarts change nothing.
+    user likes, as in He et al., "Neural collaborative filtering" (2017). All samples of an epoch
+    are shuffled. The sample at position p of epoch e is a function of (seed, e, p): ranks, batch
+    size and restarts change nothing.
 
-    Memory: 8 bytes an interaction, and 8 an item with `negative_exponent`, on the GPU where
+    Memory: 8 bytes per interaction, and 8 per item with `negative_exponent`, on the GPU where
     one is visible.
 
     Args:
@@ -68,16 +68,14 @@ class SampledInteractions:
         negative_exponent: items are drawn in proportion to their interactions (1 for those without
             any) to the power of this: 0 draws uniformly, 1 as they occur (Mikolov et al., 2013, use
             0.75 for words). The trained logit is the log of how much likelier an item is for the
-            user than to be drawn: a larger exponent favours popular items less.
+            user than to be drawn: a larger exponent favors popular items less.
         seed: of orders and negatives.
-        rank, world_size: this rank gets one contiguous part of each global batch. All ranks get
-            equally many batches of equal length: where the last one does not divide, its rows are
-            split as evenly as possible and padded with a row of the batch, of weight 0.
+        rank, world_size: see `LoaderOptions`; padding repeats a sample of the batch.
 
     Attributes:
         num_interactions: rows of the mapping.
-        num_rows: of an epoch: interactions and negatives.
-        failure: None: bad rows are found here, not later.
+        num_rows: samples of an epoch: interactions and negatives.
+        failure: None: invalid rows are found here, not later.
 
     Raises:
         ValueError: see `read_interactions`, or an argument is out of range.
@@ -127,12 +125,7 @@ class SampledInteractions:
         return -(-self.num_rows // self.batch_size)
 
     def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
-        """Returns the input of `rows` for each batch of one epoch.
-
-        Args:
-            epoch: chooses order and negatives.
-            start_row: global rows of this epoch's order to leave out because they were used
-                before; the rows that follow are the same as without an interruption.
+        """Returns the input of `rows` for each batch of one epoch, as `SampleDataset.dataset`.
 
         Returns:
             A dataset of `Batch(Draw, None, None)`.
@@ -143,7 +136,7 @@ class SampledInteractions:
         def draw(index):
             first = start_row + index * self.batch_size
             size = tf.minimum(self.num_rows - first, self.batch_size)
-            # As `row_order.share_of_rank` has it.
+            # As `shuffle.share_of_rank`.
             base, longer = size // self.world_size, size % self.world_size
             start = first + self.rank * base + tf.minimum(longer, self.rank)
             real = base + tf.cast(self.rank < longer, tf.int64)
@@ -156,10 +149,7 @@ class SampledInteractions:
         return tf.data.Dataset.range(num_batches).map(draw).prefetch(2)
 
     def rows(self, batch: Batch) -> Batch:
-        """The rows themselves, in TensorFlow operations, for the training step.
-
-        Args:
-            batch: an element of `dataset()`.
+        """Returns the samples of an element of `dataset()`, in TensorFlow operations.
 
         Returns:
             `Batch` of `InteractionInputs`: labels 1 for interactions and 0 for negatives.
@@ -169,7 +159,7 @@ class SampledInteractions:
         self._bring_to_device()
         draw = batch.inputs
         index = tf.range(draw.length)
-        # Padding repeats the row before it, which is one of the batch on every rank.
+        # Padding repeats the sample before it, which is one of the batch on every rank.
         positions = draw.start + tf.minimum(index, draw.real - 1)
         interactions, negatives = self._rows_at(draw.epoch, positions)
         pairs = tf.gather(self._pairs_on_device, interactions)
@@ -187,9 +177,8 @@ class SampledInteractions:
         )
 
     def _numbers_at(self, epoch: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns, for the rows at positions of an epoch, the number of the interaction
-        and the item (or the point of the line of items) that was drawn for its user, -1 where the
-        row is the interaction itself."""
+        """Returns the interaction of each position of an epoch, and the item (or the point of the
+        line of items) that was drawn for its user; -1 for the interaction itself."""
         import tensorflow as tf
 
         keys = keys_of_epoch(self._words, epoch)
@@ -200,8 +189,8 @@ class SampledInteractions:
         return interactions, tf.where(is_positive, tf.constant(-1, tf.int64), drawn)
 
     def _bring_to_device(self) -> None:
-        """Puts what lies in memory into that of the device that trains, once: as a constant of the
-        step it would be part of each graph."""
+        """Copies the interactions to the device that trains, once: as a constant of the step they
+        would be part of each graph."""
         import tensorflow as tf
 
         if self._rows_at is not None:
@@ -212,8 +201,8 @@ class SampledInteractions:
             if self._ends is not None:
                 self._ends_on_device = tf.constant(self._ends)
         self._pairs = self._ends = None
-        # Some 130 small operations: in one loop by XLA they take 2 ms of 131,072 rows instead of 9
-        # on 2 cores. Not measured on a GPU, where they stay apart and need no compiler.
+        # Some 130 small operations: in one loop by XLA they take 2 ms of 131,072 samples instead of
+        # 9 on 2 cores. Not measured on a GPU, where they need no compiler.
         self._rows_at = tf.function(
             self._numbers_at, autograph=False, jit_compile=None if gpus else True
         )

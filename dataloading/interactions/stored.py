@@ -1,19 +1,18 @@
-"""Stored users and items, read whole and checked: interactions, and series to be ranked.
+"""Stored users and items, read whole and checked: interactions, and candidate lists ("series").
 
-An interaction is a user and an item that belong together, a positive. A series is what one user is
-asked in an evaluation: one positive and its negatives, in neighbouring rows.
+An interaction is a user and an item that belong together, a positive. A series is one positive and
+its negatives, of one user, in neighboring rows.
 """
 
-import bisect
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from dataloading.formats.raw_binary import CHUNK_TYPE, BinaryChunk
 from dataloading.interactions.candidate_rules import broken_series, series_key, series_length
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
-from dataloading.pipeline.checks import check_ids, check_labels
-from dataloading.pipeline.chunk_reader import spans_of, stored_dtype
+from dataloading.pipeline.chunk_reader import ChunkReader, spans_of
+from dataloading.pipeline.columns import Role
 from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
     LABEL_CHANNEL,
@@ -28,7 +27,7 @@ _READER = "a model of users and items"
 
 
 class Interactions(NamedTuple):
-    """Row i: user and item of the i-th interaction, both int32 `[n]`."""
+    """Users and items of n interactions, both int32 `[n]`."""
 
     users: np.ndarray
     items: np.ndarray
@@ -39,7 +38,7 @@ class Series(NamedTuple):
 
     users: int32 `[n]`; a user may have several series.
     items: int32 `[n, length]`.
-    labels: bool `[n, length]`, exactly one True in a row; None where no labels were read.
+    labels: bool `[n, length]`, exactly one True per series; None where no labels were read.
     """
 
     users: np.ndarray
@@ -48,14 +47,14 @@ class Series(NamedTuple):
 
 
 def check_channels(spec: FeatureSpec, mapping: str) -> None:
-    """Raises ValueError unless the mapping stores one user and one item a row, as split binaries,
-    and, where there are labels, one label."""
+    """Raises ValueError unless the mapping stores one user, one item and at most one label per row,
+    as split binaries."""
     channels = (USER_CHANNEL, ITEM_CHANNEL)
     spec.require(
         _READER,
         channels=channels,
         mappings=(mapping,),
-        chunk_types=("split_binary",),
+        chunk_types=(CHUNK_TYPE,),
         id_channels=channels,
     )
     for channel in channels:
@@ -76,7 +75,7 @@ def check_channels(spec: FeatureSpec, mapping: str) -> None:
 
 
 def num_users_and_items(spec: FeatureSpec) -> tuple[int, int]:
-    """Cardinalities of the two channels."""
+    """Returns the cardinalities of the two channels."""
     return spec.cardinalities(USER_CHANNEL)[0], spec.cardinalities(ITEM_CHANNEL)[0]
 
 
@@ -87,7 +86,7 @@ def stores_labels(spec: FeatureSpec, mapping: str) -> bool:
 
 
 def length_of_series(spec: FeatureSpec, mapping: str) -> int | None:
-    """Rows of a series of a mapping; None: it holds positives only, a row each.
+    """Returns the rows per series of a mapping; None: it holds positives only.
 
     Raises:
         ValueError: see `check_channels` and `series_length`.
@@ -97,13 +96,12 @@ def length_of_series(spec: FeatureSpec, mapping: str) -> int | None:
 
 
 def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
-    """The rows of a mapping of positives only: `train`, whose labels may be there and must be 1, or
-    one without labels.
+    """Returns the rows of a mapping of positives only; labels of `train` may be there, all 1.
 
     Raises:
-        ValueError: the spec lacks something, the mapping holds series, a file is missing or not
-            whole, the mapping is empty, an id is out of range, or a label is not 1; the message has
-            file and row.
+        ValueError: the spec lacks something, the mapping holds series, a file is missing or
+            incomplete, the mapping is empty, an id is out of range, or a label is not 1; the
+            message has file and row.
     """
     length = length_of_series(spec, mapping)
     if length is not None:
@@ -111,18 +109,18 @@ def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
             f"{spec.origin}: mapping '{mapping}' holds series of {length} rows "
             f"({series_key(mapping)}); allowed: rows that are interactions, all of them"
         )
-    user, item, *labels = _read(spec, mapping, with_labels=stores_labels(spec, mapping))
-    for label in labels:
-        if not label.values.all():
-            raise ValueError(
-                label.where(label.values == 0) + "; every row of this mapping is an interaction, "
-                "and negatives are drawn: leave out the rows of label 0, and the label"
-            )
-    return Interactions(user.values.astype(np.int32), item.values.astype(np.int32))
+    rows = _Rows(spec, mapping, with_labels=stores_labels(spec, mapping))
+    if rows.labels is not None and not rows.labels.all():
+        raise ValueError(
+            rows.location(LABEL_CHANNEL, rows.labels == 0)
+            + "; every row of this mapping is an interaction, and negatives are drawn: leave out "
+            "the rows of label 0, and the label"
+        )
+    return Interactions(rows.users.ravel(), rows.items.ravel())
 
 
 def read_series(spec: FeatureSpec, mapping: str) -> Series:
-    """The series of a mapping with labels.
+    """Returns the series of a mapping with labels.
 
     Raises:
         ValueError: as `read_interactions`, or the mapping holds positives only, or the rows are not
@@ -134,49 +132,46 @@ def read_series(spec: FeatureSpec, mapping: str) -> Series:
             f"{spec.origin}: mapping '{mapping}' holds no series: every row is an interaction, as "
             f"there is no {series_key(mapping)} in the metadata; allowed: rows in series"
         )
-    user, item, label = _read(spec, mapping, with_labels=True)
-    num_rows = len(label.values)
-    if num_rows % length:
+    rows = _Rows(spec, mapping, with_labels=True)
+    if len(rows.labels) % length:
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}' has {num_rows} rows, not a multiple of the "
-            f"{length} of a series (metadata: {series_key(mapping)}). Is a file cut off?"
+            f"{spec.origin}: mapping '{mapping}' has {len(rows.labels)} rows, not a multiple of "
+            f"the {length} of a series (metadata: {series_key(mapping)}). Is a file cut off?"
         )
-    users = user.values.reshape(-1, length)
-    labels = label.values.reshape(-1, length).astype(bool)
-    of_several, not_one = broken_series(users, labels)
-    if of_several.any():
+    users = rows.users.reshape(-1, length)
+    labels = rows.labels.reshape(-1, length).astype(bool)
+    has_several_users, is_not_one_positive = broken_series(users, labels)
+    if has_several_users.any():
         others = users != users[:, :1]
+        user = users[np.argmax(has_several_users), 0]
         raise ValueError(
-            user.where(others.ravel()) + f", and {users[np.argmax(of_several), 0]} in the row that "
-            f"begins its series; the {length} rows of a series ({series_key(mapping)}) have one "
-            "user"
+            rows.location(USER_CHANNEL, others.reshape(-1, 1))
+            + f", and {user} in the row that begins its series; the {length} rows of a series "
+            f"({series_key(mapping)}) have one user"
         )
-    if not_one.any():
-        bad = int(np.argmax(not_one))
-        row, file, row_in_file = label.locate(bad * length)
+    if is_not_one_positive.any():
+        invalid = int(np.argmax(is_not_one_positive))
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}': the series of {length} rows that begins in row "
-            f"{row} (row {row_in_file} of file '{file}', both counted from 0) has "
-            f"{np.count_nonzero(labels[bad])} labels of 1; a series has exactly one "
-            f"({series_key(mapping)})"
+            f"{spec.origin}: mapping '{mapping}': the series of {length} rows that begins in "
+            f"{rows.place(invalid * length)} has {np.count_nonzero(labels[invalid])} labels of 1; "
+            f"a series has exactly one ({series_key(mapping)})"
         )
-    items = item.values.astype(np.int32).reshape(-1, length)
-    return Series(users[:, 0].astype(np.int32), items, labels)
+    return Series(users[:, 0], rows.items.reshape(-1, length), labels)
 
 
 def read_pairs(spec: FeatureSpec, mapping: str) -> Series:
-    """The rows of any mapping as series of one row, without labels: to predict.
+    """Returns the rows of any mapping as series of one row, without labels: to predict.
 
     Raises:
         ValueError: as `read_interactions`; labels are not looked at, and their files may be absent.
     """
     check_channels(spec, mapping)
-    user, item = _read(spec, mapping, with_labels=False)
-    return Series(user.values.astype(np.int32), item.values.astype(np.int32)[:, None], None)
+    rows = _Rows(spec, mapping, with_labels=False)
+    return Series(rows.users.ravel(), rows.items, None)
 
 
 def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
-    """The keys (`keys_of`) of what users are known to have touched, int64 `[m]`, ascending.
+    """Returns the keys (`keys_of`) of the items that users have touched, int64 `[m]`, ascending.
 
     These are the interactions of `train`, `validation`, `test` and the mapping `evaluated`, as far
     as they are there. Any other mapping may hold pairs to predict, which may be untouched.
@@ -198,63 +193,31 @@ def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
     return np.unique(np.concatenate(keys))
 
 
-class _Column:
-    """All values of a feature, as they are stored, and where each comes from.
+class _Rows:
+    """All rows of a mapping, checked: users, items (int32) and, if requested, labels, `[n, 1]`."""
 
-    Args:
-        name: of data set, mapping and feature, for messages.
-        parts: the values of each file, `[rows]`.
-        files: as many names.
-    """
+    def __init__(self, spec: FeatureSpec, mapping: str, with_labels: bool):
+        chunks = spec.source_spec[mapping]
+        spans = spans_of(spec, chunks)
+        roles = {USER_CHANNEL: Role.CATEGORICAL, ITEM_CHANNEL: Role.CATEGORICAL}
+        if with_labels:
+            roles[LABEL_CHANNEL] = Role.LABEL
+        columns = [(role, spans[spec.channel(channel)[0]]) for channel, role in roles.items()]
+        used = sorted({span.chunk for _, span in columns})
+        num_rows = spec.num_rows(mapping, used)
+        opened = {number: BinaryChunk(spec, chunks[number]) for number in used}
+        self._reader = ChunkReader(spec, mapping, columns, opened, num_rows)
+        self._columns = dict(zip(roles, self._reader.columns, strict=True))
+        self._samples = slice(0, num_rows)
+        users, items, *labels = self._reader.read(self._samples, self._reader.columns)
+        self.users, self.items = users.astype(np.int32), items.astype(np.int32)
+        self.labels = labels[0] if labels else None
 
-    def __init__(self, name: str, parts: Sequence[np.ndarray], files: Sequence[str]):
-        self.values = np.concatenate(parts)
-        self._name = name
-        self._files = files
-        self._first_rows = np.cumsum([0, *map(len, parts)]).tolist()
+    def location(self, channel: str, invalid: np.ndarray) -> str:
+        """Returns the first half of a message: the first invalid value and its location."""
+        values = self.labels if channel == LABEL_CHANNEL else self.users
+        return self._reader.location(self._columns[channel], self._samples, values, invalid)
 
-    def locate(self, row: int) -> tuple[int, str, int]:
-        """(row, the file that holds it, the row's number in it)."""
-        part = bisect.bisect_right(self._first_rows, row) - 1
-        return row, self._files[part], row - self._first_rows[part]
-
-    def where(self, bad: np.ndarray) -> str:
-        """Returns the first invalid value and its location."""
-        row, file, row_in_file = self.locate(int(np.argmax(bad)))
-        return (
-            f"{self._name}: found {self.values[row]} in row {row} (row {row_in_file} of file "
-            f"'{file}', both counted from 0)"
-        )
-
-
-def _read(spec: FeatureSpec, mapping: str, with_labels: bool) -> list[_Column]:
-    """Users, items and, if requested, labels of a mapping, each of them checked."""
-    channels = (USER_CHANNEL, ITEM_CHANNEL, *((LABEL_CHANNEL,) if with_labels else ()))
-    features = [spec.channel(channel)[0] for channel in channels]
-    of_feature = {
-        feature: number
-        for number, chunk in enumerate(spec.source_spec[mapping])
-        for feature in chunk.features
-    }
-    spec.validate_files(mapping, sorted({of_feature[feature] for feature in features}))
-    columns = [_read_column(spec, mapping, feature, of_feature[feature]) for feature in features]
-    user, item, *labels = columns
-    for column, cardinality in zip((user, item), num_users_and_items(spec), strict=True):
-        check_ids(column.values, cardinality, column.where)
-    for label in labels:
-        check_labels(label.values, label.where)
-    return columns
-
-
-def _read_column(spec: FeatureSpec, mapping: str, feature: str, chunk: int) -> _Column:
-    stored = spec.source_spec[mapping][chunk]
-    files, dtype = stored.files, stored_dtype(spec, feature)
-    width = spec.row_bytes(stored) // dtype.itemsize
-    position = spans_of(spec, stored, chunk)[feature].begin
-    parts = [
-        np.fromfile(spec.base_directory / file, dtype).reshape(-1, width)[:, position]
-        for file in files
-    ]
-    if not sum(map(len, parts)):
-        raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
-    return _Column(f"{spec.origin}: mapping '{mapping}': feature '{feature}'", parts, files)
+    def place(self, row: int) -> str:
+        """Returns the location of a row in the files of the labels."""
+        return self._reader.place(self._columns[LABEL_CHANNEL], row)

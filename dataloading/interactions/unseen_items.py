@@ -1,8 +1,8 @@
-"""Items that a user never touched, drawn at random: the negatives that a ranking is asked about.
+"""Items that a user never touched, drawn at random: the negatives of candidate lists.
 
-No item is tried and thrown away: the items that a user did not touch are numbered from 0, numbers
-are drawn, and each is turned into the item that has it. So a user who touched nearly everything
-costs no more than others, and what is drawn is exactly uniform.
+The items that a user did not touch are numbered from 0, numbers are drawn, and each is turned into
+the item that has it. So a user who touched nearly everything costs no more than others, and draws
+are exactly uniform.
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ _DENSE = 2  # from 1 / _DENSE of all unseen items on, shuffling them beats drawi
 class TooFewUnseen(ValueError):
     """A user has fewer unseen items than requested.
 
-    user: as numbered.
-    unseen: how many there are.
+    user: number of the user.
+    unseen: number of unseen items.
     what: the facts, without the user and the solution.
     """
 
@@ -35,7 +35,7 @@ class TooFewUnseen(ValueError):
 
 
 def keys_of(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
-    """user * num_items + item, which identifies pairs: int64, of the shape of both."""
+    """Returns user * num_items + item, which identifies pairs: int64, of the shape of both."""
     keys = users.astype(np.int64)
     keys *= num_items
     keys += items
@@ -45,7 +45,7 @@ def keys_of(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
 def draw_unseen(
     users: np.ndarray, num_items: int, touched_keys: np.ndarray, count: int, seed
 ) -> np.ndarray:
-    """Different items for each row that its user did not touch, all equally likely.
+    """Draws different items for each row that its user did not touch, all equally likely.
 
     The same arguments give the same items; rows are independent, also those of one user. Memory
     in addition to the arguments and the result: about 100 MiB.
@@ -53,13 +53,12 @@ def draw_unseen(
     Args:
         users: a user for each row, integers [n], in any order; may be repeated.
         num_items: items are 0 to num_items - 1; `MOST_IDS` at most.
-        touched_keys: `keys_of` everything that was touched, int64 [m], ascending and each once;
-            other users' do not matter.
+        touched_keys: `keys_of` all touched pairs, int64 [m], ascending and each once.
         count: items for each row.
         seed: an integer, 0 or more, or several.
 
     Returns:
-        int32 [n, count], in no order: the first k of a row are as good as any others.
+        int32 [n, count], in random order.
 
     Raises:
         TooFewUnseen: a user has fewer than `count` unseen items.
@@ -79,7 +78,7 @@ def draw_unseen(
     for start in range(0, len(users), rows):
         block = slice(start, start + rows)
         numbers = _different_numbers(random, num_items - num_touched[block], count)
-        # Of the block, row after row: which touched item of its row each is.
+        # The row of each touched item of the block, and its number among those of the row.
         lengths = num_touched[block]
         row = np.repeat(np.arange(len(lengths)), lengths)
         nth = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -91,7 +90,7 @@ def draw_unseen(
 def draw_unseen_in_use(
     users: np.ndarray, num_items: int, touched_keys: np.ndarray, count: int, seed
 ) -> np.ndarray:
-    """As `draw_unseen`, of those items that anyone touched; `touched_keys` are of all users."""
+    """Draws as `draw_unseen`, of those items that any user touched."""
     users_of_keys, items = np.divmod(touched_keys, num_items)
     in_use = np.unique(items)
     # Items are renumbered without the others, in the same order.
@@ -107,19 +106,19 @@ def _check_enough(users, num_items: int, num_touched: np.ndarray, count: int) ->
 
 
 def _different_numbers(random: np.random.Generator, bounds: np.ndarray, count: int) -> np.ndarray:
-    """Different numbers for each row, int64 [n, count], below its bound (count or more)."""
+    """Draws different numbers for each row, int64 [n, count], below its bound (count or more)."""
     numbers = np.empty((len(bounds), count), np.int64)
     dense = bounds < _DENSE * count
     if dense.any():
         most = bounds[dense].max()
         places = random.random((np.count_nonzero(dense), most))
-        places[np.arange(most) >= bounds[dense][:, None]] = 2  # behind all others
+        places[np.arange(most) >= bounds[dense][:, None]] = 2  # after all others
         numbers[dense] = np.argsort(places, axis=1)[:, :count]
     rows = np.flatnonzero(~dense)
     numbers[rows] = random.integers(0, bounds[rows, None], (len(rows), count))
     while len(rows):
-        # What a row holds twice is drawn again. All numbers are treated equally, so that the rows
-        # that come out are equally likely.
+        # A row's repeated numbers are drawn again. All numbers are treated equally, so that all
+        # results are equally likely.
         order = np.argsort(numbers[rows], axis=1, kind="stable")
         ascending = np.take_along_axis(numbers[rows], order, axis=1)
         again, column = np.nonzero(ascending[:, 1:] == ascending[:, :-1])
@@ -129,7 +128,7 @@ def _different_numbers(random: np.random.Generator, bounds: np.ndarray, count: i
 
 
 def _items(numbers: np.ndarray, passed_keys: np.ndarray, num_items: int) -> np.ndarray:
-    """The items that have these numbers among a row's unseen ones, [n, count].
+    """Returns the items that have these numbers among a row's unseen ones, [n, count].
 
     Number u belongs to item u + t, where t touched items have u or fewer unseen ones before them.
 

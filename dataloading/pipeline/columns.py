@@ -1,7 +1,7 @@
-"""Columns of a batch, and the interface of the readers that fill them."""
+"""Columns of a batch with the checks of their values, and the readers that fill them."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +36,50 @@ class Column:
     width: int | None
     cardinality: int | None = None
 
+    def check(self, values: np.ndarray, where: Callable[[np.ndarray], str]) -> None:
+        """Checks values of any shape.
+
+        Args:
+            where: returns the first half of the message, the location, from a mask of the invalid
+                values.
+
+        Raises:
+            ValueError: a numerical feature is not finite as float32, an id is not in
+                [0, cardinality), or a label is not 0 or 1.
+        """
+        if self.role is Role.NUMERICAL:
+            if _has_non_finite(values):
+                raise ValueError(
+                    where(~_finite(values))
+                    + "; numerical features must be finite, a NaN silently corrupts "
+                    "the weights. Write 0 or a mean for a missing value when preparing the data"
+                )
+        elif self.role is Role.LABEL:
+            invalid = (values != 0) & (values != 1)
+            if invalid.any():
+                raise ValueError(
+                    where(invalid)
+                    + "; labels are 0 or 1 (bool is a byte of 0 or 1). Prepare the file again"
+                )
+        # One pass: seen as unsigned, negative ids are the largest.
+        elif values.size and int(values.view(f"u{values.itemsize}").max()) >= self.cardinality:
+            raise ValueError(
+                where((values < 0) | (values >= self.cardinality))
+                + f"; ids lie in [0, {self.cardinality}). Raise the feature's cardinality in the "
+                "feature spec, or give such values a known id when preparing the data"
+            )
+
+
+def _has_non_finite(values: np.ndarray) -> bool:
+    if values.dtype == np.float16:  # by the exponent bits: NumPy converts it one value at a time
+        exponent = np.uint16(0x7C00)
+        return bool(((values.view(np.uint16) & exponent) == exponent).any())
+    return not _finite(values).all()
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.abs(values.astype(np.float64, copy=False)) <= np.finfo(np.float32).max
+
 
 class SampleReader(Protocol):
     """Reads the samples of a split by their numbers, in any order.
@@ -56,20 +100,3 @@ class SampleReader(Protocol):
         Raises:
             ValueError: a value is invalid; the message names the file and the row.
         """
-
-
-class ArrayReader:
-    """Reads samples that are in memory.
-
-    Args:
-        arrays: column -> its values, `[samples, width]`.
-    """
-
-    def __init__(self, arrays: dict[Column, np.ndarray]):
-        self.columns = tuple(arrays)
-        self.num_samples = len(next(iter(arrays.values())))
-        self._arrays = arrays
-
-    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
-        """See `SampleReader`."""
-        return [self._arrays[column][samples] for column in columns]

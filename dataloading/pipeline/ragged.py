@@ -1,18 +1,18 @@
-"""Rows of different lengths as two NumPy arrays, and what loaders do with them."""
+"""Ids of samples that differ in length as two NumPy arrays, and what loaders do with them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.pipeline.shuffle import lay_out_shares
+from dataloading.pipeline.shuffle import padded_shares
 
 
 class Ragged(NamedTuple):
-    """The ids of some rows; row i has `values[row_splits[i]:row_splits[i + 1]]`, possibly none.
+    """Ids of samples; sample i has `values[row_splits[i]:row_splits[i + 1]]`, possibly none.
 
     values: `[sum of lengths]`, any integer dtype.
-    row_splits: int32 `[rows + 1]`, from 0 to the number of values.
+    row_splits: int32 `[samples + 1]`, from 0 to the number of values.
     """
 
     values: np.ndarray
@@ -20,7 +20,7 @@ class Ragged(NamedTuple):
 
     @classmethod
     def from_lengths(cls, values: np.ndarray, lengths: np.ndarray) -> "Ragged":
-        """From the number of ids of each row, `[rows]`, which add up to `len(values)`."""
+        """From the number of ids of each sample, which add up to `len(values)`."""
         if len(values) > np.iinfo(np.int32).max:
             raise ValueError(
                 f"a batch has {len(values):,} ids of one ragged feature; allowed: "
@@ -31,32 +31,35 @@ class Ragged(NamedTuple):
         return cls(values, row_splits)
 
 
-def ranges(starts: np.ndarray, lengths: np.ndarray, step: int = 1) -> np.ndarray:
-    """int64: `starts[0]`, `starts[0] + step`, ... `lengths[0]` of them, then those of the next."""
+Samples = np.ndarray | Ragged  # of one feature: an array `[samples, hotness]`, or ragged ids
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns int64 `starts[0]`, `starts[0] + 1`, ... `lengths[0]` of them, then the next ones."""
     ends = np.cumsum(lengths, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(starts - (ends - lengths) * step, lengths) + np.arange(0, total * step, step)
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
 
 
-def cut_rows(rows: np.ndarray | Ragged, start: int, stop: int) -> np.ndarray | Ragged:
-    """The rows `start` to `stop - 1`; not a copy of the values."""
-    if not isinstance(rows, Ragged):
-        return rows[start:stop]
-    row_splits = rows.row_splits[start : stop + 1]
-    return Ragged(rows.values[row_splits[0] : row_splits[-1]], row_splits - row_splits[0])
+def cut_samples(samples: Samples, start: int, stop: int) -> Samples:
+    """Returns the samples `start` to `stop - 1`; not a copy of the values."""
+    if not isinstance(samples, Ragged):
+        return samples[start:stop]
+    row_splits = samples.row_splits[start : stop + 1]
+    return Ragged(samples.values[row_splits[0] : row_splits[-1]], row_splits - row_splits[0])
 
 
-def take_rows(rows: np.ndarray | Ragged, index: np.ndarray) -> np.ndarray | Ragged:
-    """The rows with these numbers, in this order."""
-    if not isinstance(rows, Ragged):
-        return rows.take(index, axis=0)
-    starts = rows.row_splits[:-1].take(index)
-    lengths = rows.row_splits[1:].take(index) - starts
-    return Ragged.from_lengths(rows.values.take(ranges(starts, lengths)), lengths)
+def take_samples(samples: Samples, index: np.ndarray) -> Samples:
+    """Returns the samples with these numbers, in this order."""
+    if not isinstance(samples, Ragged):
+        return samples.take(index, axis=0)
+    starts = samples.row_splits[:-1].take(index)
+    lengths = samples.row_splits[1:].take(index) - starts
+    return Ragged.from_lengths(samples.values.take(ranges(starts, lengths)), lengths)
 
 
-def concatenate_rows(pieces: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
-    """The rows of all pieces, which are of one kind, below each other."""
+def concatenate_samples(pieces: Sequence[Samples]) -> Samples:
+    """Returns the samples of all pieces, which are of one kind, one after the other."""
     if not isinstance(pieces[0], Ragged):
         return np.concatenate(pieces)
     return Ragged.from_lengths(
@@ -65,11 +68,10 @@ def concatenate_rows(pieces: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragg
     )
 
 
-def lay_out_rows(rows: np.ndarray | Ragged, world_size: int) -> np.ndarray | Ragged:
-    """`lay_out_shares`, also of ragged rows."""
-    if not isinstance(rows, Ragged):
-        return lay_out_shares(rows, world_size)
-    num_rows = len(rows.row_splits) - 1
-    if num_rows % world_size == 0:
-        return rows
-    return take_rows(rows, lay_out_shares(np.arange(num_rows), world_size))
+def lay_out_samples(samples: Samples, world_size: int) -> Samples:
+    """Returns a global batch rank by rank, each share with the padding of `share_of_rank`."""
+    is_ragged = isinstance(samples, Ragged)
+    num_samples = len(samples.row_splits) - 1 if is_ragged else len(samples)
+    if num_samples % world_size == 0:
+        return samples
+    return take_samples(samples, padded_shares(num_samples, world_size))

@@ -14,7 +14,7 @@ import numpy as np
 
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from dataloading.pipeline.columns import Column, Role, SampleReader
-from dataloading.pipeline.ragged import Ragged, concatenate_rows, lay_out_rows
+from dataloading.pipeline.ragged import Ragged, Samples, concatenate_samples, lay_out_samples
 from dataloading.pipeline.shuffle import (
     BlockShuffle,
     FileOrder,
@@ -58,6 +58,22 @@ class LoaderOptions:
     global_features: Sequence[int] | None = None
     prefetch_batches: int = 2
     parallel_reads: int = 2
+
+    def read_features(self, features: Sequence) -> Sequence:
+        """Returns those of all categorical features that are read: see `global_features`.
+
+        Raises:
+            ValueError: an index is not that of a feature.
+        """
+        if self.global_features is None:
+            return features
+        for index in self.global_features:
+            if not 0 <= index < len(features):
+                raise ValueError(
+                    f"global_features holds {index}; allowed: the numbers of the categorical "
+                    f"features, of which there are {len(features)}, the first is 0"
+                )
+        return [features[index] for index in self.global_features]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,14 +147,12 @@ class SampleDataset:
         self._order = order or FileOrder()
         self._arrange = arrange or (lambda batch: batch)
         categorical = [column for column in self.columns if column.role is Role.CATEGORICAL]
+        self._features = options.read_features(categorical)
         self._local = [column for column in self.columns if column not in categorical]
-        self._features, self._global = categorical, []
+        self._global = []
         if options.global_features is None:
             self._local += categorical
-        else:
-            numbers = check_features(options.global_features, len(categorical))
-            self._features = [categorical[number] for number in numbers]
-            # A feature that is listed several times is read once.
+        else:  # a feature that is listed several times is read once
             self._global = list(dict.fromkeys(self._features))
 
     @property
@@ -170,8 +184,7 @@ class SampleDataset:
 
         def batch_at(index):
             tensors = iter(tf.numpy_function(read, [index], dtypes))
-            values = {column: _with_shape(tensors, column) for column in columns}
-            return self._arrange(self._batch(values))
+            return self._arrange(self._batch({c: _with_shape(tensors, c) for c in columns}))
 
         num_batches = -(-(self.num_rows - start_row) // self.batch_size)
         return (
@@ -191,16 +204,12 @@ class SampleDataset:
 
         weights = values[_WEIGHTS]
         numerical = as_float(Role.NUMERICAL) or [tf.zeros([tf.shape(weights)[0], 0], tf.float32)]
+        if len(numerical) > 1:
+            numerical = [tf.concat(numerical, axis=1)]
         categorical = {column: _at_least_int32(values[column]) for column in self._features}
         (labels,) = as_float(Role.LABEL) or [None]
-        return Batch(
-            Inputs(
-                numerical[0] if len(numerical) == 1 else tf.concat(numerical, axis=1),
-                tuple(categorical[column] for column in self._features),
-            ),
-            labels,
-            weights,
-        )
+        inputs = Inputs(numerical[0], tuple(categorical[column] for column in self._features))
+        return Batch(inputs, labels, weights)
 
     def _read_part(self, epoch: int, start_row: int, index) -> list[np.ndarray]:
         """Returns this rank's arrays of a global batch: own samples, ids of all samples, weights.
@@ -222,15 +231,16 @@ class SampleDataset:
         weights[: end - begin] = length * self.world_size / size
         if padding:
             own = [
-                concatenate_rows([array, *[sample] * padding])
+                concatenate_samples([array, *[sample] * padding])
                 for array, sample in zip(own, filler, strict=True)
             ]
+        shared = [lay_out_samples(array, self.world_size) for array in shared]
         arrays = []
-        for array in (*own, *(lay_out_rows(array, self.world_size) for array in shared), weights):
+        for array in (*own, *shared, weights):
             arrays += array if isinstance(array, Ragged) else [array]
         return arrays
 
-    def stored_rows(self, start: int, stop: int) -> list[np.ndarray | Ragged]:
+    def stored_rows(self, start: int, stop: int) -> list[Samples]:
         """Returns samples in the order of epoch 0, as they are stored: one array per column.
 
         For tools; does not need TensorFlow.
@@ -240,21 +250,8 @@ class SampleDataset:
         """
         return self._read(0, start, stop, self.columns)
 
-    def _read(
-        self, epoch: int, start: int, stop: int, columns: Sequence[Column]
-    ) -> list[np.ndarray | Ragged]:
+    def _read(self, epoch: int, start: int, stop: int, columns: Sequence[Column]) -> list[Samples]:
         return self._reader.read(self._order.rows(epoch, start, stop), columns)
-
-
-def check_features(features: Sequence[int], num_features: int) -> tuple[int, ...]:
-    """Returns the indices of `global_features`, each of which must be that of a feature."""
-    for feature in features:
-        if not 0 <= feature < num_features:
-            raise ValueError(
-                f"global_features holds {feature}; allowed: the numbers of the categorical "
-                f"features, of which there are {num_features}, the first is 0"
-            )
-    return tuple(features)
 
 
 def _with_shape(tensors, column: Column):

@@ -6,21 +6,21 @@ import numpy as np
 
 
 class FileOrder:
-    """Rows as they are stored, in every epoch."""
+    """Samples as they are stored, in every epoch."""
 
     def rows(self, epoch: int, start: int, stop: int) -> slice:
-        """The rows at the positions `start` to `stop - 1` of an epoch."""
+        """Returns the samples at the positions `start` to `stop - 1` of an epoch."""
         return slice(start, stop)
 
 
 class BlockShuffle:
-    """A new order in each epoch that needs neither all rows in memory nor random single reads.
+    """A new order in each epoch that needs neither all samples in memory nor random single reads.
 
-    Blocks of `block_rows` neighbouring rows are permuted; then the rows within each window of
-    `window_rows` (that many permuted blocks side by side) are permuted. The order is a function of
-    (seed, epoch) alone: batch size and start do not change it. Up to `window_rows` rows are
-    shuffled fully; of larger data a window mixes `window_rows / block_rows` blocks from anywhere.
-    Memory: 8 bytes per row of the windows in use, at most three of them.
+    Blocks of `block_rows` neighboring samples are permuted; then the samples within each window of
+    `window_rows` (`window_rows / block_rows` permuted blocks) are permuted. The order is a function
+    of (seed, epoch) alone: batch size and start do not change it. Up to `window_rows` samples are
+    shuffled fully; of larger data a window mixes blocks from anywhere. Memory: 8 bytes per sample
+    of the windows in use, at most three of them.
     """
 
     def __init__(self, num_rows: int, seed: int, block_rows: int, window_rows: int):
@@ -31,31 +31,27 @@ class BlockShuffle:
                 "window is a whole number of blocks"
             )
         check_at_least(0, seed=seed)
-        self._num_rows = num_rows
-        self._seed = seed
-        self._block_rows = block_rows
-        self._window_rows = window_rows
+        self._num_rows, self._seed = num_rows, seed
+        self._block_rows, self._window_rows = block_rows, window_rows
         self._num_blocks = -(-num_rows // block_rows)
         self._blocks = functools.lru_cache(maxsize=2)(self._permute_blocks)
         self._window = functools.lru_cache(maxsize=3)(self._permute_window)
 
     def rows(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """The rows (int64) at the positions `start` to `stop - 1` of an epoch."""
-        pieces = []
-        position = start
-        while position < stop:
-            window = position // self._window_rows
-            if position >= self._begin(epoch, window + 1):
+        """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
+        pieces = [np.empty(0, np.int64)]
+        while start < stop:
+            window = start // self._window_rows
+            if start >= self._begin(epoch, window + 1):
                 window += 1
             begin = self._begin(epoch, window)
-            pieces.append(self._window(epoch, window)[position - begin : stop - begin])
-            position += len(pieces[-1])
-        return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+            pieces.append(self._window(epoch, window)[start - begin : stop - begin])
+            start += len(pieces[-1])
+        return np.concatenate(pieces)
 
     def _begin(self, epoch: int, window: int) -> int:
-        """The position of a window's first row: the data's short last block shifts later ones."""
-        blocks = self._blocks(epoch)
-        short_position = int(np.argmax(blocks)) * self._block_rows
+        """Returns the position of a window: the data's short last block shifts later ones."""
+        short_position = int(np.argmax(self._blocks(epoch))) * self._block_rows
         shift = self._num_blocks * self._block_rows - self._num_rows
         begin = window * self._window_rows
         return begin - shift if begin > short_position else begin
@@ -73,19 +69,13 @@ class BlockShuffle:
 
 
 class RepeatedOrder:
-    """The orders of several epochs, one after the other, as one epoch.
-
-    Args:
-        order: order of a pass.
-        num_samples: samples of a pass.
-        passes: passes per epoch.
-    """
+    """The orders of `passes` epochs of `num_samples` samples, one after the other, as one epoch."""
 
     def __init__(self, order: FileOrder | BlockShuffle, num_samples: int, passes: int):
         self._order, self._num_samples, self._passes = order, num_samples, passes
 
     def rows(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """The samples (int64) at the positions `start` to `stop - 1` of an epoch."""
+        """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
         pieces = [np.empty(0, np.int64)]
         while start < stop:
             number, begin = divmod(start, self._num_samples)
@@ -96,23 +86,15 @@ class RepeatedOrder:
         return np.concatenate(pieces)
 
 
-def check_at_least(least: int, **values: int) -> None:
-    """Refuses smaller values, by name.
-
-    Raises:
-        ValueError: one is smaller.
-    """
+def check_at_least(least: int, **values: float) -> None:
+    """Raises ValueError for a smaller value, by its name."""
     for name, value in values.items():
         if value < least:
             raise ValueError(f"{name} is {value}; allowed: {least} or more")
 
 
 def check_shares(batch_size: int, rank: int, world_size: int) -> None:
-    """Refuses global batches that ranks cannot share.
-
-    Raises:
-        ValueError: one of them is out of range, or there are more ranks than rows.
-    """
+    """Raises ValueError for a global batch that ranks cannot share."""
     check_at_least(1, batch_size=batch_size, world_size=world_size)
     if batch_size < world_size:
         raise ValueError(
@@ -124,22 +106,18 @@ def check_shares(batch_size: int, rank: int, world_size: int) -> None:
 
 
 def check_position(epoch: int, start_row: int, num_rows: int) -> None:
-    """Refuses places to start from that no epoch of `num_rows` rows has.
-
-    Raises:
-        ValueError: one of them is out of range.
-    """
+    """Raises ValueError for a position that no epoch of `num_rows` samples has."""
     check_at_least(0, epoch=epoch)
     if not 0 <= start_row <= num_rows:
         raise ValueError(f"start_row is {start_row}; allowed: 0 to the number of rows, {num_rows}")
 
 
 def share_of_rank(num_rows: int, rank: int, world_size: int) -> tuple[int, int, int]:
-    """A rank's contiguous share of a global batch of `num_rows` rows.
+    """Returns a rank's contiguous share of a global batch of `num_rows` samples.
 
     Returns:
-        (first row, row after the last one, length after padding). Shares differ by at most one
-        row; the length after padding is the same on all ranks.
+        (first sample, sample after the last one, length after padding). Shares differ by at most
+        one sample; the length after padding is the same on all ranks.
     """
     base, longer = divmod(num_rows, world_size)
     begin = rank * base + min(rank, longer)
@@ -147,17 +125,13 @@ def share_of_rank(num_rows: int, rank: int, world_size: int) -> tuple[int, int, 
     return begin, end, base + (1 if longer else 0)
 
 
-def lay_out_shares(rows: np.ndarray, world_size: int) -> np.ndarray:
-    """A global batch with the padding of `share_of_rank`: [n, ...] -> [length * world_size, ...].
+def padded_shares(num_rows: int, world_size: int) -> np.ndarray:
+    """Returns the samples of a global batch rank by rank, int64 `[length * world_size]`.
 
-    Rank r's share begins at `r * length`; padding repeats the batch's first row.
+    Rank r's share begins at `r * length`, see `share_of_rank`; padding is sample 0.
     """
-    base, longer = divmod(len(rows), world_size)
-    if not longer:
-        return rows
-    full = longer * (base + 1)
-    padded = np.empty((world_size, base + 1, *rows.shape[1:]), rows.dtype)
-    padded[longer:, base] = rows[0]
-    padded[:longer] = rows[:full].reshape(longer, base + 1, *rows.shape[1:])
-    padded[longer:, :base] = rows[full:].reshape(world_size - longer, base, *rows.shape[1:])
-    return padded.reshape(-1, *rows.shape[1:])
+    index = np.zeros((world_size, -(-num_rows // world_size)), np.int64)
+    for rank in range(world_size):
+        begin, end, _ = share_of_rank(num_rows, rank, world_size)
+        index[rank, : end - begin] = np.arange(begin, end)
+    return index.ravel()

@@ -1,11 +1,10 @@
 """Generated clicks whose best reachable AUC is known, on the fly or on disk.
 
-    python -m dataloading.synthetic --output data/synthetic --rows 100000
-
 Ids follow a power law, numerical features are standard normal, and labels are drawn from a known
 teacher (`dataloading/synthetic/teacher.py`).
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
@@ -77,51 +75,26 @@ class SyntheticDataset(SampleDataset):
         num_rows = num_batches * batch_size if num_rows is None else num_rows
         if num_rows < 1:
             raise ValueError(f"generated data of {num_rows} rows; allowed: 1 or more")
-        rows = SyntheticRows(spec, split, seed)
-        self._generate = rows.block
-        cached = 4
+        cached_blocks = 4
         if options.global_features is not None:  # the whole batch is read, then this rank's share
-            cached += options.parallel_reads * -(-batch_size // BLOCK_ROWS)
-        super().__init__(_GeneratedReader(rows, num_rows, cached), split, options)
+            cached_blocks += options.parallel_reads * -(-batch_size // BLOCK_ROWS)
+        rows = SyntheticRows(spec, split, seed, cached_blocks)
+        super().__init__(rows, split, options, num_samples=num_rows)
 
     @functools.cached_property
     def statistics(self) -> LogitCounts:
         """Best AUC, expected AUC and click rate of these samples; generates each of them once."""
         counts = LogitCounts()
         for start in range(0, self.num_rows, BLOCK_ROWS):
-            _, _, labels, logits = self._generate(start // BLOCK_ROWS)
+            arrays, logits = self._reader.block(start // BLOCK_ROWS)
             size = min(BLOCK_ROWS, self.num_rows - start)
-            counts.add(logits[:size], labels[:size])
+            counts.add(logits[:size], arrays[-1][:size])
         return counts
 
     @property
     def best_auc(self) -> float:
         """The AUC of the teacher's probabilities on these samples: the best reachable one."""
         return self.statistics.best_auc
-
-
-class _GeneratedReader:
-    """Generates samples in blocks, of which the last ones are cached; a `SampleReader`."""
-
-    def __init__(self, rows: SyntheticRows, num_samples: int, cached_blocks: int):
-        self.num_samples = num_samples
-        self.columns = (
-            *(Column(Role.NUMERICAL, names[0], *kind) for names, *kind in rows.numerical),
-            *(Column(Role.CATEGORICAL, *kind) for kind in rows.categorical),
-            Column(Role.LABEL, *rows.label, 1),
-        )
-        self._block = functools.lru_cache(cached_blocks)(rows.block)
-
-    def read(self, samples: slice, columns: Sequence[Column]) -> list[np.ndarray]:
-        """See `SampleReader`; samples are generated in their order only."""
-        start, stop = samples.start, samples.stop
-        pieces = []
-        for index in range(start // BLOCK_ROWS, max(start, stop - 1) // BLOCK_ROWS + 1):
-            numerical, ids, labels, _ = self._block(index)
-            arrays = dict(zip(self.columns, [*numerical, *ids, labels], strict=True))
-            rows = slice(max(start - index * BLOCK_ROWS, 0), stop - index * BLOCK_ROWS)
-            pieces.append([arrays[column][rows] for column in columns])
-        return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
 
 
 def write_dataset(
@@ -164,15 +137,14 @@ def write_dataset(
         metadata = dict(zip(_OWN_METADATA, ("dataloading.synthetic", seed), strict=True))
         for split, rows in num_rows.items():
             counts = _write_split(folder, stored, split, generators[split], rows)
+            best_auc, expected_auc = counts.best_auc, counts.expected_auc
             metadata[split] = {
                 "rows": rows,
                 "click_rate": counts.click_rate,
-                "best_auc": None if math.isnan(counts.best_auc) else counts.best_auc,
-                "expected_auc": None if math.isnan(counts.expected_auc) else counts.expected_auc,
+                "best_auc": None if math.isnan(best_auc) else best_auc,
+                "expected_auc": None if math.isnan(expected_auc) else expected_auc,
             }
-        written = FeatureSpec(
-            stored.feature_spec, stored.source_spec, stored.channel_spec, metadata, folder
-        )
+        written = dataclasses.replace(stored, metadata=metadata, base_directory=folder)
         written.validate_files()
         written.to_yaml(folder / SPEC_FILE)
     return FeatureSpec.from_yaml(directory / SPEC_FILE)
@@ -191,41 +163,33 @@ def _usual_layout(spec: FeatureSpec, splits) -> FeatureSpec:
 def _write_split(
     directory: Path, stored: FeatureSpec, split: str, generator: SyntheticRows, num_rows: int
 ) -> LogitCounts:
-    chunks = stored.source_spec[split]
-    for chunk in chunks:
-        for file in chunk.files:
-            (directory / file).parent.mkdir(parents=True, exist_ok=True)
-            (directory / file).touch()
+    for file in (file for chunk in stored.source_spec[split] for file in chunk.files):
+        (directory / file).parent.mkdir(parents=True, exist_ok=True)
+        (directory / file).touch()
     counts = LogitCounts()
     for start in range(0, num_rows, BLOCK_ROWS):
-        columns, logits = generator.columns(start // BLOCK_ROWS)
         size = min(BLOCK_ROWS, num_rows - start)
-        for chunk in chunks:
-            arrays = [
-                columns[name]
-                if name in columns
-                else np.zeros((BLOCK_ROWS, stored.hotness(name)), stored.dtype(name))
-                for name in chunk.features
-            ]
-            rows = np.concatenate(arrays, axis=1)[:size]
+        columns = generator.features(start // BLOCK_ROWS)
+        for name in stored.feature_spec.keys() - columns.keys():
+            columns[name] = np.zeros((BLOCK_ROWS, stored.hotness(name)), stored.dtype(name))
+        for chunk in stored.source_spec[split]:
+            rows = np.concatenate([columns[name] for name in chunk.features], axis=1)[:size]
             for file, first, last in rows_of_files(chunk.files, num_rows):
-                part = rows[max(first - start, 0) : max(last - start, 0)]
-                if len(part):
-                    with (directory / file).open("ab") as stream:
-                        stream.write(part.tobytes())
-        labels = columns[generator.label[0]]
-        counts.add(logits[:size], labels[:size])
+                with (directory / file).open("ab") as stream:
+                    stream.write(rows[max(first - start, 0) : max(last - start, 0)].tobytes())
+        arrays, logits = generator.block(start // BLOCK_ROWS)
+        counts.add(logits[:size], arrays[-1][:size])
     return counts
 
 
 def rows_of_files(files: Sequence[str], num_rows: int) -> list[tuple[str, int, int]]:
-    """(file, first row, last row + 1) of rows that are spread evenly over files."""
+    """Returns (file, first row, last row + 1) of rows that are spread evenly over files."""
     ends = [num_rows * number // len(files) for number in range(len(files) + 1)]
     return list(zip(files, ends[:-1], ends[1:], strict=True))
 
 
 def comma_separated(kind):
-    """Parses a flag like 1,2,3 for argparse; '' is an empty list, an empty item is an error."""
+    """Returns a parser of flags like 1,2,3 for argparse; '' is an empty list."""
 
     def parse(text: str) -> list:
         return [kind(item) for item in text.split(",")] if text else []

@@ -1,10 +1,13 @@
-"""Generated rows as NumPy arrays, and their feature spec."""
+"""Generated samples as NumPy arrays, and their feature spec."""
 
+import functools
 import hashlib
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
+from dataloading.pipeline.columns import Column, Role
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -24,8 +27,7 @@ DEFAULT_CARDINALITIES = tuple(round(10 * 100 ** (11 * f % 26 / 25)) for f in ran
 DEFAULT_ALPHA = 1.1
 DEFAULT_NUM_NUMERICAL = 13
 SPLITS = (TRAIN, VALIDATION, TEST)
-# Rows are drawn in blocks, each from its own generator, so that any row can be reached directly.
-BLOCK_ROWS = 8192
+BLOCK_ROWS = 8192  # samples that are drawn together
 
 
 def synthetic_spec(
@@ -34,31 +36,27 @@ def synthetic_spec(
     alpha=DEFAULT_ALPHA,
     num_numerical: int = DEFAULT_NUM_NUMERICAL,
 ) -> FeatureSpec:
-    """The spec of generated data: `label`, `num_0`, ... and `cat_0`, ...
+    """Returns the spec of generated data: `label`, `num_0`, ... and `cat_0`, ...
 
     Args:
         cardinalities: of each categorical feature; may be empty.
-        hotness: ids per row, one number for all features or one each.
+        hotness: ids per sample, one number for all features or one each.
         alpha: exponent of the power law, one number for all features or one each; 0 is uniform.
         num_numerical: float16 numerical features; may be 0.
     """
     if num_numerical < 0:
         raise ValueError(f"num_numerical is {num_numerical}; allowed: 0 or more")
-    categorical = {}
-    for f, (cardinality, ids, exponent) in enumerate(
-        zip(
-            cardinalities,
-            _one_each("hotness", hotness, len(cardinalities)),
-            _one_each("alpha", alpha, len(cardinalities)),
-            strict=True,
-        )
-    ):
-        categorical[f"cat_{f}"] = {
+    hotnesses = _one_each("hotness", hotness, len(cardinalities))
+    alphas = _one_each("alpha", alpha, len(cardinalities))
+    categorical = {
+        f"cat_{f}": {
             "dtype": smallest_id_dtype(cardinality).name,
             "cardinality": cardinality,
-            "hotness": ids,
-            "alpha": exponent,
+            "hotness": hotnesses[f],
+            "alpha": alphas[f],
         }
+        for f, cardinality in enumerate(cardinalities)
+    }
     numerical = {f"num_{j}": {"dtype": "float16"} for j in range(num_numerical)}
     channels = {
         NUMERICAL_CHANNEL: list(numerical),
@@ -71,7 +69,7 @@ def synthetic_spec(
 def stored_spec(
     features: dict, channels: dict, splits, origin: str = "synthetic data"
 ) -> FeatureSpec:
-    """The spec with these features in files of our usual layout; messages call it `origin`.
+    """Returns the spec with these features in files of our usual layout, named `origin`.
 
     Per split `label.bin`, `numerical.bin` (one more for each change of dtype) and one file per
     categorical feature. A channel without features has no file.
@@ -92,7 +90,7 @@ def stored_spec(
 
 
 def numerical_runs(dtypes: dict, channels: dict) -> list[list[str]]:
-    """The numerical features in order, split where the dtype changes."""
+    """Returns the numerical features in order, split where the dtype changes."""
     names = channels[NUMERICAL_CHANNEL]
     return [list(run) for _, run in itertools.groupby(names, key=lambda name: str(dtypes[name]))]
 
@@ -117,18 +115,16 @@ def _stream_number(split: str) -> int:
 
 
 class SyntheticRows:
-    """The endless rows of one split, in blocks of `BLOCK_ROWS`; each name of a split has its own.
+    """The endless samples of one split; a `SampleReader`. Each name of a split has its own.
 
-    Attributes:
-        numerical: (features, dtype, values per row) of each array of numerical features.
-        categorical: (feature, dtype, hotness) of each array of ids.
-        label: (feature, dtype).
+    Samples are drawn in blocks of `BLOCK_ROWS`, each from its own generator, so that any of them
+    can be reached directly; the last `cached_blocks` blocks are kept.
 
     Raises:
         ValueError: a negative seed, or a spec that nothing can be drawn for.
     """
 
-    def __init__(self, spec: FeatureSpec, split: str, seed: int):
+    def __init__(self, spec: FeatureSpec, split: str, seed: int, cached_blocks: int = 4):
         if seed < 0:
             raise ValueError(f"seed is {seed}; allowed: 0 or more")
         spec.require(
@@ -142,56 +138,68 @@ class SyntheticRows:
                     "or float64"
                 )
         dtypes = {feature: spec.dtype(feature) for feature in spec.feature_spec}
-        self._hotness = {feature: spec.hotness(feature) for feature in spec.feature_spec}
-        self.numerical = [
-            (run, dtypes[run[0]], sum(self._hotness[feature] for feature in run))
-            for run in numerical_runs(dtypes, spec.channel_spec)
-        ]
-        self.categorical = [
-            (feature, dtypes[feature], self._hotness[feature])
-            for feature in spec.channel(CATEGORICAL_CHANNEL)
-        ]
-        (label,) = spec.channel(LABEL_CHANNEL)
-        self.label = (label, dtypes[label])
-        self._laws = [
-            PowerLaw(
-                spec.cardinality(feature),
-                spec.feature_spec[feature].get("alpha", DEFAULT_ALPHA),
+        # Features of each column, and the number of values of each.
+        self._features = {
+            _column(spec, role, names): {name: spec.hotness(name) for name in names}
+            for role, runs in (
+                (Role.NUMERICAL, numerical_runs(dtypes, spec.channel_spec)),
+                (Role.CATEGORICAL, [[name] for name in spec.channel(CATEGORICAL_CHANNEL)]),
+                (Role.LABEL, [list(spec.channel(LABEL_CHANNEL))]),
             )
-            for feature, _, _ in self.categorical
-        ]
-        self._teacher = Teacher(seed, self._laws, sum(width for _, _, width in self.numerical))
+            for names in runs
+        }
+        self.columns = tuple(self._features)
+        self._laws = {
+            column: PowerLaw(
+                column.cardinality, spec.feature_spec[column.feature].get("alpha", DEFAULT_ALPHA)
+            )
+            for column in self.columns
+            if column.role is Role.CATEGORICAL
+        }
+        num_numerical = sum(c.width for c in self.columns if c.role is Role.NUMERICAL)
+        self._teacher = Teacher(seed, list(self._laws.values()), num_numerical)
         self._stream = [seed, 2, _stream_number(split)]
+        self.block = functools.lru_cache(cached_blocks)(self._draw)
 
-    def block(
-        self, index: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray, np.ndarray]:
-        """Block `index`: (numerical features, ids, labels, logits).
-
-        One array `[BLOCK_ROWS, values per row]` per entry of `numerical` and of `categorical`, as
-        stored; labels `[BLOCK_ROWS, 1]`; the teacher's logits `[BLOCK_ROWS]`.
-        """
+    def _draw(self, index: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Returns the samples of a block: an array `[BLOCK_ROWS, width]` per column, as stored,
+        and the teacher's logits `[BLOCK_ROWS]`."""
         generator = np.random.default_rng([*self._stream, index])
         numerical = [
-            generator.standard_normal((BLOCK_ROWS, width), np.float32).astype(dtype)
-            for _, dtype, width in self.numerical
+            generator.standard_normal((BLOCK_ROWS, column.width), np.float32).astype(column.dtype)
+            for column in self.columns
+            if column.role is Role.NUMERICAL
         ]
         ids = [
-            law.draw(generator, (BLOCK_ROWS, hotness)).astype(dtype)
-            for law, (_, dtype, hotness) in zip(self._laws, self.categorical, strict=True)
+            law.draw(generator, (BLOCK_ROWS, column.width)).astype(column.dtype)
+            for column, law in self._laws.items()
         ]
         # The teacher sees numerical features as they are stored, rounded to their dtype.
         joined = np.concatenate([np.zeros((BLOCK_ROWS, 0), np.float32), *numerical], axis=1)
         logits = self._teacher.logits(joined, ids)
         labels = generator.random(BLOCK_ROWS) < probabilities(logits)
-        return numerical, ids, labels[:, None].astype(self.label[1]), logits
+        return [*numerical, *ids, labels[:, None].astype(self.columns[-1].dtype)], logits
 
-    def columns(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Block `index` by feature: arrays `[BLOCK_ROWS, hotness]` as stored, and the logits."""
-        numerical, ids, labels, logits = self.block(index)
-        columns = {self.label[0]: labels}
-        for (names, _, _), array in zip(self.numerical, numerical, strict=True):
-            ends = np.cumsum([self._hotness[name] for name in names])
-            columns |= zip(names, np.split(array, ends[:-1], axis=1), strict=True)
-        names = [feature for feature, _, _ in self.categorical]
-        return columns | dict(zip(names, ids, strict=True)), logits
+    def read(self, samples: slice, columns: Sequence[Column]) -> list[np.ndarray]:
+        """See `SampleReader`; samples are generated in their order only."""
+        pieces = []
+        first = samples.start // BLOCK_ROWS * BLOCK_ROWS
+        for start in range(first, max(samples.start + 1, samples.stop), BLOCK_ROWS):
+            arrays = dict(zip(self.columns, self.block(start // BLOCK_ROWS)[0], strict=True))
+            part = slice(max(samples.start - start, 0), samples.stop - start)
+            pieces.append([arrays[column][part] for column in columns])
+        return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
+
+    def features(self, index: int) -> dict[str, np.ndarray]:
+        """Returns the samples of a block by feature, arrays `[BLOCK_ROWS, hotness]` as stored."""
+        arrays = {}
+        for sizes, array in zip(self._features.values(), self.block(index)[0], strict=True):
+            ends = np.cumsum(list(sizes.values()))
+            arrays |= zip(sizes, np.split(array, ends[:-1], axis=1), strict=True)
+        return arrays
+
+
+def _column(spec: FeatureSpec, role: Role, names: list[str]) -> Column:
+    cardinality = spec.cardinality(names[0]) if role is Role.CATEGORICAL else None
+    width = sum(spec.hotness(name) for name in names)
+    return Column(role, names[0], spec.dtype(names[0]), width, cardinality)

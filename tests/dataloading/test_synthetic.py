@@ -82,8 +82,8 @@ def test_the_best_auc_is_that_of_scikit_learn():
     dataset = SyntheticDataset(SMALL, "validation", 4096, num_rows=20_000, seed=3)
     rows = SyntheticRows(SMALL, "validation", 3)
     blocks = [rows.block(index) for index in range(3)]
-    logits = np.concatenate([block[3] for block in blocks])[:20_000]
-    labels = np.concatenate([block[2] for block in blocks])[:20_000, 0]
+    logits = np.concatenate([logits for _, logits in blocks])[:20_000]
+    labels = np.concatenate([arrays[-1] for arrays, _ in blocks])[:20_000, 0]
     assert dataset.best_auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-12)
     assert dataset.statistics.num_rows == 20_000
     assert dataset.statistics.click_rate == pytest.approx(labels.mean())
@@ -113,8 +113,8 @@ def test_auc_from_counts_by_hand():
 def test_labels_are_drawn_with_the_teachers_probability():
     rows = SyntheticRows(SMALL, "train", 0)
     blocks = [rows.block(index) for index in range(6)]
-    p = probabilities(np.concatenate([block[3] for block in blocks]))
-    labels = np.concatenate([block[2] for block in blocks])[:, 0]
+    p = probabilities(np.concatenate([logits for _, logits in blocks]))
+    labels = np.concatenate([arrays[-1] for arrays, _ in blocks])[:, 0]
     for low in np.arange(0, 1, 0.1):
         chosen = (p >= low) & (p < low + 0.1)
         deviation = np.sqrt((p[chosen] * (1 - p[chosen])).sum())

@@ -24,7 +24,7 @@ class SequenceChannels:
         target, positive, negative: the features with the same number are of one kind, and share a
             table: equal cardinalities. At least one each; `negative` is empty where the spec has
             no such channel.
-        history_length: steps of a history, with those that are padding.
+        history_length: steps of a history, including padding.
     """
 
     label: tuple[str, ...]
@@ -42,7 +42,7 @@ def sequence_channels(
     with_labels: bool = True,
     with_negatives: bool = True,
 ) -> SequenceChannels:
-    """The channels of a spec, checked.
+    """Returns the channels of a spec, checked.
 
     Args:
         mappings: must be there, each as one chunk of type `tfrecord` with all these features.
@@ -52,20 +52,26 @@ def sequence_channels(
     Raises:
         ValueError: a channel is missing, or the channels do not fit each other.
     """
-    negative = (NEGATIVE_CHANNEL,)
-    if not with_negatives and NEGATIVE_CHANNEL not in spec.channel_spec:
-        negative = ()
-    ids = (USER_CHANNEL, TARGET_CHANNEL, POSITIVE_CHANNEL, *negative)
-    labels = (LABEL_CHANNEL,) if with_labels else ()
+    histories: tuple[str, ...] = (POSITIVE_CHANNEL,)
+    if with_negatives or NEGATIVE_CHANNEL in spec.channel_spec:
+        histories += (NEGATIVE_CHANNEL,)
+    ids = (USER_CHANNEL, TARGET_CHANNEL, *histories)
+    channels = (*ids, LABEL_CHANNEL) if with_labels else ids
     spec.require(
         "a sequence model",
-        channels=(*labels, *ids),
+        channels=channels,
         mappings=mappings,
         chunk_types=(CHUNK_TYPE,) if mappings else (),
         id_channels=ids,
     )
     for mapping in mappings:
-        _check_one_chunk(spec, mapping)
+        if len(spec.source_spec[mapping]) != 1:
+            raise ValueError(
+                f"{spec.origin}: source_spec: mapping '{mapping}' has "
+                f"{len(spec.source_spec[mapping])} chunks; a sequence model reads one, whose "
+                "records hold all features of a row (split TFRecords of DLRM and DCNv2 have one "
+                "per feature)"
+            )
     for channel in (USER_CHANNEL, TARGET_CHANNEL):
         for feature in spec.channel(channel):
             if spec.hotness(feature) != 1:
@@ -74,26 +80,43 @@ def sequence_channels(
                     f"{spec.hotness(feature)} values per row; allowed: one, remove its hotness or "
                     "dimensions"
                 )
-    lengths = {
-        feature: spec.hotness(feature)
-        for channel in (POSITIVE_CHANNEL, *negative)
-        for feature in _like_targets(spec, channel)
-    }
-    history_length = next(iter(lengths.values()))
-    for feature, length in lengths.items():
-        if length != history_length:
-            raise ValueError(
-                f"{spec.origin}: feature_spec: feature '{feature}' has {length} values per row and "
-                f"feature '{next(iter(lengths))}' has {history_length}; allowed: the same "
-                "dimensions in all features of the histories"
-            )
+    for channel in histories:
+        _check_history(spec, channel)
+    features = {channel: spec.channel(channel) for channel in channels}
     return SequenceChannels(
-        *(
-            spec.channel(name) if name in (*labels, *ids) else ()
-            for name in (LABEL_CHANNEL, *ids[:3], NEGATIVE_CHANNEL)
-        ),
-        history_length,
+        label=features.get(LABEL_CHANNEL, ()),
+        user=features[USER_CHANNEL],
+        target=features[TARGET_CHANNEL],
+        positive=features[POSITIVE_CHANNEL],
+        negative=features.get(NEGATIVE_CHANNEL, ()),
+        history_length=spec.hotness(features[POSITIVE_CHANNEL][0]),
     )
+
+
+def _check_history(spec: FeatureSpec, channel: str) -> None:
+    """Raises ValueError unless the features of a history are of the same kinds as the targets."""
+    features, targets = spec.channel(channel), spec.channel(TARGET_CHANNEL)
+    if not targets or len(features) != len(targets):
+        raise ValueError(
+            f"{spec.origin}: channel_spec: channel '{channel}' has {len(features)} features "
+            f"({', '.join(features)}) and channel '{TARGET_CHANNEL}' has {len(targets)} "
+            f"({', '.join(targets)}); allowed: equally many, one or more, in the same order"
+        )
+    first = spec.channel(POSITIVE_CHANNEL)[0]
+    for feature, target in zip(features, targets, strict=True):
+        if spec.cardinality(feature) != spec.cardinality(target):
+            raise ValueError(
+                f"{spec.origin}: feature_spec: feature '{feature}' of channel '{channel}' has "
+                f"cardinality {spec.cardinality(feature)} and feature '{target}' of channel "
+                f"'{TARGET_CHANNEL}' has {spec.cardinality(target)}; allowed: the same, because "
+                "they share a table. Are the channels in the same order?"
+            )
+        if spec.hotness(feature) != spec.hotness(first):
+            raise ValueError(
+                f"{spec.origin}: feature_spec: feature '{feature}' has {spec.hotness(feature)} "
+                f"values per row and feature '{first}' has {spec.hotness(first)}; allowed: the "
+                "same dimensions in all features of the histories"
+            )
 
 
 def num_ids(spec: FeatureSpec, feature: str) -> int:
@@ -108,35 +131,5 @@ def num_ids(spec: FeatureSpec, feature: str) -> int:
 
 
 def prebatch_key(mapping: str) -> str:
-    """Returns the key in a feature spec's metadata of the rows of a prebatch of a mapping."""
+    """Returns the metadata key of the samples per prebatch of a mapping."""
     return f"prebatch_{mapping}_size"
-
-
-def _like_targets(spec: FeatureSpec, channel: str) -> tuple[str, ...]:
-    """The features of a history, each of which must be of the same kind as that of the target."""
-    features, targets = spec.channel(channel), spec.channel(TARGET_CHANNEL)
-    if not targets or len(features) != len(targets):
-        raise ValueError(
-            f"{spec.origin}: channel_spec: channel '{channel}' has {len(features)} features "
-            f"({', '.join(features)}) and channel '{TARGET_CHANNEL}' has {len(targets)} "
-            f"({', '.join(targets)}); allowed: equally many, one or more, in the same order"
-        )
-    for feature, target in zip(features, targets, strict=True):
-        if spec.cardinality(feature) != spec.cardinality(target):
-            raise ValueError(
-                f"{spec.origin}: feature_spec: feature '{feature}' of channel '{channel}' has "
-                f"cardinality {spec.cardinality(feature)} and feature '{target}' of channel "
-                f"'{TARGET_CHANNEL}' has {spec.cardinality(target)}; allowed: the same, because "
-                "they share a table. Are the channels in the same order?"
-            )
-    return features
-
-
-def _check_one_chunk(spec: FeatureSpec, mapping: str) -> None:
-    chunks = spec.source_spec[mapping]
-    if len(chunks) != 1:
-        raise ValueError(
-            f"{spec.origin}: source_spec: mapping '{mapping}' has {len(chunks)} chunks; a sequence "
-            "model reads one, whose records hold all features of a row (split TFRecords of DLRM "
-            "and DCNv2 have one per feature)"
-        )

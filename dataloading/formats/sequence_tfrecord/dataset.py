@@ -1,4 +1,9 @@
-"""TFRecords of users, items and histories through `tf.data`: the format of NVIDIA's SIM."""
+"""TFRecords of users, items and histories through `tf.data`: the format of NVIDIA's SIM.
+
+A record is a tf.train.Example with one int64 list per feature. It holds one sample, or a prebatch:
+those of several samples one after the other. The records of a file hold the same number of samples,
+the last one possibly fewer.
+"""
 
 import itertools
 from dataclasses import dataclass
@@ -6,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataloading.formats.sequence_tfrecord.channels import num_ids, prebatch_key, sequence_channels
-from dataloading.formats.sequence_tfrecord.files import open_records
-from dataloading.formats.sequence_tfrecord.row_cache import DecodedReader
+from dataloading.formats.sequence_tfrecord.decode import count_values
+from dataloading.formats.sequence_tfrecord.decoded_reader import DecodedReader
 from dataloading.formats.tfrecord.index import RecordIndex
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from dataloading.pipeline.columns import Column, Role
@@ -19,6 +24,8 @@ from dataloading.spec.feature_spec import TRAIN, FeatureSpec, smallest_id_dtype
 _WINDOW_ROWS = 262_144
 # Single samples that are neighbors in the file and stay together in a window: 64 KiB or so.
 _BLOCK_ROWS = 64
+# Of a split; those of training and evaluation are well below the 1,024 of a process.
+_MAPPED_FILES = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +93,25 @@ class SequenceTFRecordDataset(SampleDataset):
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
         options = SequenceOptions(batch_size=batch_size, **options)
-        inputs, columns = _inputs_and_columns(spec, split, options)
-        files = open_records(spec, split, columns[len(inputs.user)])
+        channels = sequence_channels(
+            spec, (split,), with_labels=options.with_labels, with_negatives=options.with_negatives
+        )
+        negative = channels.negative if options.with_negatives else ()
+        inputs = SequenceInputs(channels.user, channels.target, channels.positive, negative)
+        columns = [_id_column(spec, feature) for features in inputs for feature in features]
+        columns += [Column(Role.LABEL, label, np.dtype(np.int8), 1) for label in channels.label]
+        files = _open_records(spec, split, _id_column(spec, channels.target[0]))
         _check_prebatch(spec, split, files, options.prebatch_size)
         if files.num_rows == 0:
             raise ValueError(f"{spec.origin}: source_spec: mapping '{split}' has no rows")
         if options.repeat_count < 0:
             raise ValueError(f"repeat_count is {options.repeat_count}; allowed: 0 or more")
+        passes = max(1, options.repeat_count)
         window = max(1, _WINDOW_ROWS // files.prebatch) * files.prebatch
+        order = FileOrder()
+        if options.shuffle:
+            block = files.prebatch if files.prebatch > 1 else _BLOCK_ROWS
+            order = BlockShuffle(files.num_rows, options.seed, block, window)
         self.cache_bytes = files.num_rows * sum(c.width * c.dtype.itemsize for c in columns)
         self.cached = options.cache and self.cache_bytes <= options.cache_limit_bytes
         if self.cached:
@@ -104,52 +122,26 @@ class SequenceTFRecordDataset(SampleDataset):
             num_kept = 2 * (samples // files.prebatch + 1)
         else:
             num_kept = -(-batch_size // options.world_size)  # nothing is read twice
+        num_samples = passes * files.num_rows
+        if options.drop_remainder:
+            num_samples -= num_samples % batch_size
+        if not num_samples:
+            raise ValueError(
+                f"{spec.origin}: mapping '{split}' has {passes * files.num_rows} rows, fewer than "
+                f"the global batch of {batch_size}, and drop_remainder leaves out short batches: "
+                "no row is left. Use a smaller batch, or keep the remainder"
+            )
         super().__init__(
             DecodedReader(files, columns, num_kept),
             split,
             options,
-            order=_order(options, files, window),
-            num_samples=_num_samples(spec, split, options, files.num_rows),
-            arrange=lambda batch: _regrouped(batch, inputs),
+            order=RepeatedOrder(order, files.num_rows, passes),
+            num_samples=num_samples,
+            arrange=lambda batch: _arrange(batch, inputs),
         )
 
 
-def _inputs_and_columns(
-    spec: FeatureSpec, split: str, options: SequenceOptions
-) -> tuple[SequenceInputs, list[Column]]:
-    """Returns the features of the inputs, and all columns in the same order."""
-    channels = sequence_channels(
-        spec, (split,), with_labels=options.with_labels, with_negatives=options.with_negatives
-    )
-    negative = channels.negative if options.with_negatives else ()
-    inputs = SequenceInputs(channels.user, channels.target, channels.positive, negative)
-    columns = [_id_column(spec, feature) for features in inputs for feature in features]
-    columns += [Column(Role.LABEL, label, np.dtype(np.int8), 1) for label in channels.label]
-    return inputs, columns
-
-
-def _order(options: SequenceOptions, files: RecordIndex, window: int) -> RepeatedOrder:
-    order = FileOrder()
-    if options.shuffle:
-        block = files.prebatch if files.prebatch > 1 else _BLOCK_ROWS
-        order = BlockShuffle(files.num_rows, options.seed, block, window)
-    return RepeatedOrder(order, files.num_rows, max(1, options.repeat_count))
-
-
-def _num_samples(spec: FeatureSpec, split: str, options: SequenceOptions, stored: int) -> int:
-    """Returns the samples per epoch."""
-    num_samples = max(1, options.repeat_count) * stored
-    remainder = num_samples % options.batch_size if options.drop_remainder else 0
-    if remainder == num_samples:
-        raise ValueError(
-            f"{spec.origin}: mapping '{split}' has {num_samples} rows, fewer than the "
-            f"global batch of {options.batch_size}, and drop_remainder leaves out short batches: "
-            "no row is left. Use a smaller batch, or keep the remainder"
-        )
-    return num_samples - remainder
-
-
-def _regrouped(batch: Batch, features: SequenceInputs) -> Batch:
+def _arrange(batch: Batch, features: SequenceInputs) -> Batch:
     """Returns a batch with its ids by channel."""
     ids = iter(batch.inputs.categorical)
     return batch._replace(
@@ -158,8 +150,8 @@ def _regrouped(batch: Batch, features: SequenceInputs) -> Batch:
 
 
 def count_rows(spec: FeatureSpec, mapping: str, feature: str) -> int:
-    """Returns the rows of a split, counted by a feature of one value per row."""
-    return open_records(spec, mapping, _id_column(spec, feature)).num_rows
+    """Returns the samples of a split, counted by a feature of one value per sample."""
+    return _open_records(spec, mapping, _id_column(spec, feature)).num_rows
 
 
 def _id_column(spec: FeatureSpec, feature: str) -> Column:
@@ -167,24 +159,55 @@ def _id_column(spec: FeatureSpec, feature: str) -> Column:
     return Column(Role.CATEGORICAL, feature, smallest_id_dtype(ids), spec.hotness(feature), ids)
 
 
+def _open_records(spec: FeatureSpec, split: str, counted: Column) -> RecordIndex:
+    """Opens the files of a split, whose samples are counted by a column of one value per sample.
+
+    They are counted in the first and the last record of each file; the others are checked when they
+    are decoded.
+    """
+    spec.validate_files(split)
+    (chunk,) = spec.source_spec[split]
+    where = f"{spec.origin}: mapping '{split}'"
+    index = RecordIndex(spec.base_directory, chunk.files, where, _MAPPED_FILES)
+
+    def count(record: int) -> int:
+        num_samples = count_values(
+            *index.read(np.array([record])), counted, lambda _, row: index.location(record, row)
+        )
+        if num_samples == 0:
+            raise ValueError(
+                f"{index.location(record)} has no values of feature '{counted.feature}'; correct "
+                "the names in the feature spec, or write the file again"
+            )
+        return num_samples
+
+    num_samples = np.zeros(index.num_records, np.int64)
+    for file in np.unique(index.files):
+        records = np.flatnonzero(index.files == file)
+        num_samples[records] = count(records[0])
+        num_samples[records[-1]] = count(records[-1])
+    index.set_num_rows(num_samples)
+    return index
+
+
 def _check_prebatch(
-    spec: FeatureSpec, mapping: str, files: RecordIndex, believed: int | None
+    spec: FeatureSpec, mapping: str, files: RecordIndex, expected: int | None
 ) -> None:
     """Raises ValueError if the metadata or a flag state other prebatches than the files hold."""
     key = prebatch_key(mapping)
     flag = "--prebatch_train_size" if mapping == TRAIN else "--prebatch_test_size"
-    stated = {f"metadata: {key}": spec.metadata.get(key), flag: believed}
-    for who, size in stated.items():
+    for source, size in ((f"metadata: {key}", spec.metadata.get(key)), (flag, expected)):
         if size is None:
             continue
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise ValueError(f"{spec.origin}: {who} is {size!r}; allowed: a whole number from 0 on")
-        rows = max(1, size)
-        # Fewer rows than a prebatch are one record, the remainder.
-        fits = files.prebatch <= rows if files.num_records <= 1 else files.prebatch == rows
-        if not fits:
             raise ValueError(
-                f"{spec.origin}: {who} is {size}, and the records of mapping '{mapping}' hold "
+                f"{spec.origin}: {source} is {size!r}; allowed: a whole number from 0 on"
+            )
+        # Fewer samples than a prebatch are one record, the remainder.
+        is_remainder = files.num_records <= 1 and files.prebatch <= max(1, size)
+        if files.prebatch != max(1, size) and not is_remainder:
+            raise ValueError(
+                f"{spec.origin}: {source} is {size}, and the records of mapping '{mapping}' hold "
                 f"{files.prebatch} rows; leave {flag} at 0, the loader finds out, and correct "
                 "the metadata"
             )

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dataloading.pipeline.checks import check_ids, check_labels
-from dataloading.pipeline.columns import Column, Role
+from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import ranges
 
 Locate = Callable[[int, int | None], str]
@@ -22,82 +21,71 @@ def count_values(record: bytes, column: Column, locate: Locate) -> int:
 
 
 def decode(
-    records: Sequence[bytes], num_rows: np.ndarray, columns: Sequence[Column], locate: Locate
+    records: Sequence[bytes], num_samples: np.ndarray, columns: Sequence[Column], locate: Locate
 ) -> list[np.ndarray]:
-    """The rows of some records, one array `[rows of all records, width]` per column.
+    """Returns the samples of some records, one array `[samples of all, width]` per column.
 
     Args:
         records: serialized Examples, at least one.
-        num_rows: int64 `[records]`, how many rows each must hold. Where it is one, a history may
-            be shorter than `width`; it is right-aligned, with zeros in front.
-        locate: (number of a record, row in it or None) -> how messages call the place.
+        num_samples: int64 `[records]`, the number that each must hold. Where it is one, a history
+            may be shorter than `width`; it is right-aligned, after zeros.
+        locate: (number of a record, sample in it or None) -> name of the place in messages.
 
     Raises:
         ValueError: a record is not an Example, lacks a feature, has one of another type or length,
             or a value that is not allowed, such as a 0 after an id of a history.
     """
-    parsed = _parse(records, columns, locate)
     arrays = []
+    parsed = _parse(records, columns, locate)
     for column, (values, splits) in zip(columns, parsed, strict=True):
         lengths = np.diff(splits)
-        _check_lengths(column, lengths, num_rows, records, locate)
+        _check_lengths(column, lengths, num_samples, records, locate)
 
-        def where(bad, column=column, values=values, splits=splits):
-            position = int(np.flatnonzero(bad)[0])
+        def where(invalid, column=column, values=values, splits=splits):
+            position = int(np.flatnonzero(invalid)[0])
             number = int(np.searchsorted(splits, position, side="right")) - 1
-            row = (position - int(splits[number])) // column.width
-            return f"{locate(number, row)}: feature '{column.feature}': found {values[position]}"
+            sample = (position - int(splits[number])) // column.width
+            return f"{locate(number, sample)}: feature '{column.feature}': found {values[position]}"
 
-        if column.role is Role.LABEL:
-            check_labels(values, where)
+        column.check(values, where)
+        whole = num_samples * column.width
+        if np.array_equal(lengths, whole):
+            array = values.astype(column.dtype)
         else:
-            check_ids(values, column.cardinality, where)
-        arrays.append(_right_aligned(values, lengths, num_rows, column))
-    _check_padding(arrays, columns, num_rows, locate)
+            ends = np.cumsum(whole)
+            array = np.zeros(int(ends[-1]), column.dtype)
+            array[ranges(ends - lengths, lengths)] = values
+        arrays.append(array.reshape(-1, column.width))
+    _check_padding(arrays, columns, num_samples, locate)
     return arrays
 
 
-def _right_aligned(
-    values: np.ndarray, lengths: np.ndarray, num_rows: np.ndarray, column: Column
-) -> np.ndarray:
-    whole = num_rows * column.width
-    if np.array_equal(lengths, whole):
-        return values.astype(column.dtype).reshape(-1, column.width)
-    ends = np.cumsum(whole)
-    rows = np.zeros(int(ends[-1]), column.dtype)
-    rows[ranges(ends - lengths, lengths)] = values
-    return rows.reshape(-1, column.width)
-
-
 def _check_padding(
-    arrays: Sequence[np.ndarray], columns: Sequence[Column], num_rows: np.ndarray, locate: Locate
+    arrays: Sequence[np.ndarray], columns: Sequence[Column], num_samples: np.ndarray, locate: Locate
 ) -> None:
     """Raises ValueError unless zeros come first, the same number in all histories of a sample.
 
     Models take the first feature for all, and the last step for the most recent one.
     """
 
-    def place(bad):
-        row = int(np.flatnonzero(bad.any(axis=1))[0])
-        stops = np.cumsum(num_rows)
-        number = int(np.searchsorted(stops, row, side="right"))
-        return locate(number, row - int(stops[number] - num_rows[number]))
+    def place(invalid):
+        sample = int(np.flatnonzero(invalid.any(axis=1))[0])
+        stops = np.cumsum(num_samples)
+        number = int(np.searchsorted(stops, sample, side="right"))
+        return locate(number, sample - int(stops[number] - num_samples[number]))
 
-    histories = (
-        (c.feature, ids == 0) for c, ids in zip(columns, arrays, strict=True) if c.width > 1
-    )
-    feature, padding = next(histories, (None, None))
-    if feature is None:
-        return
-    after_id = padding[:, 1:] & ~padding[:, :-1]
-    if after_id.any():
-        raise ValueError(
-            f"{place(after_id)}: feature '{feature}' has a 0 after an id; zeros are padding, "
-            "which comes before the history. Prepare the file again"
-        )
-    for other, theirs in histories:
-        if not np.array_equal(theirs, padding):
-            differ = theirs != padding
+    pairs = zip(columns, arrays, strict=True)
+    histories = [(column.feature, ids == 0) for column, ids in pairs if column.width > 1]
+    for feature, padding in histories[:1]:
+        after_id = padding[:, 1:] & ~padding[:, :-1]
+        if after_id.any():
+            raise ValueError(
+                f"{place(after_id)}: feature '{feature}' has a 0 after an id; zeros are padding, "
+                "which comes before the history. Prepare the file again"
+            )
+    for other, theirs in histories[1:]:
+        differ = theirs != padding
+        if differ.any():
             step = int(np.flatnonzero(differ)[0]) % padding.shape[1]
             raise ValueError(
                 f"{place(differ)}: only one of the features '{feature}' and '{other}' has a 0 at "
@@ -109,23 +97,24 @@ def _check_padding(
 def _check_lengths(
     column: Column,
     lengths: np.ndarray,
-    num_rows: np.ndarray,
+    num_samples: np.ndarray,
     records: Sequence[bytes],
     locate: Locate,
 ) -> None:
-    may_be_shorter = (num_rows == 1) & (column.width > 1)
-    bad = np.where(may_be_shorter, lengths > column.width, lengths != num_rows * column.width)
+    may_be_shorter = (num_samples == 1) & (column.width > 1)
+    whole = num_samples * column.width
+    invalid = (lengths > whole) | (~may_be_shorter & (lengths < whole))
     # The parser gives a feature that is not there no values, as it does an empty history.
-    for number in np.flatnonzero(bad | (lengths == 0)):
+    for number in np.flatnonzero(invalid | (lengths == 0)):
         fault = _fault(records[number], [column])
         if fault:
             raise ValueError(f"{locate(number, None)} {fault}")
-    if bad.any():
-        number = int(np.flatnonzero(bad)[0])
+    if invalid.any():
+        number = int(np.flatnonzero(invalid)[0])
         at_most = "at most " if may_be_shorter[number] else ""
         raise ValueError(
             f"{locate(number, None)}: feature '{column.feature}' has {lengths[number]} values; "
-            f"allowed: {at_most}{column.width} for each of the {num_rows[number]} rows that the "
+            f"allowed: {at_most}{column.width} for each of the {num_samples[number]} rows that the "
             "record must hold (all of a file hold as many as its first; only the last may hold "
             "fewer). Correct the feature's dimensions in the feature spec, or write the file again"
         )
@@ -137,13 +126,12 @@ def _parse(
     """Returns values, int64, and row splits, int64 `[records + 1]`, of each column."""
     import tensorflow as tf
 
-    wanted = {
-        column.feature: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
-        for column in columns
-    }
+    ragged = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
     try:
         with tf.device("/CPU:0"):
-            parsed = tf.io.parse_example(np.array(records, object), wanted)
+            parsed = tf.io.parse_example(
+                np.array(records, object), {column.feature: ragged for column in columns}
+            )
     # TensorFlow quotes the bytes that it cannot parse, and Python fails to make text of them.
     except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
         for number, record in enumerate(records):
@@ -151,10 +139,8 @@ def _parse(
             if fault:
                 raise ValueError(f"{locate(number, None)} {fault}") from None
         raise ValueError(f"{locate(0, None)}: TensorFlow cannot parse it: {error}") from None
-    return [
-        (parsed[column.feature].values.numpy(), parsed[column.feature].row_splits.numpy())
-        for column in columns
-    ]
+    lists = [parsed[column.feature] for column in columns]
+    return [(ids.values.numpy(), ids.row_splits.numpy()) for ids in lists]
 
 
 def _fault(record: bytes, columns: Sequence[Column]) -> str | None:
@@ -167,17 +153,13 @@ def _fault(record: bytes, columns: Sequence[Column]) -> str | None:
     except DecodeError:
         return "is not a tf.train.Example; write the file again"
     for column in columns:
-        kind = None
-        if column.feature in features:
-            kind = features[column.feature].WhichOneof("kind")
+        name = column.feature
+        kind = features[name].WhichOneof("kind") if name in features else None
         if kind is None:
             return (
-                f"has no values of feature '{column.feature}'; it has {', '.join(sorted(features))}"
-                ". Correct the names in the feature spec, or write the file again"
+                f"has no values of feature '{name}'; it has {', '.join(sorted(features))}. "
+                "Correct the names in the feature spec, or write the file again"
             )
         if kind != "int64_list":
-            return (
-                f"holds feature '{column.feature}' as {kind}; allowed: int64_list. Write the file "
-                "again"
-            )
+            return f"holds feature '{name}' as {kind}; allowed: int64_list. Write the file again"
     return None

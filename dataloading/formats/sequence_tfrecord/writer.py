@@ -1,8 +1,8 @@
 """Writes data sets of histories as TFRecords: the files of each mapping and the feature spec.
 
-<mapping>.tfrecord             one record a row, or a prebatch of rows
-remainder_<mapping>.tfrecord   with prebatches: one record of the rows that fill none
-feature_spec.yaml              which names the files and, in its metadata, the prebatches
+<mapping>.tfrecord             one record per sample, or per prebatch of samples
+remainder_<mapping>.tfrecord   with prebatches: one record of the samples that fill none
+feature_spec.yaml              names the files and, in its metadata, the prebatches
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
 from runtime.files.atomic import atomic_folder, write_errors_name
 
-# Encoded at a time where records hold single rows: a few MB, which stay in the processor's caches.
-_ROWS_AT_A_TIME = 2048
+# Encoded at a time where records hold one sample: a few MB, which stay in the processor's caches.
+_SAMPLES_AT_A_TIME = 2048
 
 
 def sequence_spec(
@@ -39,13 +39,14 @@ def sequence_spec(
     history_length: int,
     prebatch_sizes: Mapping[str, int],
 ) -> FeatureSpec:
-    """The feature spec of a data set of histories, with the file names of `writes_data_set`.
+    """Returns the feature spec of a data set of histories that `writes_data_set` writes.
 
     Args:
+        label: name of the feature.
         user, target: names of the features -> their cardinalities.
         positive, negative: names of the features that correspond to those of `target`.
         history_length: steps of each history.
-        prebatch_sizes: name of each mapping -> rows of a prebatch, 0 for records of single rows.
+        prebatch_sizes: name of each mapping -> samples per prebatch, 0 for records of one sample.
 
     Raises:
         ValueError: the features do not fit together, or a number is out of range.
@@ -67,25 +68,21 @@ def sequence_spec(
         files = [f"{mapping}.tfrecord"] + [f"remainder_{mapping}.tfrecord"] * (size > 1)
         sources[mapping] = [{"type": CHUNK_TYPE, "features": list(features), "files": files}]
         metadata[prebatch_key(mapping)] = size
-    spec = FeatureSpec(
-        features,
-        sources,
-        {
-            LABEL_CHANNEL: [label],
-            USER_CHANNEL: list(user),
-            TARGET_CHANNEL: list(target),
-            POSITIVE_CHANNEL: list(positive),
-            NEGATIVE_CHANNEL: list(negative),
-        },
-        metadata,
-    )
+    channels = {
+        LABEL_CHANNEL: [label],
+        USER_CHANNEL: list(user),
+        TARGET_CHANNEL: list(target),
+        POSITIVE_CHANNEL: list(positive),
+        NEGATIVE_CHANNEL: list(negative),
+    }
+    spec = FeatureSpec(features, sources, channels, metadata)
     sequence_channels(spec, tuple(prebatch_sizes))
     return spec
 
 
 @contextlib.contextmanager
 def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "MappingWriter"]]:
-    """A writer for each mapping; the data set is there, whole, when the block ends well.
+    """Yields a writer for each mapping; the data set appears, whole, when the block ends well.
 
     Args:
         directory: new or empty.
@@ -108,10 +105,10 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
 
 
 class MappingWriter:
-    """The files of one mapping; at most a prebatch of rows waits in memory.
+    """The files of one mapping; at most a prebatch of samples waits in memory.
 
     Attributes:
-        num_rows: that were added.
+        num_rows: samples that were added.
     """
 
     def __init__(self, directory: Path, spec: FeatureSpec, mapping: str):
@@ -125,7 +122,7 @@ class MappingWriter:
             self._stream = self._path.open("wb")
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
-        """Appends rows: whole numbers `[rows, values]`, 0 or more, of each feature of the chunk.
+        """Appends samples: integers `[samples, values]`, 0 or more, of each feature of the chunk.
 
         Raises:
             OSError: the file could not be written.
@@ -134,26 +131,20 @@ class MappingWriter:
         self.num_rows += count
         start = 0
         while start < count:
-            room = self._prebatch - self._num_waiting if self._remainder else _ROWS_AT_A_TIME
+            room = self._prebatch - self._num_waiting if self._remainder else _SAMPLES_AT_A_TIME
             stop = min(count, start + room)
-            piece = [array[start:stop] for array in arrays]
+            self._waiting.append([array[start:stop] for array in arrays])
+            self._num_waiting += stop - start
             start = stop
-            if not self._remainder:
-                self._write(self._stream, self._path, piece)
-                continue
-            self._waiting.append(piece)
-            self._num_waiting += len(piece[0])
-            if self._num_waiting == self._prebatch:
-                self._write(self._stream, self._path, self._waiting_rows())
+            if not self._remainder or self._num_waiting == self._prebatch:
+                self._write(self._stream, self._path)
 
-    def _waiting_rows(self) -> list[np.ndarray]:
-        """Returns the waiting samples as one record: `[1, rows * values]` each."""
-        columns = zip(*self._waiting, strict=True)
-        rows = [np.concatenate(pieces).reshape(1, -1) for pieces in columns]
+    def _write(self, stream, path: Path) -> None:
+        """Writes the waiting samples, as one record where there are prebatches."""
+        arrays = [np.concatenate(pieces) for pieces in zip(*self._waiting, strict=True)]
+        if self._remainder:
+            arrays = [array.reshape(1, -1) for array in arrays]
         self._waiting, self._num_waiting = [], 0
-        return rows
-
-    def _write(self, stream, path: Path, arrays: Sequence[np.ndarray]) -> None:
         with write_errors_name(path):
             stream.write(encode(dict(zip(self._features, arrays, strict=True))))
 
@@ -163,12 +154,11 @@ class MappingWriter:
         Raises:
             OSError: a file could not be written.
         """
-        with write_errors_name(self._path):
-            self._stream.close()
+        self.close()
         for path in self._remainder:
             with write_errors_name(path), path.open("wb") as stream:
                 if self._waiting:
-                    self._write(stream, path, self._waiting_rows())
+                    self._write(stream, path)
 
     def close(self) -> None:
         """Closes the file, however the writing ended.

@@ -1,4 +1,4 @@
-"""Split TFRecords through `tf.data`: NVIDIA's multi-hot format, also with rows of any length."""
+"""Split TFRecords through `tf.data`: NVIDIA's multi-hot format, also with ragged features."""
 
 from collections.abc import Iterator
 
@@ -38,22 +38,21 @@ class SplitTFRecordsDataset(SampleDataset):
         spec = spec_of_folders(spec)
         layout = ChunkLayout(spec, split, CHUNK_TYPE, options)
         spec.validate_files(split, layout.checked)
-        chunks = {
-            number: RecordChunk(spec, split, layout.chunks[number]) for number in layout.checked
-        }
+        stored = spec.source_spec[split]
+        chunks = {number: RecordChunk(spec, split, stored[number]) for number in layout.checked}
         for fault in length_faults(spec, split, chunks):
             raise ValueError(fault)
         num_samples = next(iter(chunks.values())).num_rows
         used = {number: chunks[number] for number in layout.used}
-        reader = ChunkReader(layout, used, num_samples)
+        reader = ChunkReader(spec, split, layout.columns, used, num_samples)
         super().__init__(reader, split, options, order=options.order(num_samples))
 
 
 def length_faults(spec: FeatureSpec, mapping: str, opened: dict[int, RecordChunk]) -> Iterator[str]:
-    """Yields a message for each chunk of a mapping that lacks rows or prebatches, or has too many.
+    """Yields a message for each of these chunks that lacks samples or prebatches, or has too many.
 
     Args:
-        opened: by its number in the mapping, each chunk to look at.
+        opened: chunks by their numbers in the mapping.
     """
     chunks = spec.source_spec[mapping]
     first = next(iter(opened), None)

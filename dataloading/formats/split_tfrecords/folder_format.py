@@ -2,15 +2,14 @@
 
     <mapping>/numerical/      format.json, data_0.tfrecords, data_1.tfrecords, ...
     <mapping>/label/          the same
-    <mapping>/categorical_0/  the same, one folder a feature in the order of the channel
+    <mapping>/categorical_0/  the same, one folder per feature in the order of the channel
     <mapping>/length.json     prebatches (records) of each of these folders
 
 The format is that of NVIDIA's DLRM_and_DCNv2, `dataloading/split_tfrecords_multihot_dataset.py`.
 """
 
 import json
-import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +25,7 @@ from dataloading.spec.feature_spec import (
 FORMAT_FILE = "format.json"
 LENGTH_FILE = "length.json"
 CHUNK_TYPE = "tfrecord"
-_DATA_FILE = re.compile(r"data_(0|[1-9][0-9]*)\.tfrecords")
-# What the original writes; a file without one of these was not made by it or by us.
+# Keys that the original writes; a file without one of these was not made by it or by us.
 _NEEDED = ("format", "dtype", "multihot", "feature_name", "num_features")
 
 
@@ -38,13 +36,13 @@ class Format:
     Attributes:
         format: `tfrecords`.
         dtype: of the stored numbers, by NumPy's name.
-        multihot: rows are ragged tensors (ids and row splits), else `[rows, num_features]`.
+        multihot: samples are ragged tensors (ids and row splits), else `[samples, num_features]`.
         feature_name: name of the bytes feature in each record.
-        num_features: values per row; of no meaning where multihot.
-        batches_per_file: prebatches of each file but the last; readers count for themselves.
-        prebatch: rows of each prebatch but the last; for people, as above. Ours only.
-        hotness: ids of every row of a multi-hot feature, None where rows differ. Ours only: the
-            original does not store it, and its multi-hot features are read as ragged ones.
+        num_features: values per sample; ignored if multihot.
+        batches_per_file: prebatches of each file but the last; not read.
+        prebatch: samples of each prebatch but the last; not read. Ours only.
+        hotness: ids of every sample of a multi-hot feature, None where samples differ. Ours only:
+            the original does not store it, and its multi-hot features are read as ragged ones.
     """
 
     format: str
@@ -61,7 +59,7 @@ class Format:
 
 
 def read_format(folder: Path) -> Format:
-    """Reads and checks the `format.json` of a folder; keys that it does not know are left alone.
+    """Reads and checks the `format.json` of a folder; unknown keys are ignored.
 
     Raises:
         ValueError: it does not exist, is not JSON, or a value is not allowed.
@@ -90,7 +88,7 @@ def read_format(folder: Path) -> Format:
 
 
 def read_length(folder: Path) -> int | None:
-    """Prebatches of a mapping, from its `length.json`; None without that file.
+    """Returns the prebatches of a mapping, from its `length.json`; None without that file.
 
     Raises:
         ValueError: it is not a whole number.
@@ -104,13 +102,8 @@ def read_length(folder: Path) -> int | None:
     return length
 
 
-def write_length(folder: Path, length: int) -> None:
-    """Writes the number of samples of a folder."""
-    (folder / LENGTH_FILE).write_text(json.dumps(length))
-
-
 def folders_of(spec: FeatureSpec) -> dict[str, tuple[str, ...]]:
-    """Folder within a mapping -> the features that it stores; `label` may be absent."""
+    """Returns the features that each folder of a mapping stores; `label` may be absent."""
     folders = {"label": spec.channel_spec.get(LABEL_CHANNEL, ())}
     folders["numerical"] = spec.channel(NUMERICAL_CHANNEL)
     for index, feature in enumerate(spec.channel(CATEGORICAL_CHANNEL)):
@@ -119,27 +112,26 @@ def folders_of(spec: FeatureSpec) -> dict[str, tuple[str, ...]]:
 
 
 def spec_of_folders(spec: FeatureSpec) -> FeatureSpec:
-    """The spec with a source_spec that names the split TFRecords next to it.
+    """Returns the spec with a source_spec that names the split TFRecords next to it.
 
-    A spec with `tfrecord` chunks comes back as it is. Data sets of the original have the
-    source_spec of the files that they were made of, or none: then the folders define
-    what is stored.
+    A spec with `tfrecord` chunks stays as it is. Data sets of the original have the source_spec of
+    the files that they were made of, or none: then the folders define what is stored.
 
     Raises:
         ValueError: the folders do not exist, or one lacks a file.
     """
     if any(chunk.type == CHUNK_TYPE for chunks in spec.source_spec.values() for chunk in chunks):
         return spec
-    wanted = folders_of(spec)
+    features_of = folders_of(spec)
     sources = {}
     base = spec.base_directory
     for folder in sorted(base.iterdir()) if base.is_dir() else ():
-        if any((folder / name / FORMAT_FILE).is_file() for name in wanted):
-            sources[folder.name] = [
-                Chunk(CHUNK_TYPE, features, tuple(_data_files(base, f"{folder.name}/{name}")))
-                for name, features in wanted.items()
+        if any((folder / name / FORMAT_FILE).is_file() for name in features_of):
+            sources[folder.name] = tuple(
+                Chunk(CHUNK_TYPE, features, _data_files(base, f"{folder.name}/{name}"))
+                for name, features in features_of.items()
                 if name != "label" or (folder / name).is_dir()
-            ]
+            )
     if not sources:
         raise ValueError(
             f"{spec.origin}: source_spec names no chunk of type {CHUNK_TYPE}, and no folder next "
@@ -147,25 +139,20 @@ def spec_of_folders(spec: FeatureSpec) -> FeatureSpec:
             "with python -m dataloading.transcribe, or read split binaries with --dataset_type "
             "tf_raw"
         )
-    return FeatureSpec(
-        spec.feature_spec, sources, spec.channel_spec, spec.metadata, base, spec.origin
-    )
+    return replace(spec, source_spec=sources)
 
 
-def _data_files(base: Path, folder: str) -> list[str]:
-    """`data_0.tfrecords`, `data_1.tfrecords`, ... of a folder, by number, as a spec names them."""
-    names = {}
-    if (base / folder).is_dir():
-        for path in (base / folder).iterdir():
-            if match := _DATA_FILE.fullmatch(path.name):
-                names[int(match[1])] = path.name
-    for number in range(max(names, default=0) + 1):
-        if number not in names:
+def _data_files(base: Path, folder: str) -> tuple[str, ...]:
+    """Returns `data_0.tfrecords`, `data_1.tfrecords`, ... of a folder, as a spec names them."""
+    names = {path.name for path in (base / folder).glob("data_*.tfrecords")}
+    files = [f"data_{number}.tfrecords" for number in range(max(1, len(names)))]
+    for file in files:
+        if file not in names:
             raise ValueError(
-                f"{base / folder}: file data_{number}.tfrecords is not there; the files of a "
-                "folder are numbered from 0 without a gap"
+                f"{base / folder}: file {file} is not there; the files of a folder are numbered "
+                "from 0 without a gap"
             )
-    return [f"{folder}/{names[number]}" for number in sorted(names)]
+    return tuple(f"{folder}/{file}" for file in files)
 
 
 def _read_json(path: Path):

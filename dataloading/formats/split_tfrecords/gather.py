@@ -1,40 +1,42 @@
-"""Bytes from anywhere in mapped files into one array, without a Python step per row."""
+"""Bytes from anywhere in mapped files into one array, without a Python step per sample."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+Content = Callable[[int], np.ndarray]  # number of a file -> its bytes, uint8
+
 
 def gather(
-    contents: Sequence[np.ndarray], file: np.ndarray | None, offsets: np.ndarray, size: int
+    content: Content, files: np.ndarray | None, offsets: np.ndarray, size: int
 ) -> np.ndarray:
-    """`size` bytes, as one value of dtype V, from each of these places.
+    """Returns `size` bytes, as one value of dtype V, from each of these places.
 
     Args:
-        contents: bytes of each file, uint8.
-        file: int64 `[n]`, which file; None where there is one.
-        offsets: int64 `[n]`, where in it.
+        content: bytes of each file.
+        files: int64 `[n]`, file of each place; None for file 0.
+        offsets: int64 `[n]`, offset in it.
     """
-    if file is None:
-        return _windows(contents[0], size)[offsets] if len(offsets) else np.empty(0, f"V{size}")
+    if files is None and len(offsets):
+        return _windows(content(0), size)[offsets]
     values = np.empty(len(offsets), f"V{size}")
-    for number in np.unique(file):
-        chosen = np.flatnonzero(file == number)
-        values[chosen] = _windows(contents[number], size)[offsets[chosen]]
+    for number in [] if files is None else np.unique(files).tolist():
+        chosen = np.flatnonzero(files == number)
+        values[chosen] = _windows(content(number), size)[offsets[chosen]]
     return values
 
 
-def gather_rows(
-    contents: Sequence[np.ndarray],
-    file: np.ndarray | None,
+def gather_ragged(
+    content: Content,
+    files: np.ndarray | None,
     offsets: np.ndarray,
     lengths: np.ndarray,
     size: int,
 ) -> np.ndarray:
-    """`lengths[i] * size` bytes from each place, one after the other, uint8.
+    """Returns `lengths[i] * size` bytes from each place, one after the other, uint8.
 
-    Rows of one length are copied together: the costs are per row and not per value.
+    Places of one length are copied together: the costs are per place and not per value.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     values = np.empty((int(ends[-1]) if len(ends) else 0) * size, np.uint8)
@@ -45,15 +47,14 @@ def gather_rows(
     for chosen in np.split(order, bounds):
         length = int(lengths[chosen[0]]) if len(chosen) else 0
         if length:
-            rows = gather(
-                contents, None if file is None else file[chosen], offsets[chosen], length * size
-            )
-            _windows(values, length * size)[(ends[chosen] - length) * size] = rows
+            files_of_chosen = None if files is None else files[chosen]
+            parts = gather(content, files_of_chosen, offsets[chosen], length * size)
+            _windows(values, length * size)[(ends[chosen] - length) * size] = parts
     return values
 
 
 def _windows(content: np.ndarray, size: int) -> np.ndarray:
-    """All runs of `size` bytes, so that an index is an offset.
+    """Returns all runs of `size` bytes, so that an index is an offset.
 
     The dtype V has no alignment, so NumPy gathers from them without copying the file first.
     """

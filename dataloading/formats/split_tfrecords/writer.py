@@ -1,5 +1,6 @@
-"""Writes split TFRecords: rows of any number at a time, cut into prebatches."""
+"""Writes split TFRecords: any number of samples at a time, cut into prebatches."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,14 +12,13 @@ from dataloading.formats.split_tfrecords.folder_format import (
     LENGTH_FILE,
     Format,
     folders_of,
-    write_length,
 )
 from dataloading.pipeline.columns import Column, Role
-from dataloading.pipeline.ragged import Ragged, concatenate_rows, cut_rows
+from dataloading.pipeline.ragged import Ragged, Samples, concatenate_samples, cut_samples
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime.files.atomic import write_errors_name
 
-# What the original's reader expects in the bytes feature.
+# Name of the bytes feature that the original's reader expects.
 _FEATURE_NAME = "data"
 
 
@@ -32,8 +32,8 @@ class SplitTFRecordsWriter:
         directory: of the data set.
         mapping: e.g. `train`; the folder within.
         spec: the features, their channels and hotness.
-        columns: what `add` will get. The folder `label` needs a label.
-        prebatch: rows of each prebatch but the last.
+        columns: those of the arrays of `add`. The folder `label` needs a label.
+        prebatch: samples of each prebatch but the last.
         batches_per_file: prebatches of each file but the last.
     """
 
@@ -47,16 +47,14 @@ class SplitTFRecordsWriter:
         prebatch: int,
         batches_per_file: int,
     ):
-        self._mapping = mapping
-        self._directory = directory / mapping
-        folders = folders_of(spec)
-        folder_of = {feature: name for name, names in folders.items() for feature in names}
-        self._columns_of: dict[str, list[int]] = {name: [] for name in folders}
-        for number, column in enumerate(columns):
-            self._columns_of[folder_of[column.feature]].append(number)
+        self._mapping, self._directory = mapping, directory / mapping
+        self._features = folders_of(spec)
+        self._columns_of = {
+            name: [i for i, column in enumerate(columns) if column.feature in features]
+            for name, features in self._features.items()
+        }
         if not self._columns_of.get("label", True):
             del self._columns_of["label"]
-        self._features = {name: folders[name] for name in self._columns_of}
         self._folders = {}
         for name, numbers in self._columns_of.items():
             dtype, width = _stored_kind([columns[number] for number in numbers])
@@ -75,7 +73,7 @@ class SplitTFRecordsWriter:
                 ),
             )
 
-    def add(self, arrays: Sequence[np.ndarray | Ragged]) -> None:
+    def add(self, arrays: Sequence[Samples]) -> None:
         """Appends samples, one array per column.
 
         Raises:
@@ -90,7 +88,7 @@ class SplitTFRecordsWriter:
             folder.add(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
 
     def close(self) -> list[dict]:
-        """Writes the remaining rows and the JSON files; returns the chunks of the mapping's spec.
+        """Writes the remaining samples and the JSON files; returns the chunks of the mapping.
 
         Raises:
             OSError: a file could not be written.
@@ -102,23 +100,23 @@ class SplitTFRecordsWriter:
                 {"type": CHUNK_TYPE, "features": list(self._features[name]), "files": files}
             )
         with write_errors_name(self._directory / LENGTH_FILE):
-            write_length(self._directory, folder.num_prebatches)
+            (self._directory / LENGTH_FILE).write_text(json.dumps(folder.num_prebatches))
         return chunks
 
 
 def _stored_kind(columns: Sequence[Column]) -> tuple[np.dtype, int | None]:
-    """Returns dtype and values per row of the folder of these columns; None: rows differ."""
-    if columns[0].role is Role.LABEL:
+    """Returns dtype and values per sample of the folder of these columns; None: samples differ."""
+    first = columns[0]
+    if first.role is Role.LABEL:
         return np.dtype(np.int8), 1
-    if columns[0].role is Role.NUMERICAL:
-        width = sum(column.width for column in columns)
-        return np.result_type(*(column.dtype for column in columns)), width
-    is_wide = columns[0].dtype.itemsize > 4
-    return np.dtype(np.int64 if is_wide else np.int32), columns[0].width
+    if first.role is Role.NUMERICAL:
+        dtype = np.result_type(*(column.dtype for column in columns))
+        return dtype, sum(column.width for column in columns)
+    return np.dtype(np.int64 if first.dtype.itemsize > 4 else np.int32), first.width
 
 
 class _FolderWriter:
-    """The `data_<k>.tfrecords` of one folder; at most a prebatch of rows waits in memory."""
+    """The `data_<k>.tfrecords` of one folder; at most a prebatch of samples waits in memory."""
 
     def __init__(self, folder: Path, format: Format):
         folder.mkdir(parents=True)
@@ -129,12 +127,12 @@ class _FolderWriter:
         self._stream = None
         self._waiting, self._num_waiting = [], 0
 
-    def add(self, rows: np.ndarray | Ragged) -> None:
-        count = len(rows.row_splits) - 1 if isinstance(rows, Ragged) else len(rows)
+    def add(self, samples: Samples) -> None:
+        count = len(samples.row_splits) - 1 if isinstance(samples, Ragged) else len(samples)
         start = 0
         while start < count:
             stop = min(count, start + self.format.prebatch - self._num_waiting)
-            self._waiting.append(cut_rows(rows, start, stop))
+            self._waiting.append(cut_samples(samples, start, stop))
             self._num_waiting += stop - start
             start = stop
             if self._num_waiting == self.format.prebatch:
@@ -143,14 +141,14 @@ class _FolderWriter:
     def _write(self) -> None:
         import tensorflow as tf
 
-        rows = concatenate_rows(self._waiting)
+        samples = concatenate_samples(self._waiting)
         self._waiting, self._num_waiting = [], 0
         if self.num_prebatches % self.format.batches_per_file == 0:
             self._close_file()
             self._files.append(f"data_{len(self._files)}.tfrecords")
             with write_errors_name(self._folder / self._files[-1]):
                 self._stream = tf.io.TFRecordWriter(str(self._folder / self._files[-1]))
-        content = tf.io.serialize_tensor(_tensor(rows, self.format)).numpy()
+        content = _serialized(samples, self.format)
         feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
         features = tf.train.Features(feature={self.format.feature_name: feature})
         with write_errors_name(self._folder / self._files[-1]):
@@ -172,23 +170,24 @@ class _FolderWriter:
                 self._stream.close()
 
 
-def _tensor(rows: np.ndarray | Ragged, format: Format):
-    """Returns the tensor to serialize for a prebatch: its numbers, or a ragged tensor's parts."""
+def _serialized(samples: Samples, format: Format) -> bytes:
+    """Returns the tensor of a prebatch: its numbers, or the serialized parts of a ragged tensor."""
     import tensorflow as tf
 
+    def serialize(tensor) -> bytes:
+        return tf.io.serialize_tensor(tensor).numpy()
+
     if not format.multihot:
-        return tf.constant(rows.astype(format.dtype, copy=False))
-    if isinstance(rows, Ragged):
-        values, row_splits = rows
-    else:
-        values = rows.ravel()
-        row_splits = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(format.hotness)
-    parts = (values.astype(format.dtype, copy=False), row_splits)
-    return tf.stack([tf.io.serialize_tensor(tf.constant(part)) for part in parts])
+        return serialize(samples.astype(format.dtype, copy=False))
+    if not isinstance(samples, Ragged):
+        row_splits = np.arange(len(samples) + 1, dtype=np.int32) * np.int32(format.hotness)
+        samples = Ragged(samples.ravel(), row_splits)
+    values = samples.values.astype(format.dtype, copy=False)
+    return serialize([serialize(values), serialize(samples.row_splits)])
 
 
-def exactly(array: np.ndarray, dtype: np.dtype, features) -> np.ndarray:
-    """The array in another dtype that holds each of its values.
+def exactly(array: np.ndarray, dtype: np.dtype, features: Sequence[str]) -> np.ndarray:
+    """Returns the array in another dtype that holds each of its values.
 
     Raises:
         ValueError: a value would be rounded or cut off.

@@ -9,12 +9,19 @@ from collections.abc import Iterator
 import google_crc32c
 import numpy as np
 
-HEADER_BYTES = 12
-FOOTER_BYTES = 4
+_HEADER_BYTES = 12
+_FOOTER_BYTES = 4
 
 
 class RecordError(Exception):
     """An invalid record; the text is the predicate of a sentence about the file."""
+
+
+def framed(content: bytes) -> bytes:
+    """Returns the record of this content."""
+    length = struct.pack("<Q", len(content))
+    length_checksum = struct.pack("<I", masked_crc32c(length))
+    return length + length_checksum + content + struct.pack("<I", masked_crc32c(content))
 
 
 def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -25,7 +32,7 @@ def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
     """
     position, end = 0, len(content)
     while position < end:
-        start = position + HEADER_BYTES
+        start = position + _HEADER_BYTES
         if start > end:
             raise RecordError(f"is cut off: its last {end - position} bytes are not a whole record")
         header = content[position:start].tobytes()
@@ -34,22 +41,22 @@ def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
             raise RecordError(
                 f"is damaged, or not a TFRecord file: no record begins at byte {position}"
             )
-        if start + length + FOOTER_BYTES > end:
+        if start + length + _FOOTER_BYTES > end:
             raise RecordError(
                 f"is cut off: a record of {length} bytes begins at byte {position}, and "
                 f"{end - start} bytes follow"
             )
         yield start, start + length
-        position = start + length + FOOTER_BYTES
+        position = start + length + _FOOTER_BYTES
 
 
 def is_intact(content: np.ndarray, start: int, stop: int) -> bool:
     """Returns whether the checksum of a record's content is the stored one."""
-    (checksum,) = struct.unpack("<I", content[stop : stop + FOOTER_BYTES].tobytes())
+    (checksum,) = struct.unpack("<I", content[stop : stop + _FOOTER_BYTES].tobytes())
     return masked_crc32c(content[start:stop]) == checksum
 
 
 def masked_crc32c(content) -> int:
-    """The checksum of TFRecord files: CRC32C, rotated by 15 bits, plus a constant."""
+    """Returns the checksum of TFRecord files: CRC32C, rotated by 15 bits, plus a constant."""
     checksum = google_crc32c.value(content)
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF

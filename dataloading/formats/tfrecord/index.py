@@ -1,23 +1,27 @@
-"""Index of TFRecord files: where each record is, and which rows it holds."""
+"""Index of TFRecord files: where each record is, and which samples it holds."""
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from dataloading.formats.tfrecord.framing import RecordError, is_intact, records
-from dataloading.formats.tfrecord.mapped_files import MappedFiles
 
 
 class RecordIndex:
-    """The records of several files, numbered consecutively. The files are mapped, not loaded.
+    """The records of several files, numbered consecutively.
 
     Opening reads the headers of all records once (2 microseconds each). A checksum is verified when
     its record is first read.
 
+    The files are mapped, not loaded. A map needs a descriptor, of which a process often has 1,024
+    and a data set can have more files. So only the most recently used ones stay mapped; mapping
+    one again takes microseconds, and its bytes are still in the page cache.
+
     Args:
         folder: the folder that `names` are relative to.
-        names: paths of the files.
+        names: paths of the files; they must stay as they are.
         where: name of data set and split in messages.
         max_mapped: files that stay mapped.
         inspect: returns `num_facts` integers to keep of each record, from the bytes of a file and
@@ -25,13 +29,15 @@ class RecordIndex:
         check: checks a record, by its number, after its checksum.
 
     Attributes:
-        contents: bytes of each file.
+        num_files: number of files.
+        content: file number -> its bytes, uint8 `[size]`; raises ValueError if it has changed.
         files, starts, stops: int64 `[records]`; file of each record, and its content there.
         facts: int64 `[num_facts, records]`.
-        first_rows: int64 `[records + 1]`, number of each record's first row; see `set_num_rows`.
-        prebatch: maximum number of rows per record.
+        first_rows: int64 `[records + 1]`, number of each record's first sample; see `set_num_rows`.
+        prebatch: maximum number of samples per record.
 
     Raises:
+        OSError: a file cannot be read.
         ValueError: a file is truncated or damaged.
     """
 
@@ -48,7 +54,12 @@ class RecordIndex:
     ):
         self._names, self._where = names, where
         self._inspect, self._num_facts, self._check = inspect, num_facts, check
-        self.contents = MappedFiles([folder / name for name in names], max_mapped)
+        self._paths = [folder / name for name in names]
+        self._states = [_state(path) for path in self._paths]
+        self.num_files = len(names)
+        # Safe where several batches are read at the same time: a map that is dropped while it is
+        # read is closed after the reading.
+        self.content = functools.lru_cache(max_mapped)(self._map)
         entries = [self._entries(number) for number in range(len(names))]
         sizes = [len(part) for part in entries]
         self.files = np.repeat(np.arange(len(names)), sizes)
@@ -59,9 +70,20 @@ class RecordIndex:
         self._verified = np.zeros(len(self.files), bool)
         self.prebatch = 1
 
+    def _map(self, file: int) -> np.ndarray:
+        path, state = self._paths[file], self._states[file]
+        if not path.exists() or _state(path) != state:
+            raise ValueError(
+                f"{path} was changed or removed while the data set was read; read it again, and "
+                "write other data into another folder"
+            )
+        if not path.stat().st_size:  # an empty file cannot be mapped
+            return np.empty(0, np.uint8)
+        return np.memmap(path, np.uint8, "r").view(np.ndarray)
+
     def _entries(self, file: int) -> np.ndarray:
         """Returns int64 `[records, 2 + num_facts]`: start, stop and facts of a file's records."""
-        content = self.contents[file]
+        content = self.content(file)
         view = memoryview(content)
         entries = records(content)
         if self._inspect is not None:
@@ -75,15 +97,15 @@ class RecordIndex:
             ) from None
 
     def set_num_rows(self, num_rows: np.ndarray) -> None:
-        """Sets the number of rows of each record, `[records]`."""
+        """Sets the number of samples of each record, `[records]`."""
         self.first_rows = np.concatenate([[0], np.cumsum(num_rows, dtype=np.int64)])
         self.prebatch = int(num_rows.max(initial=1))
-        # If all records but the last have the same size, a division finds that of a row.
+        # If all records but the last have the same size, a division finds that of a sample.
         self._is_regular = bool((num_rows[:-1] == self.prebatch).all())
 
     @property
     def num_rows(self) -> int:
-        """Rows of all records."""
+        """Samples of all records."""
         return int(self.first_rows[-1])
 
     @property
@@ -92,7 +114,7 @@ class RecordIndex:
         return len(self.files)
 
     def record_of(self, rows):
-        """Returns the records that hold these rows, or the record of one row."""
+        """Returns the records that hold these samples, or the record of one sample."""
         if self._is_regular:
             return rows // self.prebatch
         return np.searchsorted(self.first_rows, rows, side="right") - 1
@@ -108,7 +130,7 @@ class RecordIndex:
             return
         for record in np.unique(numbers[~verified]).tolist():
             start, stop = int(self.starts[record]), int(self.stops[record])
-            if not is_intact(self.contents[self.files[record]], start, stop):
+            if not is_intact(self.content(int(self.files[record])), start, stop):
                 raise ValueError(
                     f"{self.location(record)}: the checksum differs, the file is damaged; write "
                     "the file again"
@@ -118,25 +140,27 @@ class RecordIndex:
             self._verified[record] = True
 
     def read(self, numbers: np.ndarray) -> list[bytes]:
-        """Returns the content of each of these records.
-
-        Raises:
-            ValueError: a checksum differs.
-        """
+        """Returns the content of each of these records; raises ValueError as `verify`."""
         self.verify(numbers)
         spans = (self.files[numbers], self.starts[numbers], self.stops[numbers])
         spans = zip(*(part.tolist() for part in spans), strict=True)
-        return [self.contents[file][start:stop].tobytes() for file, start, stop in spans]
+        return [self.content(file)[start:stop].tobytes() for file, start, stop in spans]
 
     def locate(self, row: int) -> tuple[str, int]:
-        """Returns the file that holds a row, and the row's number in it."""
+        """Returns the file that holds a sample, and the sample's number in it."""
         file = int(self.files[self.record_of(row)])
         return self._names[file], row - int(self.first_rows[self._first_records[file]])
 
     def location(self, record: int, row: int | None = None) -> str:
-        """Returns how messages name a record, or a row of it, counted within the record."""
+        """Returns how messages name a record, or a sample of it, counted within the record."""
         file = int(self.files[record])
         where = f"record {record - self._first_records[file]} of file '{self._names[file]}'"
         if row is not None and self.prebatch > 1:
             where = f"row {row} of {where}"
         return f"{self._where}: {where} (counted from 0)"
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    """Returns the size, and what differs where the file was written or replaced."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino

@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from dataloading.formats.sequence_tfrecord import dataset as sequence_tfrecord
-from dataloading.formats.sequence_tfrecord import row_cache
+from dataloading.formats.sequence_tfrecord import decoded_reader
 from dataloading.formats.sequence_tfrecord.channels import num_ids
 from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+from dataloading.formats.tfrecord.framing import framed
 from dataloading.pipeline.batch import SequenceInputs
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.fuzz.test_record_mutations import framed
 
 LENGTH = 4  # of a history
 CHANNELS = {
@@ -135,7 +135,7 @@ def small_windows(monkeypatch):
     """Shuffles mix 12 rows, and blocks of single rows have 3: 45 rows are several windows."""
     monkeypatch.setattr(sequence_tfrecord, "_WINDOW_ROWS", 12)
     monkeypatch.setattr(sequence_tfrecord, "_BLOCK_ROWS", 3)
-    monkeypatch.setattr(row_cache, "_ROWS_AT_A_TIME", 5)
+    monkeypatch.setattr(decoded_reader, "_ROWS_AT_A_TIME", 5)
 
 
 def test_a_batch(by_prebatch):
@@ -370,15 +370,15 @@ def test_short_histories_of_single_rows(tmp_path, cache):
 def test_irregular_files(tmp_path, monkeypatch):
     """The remainder first, then prebatches of 4 and 3, an empty file, and single rows: they take
     the memory of their rows, not of as many whole prebatches, and are decoded some at a time."""
-    monkeypatch.setattr(row_cache, "_ROWS_AT_A_TIME", 6)
+    monkeypatch.setattr(decoded_reader, "_ROWS_AT_A_TIME", 6)
     decoded = []
-    real = row_cache.decode
+    real = decoded_reader.decode
 
     def counted(records, num_rows, *arguments):
         decoded.append(num_rows.tolist())
         return real(records, num_rows, *arguments)
 
-    monkeypatch.setattr(row_cache, "decode", counted)
+    monkeypatch.setattr(decoded_reader, "decode", counted)
     rows = rows_of(15)
     files = {
         "a": [(0, 2)],
@@ -397,7 +397,7 @@ def test_irregular_files(tmp_path, monkeypatch):
     decoded.clear()
     assert found(whole.dataset()) == rows and decoded == [[2, 4], [4, 1], [3, 1]]
     # Of 6 records 5 are kept, in room for 15 rows at most, rounded up to prebatches of 4.
-    part = row_cache.DecodedReader(whole._reader._files, whole._reader.columns, 5)
+    part = decoded_reader.DecodedReader(whole._reader._files, whole._reader.columns, 5)
     assert part.size_bytes == 16 * (8 + 2 * LENGTH * 5)
     whole._reader = part
     assert found(whole.dataset()) == found(whole.dataset()) == rows
@@ -405,13 +405,13 @@ def test_irregular_files(tmp_path, monkeypatch):
 
 def test_the_cache_decodes_each_record_once(by_prebatch, small_windows, monkeypatch):
     decoded = []
-    real = row_cache.decode
+    real = decoded_reader.decode
 
     def counted(records, *arguments):
         decoded.extend(records)
         return real(records, *arguments)
 
-    monkeypatch.setattr(row_cache, "decode", counted)
+    monkeypatch.setattr(decoded_reader, "decode", counted)
     for prebatch, limit, per_epoch in (
         (4, 1 << 20, [12, 0]),
         (1, 1 << 20, [45, 0]),
@@ -435,7 +435,7 @@ def test_a_buffer_smaller_than_a_batch(by_prebatch, small_windows):
     """Batches of 45 rows of 12 records, of which the buffer has room for 1."""
     loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True)
     expected = found(loader.dataset())
-    rows = row_cache.DecodedReader(loader._reader._files, loader._reader.columns, 1)
+    rows = decoded_reader.DecodedReader(loader._reader._files, loader._reader.columns, 1)
     assert rows.size_bytes == 4 * (8 + 2 * LENGTH * 5)
     loader._reader = rows
     assert found(loader.dataset()) == expected

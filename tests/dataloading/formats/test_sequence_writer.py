@@ -35,7 +35,7 @@ def test_numbers_of_any_size(tmp_path, dtype):
     }
     arrays["a"][1, :] = 0  # one record is shorter than the other
     path = tmp_path / "x.tfrecord"
-    path.write_bytes(encode(arrays).tobytes())
+    path.write_bytes(encode(arrays))
     assert examples_of(path) == [
         {name: array[i].tolist() for name, array in arrays.items()} for i in range(2)
     ]
@@ -63,7 +63,7 @@ def columns(rows) -> list[np.ndarray]:
 @pytest.mark.parametrize(("prebatch", "records"), [(0, 23), (1, 23), (5, 4), (23, 1), (30, 0)])
 def test_what_is_written_is_read(tmp_path, monkeypatch, prebatch, records):
     """23 rows, added in pieces that do not match the prebatches."""
-    monkeypatch.setattr(sequence_tfrecord_writer, "_ROWS_AT_A_TIME", 3)
+    monkeypatch.setattr(sequence_tfrecord_writer, "_SAMPLES_AT_A_TIME", 3)
     rows = rows_of(23)
     with writes_data_set(tmp_path / "data", spec_of(train=prebatch, test=2)) as writers:
         for start, stop in ((0, 7), (7, 7), (7, 8), (8, 23)):

@@ -8,8 +8,14 @@ import tensorflow as tf
 
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.folder_format import Format, read_format
-from dataloading.formats.split_tfrecords.gather import gather, gather_rows
-from dataloading.pipeline.ragged import Ragged, concatenate_rows, cut_rows, lay_out_rows, take_rows
+from dataloading.formats.split_tfrecords.gather import gather, gather_ragged
+from dataloading.pipeline.ragged import (
+    Ragged,
+    concatenate_samples,
+    cut_samples,
+    lay_out_samples,
+    take_samples,
+)
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of
 
@@ -285,16 +291,21 @@ def as_lists(rows: Ragged) -> list[list[int]]:
 
 def test_ragged_rows_by_hand():
     rows = ragged([1, 2], [], [3], [4, 5, 6])
-    assert as_lists(take_rows(rows, np.array([3, 1, 0, 3]))) == [[4, 5, 6], [], [1, 2], [4, 5, 6]]
-    assert as_lists(take_rows(rows, np.array([], np.int64))) == []
-    assert as_lists(cut_rows(rows, 1, 3)) == [[], [3]]
-    assert as_lists(concatenate_rows([cut_rows(rows, 2, 4), ragged([]), rows])) == [
+    assert as_lists(take_samples(rows, np.array([3, 1, 0, 3]))) == [
+        [4, 5, 6],
+        [],
+        [1, 2],
+        [4, 5, 6],
+    ]
+    assert as_lists(take_samples(rows, np.array([], np.int64))) == []
+    assert as_lists(cut_samples(rows, 1, 3)) == [[], [3]]
+    assert as_lists(concatenate_samples([cut_samples(rows, 2, 4), ragged([]), rows])) == [
         *([3], [4, 5, 6], []),
         *([1, 2], [], [3], [4, 5, 6]),
     ]
     # Three ranks have two rows, one and one; the missing ones are copies of the first row.
-    assert as_lists(lay_out_rows(rows, 3)) == [[1, 2], [], [3], [1, 2], [4, 5, 6], [1, 2]]
-    assert lay_out_rows(rows, 2) is rows
+    assert as_lists(lay_out_samples(rows, 3)) == [[1, 2], [], [3], [1, 2], [4, 5, 6], [1, 2]]
+    assert lay_out_samples(rows, 2) is rows
 
 
 def test_too_many_ids_for_row_splits_of_32_bits():
@@ -307,19 +318,24 @@ def test_too_many_ids_for_row_splits_of_32_bits():
 def test_bytes_are_gathered_from_anywhere(num_files):
     generator = np.random.default_rng(0)
     contents = [generator.integers(0, 256, 50 + k, np.uint8) for k in range(num_files)]
+    content = contents.__getitem__
     file = generator.integers(0, num_files, 40)
     given = file if num_files > 1 else None
     offsets = generator.integers(0, 42, 40)
     offsets[0] = len(contents[file[0]]) - 8  # the last bytes
     for size in (1, 3, 8):
         expected = [contents[f][o : o + size].tobytes() for f, o in zip(file, offsets, strict=True)]
-        assert gather(contents, given, offsets, size).tobytes() == b"".join(expected)
-        assert len(gather(contents, given, offsets, size)) == 40
+        assert gather(content, given, offsets, size).tobytes() == b"".join(expected)
+        assert len(gather(content, given, offsets, size)) == 40
     lengths = generator.integers(0, 5, 40).astype(np.int32)
     expected = [
         contents[f][o : o + 2 * n].tobytes() for f, o, n in zip(file, offsets, lengths, strict=True)
     ]
-    assert gather_rows(contents, given, offsets, lengths, 2).tobytes() == b"".join(expected)
+    assert gather_ragged(content, given, offsets, lengths, 2).tobytes() == b"".join(expected)
     nothing = np.empty(0, np.int64)
-    assert not len(gather(contents, None if num_files == 1 else nothing, nothing, 4))
-    assert not len(gather_rows(contents, None if num_files == 1 else nothing, nothing, nothing, 4))
+    assert not len(gather(content, None if num_files == 1 else nothing, nothing, 4))
+    assert not len(
+        gather_ragged(
+            contents.__getitem__, None if num_files == 1 else nothing, nothing, nothing, 4
+        )
+    )

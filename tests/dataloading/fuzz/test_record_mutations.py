@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dataloading.describe import __main__ as describe
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
-from dataloading.formats.tfrecord.framing import masked_crc32c
+from dataloading.formats.tfrecord.framing import framed
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of, write_folder
@@ -62,13 +62,6 @@ def good(tmp_path_factory) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-
-
-def framed(content: bytes) -> bytes:
-    """A record of this content, whole and with its checksums."""
-    length = struct.pack("<Q", len(content))
-    checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, content)]
-    return length + checksums[0] + content + checksums[1]
 
 
 def contents(file: bytes) -> list[bytes]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, lay_out_shares, share_of_rank
+from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, padded_shares, share_of_rank
 
 
 def shuffle(num_rows=1003, seed=5, block_rows=10, window_rows=40):
@@ -78,16 +78,12 @@ def test_shares_cover_a_batch_once_and_have_one_length():
 
 
 def test_a_global_batch_is_laid_out_as_its_shares():
-    rows = np.arange(1, 11)[:, None]
-    expected = [1, 2, 3, 4, 5, 6, 7, 8, 1, 9, 10, 1]
-    assert lay_out_shares(rows, 4)[:, 0].tolist() == expected
-    assert lay_out_shares(rows[:1], 3).tolist() == [[1], [1], [1]]
-    assert lay_out_shares(rows, 5) is rows  # nothing to pad, nothing to copy
-    for num_rows in range(9):
+    assert padded_shares(10, 4).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 0, 8, 9, 0]
+    assert padded_shares(1, 3).tolist() == [0, 0, 0]
+    for num_samples in range(9):
         for world_size in range(1, 5):
-            padded = lay_out_shares(np.arange(1, num_rows + 1, dtype=np.int8), world_size)
-            assert padded.dtype == np.int8
+            padded = padded_shares(num_samples, world_size)
             for rank in range(world_size):
-                begin, end, length = share_of_rank(num_rows, rank, world_size)
+                begin, end, length = share_of_rank(num_samples, rank, world_size)
                 share = padded[rank * length : (rank + 1) * length].tolist()
-                assert share == [*range(begin + 1, end + 1), *[1] * (length - (end - begin))]
+                assert share == [*range(begin, end), *[0] * (length - (end - begin))]
