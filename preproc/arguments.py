@@ -1,8 +1,13 @@
-"""Command-line flags that the preparations share: machine resources and the CSV delimiter."""
+"""Flags of the preparations: fields of dataclasses that also define the command line.
+
+A field made by `flag` holds the help text and limits; `add_flags` gives it a flag of its name.
+"""
 
 import argparse
+import dataclasses
 import os
 import re
+import typing
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,26 +18,90 @@ _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
+def flag(
+    default,
+    text: str,
+    group: str = "",
+    *,
+    alias: str = "",
+    at_least: int | None = None,
+    **arguments,
+):
+    """Returns the dataclass field of a command-line flag.
+
+    Args:
+        default: value where the flag is not passed; `dataclasses.MISSING` if it is required.
+        text: help text. A default that is a number or text is appended, unless the text has one.
+        group: title of a group in the help.
+        alias: another name of the flag, like --path.
+        at_least: smallest value, which `check_limits` checks.
+        arguments: of `ArgumentParser.add_argument`, in place of those that follow from the type.
+    """
+    if not isinstance(default, bool) and isinstance(default, int | float | str):
+        text += "" if "(default" in text else f" (default {default})"
+    arguments = {"help": text, **arguments}
+    metadata = {"group": group, "alias": alias, "at_least": at_least, "arguments": arguments}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
+    """Adds a flag for each field of a dataclass that `flag` made; `_bytes` is no part of a name."""
+    groups = {"": parser}
+    for field in dataclasses.fields(options):
+        if not field.metadata:
+            continue
+        title = field.metadata["group"]
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        names = filter(None, [f"--{field.name.removesuffix('_bytes')}", field.metadata["alias"]])
+        arguments = _arguments_of(field.type) | field.metadata["arguments"]
+        if field.default is dataclasses.MISSING:
+            arguments["required"] = True
+        groups[title].add_argument(*names, **arguments)
+
+
+def _arguments_of(annotation) -> dict:
+    if annotation is bool:
+        return {"action": "store_true"}
+    if typing.get_origin(annotation) is tuple:
+        return {"nargs": "+", "type": typing.get_args(annotation)[0], "metavar": "FILE"}
+    return {"type": (typing.get_args(annotation) or (annotation,))[0]}
+
+
+def flags_of(options: type, group: str) -> list[str]:
+    """Returns the names of the flags of a group."""
+    return [
+        field.name for field in dataclasses.fields(options) if field.metadata.get("group") == group
+    ]
+
+
+def check_limits(options) -> None:
+    """Raises ValueError for a field below its `at_least`."""
+    for field in dataclasses.fields(options):
+        value, least = getattr(options, field.name), field.metadata.get("at_least")
+        if least is not None and value is not None and value < least:
+            raise ValueError(f"--{field.name} must be {least} or more, got {value}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions:
-    """Resources that a preparation may use.
-
-    Attributes:
-        memory_limit_bytes: limit of the whole process.
-        threads: number of threads.
-        temp_dir: folder for temporary files; None for one next to the output.
+    """Resources that a preparation may use; the memory limit is of the whole process.
 
     Raises:
         ValueError: a value is out of range, or the folder does not exist.
     """
 
-    memory_limit_bytes: int = 4 << 30
-    threads: int = 1
-    temp_dir: Path | None = None
+    memory_limit_bytes: int = flag(
+        4 << 30,
+        "memory limit, like 8GB (default: 60 %% of the machine's memory)",
+        type=str,
+        metavar="SIZE",
+    )
+    threads: int = flag(1, "number of threads (default: one per core)", at_least=1)
+    temp_dir: Path | None = flag(None, "folder for temporary files (default: next to the output)")
 
     def __post_init__(self):
-        if self.threads < 1:
-            raise ValueError(f"--threads must be 1 or more, got {self.threads}")
+        check_limits(self)
         if self.memory_limit_bytes < MIN_MEMORY_BYTES:
             raise ValueError(
                 f"--memory_limit must be {MIN_MEMORY_BYTES >> 20} MiB or more, got "
@@ -42,39 +111,13 @@ class MachineOptions:
             raise ValueError(f"--temp_dir {self.temp_dir} is not a folder; create it first")
 
 
-def add_machine_flags(
-    parser: argparse.ArgumentParser, *, memory: str = "", threads: str = "", temp_dir: str = ""
-) -> None:
-    """Adds the flags of `MachineOptions`.
-
-    Args:
-        parser: the parser to extend.
-        memory, threads, temp_dir: text to append to the help of each flag.
-    """
-    parser.add_argument(
-        "--memory_limit",
-        metavar="SIZE",
-        help="memory limit, like 8GB (default: 60 %% of the machine's memory)" + memory,
-    )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        metavar="N",
-        help="number of threads (default: one per core)" + threads,
-    )
-    parser.add_argument(
-        "--temp_dir",
-        type=Path,
-        metavar="DIR",
-        help="folder for temporary files (default: next to the output)" + temp_dir,
-    )
-
-
 def passed_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> dict:
     """Parses a command line; returns the flags that were passed, by name."""
     flags = vars(parser.parse_args(argv))
     return {
-        name: value for name, value in flags.items() if value is not None and value is not False
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in flags.items()
+        if value is not None and value is not False
     }
 
 
@@ -84,14 +127,12 @@ def complete_machine_flags(flags: dict) -> dict:
     Raises:
         ValueError: --memory_limit is not a size.
     """
-    text = flags.get("memory_limit")
-    limit = parse_size(text) if text is not None else int(0.6 * machine_memory_bytes())
-    rest = {name: value for name, value in flags.items() if name != "memory_limit"}
-    return {
-        "threads": len(os.sched_getaffinity(0)),
-        **rest,
-        "memory_limit_bytes": limit if text is not None else max(MIN_MEMORY_BYTES, limit),
-    }
+    rest = dict(flags)
+    if "memory_limit" in rest:
+        limit = parse_size(rest.pop("memory_limit"))
+    else:
+        limit = max(MIN_MEMORY_BYTES, int(0.6 * machine_memory_bytes()))
+    return {"threads": len(os.sched_getaffinity(0)), **rest, "memory_limit_bytes": limit}
 
 
 def refuse_unread_flags(flags: dict, readers: Iterable[tuple[str, str]]) -> None:
@@ -134,10 +175,24 @@ def parse_delimiter(text: str) -> str:
     return _DELIMITERS.get(text, text)
 
 
-def check_delimiter(delimiter: str) -> None:
-    """Raises ValueError unless the text is one ASCII character, not a quote or a line end."""
+def check_columns(delimiter: str, columns: dict[str, str]) -> None:
+    """Checks how a table is to be read.
+
+    Args:
+        delimiter: one ASCII character.
+        columns: name of a flag -> the column that it names, all different.
+
+    Raises:
+        ValueError: the flags cannot be used.
+    """
     if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
         raise ValueError(
             "--delimiter must be one ASCII character other than a quote or line end, or 'tab'; "
             f"got {delimiter!r}"
+        )
+    if len(set(columns.values())) < len(columns):
+        *names, last = (f"--{name}" for name in columns)
+        raise ValueError(
+            f"{', '.join(names)} and {last} must be three columns, got "
+            f"{', '.join(columns.values())}"
         )

@@ -1,12 +1,15 @@
 """Settings of the preparation of interaction histories."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from preproc.amazon_books.negatives import UNIFORM
-from preproc.arguments import MachineOptions, check_delimiter
+from preproc.amazon_books.negatives import NEGATIVES, UNIFORM
+from preproc.arguments import MachineOptions, check_columns, flag, parse_delimiter
 
 AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
+# Groups of flags.
+AMAZON_FLAGS, TABLE_FLAGS = "--input_format amazon", "--input_format csv or parquet"
+_SAMPLES = "samples"
 
 
 @dataclass(frozen=True)
@@ -17,35 +20,75 @@ class AmazonOptions(MachineOptions):
         ValueError: a value out of range, or flags that contradict each other.
     """
 
-    output_path: Path
-    amazon_dataset_path: Path | None = None
-    reviews: tuple[Path, ...] = ()
-    meta: tuple[Path, ...] = ()
-    no_metadata: bool = False
-    input_format: str = AMAZON
-    interactions: tuple[Path, ...] = ()
-    user_column: str = "user_id"
-    item_column: str = "item_id"
-    time_column: str = "time"
-    user_features: tuple[str, ...] = ()
-    item_features: tuple[str, ...] = ()
-    users: Path | None = None
-    items: Path | None = None
-    delimiter: str = ","
-    min_events: int = 20
-    max_history: int = 100
-    validation_event: bool = False
-    negatives: str = UNIFORM
-    seed: int = 0
-    rows_per_file: int = 200_000
-    on_bad_line: str = "error"
-    engine: str = "duckdb"
+    output_path: Path = flag(
+        MISSING,
+        "new folder; appears when complete. What a killed run leaves, the next one for the same "
+        "folder removes",
+    )
+    amazon_dataset_path: Path | None = flag(
+        None, "folder with reviews_*.json and meta_*.json, plain or gzip", AMAZON_FLAGS
+    )
+    reviews: tuple[Path, ...] = flag((), "review files, instead of the folder's", AMAZON_FLAGS)
+    meta: tuple[Path, ...] = flag((), "metadata files, instead of the folder's", AMAZON_FLAGS)
+    no_metadata: bool = flag(False, "read no metadata: all items are of one category", AMAZON_FLAGS)
+    input_format: str = flag(
+        AMAZON,
+        "amazon (the default), or tables of your own: csv (with a header) or parquet",
+        choices=(AMAZON, CSV, PARQUET),
+    )
+    interactions: tuple[Path, ...] = flag((), "tables with a row for each event", TABLE_FLAGS)
+    user_column: str = flag("user_id", "who: integers or text", TABLE_FLAGS)
+    item_column: str = flag("item_id", "what: integers or text", TABLE_FLAGS)
+    time_column: str = flag("time", "when: numbers or ISO timestamps", TABLE_FLAGS)
+    user_features: tuple[str, ...] = flag(
+        (), "columns of --users, or else of --interactions", TABLE_FLAGS, nargs=None, metavar="A,B"
+    )
+    item_features: tuple[str, ...] = flag(
+        (), "columns of --items, or else of --interactions", TABLE_FLAGS, nargs=None, metavar="A,B"
+    )
+    users: Path | None = flag(None, "table of users, with --user_column", TABLE_FLAGS)
+    items: Path | None = flag(None, "table of items, with --item_column", TABLE_FLAGS)
+    delimiter: str = flag(
+        ",", "of CSV files: a character, or 'tab' (default ',')", TABLE_FLAGS, type=parse_delimiter
+    )
+    min_events: int = flag(
+        20,
+        "leave out users with fewer events",
+        _SAMPLES,
+        alias="--shortest_sequence_for_user",
+        at_least=2,
+    )
+    max_history: int = flag(
+        100, "length of a history", _SAMPLES, alias="--max_sequence_length", at_least=1
+    )
+    validation_event: bool = flag(
+        False, "keep each user's event before the last for validation/", _SAMPLES
+    )
+    negatives: str = flag(
+        UNIFORM,
+        "distribution of negative items: uniform over all items but the positive one (the "
+        "default), or in proportion to the items' numbers of events, as the original draws them",
+        _SAMPLES,
+        choices=NEGATIVES,
+    )
+    seed: int = flag(0, "of the negatives", _SAMPLES, at_least=0)
+    rows_per_file: int = flag(200_000, "even; files are written side by side", _SAMPLES)
+    on_bad_line: str = flag(
+        "error",
+        "malformed lines and rows without a user, item or time: stop at the first, or leave them "
+        "out and count them. Tables that are not UTF-8, and values that are not times, are errors "
+        "either way",
+        choices=("error", "skip"),
+    )
+    engine: str = flag(
+        "duckdb",
+        "what does the work; both give the same rows (default: nvtabular where there is a GPU with "
+        "cuDF, else duckdb)",
+        choices=("duckdb", "nvtabular"),
+    )
 
     def __post_init__(self):
         super().__post_init__()
-        for name, least in (("min_events", 2), ("max_history", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name} must be {least} or more, got {getattr(self, name)}")
         if self.seed >= 1 << 64:
             raise ValueError(f"--seed must be below 2^64, got {self.seed}")
         if self.rows_per_file < 2 or self.rows_per_file % 2:
@@ -53,7 +96,8 @@ class AmazonOptions(MachineOptions):
                 "--rows_per_file must be even, because rows come in pairs, and 2 or more; got "
                 f"{self.rows_per_file}"
             )
-        check_delimiter(self.delimiter)
+        names = ("user_column", "item_column", "time_column")
+        check_columns(self.delimiter, {name: getattr(self, name) for name in names})
         self._check_sources()
 
     def _check_sources(self):
@@ -76,12 +120,6 @@ class AmazonOptions(MachineOptions):
             paths = [path.resolve() for path in getattr(self, name)]
             if len(set(paths)) < len(paths):
                 raise ValueError(f"--{name} names a file twice, whose rows would count twice")
-        columns = (self.user_column, self.item_column, self.time_column)
-        if len(set(columns)) < 3:
-            raise ValueError(
-                "--user_column, --item_column and --time_column must be three columns, got "
-                f"{', '.join(columns)}"
-            )
         for name, table in (("user", self.users), ("item", self.items)):
             if table is not None and not getattr(self, f"{name}_features"):
                 raise ValueError(

@@ -7,6 +7,7 @@ python -m preproc.amazon_books.parquet_to_tfrecord --amazon_dataset_path parquet
 import argparse
 import sys
 import time
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from dataloading.formats.sequence_tfrecord.writer import (
@@ -16,99 +17,90 @@ from dataloading.formats.sequence_tfrecord.writer import (
 )
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.amazon_books.prepared_rows import (
-    Cut,
     HistoryColumns,
     parquet_files,
     read_layout,
     read_rows,
 )
+from preproc.arguments import add_flags, check_limits, flag, passed_flags
 from runtime.cli import exit_status
 
 
-def parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True)
+class ConvertOptions:
     """The flags. Those that the original has, too, are called as there.
 
     Its --n_proc, --train_parts, --test_parts, --train_output_dir and --test_output_dir are not
     here: one process writes one file a split.
+
+    Raises:
+        ValueError: a number is out of range.
     """
-    flags = argparse.ArgumentParser(
+
+    amazon_dataset_path: Path = flag(
+        MISSING,
+        "the Parquet data set: metadata.json, train/part.0.parquet, ..., test/..., and "
+        "validation/... if it is there",
+        alias="--dataset_path",
+    )
+    tfrecord_output_dir: Path = flag(
+        MISSING,
+        "where the data set goes, new or empty; it is there when it is whole",
+        alias="--output_dir",
+    )
+    prebatch_train_size: int = flag(
+        0,
+        "rows of a record of the training data; the rows that fill none are in a file "
+        "remainder_train.tfrecord. 0: each row is a record",
+        at_least=0,
+    )
+    prebatch_test_size: int = flag(
+        0, "the same of the test and validation data, remainder_test.tfrecord", at_least=0
+    )
+    number_of_user_features: int = flag(1, "columns of users", at_least=0)
+    number_of_item_features: int | None = flag(
+        None,
+        "columns of the target item, and of each history (default: as many as there are "
+        "cardinalities after those of the users)",
+        at_least=1,
+    )
+    max_seq_len: int | None = flag(
+        None,
+        "items of a history: shorter ones get zeros in front, of longer ones the last ones are "
+        "kept (default: max_history of the metadata, else 100)",
+        at_least=1,
+    )
+    metadata_file: str = flag("metadata.json", "file with cardinalities")
+    train_split_dir: str = flag(TRAIN, "folder of the training rows", alias="--train_dir")
+    test_split_dir: str = flag(TEST, "folder of the test rows", alias="--test_dir")
+    validation_split_dir: str | None = flag(
+        None,
+        "folder of the validation rows (default validation, if it is there)",
+        alias="--validation_dir",
+    )
+
+    def __post_init__(self):
+        check_limits(self)
+
+
+def parse(argv: list[str] | None = None) -> ConvertOptions:
+    """Reads the command line; raises ValueError for a number out of range."""
+    parser = argparse.ArgumentParser(
         prog="python -m preproc.amazon_books.parquet_to_tfrecord",
         description=__doc__.splitlines()[0],
         allow_abbrev=False,
     )
-    flags.add_argument(
-        "--amazon_dataset_path",
-        "--dataset_path",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="the Parquet data set: metadata.json, train/part.0.parquet, ..., test/..., and "
-        "validation/... if it is there",
-    )
-    flags.add_argument(
-        "--tfrecord_output_dir",
-        "--output_dir",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="where the data set goes, new or empty; it is there when it is whole",
-    )
-    for split, which in (("train", "training"), ("test", "test and validation")):
-        flags.add_argument(
-            f"--prebatch_{split}_size",
-            type=int,
-            default=0,
-            metavar="ROWS",
-            help=f"rows of a record of the {which} data; the rows that fill none are in a file "
-            f"remainder_{split}.tfrecord. 0, the default: each row is a record",
-        )
-    flags.add_argument(
-        "--number_of_user_features",
-        type=int,
-        default=1,
-        metavar="N",
-        help="columns of users (default 1)",
-    )
-    flags.add_argument(
-        "--number_of_item_features",
-        type=int,
-        metavar="N",
-        help="columns of the target item, and of each history (default: as many as there are "
-        "cardinalities after those of the users)",
-    )
-    flags.add_argument(
-        "--max_seq_len",
-        type=int,
-        metavar="N",
-        help="items of a history: shorter ones get zeros in front, of longer ones the last ones "
-        "are kept (default: max_history of the metadata, else 100)",
-    )
-    flags.add_argument(
-        "--metadata_file",
-        default="metadata.json",
-        metavar="NAME",
-        help="file with cardinalities (default metadata.json)",
-    )
-    for split, default in ((TRAIN, TRAIN), (TEST, TEST), (VALIDATION, None)):
-        flags.add_argument(
-            f"--{split}_split_dir",
-            f"--{split}_dir",
-            default=default,
-            metavar="NAME",
-            help=f"folder of the {split} rows (default {split}"
-            f"{', if it is there' if default is None else ''})",
-        )
-    return flags
+    add_flags(parser, ConvertOptions)
+    return ConvertOptions(**passed_flags(parser, argv))
 
 
-def convert(options: argparse.Namespace) -> None:
+def convert(options: ConvertOptions) -> None:
     """Writes the data set.
 
     Raises:
-        ValueError: a flag, a file or a row is not allowed.
+        ValueError: a file or a row is not allowed.
         OSError: a file could not be read or written.
     """
-    _check(options)
     source = options.amazon_dataset_path
     folders = {TRAIN: source / options.train_split_dir, TEST: source / options.test_split_dir}
     # A folder that was named must be there: sim.py would evaluate on the test rows without it.
@@ -147,33 +139,20 @@ def convert(options: argparse.Namespace) -> None:
             _convert_split(mapping, files[mapping], layout, writer)
 
 
-def _check(options: argparse.Namespace) -> None:
-    least = {
-        "prebatch_train_size": 0,
-        "prebatch_test_size": 0,
-        "number_of_user_features": 0,
-        "number_of_item_features": 1,
-        "max_seq_len": 1,
-    }
-    for name, bound in least.items():
-        value = getattr(options, name)
-        if value is not None and value < bound:
-            raise ValueError(f"--{name} must be {bound} or more, got {value}")
-
-
 def _convert_split(
     mapping: str, files: list[Path], layout: HistoryColumns, writer: MappingWriter
 ) -> None:
-    started, cut = time.monotonic(), Cut()
+    started, num_cut = time.monotonic(), 0
     for file in files:
-        for arrays in read_rows(file, layout, cut):
+        for arrays, num_longer in read_rows(file, layout):
             writer.add(arrays)
+            num_cut += num_longer
     if not writer.num_rows:
         raise ValueError(f"{files[0].parent} has no rows; a split must have some")
     longer = ""
-    if cut.num_histories:
+    if num_cut:
         longer = (
-            f"; of {cut.num_histories:,} histories, which were longer than --max_seq_len "
+            f"; of {num_cut:,} histories, which were longer than --max_seq_len "
             f"{layout.history_length}, the last part was kept"
         )
     elapsed_s = time.monotonic() - started
@@ -183,8 +162,7 @@ def _convert_split(
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
     otherwise."""
-    options = parser().parse_args(argv)
-    return exit_status(lambda: convert(options), "interrupted; nothing was written")
+    return exit_status(lambda: convert(parse(argv)), "interrupted; nothing was written")
 
 
 if __name__ == "__main__":

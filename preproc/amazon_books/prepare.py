@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pyarrow.parquet as pq
 
+from preproc.amazon_books.engines import open_engine
 from preproc.amazon_books.engines.interface import NumberedLog, StagedLog
-from preproc.amazon_books.engines.registry import open_engine
 from preproc.amazon_books.lines import metadata_lines, review_lines
 from preproc.amazon_books.lines.json_reader import JsonReader
 from preproc.amazon_books.lines.line_files import find_files, pieces, stage_lines

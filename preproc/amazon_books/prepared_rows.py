@@ -23,6 +23,7 @@ _ZERO_AFTER_ID = (
     "a 0 after an id; zeros are padding, which comes before a history. Number items from 1, "
     "and let the most recent one be the last"
 )
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,6 @@ class HistoryColumns:
         ]
         scalars = [(name, size, False) for name, size in (self.user | self.target).items()]
         return [(self.label, 2, False), *scalars, *histories]
-
-
-@dataclass
-class Cut:
-    """Histories that were longer than `HistoryColumns.history_length`, in all files so far."""
-
-    num_histories: int = 0
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -100,17 +94,17 @@ def read_layout(
         OSError: a file cannot be read.
     """
     names = _open(file).schema_arrow.names
-    sizes, max_history, is_foreign = _read_metadata(metadata)
+    titles, sizes, max_history, is_foreign = _read_metadata(metadata)
     flags = f"--number_of_user_features {num_user} and --number_of_item_features {num_item}"
     if num_item is None:
         num_item = len(sizes) - num_user
         flags = f"--number_of_user_features {num_user} and the {len(sizes)} cardinalities of "
         flags += str(metadata)
+    features = f"{metadata} has the cardinalities of {len(sizes)} features ({', '.join(titles)}); "
     if num_item < 1:
         raise ValueError(
-            f"{metadata} has the cardinalities of {len(sizes)} features ({', '.join(sizes)}); "
-            f"--number_of_user_features {num_user} leaves none for the items, which have one or "
-            "more"
+            f"{features}--number_of_user_features {num_user} leaves none for the items, which "
+            "have one or more"
         )
     needed = 1 + num_user + 3 * num_item
     if len(names) != needed:
@@ -124,55 +118,50 @@ def read_layout(
             raise ValueError(f"{file} has two columns '{name}'; allowed: each name once")
     if len(sizes) != num_user + num_item:
         raise ValueError(
-            f"{metadata} has the cardinalities of {len(sizes)} features ({', '.join(sizes)}); "
-            f"{flags} need {num_user + num_item}: those of the users, then those of the items"
+            f"{features}{flags} need {num_user + num_item}: those of the users, then those of the "
+            "items"
         )
-    scalars = dict(zip(names[1:], sizes.values(), strict=False))
-    histories = names[1 + num_user + num_item :]
+    target, positive = 1 + num_user, 1 + num_user + num_item
+    negative = positive + num_item
     return HistoryColumns(
         names[0],
-        dict(list(scalars.items())[:num_user]),
-        dict(list(scalars.items())[num_user:]),
-        tuple(histories[:num_item]),
-        tuple(histories[num_item:]),
+        dict(zip(names[1:target], sizes, strict=False)),
+        dict(zip(names[target:positive], sizes[num_user:], strict=True)),
+        tuple(names[positive:negative]),
+        tuple(names[negative:]),
         history_length or max_history,
         is_foreign,
     )
 
 
-def _read_metadata(path: Path) -> tuple[dict[str, int], int, bool]:
-    """Reads a `metadata.json`.
-
-    Returns:
-        name -> number of ids, 0 included; the length of histories; `HistoryColumns.is_foreign`.
-    """
-    rule = (
-        '{"cardinalities": [{"name": "uid", "value": 105925}, ...]}, each name once, with values '
-        'from 1 on; optionally "max_history", a length from 1 on'
-    )
+def _read_metadata(path: Path) -> tuple[list[str], list[int], int, bool]:
+    """Returns names, numbers of ids (0 included), the length of histories and `is_foreign`."""
     try:
         content = json.loads(path.read_text())
-        entries = content["cardinalities"]
-        sizes = {entry["name"]: entry["value"] for entry in entries}
+        pairs = [(entry["name"], entry["value"]) for entry in content["cardinalities"]]
         max_history = content.get("max_history", _HISTORY_LENGTH)
-        good = len(sizes) == len(entries) and all(isinstance(name, str) for name in sizes)
-        good = good and all(type(n) is int and n > 0 for n in (*sizes.values(), max_history))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        good = len(dict(pairs)) == len(pairs) and all(isinstance(name, str) for name, _ in pairs)
+        good &= all(type(n) is int and n > 0 for n in (*dict(pairs).values(), max_history))
+    except (ValueError, KeyError, TypeError):
         good = False
     if not good:
-        raise ValueError(f"{path} is not what it should be; allowed: {rule}")
+        raise ValueError(
+            f"{path} is not what it should be; allowed: "
+            '{"cardinalities": [{"name": "uid", "value": 105925}, ...]}, each name once, with '
+            'values from 1 on; optionally "max_history", a length from 1 on'
+        )
     is_foreign = OUR_KEY not in content
-    return {name: size + is_foreign for name, size in sizes.items()}, max_history, is_foreign
+    return [n for n, _ in pairs], [size + is_foreign for _, size in pairs], max_history, is_foreign
 
 
-def read_rows(file: Path, layout: HistoryColumns, cut: Cut) -> Iterator[list[np.ndarray]]:
+def read_rows(file: Path, layout: HistoryColumns) -> Iterator[tuple[list[np.ndarray], int]]:
     """The rows of a file, some thousands at a time: an array `[rows, values]` per column.
 
     Ids are int32 (int64 where the cardinality needs it), labels int8. Histories are
     `[rows, history_length]`, right-aligned with zeros in front. One row group is in memory.
 
-    Args:
-        cut: counts histories of which only the last part is kept.
+    Yields:
+        The arrays, and the number of histories of which only the last part is kept.
 
     Raises:
         ValueError: other columns than those of the layout, or a value that is not allowed, as is a
@@ -180,44 +169,26 @@ def read_rows(file: Path, layout: HistoryColumns, cut: Cut) -> Iterator[list[np.
         OSError: the file cannot be read.
     """
     opened = _open(file)
-    columns = layout.columns()
-    names = [name for name, _, _ in columns]
-    if opened.schema_arrow.names != names:
-        raise ValueError(
-            f"{file} has the columns {', '.join(opened.schema_arrow.names)}; the first file has "
-            f"{', '.join(names)}: all files must have the same, in the same order"
-        )
-    for name, _, is_list in columns:
-        _check_type(file, opened.schema_arrow.field(name), is_list, name == layout.label)
-    first = 0
+    _check_columns(file, opened.schema_arrow, layout)
+    first, width = 0, layout.history_length
     for batch in _batches(opened, file):
-        arrays, lengths, paddings = [], {}, {}
-        for name, size, is_list in columns:
-            where = _Where(file, name, first)
-            column = batch.column(name)
-            where.check(column.is_null().to_numpy(zero_copy_only=False), "nothing there")
-            if is_list:
-                values, lengths[name] = column.flatten(), _lengths(column)
-                rows = np.repeat(np.arange(len(column)), lengths[name])
-            else:
-                values, rows = column, np.arange(len(column))
-            numbers = _numbers(values, where, rows)
-            bad = (numbers < 0) | (numbers >= size)
-            if bad.any():
-                value = numbers[np.flatnonzero(bad)[0]]
-                rule = "labels are 0 or 1" if name == layout.label else f"ids lie in [0, {size})"
-                where.check(_of_rows(bad, rows), f"{value}; {rule}")
-            numbers = numbers.astype(_dtype(size))
-            if is_list:
-                paddings[name] = numbers == 0
-                where.check(_of_rows(_behind_ids(paddings[name], rows), rows), _ZERO_AFTER_ID)
-                cut.num_histories += int((lengths[name] > layout.history_length).sum())
-                arrays.append(_right_aligned(numbers, lengths[name], layout.history_length))
-            else:
-                arrays.append(numbers[:, None])
-        _check_equal_lengths(file, first, lengths)
-        _check_equal_paddings(file, first, rows, paddings)
-        yield arrays
+        arrays, histories, num_cut = [], {}, 0
+        for name, size, is_list in layout.columns():
+            place = _Place(f"{file}: column '{name}'", first)
+            rule = "labels are 0 or 1" if name == layout.label else f"ids lie in [0, {size})"
+            ids, rows = _ids(batch.column(name), size, rule, place)
+            if not is_list:
+                arrays.append(ids[:, None])
+                continue
+            lengths = np.bincount(rows, minlength=len(batch))
+            is_padding = ids == 0
+            follows_id = is_padding[1:] & ~is_padding[:-1] & (rows[1:] == rows[:-1])
+            place.check(follows_id, rows[1:], _ZERO_AFTER_ID)
+            num_cut += int((lengths > width).sum())
+            histories[name] = lengths, is_padding
+            arrays.append(_right_aligned(ids, lengths, width))
+        _check_equal_steps(_Place(str(file), first), histories)
+        yield arrays, num_cut
         first += len(batch)
 
 
@@ -235,77 +206,62 @@ def _batches(opened: pq.ParquetFile, file: Path) -> Iterator[pa.RecordBatch]:
         raise ValueError(f"{file} is damaged or cut off ({error}); create it again") from None
 
 
-def _check_type(file: Path, field: pa.Field, is_list: bool, is_label: bool) -> None:
-    kind = field.type
-    if is_list:
-        lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-        if any(is_one(kind) for is_one in lists) and pa.types.is_integer(kind.value_type):
-            return
-        allowed = "lists of integers"
-    elif is_label:
-        if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
-            return
-        allowed = "numbers or booleans"
-    elif pa.types.is_integer(kind):
-        return
-    else:
-        allowed = "integers"
-    raise ValueError(
-        f"{file}: column '{field.name}' is {kind}; allowed: {allowed}. Is the order of the columns "
-        "label, users, target items, positive and negative histories?"
-    )
-
-
-@dataclass(frozen=True)
-class _Where:
-    """Some rows of a column, the first of which is row `first` of its file."""
-
-    file: Path
-    column: str
-    first: int
-
-    def check(self, bad_rows: np.ndarray, problem: str) -> None:
-        """Raises ValueError unless no row is bad."""
-        if bad_rows.any():
-            row = self.first + int(np.flatnonzero(bad_rows)[0])
+def _check_columns(file: Path, schema: pa.Schema, layout: HistoryColumns) -> None:
+    names = [name for name, _, _ in layout.columns()]
+    if schema.names != names:
+        raise ValueError(
+            f"{file} has the columns {', '.join(schema.names)}; the first file has "
+            f"{', '.join(names)}: all files must have the same, in the same order"
+        )
+    for name, _, is_list in layout.columns():
+        kind, allowed = schema.field(name).type, "integers"
+        good = pa.types.is_integer(kind)
+        if is_list:
+            allowed = "lists of integers"
+            good = any(is_one(kind) for is_one in _LISTS) and pa.types.is_integer(kind.value_type)
+        elif name == layout.label:
+            allowed = "numbers or booleans"
+            good |= pa.types.is_boolean(kind) or pa.types.is_floating(kind)
+        if not good:
             raise ValueError(
-                f"{self.file}: column '{self.column}': row {row} (counted from 0): {problem}"
+                f"{file}: column '{name}' is {kind}; allowed: {allowed}. Is the order of the "
+                "columns label, users, target items, positive and negative histories?"
             )
 
 
-def _lengths(column: pa.Array) -> np.ndarray:
-    return pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
+@dataclass(frozen=True)
+class _Place:
+    """Rows of a file, or of one of its columns, from row `first` of the file."""
+
+    name: str
+    first: int
+
+    def check(self, bad: np.ndarray, rows: np.ndarray, problem: str) -> None:
+        """Raises ValueError unless no value is bad; `rows`, upwards, are those of the values."""
+        if bad.any():
+            row = self.first + int(rows[np.argmax(bad)])
+            raise ValueError(f"{self.name}: row {row} (counted from 0): {problem}")
 
 
-def _numbers(values: pa.Array, where: _Where, rows: np.ndarray) -> np.ndarray:
-    """int64; the values of `rows`, which are counted from the first of `where`."""
-    nulls = values.is_null().to_numpy(zero_copy_only=False)
-    where.check(_of_rows(nulls, rows), "nothing there in the list")
+def _ids(column: pa.Array, size: int, rule: str, place: _Place) -> tuple[np.ndarray, np.ndarray]:
+    """Returns all values of a column, [n], and the row of each, [n]."""
+    rows = np.arange(len(column))
+    place.check(column.is_null().to_numpy(zero_copy_only=False), rows, "nothing there")
+    if any(is_one(column.type) for is_one in _LISTS):
+        rows = np.repeat(rows, pc.list_value_length(column).to_numpy(zero_copy_only=False))
+        column = column.flatten()
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
+        place.check(nulls, rows, "nothing there in the list")
     try:
-        return values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        numbers = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid as error:
         raise ValueError(
-            f"{where.file}: column '{where.column}': rows {where.first} to ...: {error}; allowed: "
-            "whole numbers"
+            f"{place.name}: rows {place.first} to ...: {error}; allowed: whole numbers"
         ) from None
-
-
-def _of_rows(bad: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Returns for each row, up to the last of `rows`, whether it has a bad value."""
-    is_bad = np.zeros(rows[-1] + 1 if len(rows) else 0, bool)
-    is_bad[rows[bad]] = True
-    return is_bad
-
-
-def _behind_ids(padding: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Returns for each value of lists whether it is padding after an id of the same row."""
-    is_after_id = np.zeros(len(padding), bool)
-    is_after_id[1:] = padding[1:] & ~padding[:-1] & (rows[1:] == rows[:-1])
-    return is_after_id
-
-
-def _dtype(cardinality: int) -> np.dtype:
-    return np.dtype(np.int32 if cardinality <= 1 << 31 else np.int64)
+    bad = (numbers < 0) | (numbers >= size)
+    if bad.any():
+        place.check(bad, rows, f"{numbers[np.argmax(bad)]}; {rule}")
+    return numbers.astype(np.int32 if size <= 1 << 31 else np.int64), rows
 
 
 def _right_aligned(values: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
@@ -318,28 +274,24 @@ def _right_aligned(values: np.ndarray, lengths: np.ndarray, width: int) -> np.nd
     return rows
 
 
-def _check_equal_lengths(file: Path, first: int, lengths: dict[str, np.ndarray]) -> None:
-    name = next(iter(lengths))
-    for other, theirs in lengths.items():
-        bad = np.flatnonzero(theirs != lengths[name])
-        if len(bad):
-            raise ValueError(
-                f"{file}: row {first + int(bad[0])} (counted from 0): the history '{name}' has "
-                f"{lengths[name][bad[0]]} items and '{other}' has {theirs[bad[0]]}; allowed: the "
-                "histories of a row have equally many, step by step"
-            )
-
-
-def _check_equal_paddings(
-    file: Path, first: int, rows: np.ndarray, paddings: dict[str, np.ndarray]
-) -> None:
-    """Checks lists of equal lengths, whose values belong to `rows`."""
-    name = next(iter(paddings))
-    for other, theirs in paddings.items():
-        bad = np.flatnonzero(theirs != paddings[name])
-        if len(bad):
-            raise ValueError(
-                f"{file}: row {first + int(rows[bad[0]])} (counted from 0): only one of the "
-                f"histories '{name}' and '{other}' has a 0 at a step; allowed: zeros, which are "
-                "padding, at the same steps of all histories of a row"
-            )
+def _check_equal_steps(place: _Place, histories: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    """Checks the lengths of the lists and the padding among their values against each other."""
+    (name, (lengths, is_padding)), *others = histories.items()
+    rows = np.arange(len(lengths))
+    for other, (their_lengths, _) in others:
+        bad = their_lengths != lengths
+        row = np.argmax(bad)
+        place.check(
+            bad,
+            rows,
+            f"the history '{name}' has {lengths[row]} items and '{other}' has "
+            f"{their_lengths[row]}; allowed: the histories of a row have equally many, step by "
+            "step",
+        )
+    for other, (_, theirs) in others:
+        place.check(
+            theirs != is_padding,
+            np.repeat(rows, lengths),
+            f"only one of the histories '{name}' and '{other}' has a 0 at a step; allowed: zeros, "
+            "which are padding, at the same steps of all histories of a row",
+        )

@@ -3,18 +3,16 @@
 import argparse
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from preproc.arguments import (
-    add_machine_flags,
+    add_flags,
     complete_machine_flags,
+    flags_of,
     passed_flags,
     refuse_unread_flags,
 )
-from preproc.criteo.engines.registry import ENGINES
 from preproc.criteo.log_files import parse_days
-from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
-from preproc.criteo.output.output_order import ORDERINGS
+from preproc.criteo.options import SPARK, TRAINING_ROWS, CriteoOptions
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 
 
@@ -56,8 +54,6 @@ def parse(argv: list[str] | None = None) -> CriteoOptions:
         flags["days"] = parse_days(flags["days"])
     if flags.get("vocabulary_days") not in (None, TRAINING_ROWS):
         flags["vocabulary_days"] = parse_days(flags["vocabulary_days"])
-    if "spark_conf" in flags:
-        flags["spark_conf"] = tuple(flags["spark_conf"])
     return CriteoOptions(**complete_machine_flags({"output": None, **flags}))
 
 
@@ -68,116 +64,11 @@ def _parser() -> argparse.ArgumentParser:
         "validation/ and test/ with a feature_spec.yaml. A killed run resumes where it was.",
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add(
-        "--input",
-        type=Path,
-        required=True,
-        help="folder with *day_N files (plain or gzip), or one file",
-    )
-    add("--output", type=Path, help="folder of the prepared data set; appears when complete")
-    add("--days", help="days to use, like 0-23 or 0,1,5-7 (default: every day there is)")
-    add(
-        "--on_bad_line",
-        choices=("error", "skip"),
-        help="malformed lines: stop at the first file that has one, or leave them out and count "
-        "them (default error)",
-    )
-    add("--overwrite", action="store_true", help="replace an existing --output at the end")
-    add(
-        "--estimate",
-        action="store_true",
-        help="prepare nothing: estimate from a sample the numbers of rows and ids and the disk "
-        "space and memory that they need",
-    )
-    add(
-        "--engine",
-        choices=ENGINES,
-        help="what does the work: duckdb (this machine, the default), spark (a cluster) or "
-        "nvtabular (a GPU, or this machine); all give the same files",
-    )
-    add_machine_flags(
-        parser,
-        memory="; that of a Spark cluster is set by spark-submit or --spark_conf",
-        threads="; --master also sets it",
-        temp_dir="; the workers of a Spark cluster have their own",
-    )
-    _add_data_set_flags(parser.add_argument_group("vocabulary and splits"))
-    _add_spark_flags(parser.add_argument_group("Spark"))
+    add_flags(parser, CriteoOptions)
     return parser
 
 
-def _add_data_set_flags(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add(
-        "--frequency_threshold",
-        metavar="T[,N:T...]",
-        help="categorical values seen fewer than T times become id 0 (default 15; 0 keeps all); "
-        "15,5:30 means 30 for column cat_5 and 15 for the others",
-    )
-    add(
-        "--vocabulary_days",
-        help=f"days whose values get ids, like 0-22, or '{TRAINING_ROWS}': only the rows that "
-        "train (default: all of --days)",
-    )
-    add(
-        "--bin_numericals",
-        action="store_true",
-        help="also give each numerical as a categorical feature bin_0..bin_12: "
-        "1 + floor(2 * log(x + 3)), 0 where it is missing or undefined",
-    )
-    add(
-        "--encode_only",
-        action="store_true",
-        help="encode new raw rows with the ids of --vocabulary, to predict them; their labels may "
-        "all be missing",
-    )
-    add(
-        "--vocabulary", type=Path, metavar="DATA_SET", help="a prepared data set, for --encode_only"
-    )
-    add(
-        "--holdout_fraction",
-        type=float,
-        metavar="F",
-        help="test on the last F of the rows instead of on the first half of the last day",
-    )
-    add(
-        "--validation_fraction",
-        type=float,
-        metavar="V",
-        help="with --holdout_fraction: validate on the last V of all rows before those "
-        "(default 0: no validation rows)",
-    )
-    add(
-        "--output_ordering",
-        choices=ORDERINGS,
-        help="order of the training rows: random (total_random, the default), random within each "
-        "day (day_random), as in the log (input), or any. The other splits keep the log's order",
-    )
-    add("--seed", type=int, help="of a random order (default 0)")
-
-
-def _add_spark_flags(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add(
-        "--master",
-        help="local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[--threads])",
-    )
-    add(
-        "--spark_conf",
-        action="append",
-        metavar="KEY=VALUE",
-        help="a setting; may be repeated",
-    )
-    add(
-        "--skew_broadcast_pct",
-        type=float,
-        metavar="P",
-        help="values in at least P %% of the rows are looked up without a shuffle (default 1)",
-    )
-
-
-_SPARK_FLAGS = ("master", "spark_conf", "skew_broadcast_pct")
+_SPARK_FLAGS = flags_of(CriteoOptions, SPARK)
 _VOCABULARY_FLAGS = ("frequency_threshold", "vocabulary_days", "bin_numericals")
 _SPLIT_FLAGS = ("holdout_fraction", "validation_fraction", "output_ordering", "seed")
 

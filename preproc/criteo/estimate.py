@@ -21,8 +21,8 @@ import numpy as np
 
 from dataloading.spec.feature_spec import smallest_id_dtype
 from preproc.arguments import MIN_MEMORY_BYTES
+from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import DayFile
-from preproc.criteo.engines.registry import open_engine
 from preproc.criteo.log_files import find_log_files
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output import data_set

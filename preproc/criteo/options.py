@@ -1,11 +1,12 @@
 """Settings of the preparation of Criteo logs."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from preproc.arguments import MachineOptions
+from preproc.arguments import MachineOptions, flag
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
+_DATA_SET, SPARK = "vocabulary and splits", "Spark"
 
 
 @dataclass(frozen=True)
@@ -16,26 +17,96 @@ class CriteoOptions(MachineOptions):
         ValueError: a value out of range, or flags that contradict each other.
     """
 
-    input: Path
-    output: Path | None  # None: with `estimate` only
-    frequency_threshold: int = 15
+    input: Path = flag(MISSING, "folder with *day_N files (plain or gzip), or one file")
+    output: Path | None = flag(None, "folder of the prepared data set; appears when complete")
+    frequency_threshold: int = flag(
+        15,
+        "categorical values seen fewer than T times become id 0 (default 15; 0 keeps all); "
+        "15,5:30 means 30 for column cat_5 and 15 for the others",
+        _DATA_SET,
+        type=str,
+        metavar="T[,N:T...]",
+    )
     column_thresholds: tuple[tuple[int, int], ...] = ()  # (number of the column, its threshold)
-    days: tuple[int, ...] | None = None  # None: every day there is
-    vocabulary_days: tuple[int, ...] | str | None = None  # None: all; "train": training rows
-    holdout_fraction: float | None = None
-    validation_fraction: float = 0.0
-    bin_numericals: bool = False
-    output_ordering: str = "total_random"
-    seed: int = 0
-    on_bad_line: str = "error"
-    overwrite: bool = False
-    estimate: bool = False
-    encode_only: bool = False
-    vocabulary: Path | None = None  # a prepared data set; with `encode_only` only
-    engine: str = "duckdb"
-    master: str | None = None  # None: local, with `threads` threads
-    spark_conf: tuple[str, ...] = ()
-    skew_broadcast_pct: float = 1.0
+    days: tuple[int, ...] | None = flag(
+        None, "days to use, like 0-23 or 0,1,5-7 (default: every day there is)", type=str
+    )
+    vocabulary_days: tuple[int, ...] | str | None = flag(
+        None,
+        f"days whose values get ids, like 0-22, or '{TRAINING_ROWS}': only the rows that train "
+        "(default: all of --days)",
+        _DATA_SET,
+        type=str,
+    )
+    holdout_fraction: float | None = flag(
+        None,
+        "test on the last F of the rows instead of on the first half of the last day",
+        _DATA_SET,
+        metavar="F",
+    )
+    validation_fraction: float = flag(
+        0.0,
+        "with --holdout_fraction: validate on the last V of all rows before those (default 0: no "
+        "validation rows)",
+        _DATA_SET,
+        metavar="V",
+    )
+    bin_numericals: bool = flag(
+        False,
+        "also give each numerical as a categorical feature bin_0..bin_12: "
+        "1 + floor(2 * log(x + 3)), 0 where it is missing or undefined",
+        _DATA_SET,
+    )
+    output_ordering: str = flag(
+        "total_random",
+        "order of the training rows: random (total_random, the default), random within each day "
+        "(day_random), as in the log (input), or any. The other splits keep the log's order",
+        _DATA_SET,
+        choices=("input", "total_random", "day_random", "any"),
+    )
+    seed: int = flag(0, "of a random order", _DATA_SET, at_least=0)
+    on_bad_line: str = flag(
+        "error",
+        "malformed lines: stop at the first file that has one, or leave them out and count them",
+        choices=("error", "skip"),
+    )
+    overwrite: bool = flag(False, "replace an existing --output at the end")
+    estimate: bool = flag(
+        False,
+        "prepare nothing: estimate from a sample the numbers of rows and ids and the disk space "
+        "and memory that they need",
+    )
+    encode_only: bool = flag(
+        False,
+        "encode new raw rows with the ids of --vocabulary, to predict them; their labels may all "
+        "be missing",
+        _DATA_SET,
+    )
+    vocabulary: Path | None = flag(
+        None, "a prepared data set, for --encode_only", _DATA_SET, metavar="DATA_SET"
+    )
+    engine: str = flag(
+        "duckdb",
+        "what does the work: duckdb (this machine, the default), spark (a cluster) or nvtabular (a "
+        "GPU, or this machine); all give the same files",
+        choices=("duckdb", "spark", "nvtabular"),
+    )
+    master: str | None = flag(
+        None,
+        "local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[--threads]). A cluster's "
+        "memory is set by spark-submit or --spark_conf, and its workers have temporary folders of "
+        "their own",
+        SPARK,
+    )
+    spark_conf: tuple[str, ...] = flag(
+        (), "a setting; may be repeated", SPARK, action="append", nargs=None, metavar="KEY=VALUE"
+    )
+    skew_broadcast_pct: float = flag(
+        1.0,
+        "values in at least P %% of the rows are looked up without a shuffle",
+        SPARK,
+        metavar="P",
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -47,8 +118,6 @@ class CriteoOptions(MachineOptions):
                 "--skew_broadcast_pct must lie above 0 and not above 100, got "
                 f"{self.skew_broadcast_pct:g}"
             )
-        if self.seed < 0:
-            raise ValueError(f"--seed must be 0 or more, got {self.seed}")
         if self.output is None and not self.estimate:
             raise ValueError("--output is missing: the folder of the prepared data set")
         if (self.vocabulary is None) == self.encode_only:
@@ -63,7 +132,7 @@ class CriteoOptions(MachineOptions):
         self._check_vocabulary_days()
 
     def threshold(self, column: int) -> int:
-        """The frequency threshold of categorical column 0 to 25."""
+        """Returns the frequency threshold of categorical column 0 to 25."""
         return dict(self.column_thresholds).get(column, self.frequency_threshold)
 
     def _check_fractions(self):

@@ -9,8 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CriteoEngine, DayFile
-from preproc.criteo.engines.registry import open_engine
 from preproc.criteo.known_values import KnownValues
 from preproc.criteo.log_files import LogFile, find_log_files
 from preproc.criteo.options import TRAINING_ROWS, CriteoOptions

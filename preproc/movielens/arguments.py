@@ -4,12 +4,7 @@ import argparse
 from pathlib import Path
 
 from dataloading.spec.output_folder import check_apart
-from preproc.arguments import (
-    add_machine_flags,
-    complete_machine_flags,
-    parse_delimiter,
-    passed_flags,
-)
+from preproc.arguments import add_flags, complete_machine_flags, flags_of, passed_flags
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import DAT, NCF, Source, find_source
 
@@ -21,7 +16,7 @@ def parse(argv: list[str] | None = None) -> MovieLensOptions:
         ValueError: see `MovieLensOptions` and `find_source`. (argparse exits on an unknown flag.)
     """
     flags = passed_flags(_parser(), argv)
-    source = find_source(tuple(flags.pop("input")))
+    source = find_source(flags.pop("input"))
     _check_read(flags, source)
     if "overwrite" in flags:
         for path in source.files:
@@ -31,7 +26,7 @@ def parse(argv: list[str] | None = None) -> MovieLensOptions:
     return MovieLensOptions(source=source, **complete_machine_flags(flags))
 
 
-_COLUMN_FLAGS = ("user_column", "item_column", "timestamp_column", "delimiter")
+_COLUMN_FLAGS = flags_of(MovieLensOptions, "CSV")
 _LOG_FLAGS = (*_COLUMN_FLAGS, "min_ratings", "threads", "memory_limit")
 
 
@@ -58,11 +53,12 @@ def _parser() -> argparse.ArgumentParser:
         "(user, item) occurs more than once, its first time counts and the others are dropped.",
         epilog="The NCF paper's files keep their ids, rows and stored negatives; in train.rating "
         "only a (user, item) that was there before is dropped. MovieLens files are UTF-8 or "
-        "(ratings.dat) Latin-1, all may be gzip. A bad line is an error; empty lines mean nothing.",
+        "(ratings.dat) Latin-1, all may be gzip. A bad line is an error; empty lines mean nothing. "
+        "What does not fit into --memory_limit goes to --temp_dir, except for 16 bytes per "
+        "interaction, 4 per negative and 320 MiB.",
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add(
+    parser.add_argument(
         "--input",
         "--path",
         type=Path,
@@ -73,58 +69,5 @@ def _parser() -> argparse.ArgumentParser:
         "*.train.rating and *.train.pairs.tsv as the NCF paper's (with *.test.rating and "
         "*.test.negative in the same folder); any other name as CSV with a header",
     )
-    add(
-        "--output",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="new folder; appears when complete",
-    )
-    add(
-        "--min_ratings",
-        type=int,
-        metavar="N",
-        help="leave out users with fewer different items (default 20; the original counts "
-        "duplicates, too)",
-    )
-    add(
-        "--validation",
-        action="store_true",
-        help="hold out one more interaction of each user, as candidate lists in validation/: that "
-        "before the last; of the NCF paper's files, whose rows may have no time, any one of "
-        "training with equal chances, from users with two or more",
-    )
-    add(
-        "--valid_negative",
-        type=int,
-        metavar="N",
-        help="negatives per candidate list, items that its user never touched (default 100; for "
-        "validation/ of the NCF paper's files as many as their test lists have)",
-    )
-    add("--seed", type=int, metavar="N", help="of what is drawn at random (default 0)")
-    add("--overwrite", action="store_true", help="replace an existing --output at the end")
-    add_machine_flags(
-        parser,
-        memory="; what does not fit goes to --temp_dir, except for 16 bytes per interaction, 4 per "
-        "negative and 320 MiB",
-    )
-    _add_column_flags(parser.add_argument_group("CSV"))
+    add_flags(parser, MovieLensOptions)
     return parser
-
-
-def _add_column_flags(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--user_column", metavar="NAME", help="of CSV: who (default userId): integers or text")
-    add("--item_column", metavar="NAME", help="of CSV: what (default movieId): integers or text")
-    add(
-        "--timestamp_column",
-        metavar="NAME",
-        help="of CSV: when (default timestamp): numbers, or times like 2014-07-23 12:30:00 in UTC. "
-        "Of interactions at the same time, that with the larger item counts as the later",
-    )
-    add(
-        "--delimiter",
-        type=parse_delimiter,
-        metavar="C",
-        help="of CSV: a character, or 'tab' (default ',')",
-    )

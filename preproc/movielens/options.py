@@ -1,9 +1,9 @@
 """Settings of the preparation of ratings."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from preproc.arguments import MachineOptions, check_delimiter
+from preproc.arguments import MachineOptions, check_columns, flag, parse_delimiter
 from preproc.movielens.source_files import Source
 
 
@@ -18,23 +18,38 @@ class MovieLensOptions(MachineOptions):
     """
 
     source: Source
-    output: Path
-    user_column: str = "userId"
-    item_column: str = "movieId"
-    timestamp_column: str = "timestamp"
-    delimiter: str = ","
-    min_ratings: int = 20
-    validation: bool = False
-    valid_negative: int | None = None
-    seed: int = 0
-    overwrite: bool = False
+    output: Path = flag(MISSING, "new folder; appears when complete")
+    user_column: str = flag("userId", "of CSV: who: integers or text", "CSV")
+    item_column: str = flag("movieId", "of CSV: what: integers or text", "CSV")
+    timestamp_column: str = flag(
+        "timestamp",
+        "of CSV: when: numbers, or times like 2014-07-23 12:30:00 in UTC. Of interactions at the "
+        "same time, that with the larger item counts as the later",
+        "CSV",
+    )
+    delimiter: str = flag(
+        ",", "of CSV: a character, or 'tab' (default ',')", "CSV", type=parse_delimiter
+    )
+    min_ratings: int = flag(
+        20, "leave out users with fewer different items; the original counts duplicates, too"
+    )
+    validation: bool = flag(
+        False,
+        "hold out one more interaction of each user, as candidate lists in validation/: that "
+        "before the last; of the NCF paper's files, whose rows may have no time, any one of "
+        "training with equal chances, from users with two or more",
+    )
+    valid_negative: int | None = flag(
+        None,
+        "negatives per candidate list, items that its user never touched (default 100; for "
+        "validation/ of the NCF paper's files as many as their test lists have)",
+        at_least=1,
+    )
+    seed: int = flag(0, "of what is drawn at random", at_least=0)
+    overwrite: bool = flag(False, "replace an existing --output at the end")
 
     def __post_init__(self):
         super().__post_init__()
-        if self.seed < 0:
-            raise ValueError(f"--seed must be 0 or more, got {self.seed}")
-        if self.valid_negative is not None and self.valid_negative < 1:
-            raise ValueError(f"--valid_negative must be 1 or more, got {self.valid_negative}")
         least = 3 if self.validation else 2
         if self.min_ratings < least:
             raise ValueError(
@@ -42,10 +57,5 @@ class MovieLensOptions(MachineOptions):
                 f"{'two interactions are' if self.validation else 'interaction is'} held out has "
                 f"one to train on; got {self.min_ratings}"
             )
-        check_delimiter(self.delimiter)
-        columns = (self.user_column, self.item_column, self.timestamp_column)
-        if len(set(columns)) < 3:
-            raise ValueError(
-                "--user_column, --item_column and --timestamp_column must be three columns, got "
-                f"{', '.join(columns)}"
-            )
+        names = ("user_column", "item_column", "timestamp_column")
+        check_columns(self.delimiter, {name: getattr(self, name) for name in names})

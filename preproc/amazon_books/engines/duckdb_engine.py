@@ -7,9 +7,10 @@ fit into memory DuckDB keeps in the scratch folder. DuckDB compares text bytewis
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from dataloading.table_input.duckdb_files import read_parquet
-from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_user_left, two_values
+from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_user_left
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.duckdb_session import PreparationSession
 
@@ -61,15 +62,16 @@ class AmazonDuckDBEngine(PreparationSession):
         (num_users,) = self._column("SELECT count(DISTINCT user) FROM events", np.int64)
         events = folder / "events.bin"
         self._write_events(events)
-        missing: dict[str, int] = {}
+        user_features, missing_users = self.features("user", log)
+        item_features, missing_items = self.features("item", log)
         return NumberedLog(
             events=events,
             num_events=num_events,
-            user_features=self._features("user", log, missing),
-            item_features=self._features("item", log, missing),
+            user_features=user_features,
+            item_features=item_features,
             num_items=int(num_items),
             num_users_before=int(num_users),
-            num_missing=missing,
+            num_missing=missing_users | missing_items,
         )
 
     def _write_events(self, target: Path) -> None:
@@ -83,16 +85,28 @@ class AmazonDuckDBEngine(PreparationSession):
             for batch in reader:
                 batch.column(0).to_numpy().tofile(file)
 
-    def _features(
-        self, kind: str, log: StagedLog, missing: dict[str, int]
-    ) -> tuple[np.ndarray, ...]:
-        """Returns the ids of the features of users or items, as `NumberedLog` has them.
+    def features(
+        self, kind: str, log: StagedLog, known: pa.Table | None = None
+    ) -> tuple[tuple[np.ndarray, ...], dict[str, int]]:
+        """Numbers the features of users or items.
 
-        missing: `NumberedLog.num_missing`, which is filled here.
+        Args:
+            kind: "user" or "item".
+            log: with the tables of features.
+            known: the users or items (columns `kind` and id) where another engine numbered them.
+
+        Returns:
+            The ids, as in `NumberedLog.user_features`, and `NumberedLog.num_missing`.
+
+        Raises:
+            ValueError: a user or item has two values of a feature.
         """
+        if known is not None:
+            self.connection.register("known", known)
+            self.connection.execute(f"CREATE TABLE {kind}s AS SELECT * FROM known")
         names = log.user_features if kind == "user" else log.item_features
         tables = log.users if kind == "user" else log.items
-        features = []
+        features, missing = [], {}
         for i, name in enumerate(names):
             self.connection.execute(
                 f"""
@@ -111,17 +125,22 @@ class AmazonDuckDBEngine(PreparationSession):
                 np.int32,
             )
             features.append(np.concatenate([np.zeros(1, np.int32), ids]))
-        return tuple(features)
+        return tuple(features), missing
 
     def _check_single(self, kind: str, name: str, gaps_count: bool) -> None:
-        twofold = self.connection.sql(
+        differing = self.connection.sql(
             f"""
             SELECT key, CASE WHEN known = num THEN least END, most FROM feature
             WHERE least <> most OR ({gaps_count} AND 0 < known AND known < num) ORDER BY id LIMIT 1
             """
         ).fetchall()
-        for key, *values in twofold:
-            raise two_values(kind, key, name, tuple(values))
+        for key, *values in differing:
+            shown = " and ".join("none" if value is None else repr(value) for value in values)
+            raise ValueError(
+                f"{kind} {key!r} has two values of {name}: {shown}; a feature of "
+                f"{'a user' if kind == 'user' else 'an item'} is the same wherever the {kind} "
+                "occurs, so keep one of them"
+            )
 
     def _column(self, query: str, dtype: type) -> np.ndarray:
         """A query's single column, [n]."""

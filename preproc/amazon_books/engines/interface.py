@@ -1,9 +1,4 @@
-"""Interface of an engine: staged events to numbered events and features.
-
-`prepare.py` knows the stages. Rules for lines, samples, negatives and output files are the same for
-every engine (`review_lines.py`, `metadata_lines.py`, `samples.py`, `negatives.py`,
-`parquet_rows.py`); an engine counts, numbers, joins and sorts.
-"""
+"""Interface of an engine, which counts, numbers, joins and sorts: staged to numbered events."""
 
 import functools
 from contextlib import AbstractContextManager
@@ -111,17 +106,4 @@ def no_user_left(min_events: int, most: int) -> ValueError:
     """
     return ValueError(
         f"no user has --min_events {min_events} events or more; the most that one has is {most:,}"
-    )
-
-
-def two_values(kind: str, key, feature: str, values: tuple) -> ValueError:
-    """Returns the error of a feature with two values.
-
-    kind: "user" or "item"; key: its raw value; feature: its name in messages.
-    """
-    one = {"user": "a user", "item": "an item"}[kind]
-    shown = " and ".join("none" if value is None else repr(value) for value in values)
-    return ValueError(
-        f"{kind} {key!r} has two values of {feature}: {shown}; a feature of {one} is the same "
-        f"wherever the {kind} occurs, so keep one of them"
     )

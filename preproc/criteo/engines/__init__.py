@@ -1,0 +1,27 @@
+"""Engines by name, imported when they are needed: their packages may be absent."""
+
+from pathlib import Path
+
+from preproc.criteo.engines.interface import CriteoEngine
+from preproc.criteo.options import CriteoOptions
+
+
+def open_engine(options: CriteoOptions, scratch: Path, with_labels: bool = True) -> CriteoEngine:
+    """Returns the engine that `--engine` names.
+
+    Args:
+        options: settings of the run.
+        scratch: folder for temporary files.
+        with_labels: False for a log without labels, which only DuckDB reads (`--encode_only`).
+    """
+    if options.engine == "spark":
+        from preproc.criteo.engines.spark.engine import SparkEngine
+
+        return SparkEngine(options, scratch)
+    if options.engine == "nvtabular":
+        from preproc.criteo.engines.nvtabular_engine import CriteoNVTabularEngine
+
+        return CriteoNVTabularEngine(options, scratch)
+    from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
+
+    return CriteoDuckDBEngine(options, scratch, with_labels)

@@ -1,8 +1,7 @@
-"""Interface of an engine: five operations on days and columns.
+"""Interface of an engine, which parses days, and counts and looks up columns.
 
-`prepare.py` knows the stages and what is kept between runs; an engine knows how a day of raw lines
-becomes rows, and how a column is counted and looked up. All engines give the same files, byte for
-byte: rows have numbers, in input order, and are written by number.
+All engines give the same files, byte for byte: rows have numbers, in input order, and are written
+by number.
 """
 
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ import numpy as np
 from dataloading.spec.feature_spec import TRAIN
 from preproc.criteo.output.splits import Split
 
-# What --output_ordering may be. `any` leaves the choice to us; input order costs least.
-ORDERINGS = ("input", "total_random", "day_random", "any")
 _CHUNK_ROWS = 1 << 14  # a chunk's intermediate results stay in the processor's cache
 _ROUNDS = 6  # with 4, rows a whole width apart are not quite independent
 
@@ -55,7 +53,7 @@ def output_order(
 ) -> OutputOrder:
     """The order that `--output_ordering` names, of the training rows; others keep input order."""
     train = next((split for split in splits if split.name == TRAIN), None)
-    if train is None or ordering in ("input", "any"):
+    if train is None or ordering in ("input", "any"):  # the order that costs least
         return INPUT_ORDER
     if ordering == "total_random":
         return OutputOrder(((train.start, train.stop),), seed)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from preproc.amazon_books import __main__, arguments, prepare
+from preproc.amazon_books import __main__, arguments, engines, prepare
 from preproc.amazon_books.arguments import parse
-from preproc.amazon_books.engines import registry
 from preproc.amazon_books.options import AmazonOptions
 from runtime.cli import USER_ERROR
 
@@ -118,13 +117,13 @@ def test_engine_by_what_there_is(monkeypatch, tmp_path):
         (0, ["cudf", "nvtabular"], "duckdb"),
         (1, ["cudf", "nvtabular"], "nvtabular"),
     ):
-        monkeypatch.setattr(registry, "_GPU", tmp_path if gpu else tmp_path / "none")
+        monkeypatch.setattr(engines, "_GPU", tmp_path if gpu else tmp_path / "none")
         monkeypatch.setattr(
-            registry.importlib.util,
+            engines.importlib.util,
             "find_spec",
             lambda name, found=modules: True if name in found else None,
         )
-        assert registry.default_engine() == expected
+        assert engines.default_engine() == expected
         assert parse(AMAZON).engine == expected
 
 

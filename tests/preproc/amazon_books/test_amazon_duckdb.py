@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from preproc.amazon_books.engines import open_engine
 from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
 from preproc.amazon_books.engines.interface import StagedLog
-from preproc.amazon_books.engines.registry import open_engine
 from preproc.amazon_books.options import AmazonOptions
 
 

@@ -212,7 +212,7 @@ def test_pieces_of_a_file(tmp_path, monkeypatch):
     source = write_parquet(tmp_path / "bad", {"train": rows, "test": rows}, per_file=10)
     with pytest.raises(ValueError, match=r"part.0.parquet: column 'user_id': row 7 \(counted from"):
         parquet_to_tfrecord.convert(
-            parquet_to_tfrecord.parser().parse_args(
+            parquet_to_tfrecord.parse(
                 ["--dataset_path", str(source), "--output_dir", str(tmp_path / "no")]
             )
         )

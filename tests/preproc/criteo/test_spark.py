@@ -15,8 +15,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import DayFile
-from preproc.criteo.engines.registry import open_engine
 from preproc.criteo.engines.spark import blocks as spark_blocks
 from preproc.criteo.engines.spark import engine as spark_engine
 from preproc.criteo.engines.spark import lines as spark_lines
