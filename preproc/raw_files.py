@@ -1,8 +1,16 @@
 """Raw files of any data set: gzip or plain, with or without a byte order mark."""
 
+import contextlib
+import gzip
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COPIED_BYTES = 4 << 20  # at a time
 
 
 def is_gzip(path: Path) -> bool:
@@ -11,8 +19,34 @@ def is_gzip(path: Path) -> bool:
         return file.read(2) == b"\x1f\x8b"
 
 
-def damaged_gzip(source: Path, error: Exception) -> ValueError:
-    """Returns the error of gzip data that cannot be unpacked."""
-    return ValueError(
-        f"{source}: the gzip data is cut off or damaged ({error}); get the file again"
-    )
+@contextlib.contextmanager
+def gzip_errors(source: Path) -> Iterator[None]:
+    """Raises ValueError in place of errors of gzip data that cannot be unpacked."""
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{source}: the gzip data is cut off or damaged ({error}); get the file again"
+        ) from error
+
+
+def unpacked(path: Path, scratch: Path) -> Path:
+    """Returns the file itself, or a new file in `scratch` with the content of its gzip data.
+
+    Raises:
+        ValueError: the gzip data is cut off or damaged.
+    """
+    if not is_gzip(path):
+        return path
+    with (
+        gzip_errors(path),
+        gzip.open(path) as source,
+        tempfile.NamedTemporaryFile(dir=scratch, prefix="unpacked.", delete=False) as target,
+    ):
+        shutil.copyfileobj(source, target, _COPIED_BYTES)
+    return Path(target.name)
+
+
+def opened(path: Path) -> BinaryIO:
+    """Opens a file to read its content, unpacked where it is gzip data."""
+    return gzip.open(path) if is_gzip(path) else open(path, "rb")

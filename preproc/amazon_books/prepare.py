@@ -5,17 +5,16 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pyarrow.parquet as pq
 
 from preproc.amazon_books.engines import open_engine
 from preproc.amazon_books.engines.interface import NumberedLog, StagedLog
-from preproc.amazon_books.lines import metadata_lines, review_lines
-from preproc.amazon_books.lines.json_reader import JsonReader
-from preproc.amazon_books.lines.line_files import find_files, pieces, stage_lines
+from preproc.amazon_books.lines.line_files import find_files, pieces
+from preproc.amazon_books.lines.metadata_lines import SCHEMA, stage_metadata
+from preproc.amazon_books.lines.review_lines import stage_reviews
 from preproc.amazon_books.options import AMAZON, AmazonOptions
 from preproc.amazon_books.parquet_rows import (
     METADATA_FILE,
@@ -26,6 +25,7 @@ from preproc.amazon_books.parquet_rows import (
 )
 from preproc.amazon_books.samples import BYTES_PER_USER, splits
 from preproc.amazon_books.tables import stage_tables
+from preproc.engines.duckdb_session import PreparationSession
 from runtime.files.atomic import FileLock, atomic_folder
 
 # Memory in addition to the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
@@ -161,19 +161,30 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
                 "meta_*.json.gz, with the items' categories; name the files with --meta, or put "
                 "all items in one category with --no_metadata"
             )
-    with JsonReader(options, scratch) as reader:
-        events, bad_reviews = _stage_files(
-            options, reviews, reader.stage_reviews, review_lines, scratch / "reviews"
-        )
-        items, bad_items = _stage_files(
-            options, meta, reader.stage_metadata, metadata_lines, scratch / "meta"
-        )
+    events, num_bad = _stage_reviews(options, reviews, scratch)
+    items = [scratch / f"meta_{i}.parquet" for i in range(len(meta))]
+    for file, target in zip(meta, items, strict=True):
+        num_bad += stage_metadata(file, target, options.on_bad_line)
     if not items:
-        items = (scratch / "none.parquet",)
-        pq.write_table(metadata_lines.SCHEMA.empty_table(), items[0])
+        items = [scratch / "none.parquet"]
+        pq.write_table(SCHEMA.empty_table(), items[0])
     feature = f"category in {', '.join(map(str, meta))}"
-    log = StagedLog(events, (), items, user_features=(), item_features=(feature,), gaps_count=False)
-    return log, bad_reviews + bad_items
+    return StagedLog(
+        events, (), tuple(items), user_features=(), item_features=(feature,), gaps_count=False
+    ), num_bad
+
+
+def _stage_reviews(
+    options: AmazonOptions, files: tuple[Path, ...], scratch: Path
+) -> tuple[tuple[Path, ...], int]:
+    """Returns Parquet files of the reviews and the number of bad lines."""
+    staged, num_bad = [], 0
+    with PreparationSession(options, scratch / "duckdb") as session, session.explained_errors():
+        for file in files:
+            for piece in pieces(file, scratch):
+                staged.append(scratch / f"reviews_{len(staged)}.parquet")
+                num_bad += stage_reviews(session, file, piece, staged[-1], options.on_bad_line)
+    return tuple(staged), num_bad
 
 
 def _find_files(options: AmazonOptions, start: str) -> tuple[Path, ...]:
@@ -183,32 +194,6 @@ def _find_files(options: AmazonOptions, start: str) -> tuple[Path, ...]:
     names = ", ".join(path.name for path in files) or "none"
     print(f"{start}*.json of {options.amazon_dataset_path}: {names}", file=sys.stderr, flush=True)
     return files
-
-
-def _stage_files(
-    options: AmazonOptions,
-    files: tuple[Path, ...],
-    stage_quickly: Callable[[Path, Path], bool],
-    lines: ModuleType,
-    folder: Path,
-) -> tuple[tuple[Path, ...], int]:
-    """Files of lines as Parquet files in `folder`, made here, and the number of bad lines.
-
-    stage_quickly: a fast reader of a plain file; returns False if a line may be bad.
-    lines: the module with the rules for a line.
-    """
-    folder.mkdir()
-    staged, bad = [], 0
-    for file in files:
-        with pieces(file, folder) as plain:
-            for piece in plain:
-                target = folder / f"{len(staged)}.parquet"
-                if not stage_quickly(piece.path, target):
-                    bad += stage_lines(
-                        piece, lines.parse, lines.SCHEMA, target, options.on_bad_line
-                    )
-                staged.append(target)
-    return tuple(staged), bad
 
 
 def _num_rows(files: tuple[Path, ...]) -> int:

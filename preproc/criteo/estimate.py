@@ -11,7 +11,6 @@ import gzip
 import io
 import math
 import tempfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,7 +27,7 @@ from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output import data_set
 from preproc.criteo.output.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
 from preproc.criteo.output.row_buckets import spilled_bytes
-from preproc.raw_files import BYTE_ORDER_MARK, damaged_gzip, is_gzip
+from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, is_gzip
 
 SAMPLE_BYTES = 48 << 20  # about 200,000 lines
 _PLACES = 16  # where a plain file is read
@@ -196,15 +195,12 @@ def _gzip_start(path: Path, budget: int) -> tuple[list[bytes], int]:
         ValueError: damaged gzip data.
     """
     size = path.stat().st_size
-    try:
-        with open(path, "rb") as raw, gzip.open(raw) as file:
-            text = file.read(budget)
-            if not file.read(1):
-                return _whole_file(text)
-            read = raw.tell() - io.DEFAULT_BUFFER_SIZE / 2  # about as much of it waits unpacked
-            unpacked = round(len(text) * size / max(1, read))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise damaged_gzip(path, error) from error
+    with gzip_errors(path), open(path, "rb") as raw, gzip.open(raw) as file:
+        text = file.read(budget)
+        if not file.read(1):
+            return _whole_file(text)
+        read = raw.tell() - io.DEFAULT_BUFFER_SIZE / 2  # about as much of it waits unpacked
+        unpacked = round(len(text) * size / max(1, read))
     return [line + b"\n" for line in text.split(b"\n")[:-1]], unpacked
 
 

@@ -7,15 +7,13 @@ in Python, RE2 (DuckDB) and Java (Spark). Empty lines at the end of a file are i
 line that does not match is malformed. Nothing is a quote or a comment.
 """
 
-import gzip
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from preproc.raw_files import BYTE_ORDER_MARK, damaged_gzip, is_gzip
+from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, opened
 
 NUM_NUMERICAL = 13
 NUM_CATEGORICAL = 26
@@ -74,11 +72,8 @@ def _shown(value: bytes) -> str:
 def has_labels(paths: Sequence[Path]) -> bool:
     """Returns whether the log's first line has a label; True for a log without lines."""
     for path in paths:
-        with _opened(path) as file:
-            try:
-                line = file.readline(MAX_LINE_BYTES).removeprefix(BYTE_ORDER_MARK)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise damaged_gzip(path, error) from error
+        with gzip_errors(path), opened(path) as file:
+            line = file.readline(MAX_LINE_BYTES).removeprefix(BYTE_ORDER_MARK)
         if line:
             return not line.startswith(b"\t")
     return True
@@ -92,7 +87,7 @@ def line_end(path: Path) -> str:
 
 def read_line(path: Path, number: int) -> bytes:
     """Line `number` (the first is 1) of a plain or gzip file, without its line end."""
-    with _opened(path) as file:
+    with opened(path) as file:
         for i, line in enumerate(file, 1):
             if i == 1:
                 line = line.removeprefix(BYTE_ORDER_MARK)
@@ -111,24 +106,17 @@ def write_plain_copy(source: Path, target: Path) -> None:
     Raises:
         ValueError: the gzip data is cut off or damaged.
     """
-    try:
-        with _opened(source) as file, open(target, "wb") as out:
-            rest = file.read(3).removeprefix(BYTE_ORDER_MARK)
-            while block := file.read(_BLOCK_BYTES):
-                block = rest + block
-                cut = block.rfind(b"\n") + 1
-                rest = block[cut:]
-                out.write(_readable(block[:cut]))
-                if len(rest) > MAX_LINE_BYTES:  # keep just enough of it to know that it is too long
-                    rest = rest[: MAX_LINE_BYTES + 1]
-            if rest:
-                out.write(_readable(rest + b"\n"))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise damaged_gzip(source, error) from error
-
-
-def _opened(path: Path):
-    return gzip.open(path) if is_gzip(path) else open(path, "rb")
+    with gzip_errors(source), opened(source) as file, open(target, "wb") as out:
+        rest = file.read(3).removeprefix(BYTE_ORDER_MARK)
+        while block := file.read(_BLOCK_BYTES):
+            block = rest + block
+            cut = block.rfind(b"\n") + 1
+            rest = block[cut:]
+            out.write(_readable(block[:cut]))
+            if len(rest) > MAX_LINE_BYTES:  # keep just enough of it to know that it is too long
+                rest = rest[: MAX_LINE_BYTES + 1]
+        if rest:
+            out.write(_readable(rest + b"\n"))
 
 
 def _readable(block: bytes) -> bytes:

@@ -1,44 +1,16 @@
-"""DuckDB: raw ratings to numbered interactions in order, out of core under a memory limit.
+"""DuckDB: ratings to numbered interactions in order, out of core under a memory limit."""
 
-Ratings are read twice: first for what users, items and times are, and whether all is well, then
-for good. What does not fit into memory DuckDB keeps in the scratch folder.
-"""
-
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
-from preproc.arguments import MachineOptions
 from preproc.engines.duckdb_session import PreparationSession
-from preproc.movielens.rating_lines import (
-    NO_TIME,
-    TIME_TYPES,
-    RatingFile,
-    check_line_ends,
-    check_lines,
-    is_blank,
-    is_integer,
-    table,
-    time_kind,
-)
+from preproc.event_tables import EventFile, integer_columns, time_number, union
 
 _FETCHED_ROWS = 1 << 20  # 8 MiB of ids
 _INTEGER, _TEXT = "BIGINT", "VARCHAR"
-
-
-@dataclass(frozen=True)
-class _Content:
-    """Number of rows of a log, and the SQL types that fit its columns."""
-
-    num_rows: int
-    user_type: str
-    item_type: str
-    time_type: str
 
 
 @dataclass(frozen=True)
@@ -60,41 +32,28 @@ class Counts:
 
 
 class RatingsEngine(PreparationSession):
-    """A context manager around one connection.
+    """A context manager around one connection; see `PreparationSession`."""
 
-    Args:
-        options: limits of the whole process.
-        scratch: folder for what does not fit into memory.
-    """
-
-    def __init__(self, options: MachineOptions, scratch: Path):
-        super().__init__(
-            options,
-            scratch,
-            # Rows are sorted by what is in them, never by where they were.
-            preserve_insertion_order=False,
-            python_enable_replacements=False,
-        )
-
-    def number(self, files: Sequence[RatingFile], min_ratings: int) -> Counts:
+    def number(self, files: Sequence[EventFile], min_ratings: int) -> Counts:
         """Reads a log, leaves out what does not count, and numbers users and items in ascending
         order from 0: integers by value, text by its UTF-8 bytes.
 
         Raises:
-            ValueError: a line is bad, or no user has `min_ratings` items.
+            ValueError: a time is none, or no user has `min_ratings` items.
         """
         sql = self.connection.execute
-        sql(f"CREATE VIEW ratings AS {' UNION ALL '.join(map(table, files))}")
-        content = self._content(files)
-        with _explained(files):
-            sql(
-                f"""
-                CREATE TABLE pairs AS
-                SELECT user::{content.user_type} AS user, item::{content.item_type} AS item,
-                    min(time::{content.time_type}) AS time
-                FROM ratings GROUP BY ALL
-                """
-            )
+        integers = integer_columns(self.connection, files, ("user", "item"))
+        user, item = (
+            f"{key}::{_INTEGER if key in integers else _TEXT}" for key in ("user", "item")
+        )
+        time = time_number(self.connection, files)
+        sql(
+            f"""
+            CREATE TABLE pairs AS
+            SELECT {user} AS user, {item} AS item, min({time}) AS time
+            FROM ({union(files, "user, item, time")}) GROUP BY ALL
+            """
+        )
         sql(
             f"""
             CREATE TABLE users AS
@@ -110,6 +69,7 @@ class RatingsEngine(PreparationSession):
             FROM (SELECT DISTINCT item FROM pairs SEMI JOIN users ON user = value)
             """
         )
+        (num_rows,) = self._row(f"SELECT count(*) FROM ({union(files, 'user')})")
         num_pairs, all_users, most = self._row(
             "SELECT sum(num)::BIGINT, count(*), max(num) FROM "
             "(SELECT count(*) AS num FROM pairs GROUP BY user)"
@@ -125,7 +85,7 @@ class RatingsEngine(PreparationSession):
             users=users,
             items=items,
             interactions=kept,
-            dropped_duplicates=content.num_rows - num_pairs,
+            dropped_duplicates=num_rows - num_pairs,
             users_left_out=all_users - users,
             interactions_left_out=num_pairs - kept,
         )
@@ -164,47 +124,6 @@ class RatingsEngine(PreparationSession):
             f"SELECT id, value FROM {kind}s ORDER BY id"
         ).to_arrow_reader(_FETCHED_ROWS)
 
-    def _content(self, files: Sequence[RatingFile]) -> _Content:
-        with _explained(files):
-            num_rows, blanks, user, item, kind = self._row(
-                f"""
-                SELECT count(*), count_if({is_blank("user")} OR {is_blank("item")}),
-                    bool_and({is_integer("user")}), bool_and({is_integer("item")}), max(kind)
-                FROM (SELECT user, item, {time_kind("time")} AS kind FROM ratings)
-                """
-            )
-        if not num_rows:
-            raise ValueError(f"{', '.join(str(file.path) for file in files)}: no ratings")
-        if blanks or kind == NO_TIME:
-            raise _unreadable(files, "a user, an item or a time is missing or of no known kind")
-        # A number among timestamps is not of `TIME_TYPES[kind]`, which is reported when it is read.
-        return _Content(
-            num_rows,
-            _INTEGER if user else _TEXT,
-            _INTEGER if item else _TEXT,
-            TIME_TYPES[kind],
-        )
-
     def _row(self, query: str) -> tuple:
         (row,) = self.connection.execute(query).fetchall()
         return row
-
-
-@contextlib.contextmanager
-def _explained(files: Sequence[RatingFile]) -> Iterator[None]:
-    """Translates DuckDB's error about a bad line while it reads these files."""
-    try:
-        yield
-    except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
-        raise _unreadable(files, str(error)) from error
-
-
-def _unreadable(files: Sequence[RatingFile], message: str) -> ValueError:
-    """Returns the error of a log in which each line alone is valid.
-
-    Raises:
-        ValueError: the first bad line, where there is one.
-    """
-    check_lines(files)
-    check_line_ends(files)
-    return ValueError(f"{', '.join(str(file.path) for file in files)}: DuckDB: {message}")

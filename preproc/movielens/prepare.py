@@ -24,8 +24,9 @@ from preproc.movielens.duckdb_engine import RatingsEngine
 from preproc.movielens.held_out import LastOfUsers
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import PaperFile, hold_out, read_paper
-from preproc.movielens.rating_lines import RatingFile, csv_file, dat_file
-from preproc.movielens.source_files import CSV, NCF, unpacked
+from preproc.movielens.rating_files import rating_files
+from preproc.movielens.source_files import NCF
+from preproc.raw_files import unpacked
 
 # Fixed memory of the process while it draws negatives: Python, NumPy, Arrow, DuckDB's code
 # and one block of draws; measured.
@@ -106,12 +107,8 @@ def _say(what: str) -> None:
 
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
     """Ratings, by DuckDB."""
-    files = [_rating_file(options, path, scratch) for path in options.source.files]
-    spilled = scratch / "duckdb"
-    with (
-        RatingsEngine(options, spilled) as engine,
-        engine.explained_errors(),
-    ):
+    with RatingsEngine(options, scratch / "duckdb") as engine, engine.explained_errors():
+        files = rating_files(engine, options, scratch)
         counts = engine.number(files, options.min_ratings)
         splits = (TEST, VALIDATION) if options.validation else (TEST,)
         _check_memory(options, counts.interactions, counts.users * len(splits))
@@ -133,14 +130,6 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
         ids=ids,
         counts=asdict(counts),
     )
-
-
-def _rating_file(options: MovieLensOptions, path: Path, scratch: Path) -> RatingFile:
-    plain = unpacked(path, scratch)
-    if options.source.form != CSV:
-        return dat_file(path, plain)
-    columns = (options.user_column, options.item_column, options.timestamp_column)
-    return csv_file(path, plain, options.delimiter, columns)
 
 
 def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: int) -> None:

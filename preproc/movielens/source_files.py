@@ -1,19 +1,13 @@
 """Input files and their form, by their names."""
 
-import gzip
-import shutil
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
-
-from preproc.raw_files import damaged_gzip, is_gzip
 
 CSV, DAT, NCF = "csv", "dat", "ncf"
 _TRAIN_ENDINGS = (".train.rating", ".train.pairs.tsv")
 _TEST_ENDING, _NEGATIVE_ENDING = ".test.rating", ".test.negative"
 _RATINGS = ("ratings.csv", "ratings.dat")
 _GZIP = ".gz"
-_COPIED_BYTES = 4 << 20  # at a time
 
 
 @dataclass(frozen=True)
@@ -89,20 +83,3 @@ def _with_tests(train: Path) -> tuple[Path, Path, Path]:
             )
         files += matches
     return tuple(files)
-
-
-def unpacked(path: Path, scratch: Path) -> Path:
-    """The file itself, or what it holds as gzip data, in a new file of the folder `scratch`.
-
-    Raises:
-        ValueError: the gzip data is cut off or damaged.
-    """
-    if not is_gzip(path):
-        return path
-    plain = scratch / f"unpacked.{len(list(scratch.iterdir()))}"
-    try:
-        with gzip.open(path) as source, open(plain, "wb") as target:
-            shutil.copyfileobj(source, target, _COPIED_BYTES)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise damaged_gzip(path, error) from error
-    return plain

@@ -1,45 +1,89 @@
 """Metadata lines: objects with asin and, as a rule, categories.
 
 asin is non-empty text; categories is a list of lists of names, each list a path. The last name of
-the last list is the item's category; an item without such a name has no category. Lines are strict
-JSON, or Python literals as in the files of 2014 (`literal_lines.py`).
+the last list is the item's category; an item without such a name has no category. Lines are JSON,
+or Python literals as in the files of 2014: {'asin': '1', 'price': None, ...}.
 """
 
-import pyarrow as pa
+import ast
+import json
+from pathlib import Path
 
-from preproc.amazon_books.lines import literal_lines
-from preproc.amazon_books.lines.review_lines import check_text, json_object, shown, text_field
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from preproc.amazon_books.lines.line_files import (
+    bad_line,
+    check_text,
+    line_text,
+    shown,
+    text_field,
+)
+from preproc.raw_files import gzip_errors, opened
 
 ITEM, CATEGORIES = "asin", "categories"
 SCHEMA = pa.schema([("item", pa.string()), ("item_0", pa.string())])
+_BATCH_ROWS = 1 << 16
+
+
+def stage_metadata(file: Path, target: Path, on_bad_line: str) -> int:
+    """Writes the good lines of a file as a Parquet file (item, item_0: the category).
+
+    Args:
+        file: plain or gzip; empty lines mean nothing.
+        target: a new file.
+        on_bad_line: "error" or "skip".
+
+    Returns:
+        The number of bad lines.
+
+    Raises:
+        ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.
+    """
+    num_bad, rows = 0, []
+    with pq.ParquetWriter(target, SCHEMA) as writer, gzip_errors(file), opened(file) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                if text := line_text(line, number):
+                    rows.append(parse(text))
+            except ValueError as error:
+                if on_bad_line == "error":
+                    raise bad_line(file, number, error) from error
+                num_bad += 1
+            if len(rows) == _BATCH_ROWS:
+                writer.write_table(_table(rows))
+                rows.clear()
+        writer.write_table(_table(rows))
+    return num_bad
+
+
+def _table(rows: list[tuple[str, str | None]]) -> pa.Table:
+    items, categories = zip(*rows, strict=True) if rows else ((), ())
+    return pa.table([items, categories], schema=SCHEMA)
 
 
 def parse(line: str) -> tuple[str, str | None]:
-    """Item and category of a line; None where it has no category, or an empty one.
+    """Returns item and category of a line; None where it has no category, or an empty one.
 
     Raises:
         ValueError: it is not good.
     """
-    values = literal_lines.parse_quickly(line)
-    if values is None or not values[0]:
-        fields = _object(line)
-        values = text_field(fields, ITEM), _last_name(fields)
-    item, category = values
-    return item, category or None
+    fields = _object(line)
+    return text_field(fields, ITEM), _last_name(fields) or None
 
 
 def _object(line: str) -> dict:
     try:
-        return json_object(line, (ITEM, CATEGORIES))
-    except ValueError as not_json:
+        value = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as not_json:
         try:
-            value = literal_lines.parse(line)
-        except ValueError as error:
+            value = ast.literal_eval(line)
+        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
             raise ValueError(
                 f"it is neither JSON nor a Python literal ({not_json}; {error})"
             ) from error
     if not isinstance(value, dict):
-        raise ValueError("it is a Python literal, but no dictionary")
+        raise ValueError("it is JSON or a Python literal, but no object with braces around it")
     return value
 
 

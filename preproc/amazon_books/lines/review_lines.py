@@ -1,76 +1,105 @@
 """Review lines: JSON objects with reviewerID, asin and unixReviewTime.
 
 The first two are non-empty strings, the third is an integer of 64 bits. Other fields are ignored,
-but must be JSON: no comma after the last element; NaN, Infinity and -Infinity are accepted.
+but must be JSON as DuckDB's parser reads it.
 """
 
+import itertools
 import json
-from collections.abc import Collection
+from pathlib import Path
 
-import pyarrow as pa
+import duckdb
+
+from dataloading.table_input.duckdb_files import quoted, read_ndjson, read_parquet
+from preproc.amazon_books.lines.line_files import bad_line, line_text, shown, text_field
+from preproc.engines.duckdb_session import PreparationSession
 
 USER, ITEM, TIME = "reviewerID", "asin", "unixReviewTime"
-SCHEMA = pa.schema([("user", pa.string()), ("item", pa.string()), ("time", pa.int64())])
+_MAX_LINE_BYTES = 16 << 20
+
+
+def stage_reviews(
+    session: PreparationSession, file: Path, piece: tuple[Path, int], target: Path, on_bad_line: str
+) -> int:
+    """Writes the good lines of a plain file as a Parquet file (user, item, time).
+
+    Args:
+        session: keeps the order of rows.
+        file: the file for messages.
+        piece: whole lines of it, and the number of the first one.
+        target: a new file.
+        on_bad_line: "error" or "skip".
+
+    Returns:
+        The number of bad lines.
+
+    Raises:
+        ValueError: a bad line, with `on_bad_line` "error"; or a line of more than 16 MiB.
+    """
+    path, first_line = piece
+    # As JSON: converted by DuckDB, numbers would pass for text and fractions for integers.
+    options = (
+        "auto_detect=false, records=true, compression='uncompressed', ignore_errors=true, "
+        f"columns={{{USER}: 'JSON', {ITEM}: 'JSON', {TIME}: 'JSON'}}, "
+        f"maximum_object_size={_MAX_LINE_BYTES}"
+    )
+    lines = target.with_suffix(".lines")
+    time = f"TRY_CAST(nullif(regexp_extract({TIME}::VARCHAR, '^-?[0-9]+$'), '') AS BIGINT)"
+    try:
+        session.connection.execute(
+            f"COPY (SELECT {USER} ->> '$' AS user, {ITEM} ->> '$' AS item, "
+            f"CASE WHEN {_is_text(USER)} AND {_is_text(ITEM)} THEN {time} END AS time "
+            f"FROM {read_ndjson(path, options)}) TO {quoted(lines)} (FORMAT parquet)"
+        )
+    except duckdb.InvalidInputException as error:
+        raise ValueError(f"{file}: a line is longer than {_MAX_LINE_BYTES >> 20} MiB") from error
+    rows = read_parquet(lines, "file_row_number=true")
+    num_bad, first_bad = session.connection.execute(
+        f"SELECT count(*), min(file_row_number) FROM {rows} WHERE time IS NULL"
+    ).fetchone()
+    if num_bad == 0:
+        lines.rename(target)
+        return 0
+    if on_bad_line == "error":
+        raise _explained(file, path, first_line, first_bad)
+    session.connection.execute(
+        f"COPY (SELECT user, item, time FROM {rows} WHERE time IS NOT NULL) TO {quoted(target)} "
+        "(FORMAT parquet)"
+    )
+    lines.unlink()
+    return num_bad
+
+
+def _is_text(column: str) -> str:
+    """A condition: the JSON value is text with something in it."""
+    return f"""(starts_with({column}::VARCHAR, '"') AND {column}::VARCHAR <> '""')"""
+
+
+def _explained(file: Path, path: Path, first_line: int, index: int) -> ValueError:
+    """Returns the error of a line; index: among those that are not empty, from 0."""
+    with open(path, "rb") as file_lines:
+        lines = ((i, line) for i, line in enumerate(file_lines, first_line) if line.strip())
+        number, line = next(itertools.islice(lines, index, None))
+    try:
+        parse(line_text(line, number))
+    except ValueError as error:
+        return bad_line(file, number, error)
+    return bad_line(file, number, "DuckDB cannot read it as JSON")
 
 
 def parse(line: str) -> tuple[str, str, int]:
-    """User, item and time of a line.
+    """Returns user, item and time of a line.
 
     Raises:
         ValueError: it is not good.
     """
-    fields = json_object(line, (USER, ITEM, TIME))
+    try:
+        fields = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"it is not JSON ({error})") from error
+    if not isinstance(fields, dict):
+        raise ValueError("it is JSON, but no object with braces around it")
     time = fields.get(TIME)
     if not isinstance(time, int) or isinstance(time, bool) or not -(1 << 63) <= time < 1 << 63:
         raise ValueError(f"{TIME} is {shown(fields, TIME)}; it must be an integer of 64 bits")
     return text_field(fields, USER), text_field(fields, ITEM), time
-
-
-class _Pairs(tuple):
-    """A JSON object as its keys and values; no list, which is what a JSON array becomes."""
-
-
-def json_object(line: str, wanted: Collection[str]) -> dict:
-    """A line of strict JSON as what it stands for.
-
-    Raises:
-        ValueError: it is not a JSON object, or a wanted key is there twice.
-    """
-    try:
-        pairs = json.loads(line, object_pairs_hook=_Pairs)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"it is not JSON ({error})") from error
-    if not isinstance(pairs, _Pairs):
-        raise ValueError("it is JSON, but no object with braces around it")
-    names = [name for name, _ in pairs]
-    for name in wanted:
-        if names.count(name) > 1:
-            raise ValueError(f"{name} is there twice")
-    return dict(pairs)
-
-
-def text_field(fields: dict, name: str) -> str:
-    """A field that must be text, and not empty.
-
-    Raises:
-        ValueError: it is not.
-    """
-    value = fields.get(name)
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {shown(fields, name)}; it must be text")
-    check_text(name, value)
-    return value
-
-
-def check_text(name: str, value: str) -> None:
-    """Raises ValueError for text that has no UTF-8 form: half of a pair of surrogates."""
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name} has half a character ({error.reason})") from error
-
-
-def shown(fields: dict, name: str) -> str:
-    """A field for a message."""
-    text = repr(fields[name]) if name in fields else "missing"
-    return text if len(text) <= 60 else text[:60] + "..."

@@ -1,18 +1,17 @@
-"""Review and metadata lines: the rule, the quick readers beside it, the files they are in."""
+"""Review and metadata lines: the rules, and the files that they are in."""
 
-import ast
 import gzip
 import json
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from preproc.amazon_books.lines import line_files, literal_lines, metadata_lines, review_lines
-from preproc.amazon_books.lines.json_reader import JsonReader
-from preproc.amazon_books.lines.line_files import LinePiece, find_files, pieces, stage_lines
+from preproc.amazon_books.lines import line_files, metadata_lines, review_lines
+from preproc.amazon_books.lines.line_files import find_files, pieces
+from preproc.amazon_books.lines.metadata_lines import stage_metadata
+from preproc.amazon_books.lines.review_lines import stage_reviews
 from preproc.arguments import MachineOptions
+from preproc.engines.duckdb_session import PreparationSession
 
 REVIEW = '{"reviewerID": "A1", "asin": "B1", "unixReviewTime": 5}'
 BAD_REVIEWS = {
@@ -24,8 +23,7 @@ BAD_REVIEWS = {
     '{"reviewerID": "A", "asin": "B", "unixReviewTime": 5.5}': "unixReviewTime is 5.5; it must",
     '{"reviewerID": "A", "asin": "B", "unixReviewTime": true}': "unixReviewTime is True; it must",
     '{"reviewerID": "A", "asin": "B", "unixReviewTime": 1e30}': "unixReviewTime is 1e.30; it must",
-    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 9223372036854775808}': "integer of 64 bits",
-    '{"reviewerID": "A", "reviewerID": "A", "asin": "B", "unixReviewTime": 5}': "is there twice",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 9223372036854775808}': "unixReviewTime is",
     '{"reviewerID": "A\\ud800", "asin": "B", "unixReviewTime": 5}': "reviewerID has half a char",
     '{"reviewerID": "A", "asin": "B"': "it is not JSON .*delimiter",
     REVIEW[:-1] + ", }": "it is not JSON",
@@ -67,7 +65,7 @@ LITERALS = {
     "{'asin': 'B1', 'x': " + "[" * 5000 + "]" * 5000 + "}": "neither JSON nor a Python literal",
     "{'asin': 'B1', {}: 1}": "neither JSON nor a Python literal .*unhashable",
     "{'asin': 'B1', 'categories': [['\\ud800']]}": "categories has half a character",
-    "['asin']": "a Python literal, but no dictionary",
+    "['asin']": "a Python literal, but no object",
     "{'asin': ''}": "asin is ''; it must be text",
     "{'asin': 5}": "asin is 5; it must be text",
     "{'title': 'asin'}": "asin is missing",
@@ -76,17 +74,6 @@ BAD_METADATA = {
     f'{{"asin": "B1", "categories": {value}}}': "categories is .*; it must be a list of lists"
     for value in ('"x"', '["x"]', "[[1]]", '[["a", null]]', '[["a"], null]', "{}", '[[["a"]]]')
 }
-
-
-def reader(tmp_path):
-    return JsonReader(MachineOptions(threads=2), tmp_path)
-
-
-def result(parse, line):
-    try:
-        return parse(line)
-    except ValueError as error:
-        return str(error)
 
 
 @pytest.mark.parametrize(("line", "message"), BAD_REVIEWS.items())
@@ -115,125 +102,6 @@ def test_bad_categories(line, message):
         metadata_lines.parse(line)
 
 
-def test_usual_literals_are_read_quickly():
-    assert [literal_lines.parse_quickly(line) is not None for line in LITERALS] == (
-        [True] * 3 + [False, True, False, True] + [False] * 9 + [True] + [False] * 2
-    )
-
-
-NAMES = st.text(st.sampled_from("ab'\"\\\n\té• ,:[]{}"), max_size=5)
-VALUES = st.none() | st.booleans() | st.integers(-5, 10**20) | st.floats(-9, 9) | NAMES
-FIELDS = st.dictionaries(
-    st.sampled_from(["asin", "categories", "title", "related", "asin "]) | NAMES,
-    VALUES
-    | st.lists(NAMES, max_size=3)
-    | st.dictionaries(NAMES, st.lists(NAMES, max_size=2), max_size=2)
-    | st.lists(st.lists(NAMES, max_size=2), max_size=3),
-    max_size=5,
-)
-
-
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
-@given(FIELDS, st.integers(0, 200), st.sampled_from(["", "'", '"', "\\", "}", ", ", "None"]))
-def test_literals_like_python_itself(fields, place, change):
-    """Written by Python, or with a character in it replaced: what is read quickly is right."""
-    line = repr(fields)
-    for text in (line, line[:place] + change + line[place + 1 :]):
-        quickly = literal_lines.parse_quickly(text)
-        if quickly is None:
-            continue
-        value = ast.literal_eval(text)
-        assert quickly[0] == value["asin"]
-        expected = value["categories"][-1][-1] if "categories" in value else None
-        assert quickly[1] == expected
-
-
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
-@given(NAMES, NAMES.filter(bool), st.text(max_size=20))
-def test_most_literals_are_read_quickly(name, item, text):
-    line = repr({"asin": item, "title": text, "categories": [["Books", name]]})
-    control = any(ch < " " for ch in repr(text)) or "\\u" in line or "\\U" in line
-    if not control:
-        assert literal_lines.parse_quickly(line) == (item, name)
-
-
-# The fast reader
-
-
-def staged_by(read, path, lines, tmp_path):
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    target = tmp_path / "staged.parquet"
-    if not read(path, target):
-        return None
-    rows = pq.read_table(target).to_pylist()
-    return sorted(tuple(row.values()) for row in rows)
-
-
-def test_fast_reviews(tmp_path):
-    good = [REVIEW, '{"asin": "\\u00e9\\n\\"", "reviewerID": "B\\u0000", "unixReviewTime": -7}']
-    bad_bytes = [REVIEW.encode().replace(b"A1", b"A\xff"), b"\xef\xbb\xbf" + REVIEW.encode()]
-    with reader(tmp_path) as json_reader:
-        path = tmp_path / "a*[b].json"
-        lines = [line.encode() for line in good]
-        expected = sorted(review_lines.parse(line) for line in good)
-        assert staged_by(json_reader.stage_reviews, path, [*lines, b"", b" "], tmp_path) == expected
-        text = REVIEW[:-1] + ', "x": "a,]b, }: nan, \\"", "y": [NaN]}'  # only looks bad
-        assert review_lines.parse(text) == ("A1", "B1", 5)
-        assert staged_by(json_reader.stage_reviews, path, [text.encode()], tmp_path) is not None
-        for line in [*(line.encode() for line in BAD_REVIEWS), *bad_bytes]:
-            assert staged_by(json_reader.stage_reviews, path, [lines[0], line], tmp_path) is None, (
-                line
-            )
-        assert staged_by(json_reader.stage_reviews, path, [], tmp_path) == []
-
-
-@pytest.mark.parametrize("start", [b"\v", b"\f"])
-@pytest.mark.parametrize("line", [b"", REVIEW.encode()], ids=["empty", "review"])
-def test_space_that_is_not_json(tmp_path, start, line):
-    """DuckDB takes a vertical tab and a form feed for blanks; JSON and the other readers do not."""
-    path = tmp_path / "reviews.json"
-    with reader(tmp_path) as json_reader:
-        for odd in (start + line, line + start):
-            lines = [REVIEW.encode(), odd]
-            assert staged_by(json_reader.stage_reviews, path, lines, tmp_path) is None
-            with pytest.raises(ValueError, match="the file, line 2: it is not JSON"):
-                stage(path, tmp_path)
-
-
-@pytest.mark.parametrize("shift", range(4))
-def test_character_cut_in_message(tmp_path, shift):
-    """DuckDB quotes the first 50 bytes of a line that is JSON of another kind."""
-    line = '{"asin": "B", "asin": "B", "x": "' + "a" * shift + "ü" * 40 + '"}'
-    path = tmp_path / "reviews.json"
-    with reader(tmp_path) as json_reader:
-        lines = [REVIEW.encode(), line.encode()]
-        assert staged_by(json_reader.stage_reviews, path, lines, tmp_path) is None
-        assert staged_by(json_reader.stage_reviews, path, lines[:1], tmp_path) == [("A1", "B1", 5)]
-    path.write_bytes(b"\n".join(lines))
-    with pytest.raises(ValueError, match="the file, line 2: asin is there twice"):
-        stage(path, tmp_path)
-    assert stage(path, tmp_path, "skip") == (1, [("A1", "B1", 5)])
-
-
-def test_fast_metadata(tmp_path):
-    with reader(tmp_path) as json_reader:
-        path = tmp_path / "meta.json"
-        for line, expected in METADATA.items():
-            found = staged_by(json_reader.stage_metadata, path, [line.encode()], tmp_path)
-            assert found == [expected], line
-        trailing = '{"asin": "B", "x": 1,}'
-        for line in [
-            *LITERALS,
-            *BAD_METADATA,
-            trailing,
-            '{"asin": "B", "asin": "B"}',
-            '{"asin": 7}',
-        ]:
-            assert staged_by(json_reader.stage_metadata, path, [line.encode()], tmp_path) is None, (
-                line
-            )
-
-
 GOOD = '{"reviewerID": "u", "asin": "a", "unixReviewTime": 7}'
 MORE_REVIEWS = {
     "good": [GOOD, '{"unixReviewTime":-1,"o":{"asin":[{}]},"asin":"é\\u0000\\"","reviewerID":"v"}'],
@@ -249,7 +117,6 @@ MORE_REVIEWS = {
     "half a second": [GOOD.replace("7", "7.5")],
     "time as text": [GOOD.replace("7", '"7"')],
     "a large time": [GOOD.replace("7", "9223372036854775808")],
-    "a user of two names": [GOOD.replace("{", '{"reviewerID": "w", ')],
     "a number for an item": [GOOD.replace('"a"', "1")],
     "half a character": [GOOD.replace('"a"', '"\\ud800"')],
     "cut off": [GOOD, GOOD[:-2]],
@@ -257,53 +124,85 @@ MORE_REVIEWS = {
 }  # fmt: skip
 
 
-def parsed(lines, text):
-    """The rows that the slow way makes of a text; None if a line is bad."""
-    try:
-        return sorted(lines.parse(line.strip()) for line in text.split("\n") if line.strip())
-    except ValueError:
-        return None
+def stage(tmp_path, lines, on_bad_line="error", first_line=1):
+    """Number of bad lines, and rows."""
+    path, target = tmp_path / "a*[b].json", tmp_path / "reviews.parquet"
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    with PreparationSession(MachineOptions(threads=2), tmp_path / "duckdb") as session:
+        piece = (path, first_line)
+        bad = stage_reviews(session, tmp_path / "the file", piece, target, on_bad_line)
+    return bad, [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
 
 
 @pytest.mark.parametrize("name", MORE_REVIEWS)
 def test_review_lines(tmp_path, name):
-    """The same rows as the slow way, or none where a line is bad."""
+    """Rows of good lines; the first bad line is named and explained."""
     lines = [line.encode() for line in MORE_REVIEWS[name]]
-    with reader(tmp_path) as json_reader:
-        rows = staged_by(json_reader.stage_reviews, tmp_path / "lines", lines, tmp_path)
-    assert rows == parsed(review_lines, "\n".join(MORE_REVIEWS[name]))
-    assert (rows is None) == (name not in ("good", "\\r", "nothing"))
+    if name in ("good", "\\r", "nothing"):
+        expected = [review_lines.parse(line) for line in MORE_REVIEWS[name]]
+        assert stage(tmp_path, [b"", *lines, b" "]) == (0, expected)
+        return
+    with pytest.raises(ValueError, match=r"the file, line 1[45]: .*--on_bad_line skip"):
+        stage(tmp_path, [GOOD.encode(), b"", *lines], first_line=12)
+    num_bad, rows = stage(tmp_path, [*lines, GOOD.encode()], "skip")
+    assert num_bad == len(lines) - lines.count(GOOD.encode())
+    assert rows == [("u", "a", 7)] * (1 + len(lines) - num_bad)
 
 
-# Files
+@pytest.mark.parametrize(("line", "message"), BAD_REVIEWS.items())
+def test_bad_review_files(tmp_path, line, message):
+    """DuckDB also takes a comma after the last element and any case of NaN and Infinity."""
+    lines = [REVIEW.encode(), line.encode()]
+    if any(text in line for text in (", }", ",\t]", ",}}", "inf", "nan")):
+        assert stage(tmp_path, lines)[0] == 0
+        return
+    with pytest.raises(ValueError, match=f"the file, line 2: {message}"):
+        stage(tmp_path, lines)
+    assert stage(tmp_path, lines, "skip") == (1, [("A1", "B1", 5)])
 
 
-def stage(path, tmp_path, on_bad_line="error", first_line=1):
-    target = tmp_path / "lines.parquet"
-    piece = LinePiece(path, tmp_path / "the file", first_line)
-    bad = stage_lines(piece, review_lines.parse, review_lines.SCHEMA, target, on_bad_line)
-    return bad, [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
+def test_text_that_is_not_utf8(tmp_path):
+    lines = [REVIEW.encode(), REVIEW.encode().replace(b"A1", b"A\xff")]
+    with pytest.raises(ValueError, match=r"line 2: it is not UTF-8 text \(byte 18 is 0xff\)"):
+        stage(tmp_path, lines)
+    assert stage(tmp_path, lines, "skip") == (1, [("A1", "B1", 5)])
 
 
-def test_line_by_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(line_files, "_BATCH_ROWS", 2)
-    monkeypatch.setattr(line_files, "MAX_LINE_BYTES", 1 << 20)
-    path = tmp_path / "lines.json"
-    review = REVIEW.encode()
-    lines = [b"\xef\xbb\xbf" + review, b"", b"[]", review + b"\r", b"\xff" + review]
-    lines += [b'{"x": "' + b"a" * (3 << 20) + b'"}', review]
-    path.write_bytes(b"\n".join(lines))
-    assert stage(path, tmp_path, "skip") == (3, [("A1", "B1", 5)] * 3)
-    path.write_bytes(b"\n".join(lines[1:]))
-    with pytest.raises(ValueError, match=r"the file, line 12: it is JSON, .*--on_bad_line skip"):
-        stage(path, tmp_path, first_line=11)
-    for line, message in (
-        (lines[4], r"line 1: it is not UTF-8 text \(byte 1 is 0xff\)"),
-        (lines[5], "line 1: it is 1 MiB long, or longer"),
-    ):
-        path.write_bytes(line)
-        with pytest.raises(ValueError, match=message):
-            stage(path, tmp_path)
+def test_byte_order_mark(tmp_path):
+    file = tmp_path / "reviews.json"
+    file.write_bytes(b"\xef\xbb\xbf" + REVIEW.encode())
+    assert [(path.read_text(), first) for path, first in pieces(file, tmp_path)] == [(REVIEW, 1)]
+
+
+def test_long_lines(tmp_path):
+    line = REVIEW[:-1] + ', "x": "%s"}'
+    lines = [REVIEW.encode(), (line % ("a" * (9 << 20))).encode()]
+    assert stage(tmp_path, lines) == (0, [("A1", "B1", 5)] * 2)
+    lines[1] = (line % ("a" * (40 << 20))).encode()
+    with pytest.raises(ValueError, match="the file: a line is longer than 16 MiB"):
+        stage(tmp_path, lines, "skip")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_metadata_files(tmp_path, monkeypatch, packed):
+    monkeypatch.setattr(metadata_lines, "_BATCH_ROWS", 2)
+    lines = [b"\xef\xbb\xbf" + next(iter(METADATA)).encode(), b"", *map(str.encode, METADATA)]
+    lines += [next(iter(LITERALS)).encode() + b"\r", b"[]", b"\xff"]
+    text = b"\n".join(lines)
+    file, target = tmp_path / "meta", tmp_path / "meta.parquet"
+    file.write_bytes(gzip.compress(text) if packed else text)
+    assert stage_metadata(file, target, "skip") == 2
+    rows = [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
+    values = list(METADATA.values())
+    assert rows == [values[0], *values, ("B1", "Children's")]
+    with pytest.raises(ValueError, match=rf"meta, line {len(lines) - 1}: it is JSON .*skip"):
+        stage_metadata(file, target, "error")
+    file.write_bytes(lines[-1])
+    with pytest.raises(ValueError, match=r"line 1: it is not UTF-8 text \(byte 1 is 0xff\)"):
+        stage_metadata(file, target, "error")
+    file.write_bytes(b"")
+    assert stage_metadata(file, target, "error") == 0
+    assert pq.read_metadata(target).num_rows == 0
 
 
 def test_gzip_in_pieces(tmp_path, monkeypatch):
@@ -314,8 +213,7 @@ def test_gzip_in_pieces(tmp_path, monkeypatch):
         text = ("\n".join(lines) + end).encode()
         file = tmp_path / "lines.json.gz"
         file.write_bytes(gzip.compress(text))
-        with pieces(file, tmp_path) as found:
-            parts = [(piece.first_line, piece.path.read_bytes()) for piece in found]
+        parts = [(first, path.read_bytes()) for path, first in pieces(file, tmp_path)]
         assert b"".join(part for _, part in parts) == text
         assert len(parts) > 10
         for first, part in parts:
@@ -323,12 +221,10 @@ def test_gzip_in_pieces(tmp_path, monkeypatch):
             assert here == lines[first - 1 :][: len(here)]
         assert [path.name for path in tmp_path.iterdir()] == ["lines.json.gz"]
     file.write_bytes(gzip.compress(text)[:-9])
-    damaged = pytest.raises(ValueError, match="lines.json.gz: the gzip data is cut off or damaged")
-    with damaged, pieces(file, tmp_path) as found:
-        list(found)
+    with pytest.raises(ValueError, match="lines.json.gz: the gzip data is cut off or damaged"):
+        list(pieces(file, tmp_path))
     file.write_bytes(gzip.compress(b""))
-    with pieces(file, tmp_path) as found:
-        assert [piece.first_line for piece in found] == [1]
+    assert [first for _, first in pieces(file, tmp_path)] == [1]
 
 
 def test_finding_files(tmp_path):

@@ -15,7 +15,6 @@ import pytest
 from preproc.amazon_books.engines.interface import StagedLog
 from preproc.amazon_books.engines.nvtabular_engine import AmazonNVTabularEngine
 from preproc.amazon_books.generate_reviews import ReviewSizes, generate
-from preproc.amazon_books.lines import review_lines
 from preproc.amazon_books.options import AmazonOptions
 from preproc.amazon_books.prepare import prepare
 
@@ -23,6 +22,8 @@ needs_nvtabular = pytest.mark.skipif(
     importlib.util.find_spec("nvtabular") is None, reason="no NVTabular: run `make engines`"
 )
 MIB = 1 << 20
+
+SCHEMA = pa.schema([("user", pa.string()), ("item", pa.string()), ("time", pa.int64())])
 
 
 def options(folder, **changed):
@@ -172,7 +173,7 @@ def test_numbers_by_hand(engine, tmp_path):
 )
 def test_too_few_events(engine, tmp_path, rows, most):
     path = tmp_path / "events.parquet"
-    schema = review_lines.SCHEMA
+    schema = SCHEMA
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
     pq.write_table(pa.table(columns, schema=schema), path)
     staged = StagedLog((path,), (), (), (), ())
@@ -184,10 +185,10 @@ def test_too_few_events(engine, tmp_path, rows, most):
 def test_empty_files(engine, tmp_path):
     """As where all lines of a file are bad; and row groups without rows."""
     staged = log(tmp_path, [("u", "a", 2), ("u", "b", 1)], files=2)
-    empty = review_lines.SCHEMA.empty_table()
+    empty = SCHEMA.empty_table()
     pq.write_table(empty, tmp_path / "empty.parquet")
-    with pq.ParquetWriter(staged.events[1], review_lines.SCHEMA) as writer:
-        for table in (empty, pa.table([["u"], ["b"], [1]], schema=review_lines.SCHEMA), empty):
+    with pq.ParquetWriter(staged.events[1], SCHEMA) as writer:
+        for table in (empty, pa.table([["u"], ["b"], [1]], schema=SCHEMA), empty):
             writer.write_table(table)
     staged = dataclasses.replace(staged, events=(tmp_path / "empty.parquet", *staged.events))
     assert numbered(engine, tmp_path, staged, 2) == ([2, 1], [2], [], [], 2)

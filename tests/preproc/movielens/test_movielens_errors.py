@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from preproc.movielens import duckdb_engine
 from preproc.movielens.__main__ import main
 from tests.preproc.movielens.movielens_reference import CSV_HEADER
 
@@ -28,92 +27,70 @@ def refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("rows", "line", "reason"),
+    ("rows", "message"),
     [
-        (GOOD + "1,12,3.0\n", 4, "it has 3 fields; a row has 4"),
-        (GOOD + "1,12,3.0,7,8\n", 4, "it has 5 fields; a row has 4"),
-        ("\n\n" + GOOD + ",12,3.0,7\n", 6, "userId is missing"),
-        (GOOD + "1, ,3.0,7\n", 4, "movieId is missing"),
-        (GOOD + "1, 12,3.0,7\n", 4, "movieId is ' 12', with blanks around it; write all without"),
-        (GOOD + '"1\t",12,3.0,7\n', 4, r"userId is '1\\t', with blanks around it"),
-        (GOOD + "1,12,3.0,\n" + GOOD, 4, "timestamp is missing"),
-        (GOOD + "1,12,3.0,soon\n", 4, "timestamp is 'soon'; a time is a number like 964982703"),
-        (GOOD + "1,12,3.0,1e9\n", 4, "timestamp is '1e9'"),
-        (GOOD + "1,12,3.0,nan\n", 4, "timestamp is 'nan'"),
-        ("1,12,3.0,2014-02-30\n", 2, "timestamp is '2014-02-30'"),
-        ("1,12,3.0,2014-02-03 12:00:00+02\n", 2, ".* 12:00:00\\+02'; .* in UTC"),
-        (GOOD + '1,"a\nb",3.0,7\n1,13,3.0,x\n', 6, "timestamp is 'x'"),
+        (GOOD + "1,12,3.0\n", "cannot be read as CSV: .*Line: 4 .* Columns: 4 Found: 3"),
+        (GOOD + "1,12,3.0,7,8\n", "cannot be read as CSV: .*Line: 4 .* Columns: 4 Found: 5"),
+        ("\n\n" + GOOD + ",12,3.0,7\n", "row 3 .*: userId is missing"),
+        (GOOD + "1, ,3.0,7\n", "row 3 .*: movieId is missing"),
+        (GOOD + "1, 12,3.0,7\n", "row 3 .*: movieId is ' 12', with blanks around it; write all"),
+        (GOOD + '"1\t",12,3.0,7\n', r"row 3 .*: userId is '1\\t', with blanks around it"),
+        (GOOD + "1,12,3.0,\n" + GOOD, "row 3 .*: timestamp is missing"),
+        (GOOD + "1,12,3.0,soon\n", "row 3 .*: timestamp is 'soon'; a time is a number or a"),
+        (GOOD + "1,12,3.0,0x10\n", "row 3 .*: timestamp is '0x10'"),
+        (GOOD + "1,12,3.0,nan\n", "row 3 .*: timestamp is 'nan'"),
+        ("1,12,3.0,2014-02-30\n", "row 1 .*: timestamp is '2014-02-30'"),
+        (GOOD + '1,"a\nb",3.0,7\n1,13,3.0,x\n', "row 4 .*: timestamp is 'x'"),
         (
             GOOD + "1,12,3.0,2014-02-03\n",
-            4,
-            "timestamp is '2014-02-03', and times before it are numbers; write all in one way",
+            "row 3 .*: timestamp is '2014-02-03', and times before it are numbers; write all",
         ),
         (
             "1,12,3.0,2014-02-03\n1,12,3.0,2\n",
-            3,
-            "timestamp is '2', and times before it are timestamps",
+            "row 2 .*: timestamp is '2', and times before it are timestamps",
         ),
-        (GOOD + '1,"12,3.0,7\n', 4, r"it is not CSV \(unexpected end of data\)"),
-        (GOOD + "1,\udce9,3.0,7\n", 4, r"movieId is '\\udce9', which is not UTF-8 text"),
+        (GOOD + '1,"12,3.0,7\n', "cannot be read as CSV: .*Line: 4 .*unterminated quote"),
+        (GOOD + "1,\udce9,3.0,7\n", "cannot be read as CSV: .*Line: 4 .*not utf-8 encoded"),
     ],
 )
-def test_bad_lines(tmp_path, refused, rows, line, reason):
+def test_bad_lines(tmp_path, refused, rows, message):
     log = tmp_path / "ratings.csv"
     log.write_text(f"{CSV_HEADER}\n{rows}", encoding="utf-8", errors="surrogateescape")
-    assert re.search(rf"ratings\.csv, line {line}: {reason}", refused("--input", log))
+    assert re.search(rf"ratings\.csv,? {message}", refused("--input", log))
 
 
 @pytest.mark.parametrize(
-    ("rows", "line", "reason"),
+    ("rows", "message"),
     [
-        ("1::2::3::4\n1::2::3\n", 2, "it has 3 fields; a row has 4"),
-        ("1::2::3::4\n\n::2::3::4\n", 3, "the user is missing"),
-        ("1::2::3::4\n1::2::3::four\n", 2, "the time is 'four'"),
-        ("1::2::3::4\r1::2::3::four\r", 2, "the time is 'four'"),
-        ("\ufeff1::\udce9::3::4\n", 1, r"the item is '\udce9', which is not UTF-8 text"),
+        ("1::2::3::4\n1::2::3\n", "Line: 2 .* Columns: 4 Found: 3"),
+        ("1::2::3::4\n\n::2::3::4\n", "row 2 .*: the user is missing"),
+        ("1::2::3::4\n1::2::3::four\n", "row 2 .*: the time is 'four'"),
+        ("1::2::3::4\r1::2::3::four\r", "row 2 .*: the time is 'four'"),
+        ("\ufeff1::\udce9::3::4\n", "Line: 1 .*not utf-8 encoded"),
     ],
 )
-def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, line, reason):
+def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, message):
     """Of two files, packed: the one at fault is named, by its own name."""
     (tmp_path / "a.dat").write_text("1::1::3::4\n")
     (tmp_path / "b.dat").write_bytes(gzip.compress(rows.encode(errors="surrogateescape")))
-    said = refused("--input", tmp_path / "a.dat", tmp_path / "b.dat")
-    assert f"error: {tmp_path}/b.dat, line {line}: {reason}" in said
+    output = refused("--input", tmp_path / "a.dat", tmp_path / "b.dat")
+    assert re.search(f"error: {tmp_path}/b.dat.* {message}", output)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("name", "text"),
     [
-        ("a.csv", f"{CSV_HEADER}\r\n{GOOD}", "line 2: it ends with LF, and line 1 with CR LF"),
-        (
-            "a.csv",
-            f'{CSV_HEADER}\n"1\r\n2",2,3,4\n' + GOOD.replace("\n", "\r\n"),
-            "line 4: it ends with CR LF, and line 1 with LF; all lines .* one way .*dos2unix",
-        ),
-        ("a.csv", f"{CSV_HEADER}\n1,10,3.0,5\r{GOOD}", "line 2: it ends with CR, and line 1 "),
-        ("a.dat", '1::"2::3::4\n1::2::3::4\r\n', "line 2: it ends with CR LF, and line 1 "),
+        ("a.csv", f"{CSV_HEADER}\r\n{GOOD}"),
+        ("a.csv", f'{CSV_HEADER}\n"1\r\n2",2,3,4\n' + GOOD.replace("\n", "\r\n")),
+        ("a.csv", f"{CSV_HEADER}\n1,10,3.0,5\r{GOOD}"),
+        ("a.dat", '1::"2::3::4\n1::2::3::4\r\n'),
     ],
 )
-def test_line_ends_that_differ(tmp_path, refused, name, text, message):
-    """Of lines that are well by themselves; those within quotes do not count."""
+def test_line_ends_that_differ(tmp_path, refused, name, text):
     log = tmp_path / name
     log.write_bytes(text.encode())
-    assert re.search(f"error: {log}, {message}", refused("--input", log))
-
-
-def test_what_only_duckdb_minds(tmp_path, refused, monkeypatch):
-    log = tmp_path / "ratings.csv"
-    log.write_bytes(f"{CSV_HEADER}\r\n{GOOD}".encode())
-    monkeypatch.setattr(duckdb_engine, "check_line_ends", lambda files: None)
-    assert f"error: {log}: DuckDB: Invalid Input Error" in refused("--input", log)
-
-
-def test_rules_that_disagree(tmp_path, refused, monkeypatch):
-    """Were a line well by itself and of no kind to DuckDB, it would not be dropped."""
-    log = tmp_path / "ratings.csv"
-    log.write_text(f"{CSV_HEADER}\n1,2,3,soon\n")
-    monkeypatch.setattr(duckdb_engine, "check_lines", lambda files: None)
-    assert "a user, an item or a time is missing or of no known kind" in refused("--input", log)
+    message = "cannot be read as CSV: .*, and all lines must end in one way .dos2unix turns"
+    assert re.search(f"error: {log} {message}", refused("--input", log))
 
 
 @pytest.mark.parametrize(
