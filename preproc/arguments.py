@@ -45,7 +45,7 @@ def flag(
 
 
 def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
-    """Adds a flag for each field of a dataclass that `flag` made; `_bytes` is no part of a name."""
+    """Adds the flags of a dataclass; names of fields lose `_bytes` at the end."""
     groups = {"": parser}
     for field in dataclasses.fields(options):
         if not field.metadata:
@@ -122,11 +122,7 @@ def passed_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> dic
 
 
 def complete_machine_flags(flags: dict) -> dict:
-    """Returns the flags with those of `MachineOptions` completed, as keyword arguments.
-
-    Raises:
-        ValueError: --memory_limit is not a size.
-    """
+    """Returns keyword arguments of `MachineOptions`; raises ValueError for an invalid size."""
     rest = dict(flags)
     if "memory_limit" in rest:
         limit = parse_size(rest.pop("memory_limit"))
@@ -136,23 +132,14 @@ def complete_machine_flags(flags: dict) -> dict:
 
 
 def refuse_unread_flags(flags: dict, readers: Iterable[tuple[str, str]]) -> None:
-    """Raises ValueError for a flag that nothing reads.
-
-    Args:
-        flags: flags that were passed.
-        readers: pairs of a flag that is not read and what would read it.
-    """
+    """Raises ValueError if a flag was passed that nothing reads; readers: (flag, its reader)."""
     for name, reader in readers:
         if name in flags:
             raise ValueError(f"--{name} is only read with {reader}; leave it out")
 
 
 def parse_size(text: str) -> int:
-    """Converts "4GB", "512 MiB" or "2000000000" to bytes.
-
-    Raises:
-        ValueError: the text is not a size.
-    """
+    """Converts "4GB", "512 MiB" or "2000000000" to bytes; raises ValueError for other text."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     unit = match[2].upper() if match else "?"
     if not match or (unit and unit not in _UNITS):
@@ -176,11 +163,9 @@ def parse_delimiter(text: str) -> str:
 
 
 def check_columns(delimiter: str, columns: dict[str, str]) -> None:
-    """Checks how a table is to be read.
+    """Checks the delimiter and the columns of a table.
 
-    Args:
-        delimiter: one ASCII character.
-        columns: name of a flag -> the column that it names, all different.
+    columns: name of a flag -> the column that it names, all different.
 
     Raises:
         ValueError: the flags cannot be used.

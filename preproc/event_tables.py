@@ -1,8 +1,7 @@
 """Tables of events in DuckDB: CSV and Parquet files as text columns, and what the columns hold.
 
 Times become int64: timestamps in nanoseconds (in UTC unless they name another zone), numbers in
-units of the last digit after the point that occurs in the log (1406073600.123456701 is
-1406073600123456701 where no time has more than 9 such digits). Where that does not fit into 64
+units of the last digit after the point that occurs in the log. Where that does not fit into 64
 bits, or a number has an exponent, all become float64, and each must be one that float64 represents
 without loss.
 """
@@ -73,16 +72,7 @@ class CsvFormat:
 
 
 def read_header(path: Path, plain: Path, delimiter: str) -> list[str]:
-    """Returns the column names of a CSV file.
-
-    Args:
-        path: the file for messages.
-        plain: its content.
-        delimiter: between two names.
-
-    Raises:
-        ValueError: the header is not CSV.
-    """
+    """Returns the column names of a CSV file; path: its name for messages, plain: its content."""
     with open(plain, encoding="utf-8-sig", errors="replace", newline="") as source:
         line = source.readline()
     try:
@@ -239,8 +229,10 @@ def first_row(
 
 
 def is_integer(column: str) -> str:
-    """A condition: the text is an integer of 64 bits, written in the shortest way or as 7.0, which
-    is how pandas writes a column of integers that had gaps."""
+    """Returns a condition: the text is an integer of 64 bits, in the shortest form or like 7.0.
+
+    pandas writes a column of integers that had gaps as 7.0.
+    """
     text = f"regexp_replace({column}, '\\.0$', '')"
     return f"coalesce(TRY_CAST({text} AS BIGINT)::VARCHAR = {text}, false)"
 

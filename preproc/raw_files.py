@@ -31,11 +31,7 @@ def gzip_errors(source: Path) -> Iterator[None]:
 
 
 def unpacked(path: Path, scratch: Path) -> Path:
-    """Returns the file itself, or a new file in `scratch` with the content of its gzip data.
-
-    Raises:
-        ValueError: the gzip data is cut off or damaged.
-    """
+    """Returns the file itself, or the content of its gzip data in a new file in `scratch`."""
     if not is_gzip(path):
         return path
     with (

@@ -15,11 +15,7 @@ from preproc.arguments import (
 
 
 def parse(argv: list[str] | None = None) -> AmazonOptions:
-    """Reads the command line.
-
-    Raises:
-        ValueError: see `AmazonOptions`. (argparse itself exits on an unknown flag.)
-    """
+    """Reads the command line; raises ValueError as `AmazonOptions` does."""
     flags = passed_flags(_parser(), argv)
     refuse_unread_flags(flags, _unread(flags))
     for name in ("user_features", "item_features"):

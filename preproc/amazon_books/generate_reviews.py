@@ -1,11 +1,9 @@
-"""Generates reviews and item metadata that look like Amazon's of 2014, for demos, tests and
-benchmarks.
+"""Generates reviews and item metadata that look like Amazon's of 2014, for demos and tests.
 
 A user prefers three categories and turns from one to the next as time goes by, so that a history
 predicts the next item better than a user or an item alone. Users' numbers of reviews and items'
-popularity follow power laws; by default about a third of all reviews is by users with 20 or more.
-As in Amazon's files, reviews are grouped by item, their times are whole days, and an item may have
-several lists of categories or, 1 in 100, no metadata.
+popularity follow power laws. As in Amazon's files, reviews are grouped by item, their times are
+whole days, and an item may have several lists of categories or, 1 in 100, no metadata.
 
 python -m preproc.amazon_books.generate_reviews --output raw --reviews 100000
 """

@@ -97,16 +97,10 @@ class _Reporter:
 
 @contextlib.contextmanager
 def _scratch_folder(options: AmazonOptions, folder: Path) -> Iterator[Path]:
-    """Yields a folder for temporary files, in `--temp_dir` or else in `folder`.
+    """Yields a folder for temporary files, in `--temp_dir` or else in `folder`, the later output.
 
     A file `.<output>.preparing` next to the output excludes other runs for the same output and
     names both folders, so that the next run removes those of a killed one.
-
-    Args:
-        folder: what becomes the output.
-
-    Raises:
-        ValueError: another run prepares the same output.
     """
     output = options.output_path.resolve()
     path = output.with_name(f".{output.name}.preparing")
@@ -188,8 +182,7 @@ def _stage_reviews(
 
 
 def _find_files(options: AmazonOptions, start: str) -> tuple[Path, ...]:
-    """Returns the files of the folder and prints their names: all of them are read, also reviews of
-    two categories, or all reviews and their 5-core."""
+    """Returns the files of the folder and prints their names: all of them are read."""
     files = find_files(options.amazon_dataset_path, start)
     names = ", ".join(path.name for path in files) or "none"
     print(f"{start}*.json of {options.amazon_dataset_path}: {names}", file=sys.stderr, flush=True)
@@ -233,8 +226,7 @@ def _write_rows(
 
 
 def _metadata(options: AmazonOptions, bad: int, rows: dict[str, int]) -> dict:
-    """Returns the settings that the data set depends on; none of engines, machines or times, so
-    that every engine writes the same."""
+    """Returns settings that the data set depends on, on every engine the same."""
     return {
         "rows": rows,
         "min_events": options.min_events,

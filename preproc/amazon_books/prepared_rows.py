@@ -1,8 +1,7 @@
 """Rows of Parquet files as arrays, checked: prepared by us, or by others in the same columns.
 
-The columns, in this order: label, the users' features, those of the target item, then as many of
-the positive and of the negative history, which are lists of ids, the most recent one last, with
-or without zeros before them.
+The columns: label, the users' features, those of the target item, then as many of the positive and
+of the negative history, lists of ids, the most recent one last, with or without zeros before them.
 """
 
 import json
@@ -58,11 +57,7 @@ class HistoryColumns:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files of a folder, `part.10` after `part.9`.
-
-    Raises:
-        ValueError: the folder does not exist, or has no such file.
-    """
+    """The Parquet files of a folder, `part.10` after `part.9`; raises ValueError without any."""
     if not folder.is_dir():
         raise ValueError(
             f"{folder} is not a folder; it must hold the rows of a split: part.0.parquet and so on"

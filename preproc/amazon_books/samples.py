@@ -2,9 +2,9 @@
 
 Event i of a user, counted from 0, with at least one earlier event is a pair of rows: label 1 with
 the event's item as target, then label 0 with a negative item. The history is what came before, as
-much of it as fits, right-aligned: the event right before the target is the last element, zeros are
-in front. A user's last event is for the test, the one before it for validation (if requested), all
-others are for training. Rows are in the order of users, events, label 1 before label 0.
+much of it as fits, right-aligned, zeros in front. A user's last event is for the test, the one
+before it for validation (if requested), all others are for training. Rows are in the order of
+users, events, label 1 before label 0.
 """
 
 from collections.abc import Iterator
@@ -117,8 +117,7 @@ class SampleSplit:
         return [items, *(ids[items].astype(np.int64) for ids in self._log.item_features)]
 
     def _histories(self, places: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The items before each place of the log, `lengths` of them behind zeros, [pairs,
-        max_history]."""
+        """Returns the items before each place of the log, zeros before `lengths` of them."""
         steps = np.arange(self._max_history, 0, -1)
         # Where a history does not reach, any place will do.
         items = self._items[np.maximum(places[:, None] - steps, 0)].astype(np.int64)
@@ -128,10 +127,7 @@ class SampleSplit:
     def _negative_histories(
         self, keys: np.ndarray, lengths: np.ndarray, positive: np.ndarray
     ) -> np.ndarray:
-        """Negative items in the places that have a positive one, [rows, max_history].
-
-        keys, lengths: of the rows, [rows]. positive: item ids, [rows, max_history].
-        """
+        """Returns negative items in the places that have a positive one, [rows, max_history]."""
         # Only these places are worked on, row by row: most histories are short.
         ends = np.cumsum(lengths)
         steps = np.repeat(ends, lengths) - np.arange(lengths.sum())  # back from the target
@@ -153,8 +149,7 @@ class SampleSplit:
 def _events(
     name: str, num_events: np.ndarray, with_validation: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first of each user's events in the split and the end of them, which is not larger
-    than the first without events; both of the shape of `num_events`."""
+    """Returns the first of each user's events in the split and their end; first >= end without."""
     last = num_events - 1
     if name == TEST:
         return last, num_events

@@ -1,10 +1,9 @@
 """Logs in tables of one's own, CSV or Parquet -> staged Parquet files.
 
 Users, items and features are integers or text. A column of CSV holds integers where all its values
-are written as one writes an integer of 64 bits (so 007 is text, and stays apart from 7), or as
-pandas writes a column of integers in which some are missing (7.0). A column that has integers and
-text in different files is text. An empty value is a missing one. A time that is neither a number
-nor a timestamp in ISO form is an error even where bad rows are skipped.
+are integers of 64 bits (so 007 is text), possibly like 7.0, as pandas writes a column in which some
+are missing. A column that has integers and text in different files is text. An empty value is a
+missing one. An invalid time is an error even where bad rows are skipped.
 """
 
 from pathlib import Path

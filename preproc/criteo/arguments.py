@@ -38,11 +38,7 @@ def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
 
 
 def parse(argv: list[str] | None = None) -> CriteoOptions:
-    """Reads the command line.
-
-    Raises:
-        ValueError: see `CriteoOptions`. (argparse itself exits on an unknown flag.)
-    """
+    """Reads the command line; raises ValueError as `CriteoOptions` does."""
     flags = passed_flags(_parser(), argv)
     if flags.get("on_bad_line") == "error":  # the default
         del flags["on_bad_line"]

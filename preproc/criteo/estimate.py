@@ -1,10 +1,9 @@
 """Estimate of a preparation's output and resources: `python -m preproc.criteo --estimate`.
 
 Lines are read from evenly spaced places of the log and go through the engine as a small log of
-their own. Rows follow from the mean length of a line. A value that is seen T times in the whole log
-is, about, one that is seen t times in t / T of its rows: values that get an id are counted with a
-threshold t small enough for the sample, in that number of its rows or, where it has fewer, their
-growth from an eighth to all of it is extrapolated, doubling by doubling.
+their own. A value that is seen T times in the whole log is, about, one that is seen t times in
+t / T of its rows: values that get an id are counted with a threshold t small enough for the sample,
+in that number of its rows or, where it has fewer, their growth is extrapolated.
 """
 
 import gzip
@@ -76,11 +75,7 @@ class Estimate:
 
 
 def estimate(options: CriteoOptions) -> Estimate:
-    """Samples the log and estimates the output of its preparation.
-
-    Raises:
-        ValueError: no such log, or not one good line in the sample.
-    """
+    """Samples the log; raises ValueError without a log, or a good line in the sample."""
     files = [file.path for file in find_log_files(options.input, options.days)]
     with tempfile.TemporaryDirectory(prefix="criteo_estimate.") as folder:
         folder = Path(folder)
@@ -162,8 +157,7 @@ class _Sample:
 
 
 def _plain_pieces(path: Path, size: int, budget: int) -> tuple[list[bytes], int]:
-    """Whole lines from evenly spaced places, and for how many bytes they stand; all of them where
-    the budget suffices."""
+    """Returns whole lines from evenly spaced places, and the number of bytes they stand for."""
     with open(path, "rb") as file:
         if size <= budget:
             return _whole_file(file.read())
@@ -179,8 +173,7 @@ def _plain_pieces(path: Path, size: int, budget: int) -> tuple[list[bytes], int]
 
 
 def _whole_file(text: bytes) -> tuple[list[bytes], int]:
-    """All lines of a file, as the preparation sees them: without a byte order mark and without
-    empty lines at the end; and their bytes."""
+    """Returns all lines, without a mark and empty lines at the end, and their bytes."""
     lines = text.removeprefix(BYTE_ORDER_MARK).split(b"\n")
     while lines and lines[-1] in (b"", b"\r"):
         lines.pop()
@@ -189,11 +182,7 @@ def _whole_file(text: bytes) -> tuple[list[bytes], int]:
 
 
 def _gzip_start(path: Path, budget: int) -> tuple[list[bytes], int]:
-    """The first lines of a gzip file, and its size when unpacked, from the ratio up to there.
-
-    Raises:
-        ValueError: damaged gzip data.
-    """
+    """Returns the first lines of a gzip file, and its estimated size when unpacked."""
     size = path.stat().st_size
     with gzip_errors(path), open(path, "rb") as raw, gzip.open(raw) as file:
         text = file.read(budget)
@@ -209,12 +198,8 @@ def _num_values(
 ) -> int:
     """Estimates the number of values that occur `threshold` times in `factor` times the sample.
 
-    Args:
-        seen: (rows, threshold) -> number of values that occur `threshold` times or more in the
-            first `rows` rows of the sample.
-        sample_rows: number of rows of the sample.
-        factor: rows of the log to rows of the sample.
-        threshold: minimum number of occurrences in the log.
+    seen: (rows, threshold) -> number of values that occur `threshold` times or more in the first
+        `rows` rows of the sample.
     """
     if factor == 1:
         return seen(sample_rows, threshold)
@@ -232,12 +217,10 @@ def _num_values(
 
 
 def _equivalent_rows(num_rows: float, threshold: int, lower: int) -> float:
-    """In how many rows about as many values are seen `lower` times as `threshold` times in
-    num_rows rows.
+    """Returns in how many rows `lower` occurrences are as frequent as `threshold` in num_rows.
 
     Occurrences of a value are Poisson. Of values whose rates' logarithms are spread evenly, the
-    expected numbers are equal for num_rows * exp(psi(lower) - psi(threshold)), psi being the
-    digamma function.
+    expected numbers are equal for num_rows * exp(digamma(lower) - digamma(threshold)).
     """
     return num_rows * math.exp(_digamma(max(1, lower)) - _digamma(max(1, threshold)))
 

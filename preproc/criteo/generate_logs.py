@@ -1,8 +1,7 @@
 """Generates logs that look like Criteo's, for demos, tests and benchmarks.
 
-Day files of 40 tab-separated fields: categorical values follow a power law, about a quarter of the
-fields is missing, and a click depends on three numerical and four categorical features through a
-fixed logistic rule, so that a model trained on the log learns something.
+Categorical values follow a power law, about a quarter of the fields is missing, and a click depends
+on three numerical and four categorical features through a fixed logistic rule.
 
 python -m preproc.criteo.generate_logs --output raw --days 3 --rows_per_day 1000
 """

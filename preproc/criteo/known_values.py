@@ -20,11 +20,7 @@ class KnownValues:
 
     @classmethod
     def of(cls, folder: Path) -> "KnownValues":
-        """Reads the feature spec of a prepared data set.
-
-        Raises:
-            ValueError: the folder is not a data set of Criteo's columns, or lacks a vocabulary.
-        """
+        """Reads a prepared data set; raises ValueError unless it is one with Criteo's columns."""
         if not (folder / SPEC_FILE).is_file():
             raise ValueError(
                 f"--vocabulary {folder} is not a prepared data set: it has no {SPEC_FILE}; use "
@@ -61,11 +57,7 @@ class KnownValues:
         return [str(self.file(column).resolve()), status.st_size, status.st_mtime_ns]
 
     def check(self, column: str, num_values: int) -> None:
-        """Checks the number of values read against the feature spec.
-
-        Raises:
-            ValueError: they differ.
-        """
+        """Raises ValueError unless the feature spec specifies this number of values."""
         expected = self.spec.cardinality(column) - 1
         if num_values != expected:
             raise ValueError(

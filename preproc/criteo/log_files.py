@@ -48,8 +48,7 @@ def find_log_files(source: Path, days: tuple[int, ...] | None) -> list[LogFile]:
     """The files of a log in time order: a folder's `*day_N` files, or `source` itself.
 
     Raises:
-        ValueError: no such path, no file for a day, two files for one day, or `days` given for
-            a single file.
+        ValueError: no such path, no file or two files for a day, or `days` for a single file.
     """
     if source.is_file():
         if days is not None:

@@ -42,9 +42,6 @@ class ParsedLog:
 def prepare(options: CriteoOptions) -> FeatureSpec:
     """Makes the data set `options.output`, under that name only when it is whole.
 
-    Returns:
-        the data set's feature spec.
-
     Raises:
         ValueError: options, input files or lines are wrong, or the memory limit is too small.
         OSError: no space left, among others. What finished stages made is kept for the next run.
@@ -231,8 +228,7 @@ class _Stages:
         return cardinality
 
     def _vocabulary(self, log: ParsedLog, column: str, target: Path) -> tuple[int, str]:
-        """Counts the column's values, or takes over those that have ids; their number, and the key
-        of it all."""
+        """Counts the column's values, or takes over known ones; returns their number and key."""
         if self.known is None:
             threshold = self.options.threshold(data_set.CATEGORICALS.index(column))
             key = stage_key(log.vocabulary_key, threshold)
@@ -285,8 +281,7 @@ def _bad_lines_message(file: LogFile, counts: dict, with_labels: bool) -> str:
 def _metadata(
     stages: _Stages, files: list[LogFile], log: ParsedLog, clicks: dict[str, int]
 ) -> dict:
-    """Returns the settings that the data set depends on; none of engines, machines or times, so
-    that every engine writes the same."""
+    """Returns settings that the data set depends on, on every engine the same."""
     options = stages.options
     rows = {split.name: split.num_rows for split in log.splits}
     metadata = {

@@ -1,10 +1,9 @@
 """Rules for the lines of a raw Criteo log, and explanations of bad lines.
 
 A line holds 40 fields with a tab between them: the label (0 or 1), 13 integers and 26
-categorical values, the latter two empty where missing. Lines end with a line feed; a carriage
-return before it is dropped. `LINE_PATTERN` is the whole rule, for every engine: it means the same
-in Python, RE2 (DuckDB) and Java (Spark). Empty lines at the end of a file are ignored; any other
-line that does not match is malformed. Nothing is a quote or a comment.
+categorical values, the latter two empty where missing. `LINE_PATTERN` is the whole rule: it means
+the same in Python, RE2 (DuckDB) and Java (Spark). A carriage return at the end is dropped. Empty
+lines at the end of a file are ignored; any other line that does not match is malformed.
 """
 
 import re
@@ -97,14 +96,11 @@ def read_line(path: Path, number: int) -> bytes:
 
 
 def write_plain_copy(source: Path, target: Path) -> None:
-    """Writes a log as plain text that any reader takes in, line for line.
+    """Writes a log as plain text, line N of the source as line N of the copy.
 
     Gzip data is unpacked (its checksums verified), line ends become line feeds, a byte order
     mark goes, and lines that are too long, not UTF-8 or hold control characters become
-    `MALFORMED_PLACEHOLDER`. So line N of the copy is line N of the source. Uses a few times 8 MiB.
-
-    Raises:
-        ValueError: the gzip data is cut off or damaged.
+    `MALFORMED_PLACEHOLDER`. Uses a few times 8 MiB. Raises ValueError for damaged gzip data.
     """
     with gzip_errors(source), opened(source) as file, open(target, "wb") as out:
         rest = file.read(3).removeprefix(BYTE_ORDER_MARK)

@@ -12,13 +12,7 @@ _RESERVED_BYTES = 192 << 20
 
 
 class PreparationSession(DuckDBSession):
-    """DuckDB session within the limits of a preparation, from which its DuckDB engines derive.
-
-    Args:
-        options: limits of the whole process.
-        scratch: folder for what does not fit into memory.
-        settings: further configuration of DuckDB.
-    """
+    """DuckDB session within the limits of a preparation; settings: of DuckDB."""
 
     def __init__(self, options: MachineOptions, scratch: Path, **settings: bool):
         super().__init__(

@@ -26,8 +26,7 @@ class NVTabularSession:
         memory_limit_bytes: for the whole process; `_free_bytes` of it are for the engine's data.
         threads: Arrow's.
         scratch: for the folders of `_folder`.
-        out_of_memory: text after the limit in an error of that kind: what it does not bound, and
-            a solution.
+        out_of_memory: what the limit does not bound, and a solution, for an error.
 
     Raises:
         ValueError: NVTabular is not installed, or the memory limit is too small for it.
@@ -61,11 +60,7 @@ class NVTabularSession:
 
     @contextlib.contextmanager
     def explained_errors(self):
-        """Turns a lack of memory into an error with possible solutions.
-
-        Raises:
-            ValueError: out of memory.
-        """
+        """Turns a lack of memory into a ValueError with possible solutions."""
         try:
             yield
         except (MemoryError, RuntimeError) as error:
@@ -78,11 +73,7 @@ class NVTabularSession:
             ) from error
 
     def _parquet_dataset(self, paths: Sequence[Path], **sizes):
-        """Returns a `Dataset` of Parquet files.
-
-        Args:
-            sizes: `part_size` or `row_groups_per_part` of `Dataset`.
-        """
+        """Returns a `Dataset`; sizes: its `part_size` or `row_groups_per_part`."""
         files = [str(self._unpartitioned(path.parent) / path.name) for path in paths]
         return self._nvtabular.Dataset(files, engine="parquet", **sizes)
 
@@ -121,12 +112,7 @@ def quiet() -> Iterator[None]:
 
 
 def _imported():
-    """NVTabular, imported without TensorFlow, which it would import for nothing if it is there:
-    3 s and 350 MiB.
-
-    Raises:
-        ValueError: it cannot be imported.
-    """
+    """Imports NVTabular without TensorFlow, which it would import for nothing: 3 s and 350 MiB."""
     hidden = "tensorflow" not in sys.modules
     if hidden:
         sys.modules["tensorflow"] = None

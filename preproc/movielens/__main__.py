@@ -11,8 +11,7 @@ from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Returns the exit status; see `runtime.cli.exit_status`."""
 
     def work() -> None:
         options = parse(argv)

@@ -10,11 +10,7 @@ from preproc.movielens.source_files import DAT, NCF, Source, find_source
 
 
 def parse(argv: list[str] | None = None) -> MovieLensOptions:
-    """Reads the command line and finds the input files.
-
-    Raises:
-        ValueError: see `MovieLensOptions` and `find_source`. (argparse exits on an unknown flag.)
-    """
+    """Reads the command line and finds the input files; raises ValueError as they do."""
     flags = passed_flags(_parser(), argv)
     source = find_source(flags.pop("input"))
     _check_read(flags, source)

@@ -28,11 +28,7 @@ _LISTS = 1 << 13  # candidate lists written at a time
 
 @dataclass(frozen=True)
 class CandidateLists:
-    """Candidate lists of an evaluation: one positive item per list, among negatives.
-
-    users, items: [n].
-    negatives: [n, k].
-    """
+    """Candidate lists: users [n], one positive item each, [n], and negatives [n, k]."""
 
     users: np.ndarray
     items: np.ndarray
@@ -58,11 +54,7 @@ def write_train(folder: Path, interactions: Iterable[tuple[np.ndarray, np.ndarra
 def touched_keys(
     folder: Path, num_items: int, held_out: Iterable[tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
-    """The keys (`keys_of`) of all training rows that were written, and of the held-out ones, int64,
-    ascending and each once. Up to 16 bytes per row.
-
-    held_out: users and items, [n] each.
-    """
+    """Returns the keys (`keys_of`) of training rows and held-out pairs, ascending, each once."""
     user_file, item_file = _files(folder, TRAIN, (_USER, _ITEM))
     pairs = [(np.fromfile(user_file, ID_DTYPE), np.fromfile(item_file, ID_DTYPE)), *held_out]
     keys = [keys_of(users, items, num_items) for users, items in pairs]
@@ -75,8 +67,7 @@ def touched_keys(
 
 
 def write_candidate_lists(folder: Path, split: str, candidates: CandidateLists) -> None:
-    """Writes a candidate list per user: the positive item, with label 1, then the negatives in
-    their order."""
+    """Writes for each user the positive item, with label 1, then the negatives."""
     user_path, item_path, label_path = _files(folder, split, (_USER, _ITEM, _LABEL))
     length = candidates.samples_per_series
     with (
@@ -95,11 +86,7 @@ def write_candidate_lists(folder: Path, split: str, candidates: CandidateLists) 
 
 
 def write_vocabulary(folder: Path, kind: str, batches: Iterable[pa.RecordBatch]) -> None:
-    """Writes vocabulary/<kind>.csv: a header, then `id,value` for each id, upwards.
-
-    kind: "user" or "item".
-    batches: their columns are id and value.
-    """
+    """Writes vocabulary/<kind>.csv (kind: "user" or "item"): a header, then `id,value`."""
     path = folder / VOCABULARY_FOLDER / f"{kind}.csv"
     path.parent.mkdir(exist_ok=True)
     options = pa_csv.WriteOptions(include_header=False)
@@ -110,10 +97,7 @@ def write_vocabulary(folder: Path, kind: str, batches: Iterable[pa.RecordBatch])
 
 
 def raw_value(folder: Path, kind: str, number: int) -> str:
-    """Returns the raw value of an id by the vocabulary, or the id itself without a vocabulary.
-
-    kind: "user" or "item".
-    """
+    """Returns the raw value of a user's or item's id, or the id itself without a vocabulary."""
     path = folder / VOCABULARY_FOLDER / f"{kind}.csv"
     if not path.exists():
         return str(number)
@@ -124,11 +108,7 @@ def raw_value(folder: Path, kind: str, number: int) -> str:
 def write_spec(
     folder: Path, cardinalities: tuple[int, int], evaluation_splits: Iterable[str], metadata: dict
 ) -> FeatureSpec:
-    """Writes and returns the data set's feature spec.
-
-    cardinalities: of users and items.
-    evaluation_splits: the splits other than `train`.
-    """
+    """Writes the feature spec; cardinalities: of users and items."""
     num_users, num_items = cardinalities
     content = {
         "feature_spec": {

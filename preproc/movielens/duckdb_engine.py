@@ -39,7 +39,7 @@ class RatingsEngine(PreparationSession):
         order from 0: integers by value, text by its UTF-8 bytes.
 
         Raises:
-            ValueError: a time is none, or no user has `min_ratings` items.
+            ValueError: a time is invalid, or no user has `min_ratings` items.
         """
         sql = self.connection.execute
         integers = integer_columns(self.connection, files, ("user", "item"))
@@ -91,11 +91,7 @@ class RatingsEngine(PreparationSession):
         )
 
     def are_numbers(self, kind: str) -> bool:
-        """Returns whether all raw users or items were integers, with ids in the order of values;
-        otherwise they are text, with ids in the order of its bytes.
-
-        kind: "user" or "item".
-        """
+        """Returns whether all raw users or items were integers, with ids in their order."""
         return self._row(f"SELECT typeof(value) FROM {kind}s LIMIT 1") == (_INTEGER,)
 
     def num_of_users(self) -> np.ndarray:
@@ -116,10 +112,7 @@ class RatingsEngine(PreparationSession):
             yield batch["user"].to_numpy(), batch["item"].to_numpy()
 
     def vocabulary(self, kind: str) -> Iterator[pa.RecordBatch]:
-        """The columns id and value of all users or items, by id, some rows at a time.
-
-        kind: "user" or "item".
-        """
+        """Yields the columns id and value of all users or items, by id, some rows at a time."""
         yield from self.connection.sql(
             f"SELECT id, value FROM {kind}s ORDER BY id"
         ).to_arrow_reader(_FETCHED_ROWS)

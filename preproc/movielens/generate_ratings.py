@@ -3,8 +3,7 @@
 A user likes three genres, one of them most, and mostly rates the popular movies of these, so that a
 model of users and movies predicts better than popularity alone. Users' numbers of ratings
 are skewed, 20 or more each; movies' popularity follows a power law. As in MovieLens, rows are
-grouped by user, a user rates a movie once, movies' ids have gaps, and times are whole seconds; the
-rows of a user are in the order of their times.
+grouped by user, movies' ids have gaps, and times are whole seconds.
 
 python -m preproc.movielens.generate_ratings --output raw --ratings 1000000
 """

@@ -8,13 +8,10 @@ import numpy as np
 class LastOfUsers:
     """Takes each user's last `count` interactions out of those that pass through `others`.
 
-    Args:
-        num_of_users: each user's number of interactions, [users], `count` or more.
-        count: how many to hold out.
+    num_of_users: each user's number of interactions, [users], `count` or more.
 
     Attributes:
-        items: int32 [users, count], the held-out items: the last first. Complete at the stream's
-            end.
+        items: int32 [users, count], the last first, complete at the stream's end.
     """
 
     def __init__(self, num_of_users: np.ndarray, count: int):
@@ -25,10 +22,7 @@ class LastOfUsers:
     def others(
         self, interactions: Iterable[tuple[np.ndarray, np.ndarray]]
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the interactions that are not held out.
-
-        interactions: users and items, [n] each, some at a time: by user, in the order of time.
-        """
+        """Yields what is not held out of users and items, [n] each, by user and time."""
         begin = 0
         for users, items in interactions:
             from_end = self._ends[users] - 1 - np.arange(begin, begin + len(users))

@@ -57,11 +57,7 @@ class PaperData:
 
 
 def read_paper(train: PaperFile, test: PaperFile, negative: PaperFile) -> PaperData:
-    """Reads the three files; about 66 bytes an interaction and 22 a stored negative.
-
-    Raises:
-        ValueError: a line is bad, or test and negatives are of different candidate lists.
-    """
+    """Reads the files; raises ValueError unless they belong to one data set."""
     pairs, positives = _pairs(train), _pairs(test)
     negatives = _negatives(negative, positives, test)
     num_users, num_items = (
@@ -83,7 +79,7 @@ def read_paper(train: PaperFile, test: PaperFile, negative: PaperFile) -> PaperD
 
 
 def hold_out(data: PaperData, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """One interaction of each user with two or more, all of them equally likely.
+    """Draws one interaction of each user with two or more, all with equal chances.
 
     Returns:
         these users, ascending, and the places [users] in `data.train_items`.

@@ -35,7 +35,7 @@ def rating_files(
 
     Raises:
         ValueError: a column is missing, a row is malformed or lacks a user, an item or a time, or
-            there is no row.
+            all files are empty.
     """
     files = [
         _rating_file(session, options, path, scratch / f"ratings_{i}.parquet")

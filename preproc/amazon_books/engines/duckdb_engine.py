@@ -1,7 +1,6 @@
 """The single-machine engine: DuckDB, embedded, out of core under a memory limit.
 
-Events are staged as Parquet files, then counted, numbered, joined and sorted in SQL; what does not
-fit into memory DuckDB keeps in the scratch folder. DuckDB compares text bytewise, as ids demand.
+DuckDB compares text bytewise, as ids demand.
 """
 
 from pathlib import Path
@@ -18,12 +17,7 @@ _FETCHED_ROWS = 1 << 20  # 4 MiB of item ids
 
 
 class AmazonDuckDBEngine(PreparationSession):
-    """A context manager around one connection; see `preproc/amazon_books/engines/interface.py`.
-
-    Args:
-        options: their memory limit is for the whole process; their threads are DuckDB's.
-        scratch: for what does not fit; DuckDB makes files in it and removes them.
-    """
+    """See `AmazonEngine`; spills to files in the scratch folder."""
 
     name = "duckdb"
 

@@ -100,10 +100,7 @@ class AmazonEngine(Protocol):
 
 
 def no_user_left(min_events: int, most: int) -> ValueError:
-    """Returns the error of a log in which no user has enough events.
-
-    most: the number of events of the user who has the most of them; 0 where there is no event.
-    """
+    """Returns the error of a log without a user of enough events; most: of a user."""
     return ValueError(
         f"no user has --min_events {min_events} events or more; the most that one has is {most:,}"
     )

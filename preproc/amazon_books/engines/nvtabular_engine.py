@@ -1,13 +1,10 @@
 """The engine for NVTabular: on a GPU where cuDF is, else on the CPU with pandas.
 
-`Categorify` counts users, leaves out those with few events, counts the items of the others, and
-looks all of them up; events are shuffled by user; `Groupby` sorts each user's and makes a list of
-them. It all happens in this process: a Dask cluster on one machine is slower. DuckDB numbers the
-features of users and items.
-
-Events are processed a partition at a time, and shuffled on the disk where they take more than 1 GB.
-But `Categorify` holds all different users and items as Python objects on the CPU: no flag limits
-that; use `--engine duckdb` for larger data.
+`Categorify` counts and looks up users and items; events are shuffled by user; `Groupby` sorts each
+user's. It all happens in this process: a Dask cluster on one machine is slower. DuckDB numbers the
+features. Events are processed a partition at a time, and shuffled on the disk where they take more
+than 1 GB. But `Categorify` holds all different users and items as Python objects on the CPU, which
+no flag limits.
 """
 
 from collections.abc import Sequence
@@ -28,11 +25,7 @@ _MAX_PARTITION_BYTES = 32 << 20  # larger ones are not faster
 
 
 class AmazonNVTabularEngine(NVTabularSession):
-    """A context manager; see `preproc/amazon_books/engines/interface.py`.
-
-    Args:
-        options: their memory limit decides how large partitions are; their threads are Arrow's.
-        scratch: for what is needed on the way.
+    """See `AmazonEngine`; the memory limit decides how large partitions are.
 
     Raises:
         ValueError: NVTabular is not installed, or the memory limit is too small for it.
@@ -110,12 +103,7 @@ class AmazonNVTabularEngine(NVTabularSession):
         return counted.rename_columns(["value", "count"]).sort_by("value")
 
     def _write_events(self, dataset, ids, log: NumberedLog, work: Path) -> None:
-        """Writes the item ids of all events where their users' are.
-
-        Args:
-            ids: what a workflow makes of the data set: user, time, item.
-            work: for the shuffle.
-        """
+        """Writes the item ids of all events where their users' are; ids: (user, time, item)."""
         import dask
         from merlin.core.dispatch import to_arrow
 

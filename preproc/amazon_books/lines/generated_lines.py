@@ -33,12 +33,7 @@ _SUBJECTS = (
 
 
 def review_lines(random: np.random.Generator, user, item, day) -> Iterator[pa.Buffer]:
-    """Lines of JSON, some thousands at a time.
-
-    Args:
-        user, item: numbers from 0, [reviews].
-        day: FIRST_DAY to LAST_DAY, [reviews].
-    """
+    """Yields lines of JSON, some thousands at a time, of numbers of users, items and days [n]."""
     texts = pa.array(_texts(random, _TEXTS, _TEXT_WORDS), pa.large_string())
     summaries = pa.array(_texts(random, _TEXTS, 4.0), pa.large_string())
     days = np.arange(FIRST_DAY, LAST_DAY + 1).astype("datetime64[D]")
@@ -76,10 +71,7 @@ def _texts(random: np.random.Generator, count: int, words: float) -> list[str]:
 
 
 def names(prefix: bytes, digits: int, numbers: np.ndarray) -> pa.Array:
-    """Integers [n], 0 to 36^5 - 1 -> names, different for different numbers.
-
-    A prefix, then that many digits of base 36, in no order that shows the numbers'.
-    """
+    """Integers [n], 0 to 36^5 - 1 -> a prefix and digits of base 36, different and in no order."""
     # The last digits are a permutation of the numbers, as the factor has no divisor of 36; those
     # before them are another.
     period = 36**6
@@ -118,7 +110,7 @@ def _joined(*parts: pa.Array | str) -> pa.Array:
 def metadata_lines(
     random: np.random.Generator, first_item: np.ndarray, literal: bool
 ) -> Iterator[bytes]:
-    """A line for each item that has metadata, by item.
+    """Yields a line for each item that has metadata, by item.
 
     Args:
         first_item: category c has the items first_item[c] to first_item[c + 1] - 1.

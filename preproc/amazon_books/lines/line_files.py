@@ -61,11 +61,7 @@ def pieces(file: Path, scratch: Path) -> Iterator[tuple[Path, int]]:
 
 
 def line_text(line: bytes, number: int) -> str:
-    """Returns a line as text without blanks around it; number: of the line, from 1.
-
-    Raises:
-        ValueError: it is not UTF-8.
-    """
+    """Returns a line, the number-th, without blanks around it; raises ValueError if not UTF-8."""
     if number == 1:
         line = line.removeprefix(BYTE_ORDER_MARK)
     try:
@@ -85,11 +81,7 @@ def bad_line(file: Path, number: int, reason: object) -> ValueError:
 
 
 def text_field(fields: dict, name: str) -> str:
-    """Returns a field that must be text, and not empty.
-
-    Raises:
-        ValueError: it is not, or has no UTF-8 form: half of a pair of surrogates.
-    """
+    """Returns a field; raises ValueError unless it is text, not empty, with a UTF-8 form."""
     value = fields.get(name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} is {shown(fields, name)}; it must be text")

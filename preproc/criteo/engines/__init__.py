@@ -9,10 +9,7 @@ from preproc.criteo.options import CriteoOptions
 def open_engine(options: CriteoOptions, scratch: Path, with_labels: bool = True) -> CriteoEngine:
     """Returns the engine that `--engine` names.
 
-    Args:
-        options: settings of the run.
-        scratch: folder for temporary files.
-        with_labels: False for a log without labels, which only DuckDB reads (`--encode_only`).
+    with_labels: False for a log without labels, which only DuckDB reads (`--encode_only`).
     """
     if options.engine == "spark":
         from preproc.criteo.engines.spark.engine import SparkEngine

@@ -1,9 +1,6 @@
 """The single-machine engine: DuckDB, embedded, out of core under a memory limit.
 
-A day's raw lines are parsed once into a Parquet file of its own, row by row in input order. From
-then on each categorical column is worked on alone: its values are counted, then looked up. Both
-may be larger than the memory, because DuckDB spills; the results come back in any order with
-their row numbers.
+Results come back in any order with their row numbers, because DuckDB spills.
 """
 
 import contextlib
@@ -40,13 +37,7 @@ _MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is not a row
 
 
 class CriteoDuckDBEngine(PreparationSession):
-    """A context manager around one connection; see `preproc/criteo/engines/interface.py`.
-
-    Args:
-        options: their memory limit is for the whole process; their threads are DuckDB's.
-        scratch: for what does not fit; DuckDB makes files in it and removes them.
-        with_labels: whether the lines have labels; all rows get 0 where they have none.
-    """
+    """See `CriteoEngine`; without labels in the lines (`with_labels` False) all rows get 0."""
 
     name = "duckdb"
     writes_in_order = False
@@ -58,7 +49,7 @@ class CriteoDuckDBEngine(PreparationSession):
     # Days
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """See `CriteoEngine`; `target` is a Parquet file.
+        """See `CriteoEngine`; writes a Parquet file.
 
         Its columns: label, num_0.. (x + 3, and 0 where missing or undefined), cat_0.. (NULL where
         missing).
@@ -191,11 +182,7 @@ class CriteoDuckDBEngine(PreparationSession):
         return kept
 
     def read_vocabulary(self, source: Path, target: Path) -> int:
-        """See `CriteoEngine`.
-
-        Raises:
-            ValueError: a line is not (value, tab, count), or a value is there twice.
-        """
+        """See `CriteoEngine`; raises ValueError for a file that was changed."""
         new = target.with_suffix(".new")
         with _behind_a_header(source, self.scratch) as (text, has_header):
             options = (
@@ -244,8 +231,7 @@ class CriteoDuckDBEngine(PreparationSession):
     def _known_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Blocks of (row numbers, ids) of the rows whose value is in the vocabulary, in any
-        order. Ids start at 1."""
+        """Yields blocks of row numbers and ids, 1 and up, of known values."""
         # The result is a table, which spills, because a query's blocks cannot be fetched singly.
         for batch in self._batches(days):
             end = batch[-1].first_row + batch[-1].num_rows
@@ -267,7 +253,7 @@ class CriteoDuckDBEngine(PreparationSession):
             self.connection.execute("DROP TABLE ids")
 
     def _batches(self, days: Sequence[DayFile]) -> Iterator[list[DayFile]]:
-        """Days in groups whose (row, id) pairs take a quarter of the memory, or single days."""
+        """Yields days in groups whose (row, id) pairs take a quarter of the memory."""
         most_rows = self.memory_bytes // 4 // 16
         batch: list[DayFile] = []
         for day in days:

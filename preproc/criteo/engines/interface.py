@@ -15,10 +15,7 @@ from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
 
 @dataclass(frozen=True)
 class DayFile:
-    """A parsed day: staged rows first_row, first_row + 1, ... of the log.
-
-    path: whatever the engine's `parse_day` left there, a Parquet file or a folder of them.
-    """
+    """A parsed day: rows first_row, first_row + 1, ... of the log, as `parse_day` left them."""
 
     path: Path
     num_rows: int

@@ -1,13 +1,9 @@
 """NVTabular engine: on a GPU with cuDF, or on the CPU with pandas.
 
-DuckDB parses the lines into one Parquet file per day. From then on each categorical column is
-processed alone: its values, without the missing ones, go to a file whose row
-groups are NVTabular's partitions. `Categorify` counts them and looks them up, partition by
-partition, in this process: a Dask cluster on one machine is slower.
-
-`Categorify` holds every different value of what it is given, as Python objects on the CPU. Where a
-column has more of them than the memory limit allows, its rows are first divided by a hash of the
-value, and each slice is a column of its own. What is kept of all slices, Arrow puts in order.
+DuckDB parses the lines. `Categorify` counts and looks up one column at a time, partition by
+partition, in this process: a Dask cluster on one machine is slower. It holds every different value
+that it gets, as Python objects on the CPU. Where a column has more of them than the memory limit
+allows, its rows are first divided by a hash of the value, and each slice is a column of its own.
 """
 
 import contextlib
@@ -35,12 +31,7 @@ _VOCABULARY_SCHEMA = pa.schema({"value": pa.large_string(), "count": pa.int64()}
 
 
 class CriteoNVTabularEngine(NVTabularSession):
-    """A context manager; see `preproc/criteo/engines/interface.py`.
-
-    Args:
-        options: their memory limit decides how large partitions and slices are; their threads are
-            Arrow's.
-        scratch: for one column's values.
+    """See `CriteoEngine`; the memory limit decides how large partitions and slices are.
 
     Raises:
         ValueError: NVTabular is not installed, or the memory limit is too small for it.
@@ -148,10 +139,7 @@ class CriteoNVTabularEngine(NVTabularSession):
     def _encoded(
         self, rows: Path, num_slices: int, values: Path
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Row numbers and NVTabular's ids, a partition at a time.
-
-        values: a Parquet file, value, in the order of their ids.
-        """
+        """Yields row numbers and NVTabular's ids; values: a file in the order of their ids."""
         categorify = self._nvtabular.ops.Categorify(vocabs={"value": str(values)})
         workflow = self._nvtabular.Workflow((["value"] >> categorify) + ["row"])
         with quiet():
@@ -175,10 +163,7 @@ def _slice_numbers(values: pa.Array, num_slices: int) -> np.ndarray:
 
 
 def _sliced(rows: Path, num_slices: int) -> list[Path | None]:
-    """Divides a column's rows by their values; None stands for a slice without rows.
-
-    With one slice that is the file itself. The column's file is removed otherwise.
-    """
+    """Divides a column's rows by their values; None stands for a slice without rows."""
     if num_slices <= 1:
         return [rows] * num_slices
     paths = [rows.with_name(f"slice_{i}.parquet") for i in range(num_slices)]
@@ -202,18 +187,7 @@ def _sliced(rows: Path, num_slices: int) -> list[Path | None]:
 def _write_column(
     column: str, days: Sequence[DayFile], num_rows: int, target: Path, group_rows: int
 ) -> int:
-    """Writes one column's rows, except those where it is missing, as a Parquet file.
-
-    Args:
-        column: the column's name.
-        days: the staged days to read.
-        num_rows: only rows of the log below this number are written.
-        target: the file; its columns are those of `_ROWS_SCHEMA`.
-        group_rows: the largest number of rows in a row group.
-
-    Returns:
-        An upper bound of the number of different values: the sum over the row groups.
-    """
+    """Writes the rows of a column that have a value; returns a bound of their different values."""
     most_values = 0
     with pq.ParquetWriter(target, _ROWS_SCHEMA) as writer:
         for table in _row_groups(column, days, num_rows, group_rows):

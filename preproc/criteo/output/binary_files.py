@@ -1,8 +1,7 @@
 """The prepared files: a number's stored form, and columns that are written by row number.
 
 Files are little-endian and row-major without any header. A column file is made at its full size,
-all zeros, before anything is written: a full disk shows at once, and a categorical value without
-an id needs no writing.
+all zeros: a full disk shows at once, and a categorical value without an id needs no writing.
 """
 
 import os
@@ -25,8 +24,7 @@ NUM_BINS = 89  # ids of bin_ids: 1 + floor(2 * log(2^63 + 2)) = 88 is the larges
 def encode_numericals(shifted: np.ndarray) -> np.ndarray:
     """float16(log(x + 3)), and 0 where x is missing or below -2.
 
-    The logarithm is taken in float64 and rounded once, to the nearest float16 (ties to even), so
-    that every engine gets the same bits.
+    The logarithm is taken in float64 and rounded once, so that every engine gets the same bits.
 
     Args:
         shifted: integers x + 3; 0 or less stands for missing or undefined.
@@ -37,16 +35,10 @@ def encode_numericals(shifted: np.ndarray) -> np.ndarray:
 
 
 def bin_ids(shifted: np.ndarray) -> np.ndarray:
-    """1 + floor(2 log(x + 3)), and 0 where x is missing or below -2: bins that are half a factor
-    of e wide, for models to take a numerical as a categorical.
-
-    The logarithm is the float64 one that `encode_numericals` rounds.
+    """1 + floor(2 log(x + 3)) as int8, and 0 where x is missing or below -2.
 
     Args:
         shifted: integers x + 3; 0 or less stands for missing or undefined.
-
-    Returns:
-        int8 ids 0 to NUM_BINS - 1.
     """
     defined = shifted > 0
     bins = 1 + np.floor(2 * np.log(np.where(defined, shifted, 1).astype(np.float64)))
@@ -55,8 +47,7 @@ def bin_ids(shifted: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SplitLayout:
-    """Location of rows: `folder` holds a folder for each split, `order` is the order of the rows of
-    a split."""
+    """Location of rows: a folder with one for each split, and the order of rows of a split."""
 
     folder: Path
     splits: tuple[Split, ...]
@@ -65,10 +56,7 @@ class SplitLayout:
 
 @dataclass(frozen=True)
 class ColumnFiles:
-    """One file a split, each row `width` values of `dtype`; rows are written by their number.
-
-    file_name: the same in the folder of each split.
-    """
+    """One file `file_name` per split, each row `width` values of `dtype`, written by number."""
 
     layout: SplitLayout
     file_name: str
@@ -91,11 +79,7 @@ class ColumnFiles:
         return self.layout.folder / split.name / self.file_name
 
     def create(self) -> None:
-        """Creates every file at its full size, all zeros; replaces existing ones.
-
-        Raises:
-            OSError: no space left, among others.
-        """
+        """Creates every file at its full size, all zeros; raises OSError without space."""
         for split in self.splits:
             self.path(split).parent.mkdir(parents=True, exist_ok=True)
             size_bytes = split.num_rows * self.row_bytes
@@ -103,13 +87,9 @@ class ColumnFiles:
                 os.posix_fallocate(file.fileno(), 0, size_bytes)
 
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """Writes values[i] as row rows[i] of the log; the rows come in any order.
+        """Writes values[i], [n] or [n, width], as row rows[i] of the log; in any order.
 
         Written twice, a row is as it was written last: a task may be repeated.
-
-        Args:
-            rows: [n] row numbers in the whole log.
-            values: [n] or [n, width].
         """
         self.write_at(self.order.positions(rows), values)
 
@@ -135,11 +115,7 @@ class ColumnFiles:
 
 @dataclass(frozen=True)
 class NumericalWriter:
-    """Writes labels, numerical features and, where there are files for them, bins.
-
-    labels: None where the log has none.
-    bins: one column's files for each numerical, or empty.
-    """
+    """Writes labels (None if the log has none), numerical features and any bins of these."""
 
     labels: ColumnFiles | None
     numericals: ColumnFiles
@@ -158,15 +134,12 @@ class NumericalWriter:
         )
 
     def __call__(self, rows: np.ndarray, label: np.ndarray, shifted: np.ndarray) -> dict[str, int]:
-        """Writes one block.
+        """Writes one block; returns the clicks of each split among its rows.
 
         Args:
             rows: [n] row numbers in the whole log.
             label: [n], 0 or 1.
             shifted: [n, 13] integers x + 3; 0 or less stands for missing or undefined.
-
-        Returns:
-            the clicks of each split among these rows.
         """
         positions = self.numericals.order.positions(rows)
         if self.labels is not None:

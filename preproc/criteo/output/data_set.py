@@ -30,8 +30,7 @@ VOCABULARY_FOLDER = "vocabulary"
 
 
 def numerical_writer(layout: SplitLayout, *, with_labels: bool, with_bins: bool) -> NumericalWriter:
-    """Returns the files of the labels (one bool per row), of the numerical features (13 consecutive
-    float16 per row) and of their bins (one file per column, one int8 id per row)."""
+    """Returns the files of labels (one bool per row), numerical features (13 float16) and bins."""
     return NumericalWriter(
         ColumnFiles(layout, "label.bin", LABEL_DTYPE) if with_labels else None,
         ColumnFiles(layout, "numerical.bin", NUMERICAL_DTYPE, NUM_NUMERICAL),
@@ -68,7 +67,6 @@ def feature_spec(
     """The data set's feature spec. The same input and options give the same on every engine.
 
     cardinalities: of the categorical features, in their channel's order.
-    with_labels: False where no label is stored; its rows can be predicted only.
     """
     features = {LABEL: {"dtype": LABEL_DTYPE.name}}
     features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in NUMERICALS}

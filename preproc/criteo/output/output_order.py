@@ -1,7 +1,6 @@
 """The order in which the training rows are stored: seeded and random, or as in the log.
 
-A random order is a function from row numbers to positions that anybody can compute for any row:
-no engine sorts or draws anything, and all of them write the same files.
+A random order is a function from row numbers to positions: no engine sorts or draws anything.
 """
 
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ class OutputOrder:
     """Order in which the rows of the log are stored.
 
     runs: pairs (start, stop) of row numbers; the rows of each run are permuted among themselves.
-        All others stay in their place.
-    seed: other seeds give other permutations.
     """
 
     runs: tuple[tuple[int, int], ...] = ()
@@ -64,14 +61,11 @@ def output_order(
 
 
 def permuted(values: np.ndarray, size: int, key: tuple[int, int]) -> np.ndarray:
-    """A keyed permutation of 0 .. size - 1, for the values [n] alone.
+    """A keyed permutation of 0 .. size - 1, for the values [n] alone; int64 [n].
 
     A Feistel network over pairs (i, j) of numbers below about the square root of `size`, with
     addition modulo those (the generalised one of Black and Rogaway, "Ciphers with arbitrary finite
     domains", 2002); a result outside of the range goes round again until it is inside.
-
-    Returns:
-        int64 [n].
     """
     width = max(1, round(size**0.5))
     height = -(-size // width)

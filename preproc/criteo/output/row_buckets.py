@@ -2,8 +2,7 @@
 
 A row that is written to a random place of a file larger than the page cache costs reading and
 writing a whole page. Rows are therefore first appended to the bucket of their place, in one spill
-file; then each bucket is put in order in memory and written in one piece. A column's bytes are
-written twice and read once, sequentially, whatever the size of the log.
+file; then each bucket is put in order in memory and written in one piece.
 """
 
 import contextlib
@@ -22,14 +21,10 @@ _BUCKET_BYTES = 32 << 20  # of the prepared file; a bucket's rows are in memory,
 
 @contextlib.contextmanager
 def in_random_order(files: ColumnFiles, scratch: Path) -> Iterator[ColumnFiles]:
-    """Yields the files to write rows to; on leaving, all rows are in `files`.
+    """Yields the files to write each row to once; on leaving, all rows are in `files`.
 
     These are `files` themselves where rows keep their order, or where a split is as small as a
     bucket.
-
-    Args:
-        files: created files; every row is written once.
-        scratch: folder of the spill file.
     """
     split = _permuted_split(files)
     if split is None or split.num_rows * files.row_bytes <= _BUCKET_BYTES:
@@ -60,12 +55,9 @@ def _permuted_split(files: ColumnFiles) -> Split | None:
 
 
 class _Buckets:
-    """The rows of one split by place, `bucket_rows` places to a bucket; a context manager.
+    """The rows of one split by place; a context manager.
 
     A bucket has as many rows as places, so its region of the spill file is known beforehand.
-
-    Raises:
-        OSError: no space left for the spill file.
     """
 
     def __init__(self, files: ColumnFiles, split: Split, spill: Path):
@@ -91,12 +83,7 @@ class _Buckets:
         self._spill.unlink(missing_ok=True)
 
     def add(self, places: np.ndarray, values: np.ndarray) -> None:
-        """Appends rows to their buckets.
-
-        Args:
-            places: int64 [n], from 0 within the split.
-            values: [n, width].
-        """
+        """Appends rows, values [n, width], to the buckets of places [n] within the split."""
         bucket = (places >> self._shift).astype(np.uint16)
         by_bucket = np.argsort(bucket, kind="stable")  # a radix sort, of 16-bit numbers
         records = np.empty(len(places), self._record)

@@ -1,8 +1,4 @@
-"""Splits as ranges of one sequence, the whole log in input order: train, test and validation.
-
-Rows of all files are numbered through from 0 in time order, so that a split is a range and
-every engine can place a row by its number alone.
-"""
+"""Splits as ranges of one sequence, the whole log in input order: train, test and validation."""
 
 import math
 from dataclasses import dataclass
@@ -24,8 +20,10 @@ class Split:
 
 
 def split_by_day(rows_per_day: list[int]) -> list[Split]:
-    """Returns the splits of the original recipe, in time order: all days but the last train, the
-    first half of the last day (rounded up) is `test`, the rest of it `validation`.
+    """Returns the splits of the original recipe, in time order.
+
+    All days but the last train, the first half of the last day (rounded up) is `test`, the rest of
+    it `validation`.
 
     Raises:
         ValueError: fewer than two days, or a split without rows.
@@ -46,9 +44,9 @@ def split_by_day(rows_per_day: list[int]) -> list[Split]:
 def split_by_fraction(
     num_rows: int, holdout_fraction: float, validation_fraction: float
 ) -> list[Split]:
-    """Returns train, validation and test in time order: the last `holdout_fraction` of the rows is
-    `test`, the `validation_fraction` of all rows before it `validation` (no such split where it is
-    0). Fractions are rounded to whole rows.
+    """Returns train, validation (unless its fraction is 0) and test, in time order.
+
+    Fractions of all rows are rounded to whole rows.
 
     Raises:
         ValueError: a split without rows.

@@ -2,8 +2,7 @@
 
 A stage is known by its name and a key, made from all that its result depends on: file
 fingerprints, options, the keys of earlier stages. A finished stage is skipped by a later run if
-its key is still the same, and done again if it is not. So other options or changed input files
-never meet old results, and a stage they do not touch is not repeated.
+its key is still the same, and done again if it is not.
 """
 
 import hashlib
@@ -26,11 +25,7 @@ def stage_key(*parts) -> str:
 
 
 def check_output(output: Path, source: Path, overwrite: bool) -> None:
-    """Checks that the output folder may be made.
-
-    Raises:
-        ValueError: it is there and may not, or should not, be replaced.
-    """
+    """Raises ValueError if the output folder is there and may not, or should not, be replaced."""
     if output.resolve() == source.resolve() or output.resolve() in source.resolve().parents:
         raise ValueError(
             f"--output {output} holds {source}, which is read and would be replaced; choose another"
@@ -47,11 +42,7 @@ def check_output(output: Path, source: Path, overwrite: bool) -> None:
 
 
 class Staging:
-    """The folder while a run uses it; a context manager that keeps other runs out.
-
-    Raises:
-        ValueError: another run uses it.
-    """
+    """The folder while a run uses it; a context manager that raises ValueError in other runs."""
 
     def __init__(self, output: Path):
         self.folder = output.with_name(output.name + ".partial")
@@ -106,7 +97,7 @@ class Staging:
         return len(self._stages)
 
     def run(self, name: str, key: str, work: Callable[[], dict]) -> tuple[dict, bool]:
-        """The stage's result (JSON values), from now or from an earlier run, and which of both.
+        """Returns the stage's result (JSON values), and whether it is new.
 
         work: does the stage; everything it wrote is on the disk when it returns.
         """
@@ -129,10 +120,7 @@ class Staging:
             file.write(json.dumps(self._stages).encode())
 
     def publish(self, files: list[Path]) -> None:
-        """Gives the data folder, with these files and no others, the output's name.
-
-        files: relative to the data folder.
-        """
+        """Gives the data folder, with these files (relative to it) alone, the output's name."""
         wanted = {self.data / file for file in files}
         for path in sorted(self.data.rglob("*"), reverse=True):
             if path.is_dir():

@@ -1,10 +1,8 @@
 """Rows that Spark wrote in parallel, numbered without a global sort and without one big partition.
 
-A task numbers only what it sees, so staged rows carry two columns: `block`, which part of the
-whole they are from (blocks follow each other in rising order), and `seq`, which rises within the
-block without gaps. How many rows a block has is known once all are written; the sums of those
-counts are the starts of the blocks. That is all it takes to number the rows of a day, or to give
-ids to a vocabulary of any size.
+A task numbers only what it sees, so staged rows carry `block`, which part of the whole they are
+from (in rising order), and `seq`, which rises within the block without gaps. The sums of the
+blocks' numbers of rows, known once all are written, are the starts of the blocks.
 """
 
 import json
@@ -38,11 +36,7 @@ class StagedBlock:
 
 
 def stage(rows: DataFrame, target: Path) -> list[StagedBlock]:
-    """Writes rows with the columns `block` and `seq` as the folder `target`, which appears whole.
-
-    Returns:
-        the blocks in rising order.
-    """
+    """Writes rows with `block` and `seq` as a folder, which appears whole; returns its blocks."""
     new = target.with_name(target.name + ".new")
     _remove(new)
     # A file a task, so that no block is in two files.
@@ -108,7 +102,7 @@ def read_numbered(
     Args:
         parts: folders, each with the number of its first row.
         schema: the columns to read.
-        number: what to call the number's column, int64.
+        number: name of the number's column, int64.
     """
     staged = T.StructType([*schema.fields, *_STAGED.fields])
     places, rows = [], None
@@ -133,7 +127,10 @@ def _remove(path: Path) -> None:
 
 
 def literal(path: Path) -> str:
-    """A path of the shared file system to read, where Spark would take `*`, `?`, `[` and `{` for a
-    pattern, and a path without a scheme for one of the cluster's own store."""
+    """Returns a path of the shared file system for Spark to read.
+
+    Spark would take `*`, `?`, `[` and `{` for a pattern, and a path without a scheme for one of the
+    cluster's own store.
+    """
     escaped = "".join("\\" + c if c in "*?[]{}\\" else c for c in str(path.absolute()))
     return f"file://{escaped}"

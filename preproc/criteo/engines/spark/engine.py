@@ -1,7 +1,6 @@
 """Spark engine: from raw lines to the prepared files on a cluster.
 
-Queries are plain data frames, which the RAPIDS plugin can run on GPUs; only the last step of each
-query, writing, is Python.
+Queries are plain data frames, which the RAPIDS plugin can run on GPUs; only writing is Python.
 """
 
 import math
@@ -46,11 +45,7 @@ _VOCABULARY = T.StructType(
 
 
 class SparkEngine:
-    """A context manager around one Spark session; see `preproc/criteo/engines/interface.py`.
-
-    Args:
-        options: their memory limit and threads are those of a local master.
-        scratch: Spark's local files, of a local master.
+    """See `CriteoEngine`; memory limit, threads and scratch folder are those of a local master.
 
     Raises:
         ValueError: on entering: Spark does not start, or its workers do not see our files.
@@ -154,8 +149,7 @@ class SparkEngine:
         """See `CriteoEngine`.
 
         A small vocabulary goes to every executor. Of a large one only the values that fill whole
-        percents of the log do, so that no task gets all their rows; the others' rows move to where
-        their values are.
+        percents of the log do, so that no task gets all their rows.
         """
         self._interruptions.check()
         if not spark_blocks.blocks_of(vocabulary):
@@ -211,11 +205,7 @@ class SparkEngine:
         return result
 
     def _placed(self, rows: DataFrame, files: ColumnFiles, is_shuffled: bool) -> DataFrame:
-        """Rows in an order that is good to write: a piece of the files to one task.
-
-        Where tasks read the log in its order and store it in its order, on one machine, it is good
-        as it is.
-        """
+        """Returns rows in an order that is good to write: a piece of the files to one task."""
         if files.order.is_sequential and not is_shuffled and not self._is_cluster:
             return rows
         if files.order.is_sequential:

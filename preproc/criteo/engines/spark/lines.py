@@ -1,8 +1,4 @@
-"""Raw lines -> typed rows, as a Spark query.
-
-Spark hands out the blocks of a file to tasks; each line goes to the task in whose block it
-begins. The rules are those of `raw_lines.py`.
-"""
+"""Raw lines -> typed rows by the rules of `raw_lines.py`, as a Spark query."""
 
 import shutil
 from pathlib import Path
@@ -29,16 +25,10 @@ _RETURN = "\r"
 
 
 def parse_day(spark: SparkSession, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-    """Parses a raw file into a staged folder of its good lines.
+    """See `CriteoEngine`; writes a staged folder.
 
     Its columns: label, num_0.. (x + 3, and 0 where missing or undefined), cat_0.. (null where
     missing), block and seq.
-
-    Returns:
-        rows; bad_lines and first_bad_line (the first line is 1; 0 without bad lines).
-
-    Raises:
-        ValueError: damaged gzip data.
     """
     # Under this name nothing in the file's own name has a meaning for Spark: no pattern, no
     # compression by suffix, no hidden file.
@@ -70,8 +60,7 @@ def parse_day(spark: SparkSession, source: Path, target: Path, scratch: Path) ->
 
 
 def _lines(spark: SparkSession, path: Path) -> DataFrame:
-    """A row for each line: `value` (its bytes as they are; Spark drops a byte order mark), whether
-    it `is_good`, and its `block`."""
+    """Returns `value` (a line's bytes; Spark drops a byte order mark), `is_good` and `block`."""
     block = F.col("_metadata.file_block_start").alias(BLOCK)
     text = spark.read.schema("value string").option("lineSep", "\n").text(literal(path))
     return text.select("value", _is_good().alias("is_good"), block)

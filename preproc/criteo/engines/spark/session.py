@@ -38,10 +38,10 @@ def is_local(master: str) -> bool:
 
 
 def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
-    """Spark's settings for these options; those of --spark_conf come last and win.
+    """Returns Spark's settings; those of --spark_conf come last and win.
 
-    Where spark-submit started this process it has read its own flags already: the master and the
-    memory are its, and only a --master here is another.
+    A process that spark-submit started has read its flags already: master and memory are set, and
+    only a --master here is another.
 
     Raises:
         ValueError: a --spark_conf that is not a setting, too little memory, or a comma in the
@@ -109,8 +109,8 @@ def start(options: CriteoOptions, scratch: Path) -> SparkSession:
     """Starts Spark.
 
     Raises:
-        ValueError: wrong settings, or no Java, or a cluster that cannot be reached. Nothing of
-            Spark is left then.
+        ValueError: wrong settings, no Java, or a cluster that cannot be reached; nothing of Spark
+            is left then.
         OSError: no space left for our zipped sources, among others.
     """
     wanted = settings(options, scratch)
@@ -178,8 +178,8 @@ def stop_gateway() -> None:
 class Interruptions:
     """Ctrl-C while Spark works: cancels its jobs, and is not forgotten.
 
-    Python drops a KeyboardInterrupt that comes while an object is finalised, which objects of the
-    JVM are all the time; so the next operation calls `check`.
+    Python drops a KeyboardInterrupt that comes while an object of the JVM is finalised; so the next
+    operation calls `check`.
     """
 
     def __init__(self):
@@ -213,13 +213,7 @@ class Interruptions:
 
 @contextlib.contextmanager
 def explained_errors(options: CriteoOptions, interruptions: Interruptions):
-    """Turns what Spark and its Java raise into one sentence.
-
-    Raises:
-        KeyboardInterrupt: jobs were cancelled by it.
-        ValueError: the error of a task, out of memory, or another failure.
-        OSError: the disk is full, among others.
-    """
+    """Turns errors of Spark and Java into KeyboardInterrupt, ValueError or OSError."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

@@ -1,7 +1,6 @@
 """Python part of Spark's tasks: passes blocks of rows to the writers of the prepared files.
 
-Runs on the workers, which get this package from the driver; imports nothing of Spark. Repeated,
-a task writes the same bytes to the same places.
+Runs on the workers; imports nothing of Spark. A repeated task writes the same bytes again.
 """
 
 import os
@@ -25,8 +24,8 @@ _TEXT_ROWS = 1 << 16  # vocabulary lines written at a time
 class RunToken:
     """A file of the run that started a task.
 
-    A worker that does not see it writes somewhere else than the driver reads; and where the run was
-    killed and another one resumes, its last tasks no longer see it.
+    A worker that does not see it writes elsewhere than the driver reads, or belongs to a run that
+    was killed and that another one has resumed.
     """
 
     path: Path
@@ -77,10 +76,7 @@ class AddPositions:
 
 @dataclass(frozen=True)
 class WriteNumericals:
-    """(row, label, num_0..) -> files; gives back (split, clicks).
-
-    sync: wait until the files are on the disk, for tasks on other machines.
-    """
+    """(row, label, num_0..) -> files; yields (split, clicks). sync: for tasks on other machines."""
 
     token: RunToken
     writer: NumericalWriter
@@ -123,11 +119,7 @@ class WriteIds:
 
 @dataclass(frozen=True)
 class WriteText:
-    """(path): a Parquet file of a vocabulary's block -> its lines of a text file.
-
-    target: the text file.
-    starts: the byte at which each block's lines begin.
-    """
+    """A Parquet file of a vocabulary -> lines of `target`; starts: first byte of each block."""
 
     token: RunToken
     target: Path
