@@ -13,20 +13,16 @@ what it needs, block by block. A checkpoint gets its name when all of it is on t
 """
 
 from runtime.checkpoint.files import DamagedCheckpoint, Index
-from runtime.checkpoint.folder import BEST, Folder, best_of, resolve, suggest_previous
-from runtime.checkpoint.reader import describe, is_original, restore, restore_original, verify
-from runtime.checkpoint.saver import Outcome, Saver
+from runtime.checkpoint.folder import Folder, best_of, resolve, suggest_previous
+from runtime.checkpoint.reader import describe, is_original, restore, restore_original
 from runtime.checkpoint.weight import Box, NonFiniteWeight, VariableWeight, Weight, matrix_of
 
 __all__ = [
-    "BEST",
     "Box",
     "DamagedCheckpoint",
     "Folder",
     "Index",
     "NonFiniteWeight",
-    "Outcome",
-    "Saver",
     "VariableWeight",
     "Weight",
     "best_of",
@@ -37,5 +33,4 @@ __all__ = [
     "restore",
     "restore_original",
     "suggest_previous",
-    "verify",
 ]

@@ -5,9 +5,8 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -91,111 +90,54 @@ def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
 
 
 def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype[Any]) -> bytes:
-    """Returns the header of a box's file, a multiple of ALIGNMENT bytes.
+    """Returns the header of a box's file (.npy, version 2), a multiple of ALIGNMENT bytes.
 
     A box that covers the weight has the weight's shape, others are matrices.
     """
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype),  # type: ignore[no-untyped-call]
-        "fortran_order": False,
-        "shape": tuple(shape) if box == matrix_of(shape) else (box.rows, box.columns),
-    }
-    stream = BytesIO()
-    np.lib.format.write_array_header_2_0(stream, header)  # type: ignore[no-untyped-call]
-    text = stream.getvalue()[12:].rstrip()  # after magic, version and length
-    size_bytes = padded(12 + len(text) + 1)
-    return (
-        stream.getvalue()[:8]
-        + (size_bytes - 12).to_bytes(4, "little")
-        + text.ljust(size_bytes - 13)
-        + b"\n"
-    )
+    stored_shape = tuple(shape) if box == matrix_of(shape) else (box.rows, box.columns)
+    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {stored_shape}, }}".encode()
+    size_bytes = padded(12 + len(text) + 1)  # magic, version and length; text; line break
+    length = (size_bytes - 12).to_bytes(4, "little")
+    return b"\x93NUMPY\x02\x00" + length + text.ljust(size_bytes - 13) + b"\n"
 
 
-def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Returns (shape, dtype, byte at which the values start) of a .npy file."""
-    read: dict[tuple[int, int], Any] = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    version = np.lib.format.read_magic(stream)  # type: ignore[no-untyped-call]
-    if version not in read:
-        raise ValueError(f"version {version} of .npy")
-    shape, fortran_order, dtype = read[version](stream)
-    if fortran_order:
-        raise ValueError("in Fortran order")
-    return shape, dtype, stream.tell()
+def read_blocks(
+    path: Path, piece: Piece, dtype: np.dtype[Any], wanted: Box
+) -> Iterator[tuple[Box, NDArray[Any]]]:
+    """Yields the checked blocks of a piece that have rows of a box.
 
-
-class PieceReader:
-    """Reads and checks the blocks of a piece.
+    Yields:
+        Position in the weight, values [rows, columns].
 
     Raises:
         DamagedCheckpoint: the file is missing, has another size, or a checksum differs.
     """
+    file, box, rows = path / piece.file, piece.box, piece.block_rows
+    row_bytes = box.columns * dtype.itemsize
 
-    def __init__(self, path: Path, piece: Piece, dtype: np.dtype[Any]):
-        self._file, self._piece, self._dtype = path / piece.file, piece, dtype
-        self._row_bytes = piece.box.columns * dtype.itemsize
-        expected = piece.start + piece.box.rows * self._row_bytes
-        try:
-            self._stream = open(self._file, "rb")  # noqa: SIM115 closed by close()
-        except OSError as error:
-            raise self._damaged(str(error.strerror)) from None
-        size_bytes = os.fstat(self._stream.fileno()).st_size
-        if size_bytes != expected:
-            self.close()
-            raise self._damaged(f"it has {size_bytes} bytes instead of {expected}")
+    def damaged(reason: str | None) -> DamagedCheckpoint:
+        return DamagedCheckpoint(f"checkpoint file {file} is missing or damaged: {reason}")
 
-    def __enter__(self) -> "PieceReader":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def check_header(self) -> None:
-        """Checks the bytes before the values."""
-        self._check(self._read(0, np.dtype("u1"), self._piece.start), 0)
-
-    def block(self, number: int) -> tuple[Box, NDArray[Any]]:
-        """Returns (position in the weight, values [rows, columns]) of a block, checked."""
-        box, rows = self._piece.box, self._piece.block_rows
-        row = box.row + number * rows
-        position = box._replace(row=row, row_end=min(row + rows, box.row_end))
-        start = self._piece.start + number * rows * self._row_bytes
-        values = self._read(start, self._dtype, position.size)
-        self._check(values, number + 1)
-        return position, values.reshape(position.rows, position.columns)
-
-    def blocks(self, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
-        """Yields the blocks that contain rows of a box, as returned by `block`."""
-        box, rows = self._piece.box, self._piece.block_rows
-        first, last = max(wanted.row, box.row), min(wanted.row_end, box.row_end)
-        for number in range((first - box.row) // rows, -(-(last - box.row) // rows)):
-            yield self.block(number)
-
-    def _read(self, start: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-        try:
-            self._stream.seek(start)
-            # Not memory-mapped: mapped pages count as this process's memory.
-            values = np.fromfile(self._stream, dtype, count)
-        except OSError as error:
-            raise self._damaged(f"it cannot be read: {error.strerror}") from None
-        if values.size != count:
-            raise self._damaged("it ends too early, or cannot be read")
-        return values
-
-    def _check(self, data: NDArray[Any], number: int) -> None:
-        expected = self._piece.checksums[number]
-        if checksum(data) != expected:
-            where = f"in block {number - 1}" if number else "in the header"
-            raise self._damaged(f"the checksum differs {where}")
-
-    def _damaged(self, why: str) -> DamagedCheckpoint:
-        return DamagedCheckpoint(f"checkpoint file {self._file} is missing or damaged: {why}")
+    try:
+        with open(file, "rb") as stream:
+            size_bytes = os.fstat(stream.fileno()).st_size
+            expected = piece.start + box.rows * row_bytes
+            if size_bytes != expected:
+                raise damaged(f"it has {size_bytes} bytes instead of {expected}")
+            if checksum(stream.read(piece.start)) != piece.checksums[0]:
+                raise damaged("the checksum differs in the header")
+            first, last = max(wanted.row, box.row), min(wanted.row_end, box.row_end)
+            for number in range((first - box.row) // rows, -(-(last - box.row) // rows)):
+                row = box.row + number * rows
+                block = box._replace(row=row, row_end=min(row + rows, box.row_end))
+                stream.seek(piece.start + number * rows * row_bytes)
+                # Not memory-mapped: mapped pages count as this process's memory.
+                values = np.fromfile(stream, dtype, block.size)
+                if checksum(values) != piece.checksums[number + 1]:
+                    raise damaged(f"the checksum differs in block {number}")
+                yield block, values.reshape(block.rows, block.columns)
+    except OSError as error:
+        raise damaged(error.strerror) from None
 
 
 class WeightEntry(NamedTuple):
@@ -263,52 +205,30 @@ def read_index(path: Path) -> Index:
         ) from None
     first = _FIRST_LINE.match(data)
     if first is None:
-        number = _format_of(data)
-        if number not in (None, FORMAT):
-            raise ValueError(f"{file} has format {number}, this version reads {FORMAT}")
         raise DamagedCheckpoint(f"{file} is damaged: it does not begin with its checksum")
     if checksum(data[first.end() :]) != first[1].decode():
         raise DamagedCheckpoint(f"{file} is damaged: the checksum differs")
     content = json.loads(data)
     if content["format"] != FORMAT:
         raise ValueError(f"{file} has format {content['format']}, this version reads {FORMAT}")
-    weights = {
-        name: WeightEntry(
-            tuple(entry["shape"]),
-            np.dtype(entry["dtype"]),
-            tuple(Piece.from_json(piece) for piece in entry["pieces"]),
-        )
-        for name, entry in content["weights"].items()
-    }
-    _check_paths(file, weights)
+    weights = {}
+    for name, entry in content["weights"].items():
+        pieces = tuple(Piece.from_json(piece) for piece in entry["pieces"])
+        _check_paths(file, name, pieces)
+        weights[name] = WeightEntry(tuple(entry["shape"]), np.dtype(entry["dtype"]), pieces)
     return Index(content["description"], content["state"], weights)
 
 
-def _check_paths(file: Path, weights: Mapping[str, WeightEntry]) -> None:
-    """Rejects names that lead out of the checkpoint, or out of the folder of an export.
-
-    Raises:
-        DamagedCheckpoint: the first such name.
-    """
-    for name, entry in weights.items():
-        kind = name.partition("/")[0]
-        if not kind or kind.startswith("."):
+def _check_paths(file: Path, name: str, pieces: tuple[Piece, ...]) -> None:
+    """Rejects names that lead out of the checkpoint, or out of the folder of an export."""
+    if not name or name.startswith(("/", ".")):
+        raise DamagedCheckpoint(
+            f"{file} is damaged: expected a weight named kind/name, got the weight {name!r}"
+        )
+    for piece in pieces:
+        path = PurePosixPath(piece.file)
+        if path.is_absolute() or ".." in path.parts:
             raise DamagedCheckpoint(
-                f"{file} is damaged: expected a weight named kind/name, got the weight {name!r}"
+                f"{file} is damaged: expected a path below the checkpoint, got the file "
+                f"{piece.file!r}"
             )
-        for piece in entry.pieces:
-            path = PurePosixPath(piece.file)
-            if path.is_absolute() or ".." in path.parts:
-                raise DamagedCheckpoint(
-                    f"{file} is damaged: expected a path below the checkpoint, got the file "
-                    f"{piece.file!r}"
-                )
-
-
-def _format_of(data: bytes) -> object:
-    """Returns the format of an index without a checksum; None if it is not an index."""
-    try:
-        content = json.loads(data)
-    except ValueError:
-        return None
-    return content.get("format") if isinstance(content, dict) else None

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,9 @@ from runtime.checkpoint.files import (
     INDEX,
     DamagedCheckpoint,
     Index,
-    PieceReader,
     WeightEntry,
+    read_blocks,
     read_index,
-    read_npy_header,
     rows_of_block,
 )
 from runtime.checkpoint.weight import Box, Weight, matrix_of
@@ -106,11 +105,9 @@ def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box
     for piece in entry.pieces:
         if piece.box.overlap(wanted) is None:
             continue
-        with PieceReader(path, piece, entry.dtype) as reader:
-            reader.check_header()
-            for box, values in reader.blocks(wanted):
-                if common := box.overlap(wanted):
-                    yield common, _cut(values, box, common)
+        for box, values in read_blocks(path, piece, entry.dtype, wanted):
+            if common := box.overlap(wanted):
+                yield common, _cut(values, box, common)
 
 
 def _cut(values: NDArray[Any], box: Box, part: Box) -> NDArray[Any]:
@@ -146,10 +143,8 @@ def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:
             known.add(piece.file)
             fault = None
             try:
-                with PieceReader(path, piece, entry.dtype) as reader:
-                    reader.check_header()
-                    for _ in reader.blocks(piece.box):
-                        pass
+                for _ in read_blocks(path, piece, entry.dtype, piece.box):
+                    continue
             except DamagedCheckpoint as error:
                 fault = str(error)
             yield piece.file, fault
@@ -201,30 +196,24 @@ def restore_original(
         for number, weight in enumerate(tables):
             file = path / "sparse" / f"feature_{number}.npy"
             try:
-                with open(file, "rb") as stream:
-                    _restore_original_table(stream, weight, barrier)
+                _restore_original_table(file, weight, barrier)
             except (OSError, ValueError) as error:
                 text = getattr(error, "strerror", None) or error
                 raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
 
 
-def _restore_original_table(stream: BinaryIO, weight: Weight, barrier: StragglerBarrier) -> None:
-    shape, dtype, start = read_npy_header(stream)
-    expected = start + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    size_bytes = os.fstat(stream.fileno()).st_size
-    if size_bytes != expected:
-        raise ValueError(f"it has {size_bytes} bytes instead of {expected}")
-    if shape != tuple(weight.shape) or dtype != weight.dtype:
+def _restore_original_table(file: Path, weight: Weight, barrier: StragglerBarrier) -> None:
+    stored = np.load(file, mmap_mode="r")
+    if stored.shape != tuple(weight.shape) or stored.dtype != weight.dtype:
         raise ValueError(
-            f"it is {dtype.name} {list(shape)}, the model needs {weight.dtype.name} "
+            f"it is {stored.dtype.name} {list(stored.shape)}, the model needs {weight.dtype.name} "
             f"{list(weight.shape)}"
         )
-    columns, itemsize = weight.shape[1], weight.dtype.itemsize
     for box in weight.held():
-        for block in box.blocks(rows_of_block(columns, weight.dtype)):
-            stream.seek(start + block.row * columns * itemsize)
-            values = np.fromfile(stream, weight.dtype, block.rows * columns)
-            values = values.reshape(block.rows, columns)[:, block.column : block.column_end]
+        for block in box.blocks(rows_of_block(weight.shape[1], weight.dtype)):
+            # Mapped again for each block: mapped pages count as this process's memory.
+            stored = np.load(file, mmap_mode="r")
+            values = np.array(stored[block.row : block.row_end, block.column : block.column_end])
             if not np.isfinite(values).all():
                 raise ValueError(f"not finite in rows {block.row} to {block.row_end - 1}")
             weight.write(block.row, values, block.column)

@@ -7,8 +7,8 @@ import time
 import psutil
 import pytest
 
-from runtime import checkpoint
 from runtime.checkpoint import Folder
+from runtime.checkpoint.reader import verify
 from tests.cluster.nodes import ROOT
 from tests.cluster.test_ssh_launchers import kill_trainings, program
 from tests.ranks.conftest import gloo_command
@@ -94,4 +94,4 @@ def test_a_machine_is_lost_and_comes_back(
     assert second >= first >= 9
     last = Folder(tmp_path / "model").newest()
     assert last.step > second
-    assert [fault for _, fault in checkpoint.verify(last.path) if fault] == []
+    assert [fault for _, fault in verify(last.path) if fault] == []

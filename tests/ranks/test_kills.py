@@ -19,6 +19,7 @@ import pytest
 
 from runtime import checkpoint
 from runtime.checkpoint import Folder
+from runtime.checkpoint.reader import verify
 from tests.ranks import slow_words
 from tests.ranks.background_training import (
     KILLED,
@@ -39,7 +40,7 @@ def check_whole(folder: Path) -> int:
     """Every checkpoint that has its name is whole; the newest one's step."""
     saved = Folder(folder).list()
     for one in saved:
-        faults = [fault for _, fault in checkpoint.verify(one.path) if fault]
+        faults = [fault for _, fault in verify(one.path) if fault]
         assert faults == [], one
         assert checkpoint.describe(one.path).state["step"] == one.step
     return saved[-1].step if saved else 0

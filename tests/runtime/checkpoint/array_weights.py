@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime.checkpoint import Box, Folder, NonFiniteWeight, Outcome, Saver, matrix_of
+from runtime.checkpoint import Box, Folder, NonFiniteWeight, matrix_of
+from runtime.checkpoint.saver import Outcome, Saver
 from runtime.cluster.distributed import CollectiveError, World
 from tests.nn.embedding.fake_world import FakeWorld, run_threads
 

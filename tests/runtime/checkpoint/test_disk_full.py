@@ -16,7 +16,9 @@ import psutil
 import pytest
 
 from runtime import checkpoint
-from runtime.checkpoint import Folder, Saver
+from runtime.checkpoint import Folder
+from runtime.checkpoint.reader import verify
+from runtime.checkpoint.saver import Saver
 from tests.ranks import paced_training
 from tests.ranks.conftest import run_ranks, run_recipes
 from tests.runtime.checkpoint.array_weights import ArrayWeight, on_ranks
@@ -82,7 +84,7 @@ def check_whole(root: Path) -> list[int]:
     """Every checkpoint is whole and what was saved, and nothing else is there; the steps."""
     saved = Folder(root).list()
     for _, step, path in saved:
-        assert {fault for _, fault in checkpoint.verify(path)} == {None}, path
+        assert {fault for _, fault in verify(path)} == {None}, path
         restored = [ArrayWeight(w.name, np.zeros_like(w.values)) for w in weights(step)]
         checkpoint.restore(path, restored)
         for got, expected in zip(restored, weights(step), strict=True):
@@ -180,7 +182,7 @@ def arrays_of_last(folder: Path) -> dict[str, np.ndarray]:
     """Of the checkpoint of the last step, all of it checked."""
     path = Folder(folder).newest().path
     assert path.name.endswith(f"-step-{STEPS}")
-    assert {fault for _, fault in checkpoint.verify(path)} == {None}
+    assert {fault for _, fault in verify(path)} == {None}
     return {str(f.relative_to(path)): np.load(f) for f in sorted(path.rglob("*.npy"))}
 
 
@@ -218,7 +220,7 @@ def test_space_that_returns(mount, rows, root, undisturbed):
             for line in process.stdout:
                 if "warning: " in line and "checkpoint of step" in line:
                     (older,) = Folder(folder).list()
-                    assert {fault for _, fault in checkpoint.verify(older.path)} == {None}
+                    assert {fault for _, fault in verify(older.path)} == {None}
                     disk.free()
                     slow.unlink(missing_ok=True)
             _, errors = process.communicate(timeout=300)
@@ -266,7 +268,7 @@ def check_only(folder: Path, step: int) -> None:
     """One checkpoint, which is whole."""
     (only,) = Folder(folder).list()
     assert only.step == step
-    assert {fault for _, fault in checkpoint.verify(only.path)} == {None}
+    assert {fault for _, fault in verify(only.path)} == {None}
     check_nothing_left(folder)
 
 

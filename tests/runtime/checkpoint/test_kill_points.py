@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from runtime import checkpoint
-from runtime.checkpoint import Folder, Saver
+from runtime.checkpoint import Folder
+from runtime.checkpoint.reader import verify
+from runtime.checkpoint.saver import Outcome, Saver
 from tests.runtime.checkpoint.array_weights import ArrayWeight
 
 KILLED = 99
@@ -30,7 +32,7 @@ def weights(step: int) -> list[ArrayWeight]:
     return [ArrayWeight(name, values * step + number) for number, name in enumerate(names)]
 
 
-def save(root: Path, step: int, keep: int = 2) -> checkpoint.Outcome:
+def save(root: Path, step: int, keep: int = 2) -> Outcome:
     """Saves as a training does that has just started."""
     folder = Folder(root)
     folder.acquire()
@@ -95,7 +97,7 @@ def check_whole(root: Path) -> list[int]:
     """Every checkpoint that has its name is whole and what was saved; the steps."""
     steps = []
     for number, step, path in Folder(root).list():
-        assert {fault for _, fault in checkpoint.verify(path)} == {None}, path
+        assert {fault for _, fault in verify(path)} == {None}, path
         index = checkpoint.describe(path)
         assert (number, index.state) == (step, {"step": step})
         restored = [ArrayWeight(w.name, np.zeros_like(w.values)) for w in weights(step)]
